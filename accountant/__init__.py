@@ -1,0 +1,108 @@
+"""What does it cost? Public arithmetic of differential privacy, and the ledger that keeps it.
+
+No private data and no random numbers pass here. Names are loaded on first use, so that
+importing this package stays free of scipy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from accountant import calibrate, gaussian_dp, moments, renyi
+    from accountant.epsilon import epsilon_table
+    from accountant.errors import (
+        AccountingError,
+        BudgetExceeded,
+        CalibrationError,
+        EventError,
+        LedgerError,
+        PrivacyError,
+    )
+    from accountant.events import (
+        Adjacency,
+        Composed,
+        Event,
+        FixedSizeSampledGaussian,
+        Gaussian,
+        Laplace,
+        NonPrivate,
+        PoissonSampledGaussian,
+        Unit,
+        compose,
+        from_dict,
+        repeat,
+        to_dict,
+    )
+
+_HOMES = {
+    "AccountingError": "errors",
+    "Adjacency": "events",
+    "Budget": "ledger",
+    "BudgetExceeded": "errors",
+    "CalibrationError": "errors",
+    "Composed": "events",
+    "Event": "events",
+    "EventError": "errors",
+    "FixedSizeSampledGaussian": "events",
+    "Gaussian": "events",
+    "Laplace": "events",
+    "Ledger": "ledger",
+    "LedgerError": "errors",
+    "LedgerPolicy": "ledger",
+    "NonPrivate": "events",
+    "PoissonSampledGaussian": "events",
+    "PrivacyError": "errors",
+    "Unit": "events",
+    "compose": "events",
+    "epsilon_table": "epsilon",
+    "from_dict": "events",
+    "repeat": "events",
+    "to_dict": "events",
+}
+_MODULES = ("calibrate", "gaussian_dp", "moments", "renyi")
+
+__all__ = [
+    "AccountingError",
+    "Adjacency",
+    "Budget",
+    "BudgetExceeded",
+    "CalibrationError",
+    "Composed",
+    "Event",
+    "EventError",
+    "FixedSizeSampledGaussian",
+    "Gaussian",
+    "Laplace",
+    "Ledger",
+    "LedgerError",
+    "LedgerPolicy",
+    "NonPrivate",
+    "PoissonSampledGaussian",
+    "PrivacyError",
+    "Unit",
+    "calibrate",
+    "compose",
+    "epsilon_table",
+    "from_dict",
+    "gaussian_dp",
+    "moments",
+    "renyi",
+    "repeat",
+    "to_dict",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its home on first use (PEP 562)."""
+    if name in _HOMES:
+        value: object = getattr(import_module(f"accountant.{_HOMES[name]}"), name)
+        return value
+    if name in _MODULES:
+        return import_module(f"accountant.{name}")
+    raise AttributeError(f"module 'accountant' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

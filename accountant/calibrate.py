@@ -1,0 +1,182 @@
+"""Any one of noise multiplier, sample rate, rounds, epsilon and delta from the others.
+
+Targets are met from the safe side: the returned parameters cost at most what was asked,
+as the same accountant reports it. Searches bracket the answer, then use Brent's method.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from scipy.optimize import brentq
+
+from accountant import epsilon as tightest
+from accountant.checks import check_delta, check_epsilon
+from accountant.errors import CalibrationError
+from accountant.events import Adjacency, Event, PoissonSampledGaussian, repeat
+
+_LOW: Final = 2.0**-6
+_HIGH: Final = 2.0**24
+_RTOL: Final = 1e-6
+MAX_ROUNDS: Final = 2**40
+
+
+class EpsilonOf(Protocol):
+    """The epsilon of an event at a delta; ``epsilon`` of any accountant module."""
+
+    def __call__(self, event: Event, delta: float, /, *, adjacency: Adjacency) -> float:
+        """Epsilon of ``event`` at ``delta``."""
+        ...
+
+
+def noise_multiplier(
+    plan: Callable[[float], Event],
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    accountant: EpsilonOf = tightest.epsilon,
+) -> float:
+    """The smallest noise multiplier z at which ``plan(z)`` costs at most ``epsilon``.
+
+    Args:
+        plan: The whole schedule as a function of one multiplier; rounds may differ in
+            any way, more noise must not cost more.
+        epsilon: Target, positive.
+        delta: In (0, 1).
+        adjacency: The ledger's adjacency.
+        accountant: ``epsilon`` of an accountant; the tightest one by default.
+
+    Raises:
+        CalibrationError: The plan cannot reach the target with a multiplier below 2^24.
+    """
+    _check_target(epsilon, delta)
+
+    def cost(log_z: float) -> float:
+        return accountant(plan(math.exp(log_z)), delta, adjacency=adjacency)
+
+    low, high = _bracket(cost, epsilon)
+    return math.exp(_decreasing_root(cost, low, high, epsilon))
+
+
+def sample_rate(
+    noise_multiplier: float,
+    *,
+    rounds: int,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    accountant: EpsilonOf = tightest.epsilon,
+) -> float:
+    """The largest Poisson sample rate at which ``rounds`` releases cost at most ``epsilon``; 1 if all do.
+
+    Raises:
+        CalibrationError: Even a rate of 1e-9 costs more.
+    """
+    _check_target(epsilon, delta)
+
+    def cost(negative_log_q: float) -> float:
+        q = min(1.0, math.exp(-negative_log_q))
+        return accountant(poisson(q, noise_multiplier, rounds), delta, adjacency=adjacency)
+
+    if cost(0.0) <= epsilon:
+        return 1.0
+    high = math.log(1e9)
+    if cost(high) > epsilon:
+        raise CalibrationError(
+            f"no sample rate above 1e-9 keeps {rounds} rounds at noise multiplier {noise_multiplier:g} "
+            f"within epsilon={epsilon:g} at delta={delta:g}; use more noise or fewer rounds"
+        )
+    return math.exp(-_decreasing_root(cost, 0.0, high, epsilon))
+
+
+def rounds(
+    noise_multiplier: float,
+    *,
+    sample_rate: float,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    accountant: EpsilonOf = tightest.epsilon,
+) -> int:
+    """The largest number of rounds that costs at most ``epsilon``; 0 if not even one does."""
+    _check_target(epsilon, delta)
+
+    def affordable(count: int) -> bool:
+        event = poisson(sample_rate, noise_multiplier, count)
+        return accountant(event, delta, adjacency=adjacency) <= epsilon
+
+    low, high = 0, 1
+    while affordable(high):
+        low, high = high, 2 * high
+        if high > MAX_ROUNDS:
+            raise CalibrationError(f"more than {MAX_ROUNDS} rounds stay within epsilon={epsilon:g}")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if affordable(middle) else (low, middle)
+    return low
+
+
+def poisson(sample_rate: float, noise_multiplier: float, rounds: int) -> Event:
+    """The homogeneous plan: ``rounds`` Poisson-sampled Gaussian releases, alike."""
+    return repeat(PoissonSampledGaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier), rounds)
+
+
+def epsilon(
+    noise_multiplier: float, *, sample_rate: float, rounds: int, delta: float, adjacency: Adjacency
+) -> float:
+    """Epsilon of the homogeneous plan at ``delta``, by the tightest accountant."""
+    return tightest.epsilon(poisson(sample_rate, noise_multiplier, rounds), delta, adjacency=adjacency)
+
+
+def delta(
+    noise_multiplier: float, *, sample_rate: float, rounds: int, epsilon: float, adjacency: Adjacency
+) -> float:
+    """Delta of the homogeneous plan at ``epsilon``, by the tightest accountant."""
+    return tightest.delta(poisson(sample_rate, noise_multiplier, rounds), epsilon, adjacency=adjacency)
+
+
+def _check_target(epsilon: float, delta: float) -> None:
+    check_delta(delta)
+    check_epsilon(epsilon)
+    if not 0.0 < epsilon < math.inf:
+        raise CalibrationError(f"a target epsilon must be positive and finite, got {epsilon!r}")
+
+
+def _bracket(cost: Callable[[float], float], target: float) -> tuple[float, float]:
+    """Logarithms of two multipliers, the first too cheap in noise (or the least tried), the second enough."""
+    low, high = 0.0, 0.0
+    while cost(high) > target:
+        low, high = high, high + math.log(4.0)
+        if high > math.log(_HIGH):
+            raise CalibrationError(
+                f"no noise multiplier below {_HIGH:g} reaches epsilon={target:g}; the plan has a part whose "
+                "cost does not fall with the noise, or too many rounds"
+            )
+    while low == high or cost(low) <= target:
+        high, low = low, low - math.log(4.0)
+        if low < math.log(_LOW):
+            return low, high
+    return low, high
+
+
+def _decreasing_root(cost: Callable[[float], float], low: float, high: float, target: float) -> float:
+    """X in [low, high] with cost(x) <= target, as small as Brent finds it; cost(high) <= target holds."""
+
+    def gap(x: float) -> float:
+        value = cost(x)
+        return 50.0 if value == math.inf else math.log(max(value, 1e-12 * target) / target)
+
+    if gap(low) <= 0.0:
+        return low
+    if gap(high) >= 0.0:
+        return high
+    root = float(brentq(gap, low, high, xtol=_RTOL, rtol=1e-12))
+    step = 0.5 * _RTOL
+    while cost(root) > target:
+        root, step = root + step, 2.0 * step
+        if root >= high:
+            return high
+    return root

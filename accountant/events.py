@@ -1,0 +1,299 @@
+"""What a release was, said so completely that an accountant can be written from it alone.
+
+Every event speaks of the worst pair of output distributions that two adjacent data
+sets can produce. ``noise_multiplier`` is always the noise's standard deviation divided
+by the L2 sensitivity *under the stated adjacency and sampler* (``accountant.sensitivity``
+has the rules), so distances below are in units of that sensitivity and the noise has
+standard deviation z = ``noise_multiplier``.
+
+Adjacency is no part of an event: a ledger states it once for all its events.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from accountant.errors import EventError
+
+
+class Adjacency(StrEnum):
+    """Which data sets count as neighbours.
+
+    ``ADD_OR_REMOVE_ONE``: one unit is present in one data set and absent from the other.
+    ``ZERO_OUT``: the number of units is public; one unit's contribution becomes zero.
+    ``REPLACE_ONE``: one unit's contribution becomes any other allowed contribution.
+    """
+
+    ADD_OR_REMOVE_ONE = "add-or-remove-one"
+    ZERO_OUT = "zero-out"
+    REPLACE_ONE = "replace-one"
+
+
+class Unit(StrEnum):
+    """Whose presence is hidden; costs of different units never add up."""
+
+    CLIENT = "client"
+    RECORD = "record"
+    REWARD = "reward"
+
+
+def _as_float(event: object, name: str, low: float, high: float) -> None:
+    """Turn a field into a float inside (low, high]; infinity is refused."""
+    value = getattr(event, name)
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise EventError(f"{type(event).__name__}.{name} must be a number, got {value!r}") from error
+    if isinstance(value, bool) or not (math.isfinite(number) and low < number <= high):
+        raise EventError(f"{type(event).__name__}.{name} must lie in ({low:g}, {high:g}], got {value!r}")
+    object.__setattr__(event, name, number)
+
+
+def _as_positive_int(owner: str, name: str, value: object) -> int:
+    """An exact integer of at least 1."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # index itself refuses what is no integer
+    except TypeError as error:
+        raise EventError(f"{owner}.{name} must be an integer, got {value!r}") from error
+    if isinstance(value, bool) or number < 1:
+        raise EventError(f"{owner}.{name} must be at least 1, got {value!r}")
+    return number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian:
+    """A vector query answered with Gaussian noise in every coordinate; everybody takes part.
+
+    The worst pair is N(0, z^2) against N(1, z^2), under every adjacency.
+
+    Attributes:
+        noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _as_float(self, "noise_multiplier", 0.0, math.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonSampledGaussian:
+    """Every unit joins independently with probability q, in secret; then a Gaussian sum.
+
+    The sum must not be divided by the realised number of participants. Worst pairs:
+
+    - add-or-remove-one and zero-out: (1-q) N(0, z^2) + q N(1, z^2) against N(0, z^2), in
+      both directions;
+    - replace-one (sensitivity 2C, so each contribution has norm at most 1/2):
+      (1-q) N(0, z^2) + q N(1/2, z^2) against (1-q) N(0, z^2) + q N(-1/2, z^2).
+
+    Attributes:
+        sample_rate: q in (0, 1].
+        noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
+    """
+
+    sample_rate: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _as_float(self, "sample_rate", 0.0, 1.0)
+        _as_float(self, "noise_multiplier", 0.0, math.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedSizeSampledGaussian:
+    """Exactly ``sample_size`` of ``n_clients`` units take part, drawn uniformly, in secret.
+
+    Without unit n another unit takes the slot, so the noise multiplier is relative to
+    the shift *between two occupants of one slot* (``replace-one`` sensitivity), under
+    zero-out as well. Undefined under add-or-remove-one, where n_clients itself differs.
+    What is known of the pair is its profile: with q = sample_size / n_clients,
+    H_{1+q(g-1)}(P || Q) <= q * H_g(N(1, z^2) || N(0, z^2)) for g >= 1, in both directions
+    (Balle, Barthe, Gaboardi 2018, Theorem 10).
+
+    Attributes:
+        n_clients: Number of units the sample is drawn from; public.
+        sample_size: Number of units drawn, 1 to ``n_clients``.
+        noise_multiplier: z, noise standard deviation over that sensitivity; positive.
+    """
+
+    n_clients: int
+    sample_size: int
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        for name in ("n_clients", "sample_size"):
+            object.__setattr__(self, name, _as_positive_int(owner, name, getattr(self, name)))
+        if self.sample_size > self.n_clients:
+            raise EventError(
+                f"{owner}.sample_size must be at most n_clients={self.n_clients}, got {self.sample_size}"
+            )
+        _as_float(self, "noise_multiplier", 0.0, math.inf)
+
+    @property
+    def sample_rate(self) -> float:
+        """q, the chance that one given unit is drawn."""
+        return self.sample_size / self.n_clients
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laplace:
+    """A query answered with Laplace noise in every coordinate; everybody takes part.
+
+    The worst pair is Laplace(0, b) against Laplace(1, b), under every adjacency.
+
+    Attributes:
+        scale_multiplier: b, noise scale over L1 sensitivity under the stated adjacency.
+    """
+
+    scale_multiplier: float
+
+    def __post_init__(self) -> None:
+        _as_float(self, "scale_multiplier", 0.0, math.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonPrivate:
+    """A release without any guarantee; its epsilon is infinite under every accountant."""
+
+
+Basic: TypeAlias = Gaussian | PoissonSampledGaussian | FixedSizeSampledGaussian | Laplace | NonPrivate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composed:
+    """Several events on the same data, each so many times; made by ``compose``.
+
+    Attributes:
+        parts: Pairs (event, count), every event basic and present once; empty is a
+            release of nothing.
+    """
+
+    parts: tuple[tuple[Basic, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        seen = set()
+        for event, count in self.parts:
+            if not isinstance(event, Basic):
+                raise EventError(f"Composed.parts holds basic events only, got {event!r}; use compose(...)")
+            _as_positive_int("Composed", "count", count)
+            if event in seen:
+                raise EventError(f"Composed.parts names {event!r} twice; use compose(...)")
+            seen.add(event)
+
+
+Event: TypeAlias = Basic | Composed
+
+_TYPES: Final[dict[str, type[Basic]]] = {
+    "gaussian": Gaussian,
+    "poisson-sampled-gaussian": PoissonSampledGaussian,
+    "fixed-size-sampled-gaussian": FixedSizeSampledGaussian,
+    "laplace": Laplace,
+    "non-private": NonPrivate,
+}
+_NAMES: Final = {kind: name for name, kind in _TYPES.items()}
+
+
+def parts(event: Event) -> tuple[tuple[Basic, int], ...]:
+    """The basic events of ``event`` with their counts.
+
+    Raises:
+        EventError: ``event`` is of no known type.
+    """
+    if isinstance(event, Composed):
+        return event.parts
+    if isinstance(event, Basic):
+        return ((event, 1),)
+    raise EventError(
+        f"unknown event {event!r} of type {type(event).__name__}; known: {sorted(_TYPES)} and 'composed'"
+    )
+
+
+def _sort_key(event: Basic) -> tuple[Any, ...]:
+    return (_NAMES[type(event)], *(getattr(event, item.name) for item in fields(event)))
+
+
+def compose(events: Iterable[Event | tuple[Event, int]]) -> Composed:
+    """One event for many on the same data; equal events are merged, order is forgotten.
+
+    Args:
+        events: Events, or pairs (event, how many times); compositions are flattened.
+    """
+    counts: dict[Basic, int] = {}
+    for item in events:
+        event, times = item if isinstance(item, tuple) else (item, 1)
+        times = _as_positive_int("compose", "count", times)
+        for part, count in parts(event):
+            counts[part] = counts.get(part, 0) + count * times
+    return Composed(parts=tuple(sorted(counts.items(), key=lambda pair: _sort_key(pair[0]))))
+
+
+def repeat(event: Event, count: int) -> Composed:
+    """``event`` made ``count`` times; zero times is the empty composition."""
+    return compose([(event, count)]) if count else Composed()
+
+
+def unroll(event: Event) -> Iterator[Basic]:
+    """Every single release of ``event``, one by one."""
+    for part, count in parts(event):
+        for _ in range(count):
+            yield part
+
+
+def to_dict(event: Event) -> dict[str, Any]:
+    """The canonical form of an event: JSON-able, floats exact, equal events equal dicts."""
+    if isinstance(event, Composed):
+        rows = [[to_dict(part), count] for part, count in compose([event]).parts]
+        return {"type": "composed", "parts": rows}
+    (basic, _), *_ = parts(event)
+    return {"type": _NAMES[type(basic)], **{item.name: getattr(basic, item.name) for item in fields(basic)}}
+
+
+def from_dict(data: Mapping[str, Any]) -> Event:
+    """The event that ``to_dict`` described.
+
+    Raises:
+        EventError: Unknown type, missing or surplus fields, values out of range.
+    """
+    content = dict(data)
+    name = content.pop("type", None)
+    if name == "composed":
+        rows = content.pop("parts", None)
+        if content or not isinstance(rows, list):
+            raise EventError(f"a composed event has 'type' and a list 'parts', got {dict(data)!r}")
+        return compose([(from_dict(part), count) for part, count in rows])
+    if name not in _TYPES:
+        raise EventError(f"unknown event type {name!r}; known: {sorted(_TYPES)} and 'composed'")
+    try:
+        return _TYPES[name](**content)
+    except TypeError as error:
+        raise EventError(
+            f"event {name!r} cannot be made from the fields {sorted(content)}: {error}"
+        ) from error
+
+
+def check_adjacency(event: Event, adjacency: Adjacency) -> None:
+    """Refuse an event that says nothing sound under ``adjacency``.
+
+    Raises:
+        EventError: Fixed-size sampling under add-or-remove-one.
+    """
+    if Adjacency(adjacency) != Adjacency.ADD_OR_REMOVE_ONE:
+        return
+    for part, _ in parts(event):
+        if isinstance(part, FixedSizeSampledGaussian):
+            raise EventError(
+                f"{part!r} has no meaning under add-or-remove-one: the sample is drawn from a public number "
+                "of clients, so neighbours differ in who occupies a slot; state replace-one or zero-out"
+            )
+
+
+def is_non_private(event: Event) -> bool:
+    """Whether any part of ``event`` carries no guarantee at all."""
+    return any(isinstance(part, NonPrivate) for part, _ in parts(event))
