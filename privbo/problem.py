@@ -117,6 +117,4 @@ class Evaluator:
     def _failed(self, client: int, reason: str) -> None:
         if client not in self.errors:
             self.errors[client] = reason
-            _private_log.warning(
-                "client %d contributes nothing while its objective fails: %s", client, reason
-            )
+            _private_log.warning("client %d contributes nothing while its objective fails: %s", client, reason)

@@ -214,3 +214,7 @@ class Algorithm(Protocol):
         cohort of one behaves as the same client does inside a large cohort.
         """
         ...
+
+    def local(self) -> Algorithm:
+        """The same clients with nothing shared: the local-only control."""
+        ...

@@ -204,9 +204,7 @@ class Space:
             raise ConfigurationError("the space is empty; name at least one parameter")
         for name, parameter in self.parameters.items():
             if not isinstance(parameter, (Real, Int, Categorical)):
-                raise ConfigurationError(
-                    f"space: parameter {name!r} is {parameter!r}; use Real, Int or Categorical"
-                )
+                raise ConfigurationError(f"space: parameter {name!r} is {parameter!r}; use Real, Int or Categorical")
         object.__setattr__(self, "parameters", dict(self.parameters))
 
     @property

@@ -1,0 +1,1 @@
+"""The papers' experiments and ours: configurations and thin drivers."""

@@ -1,0 +1,55 @@
+"""``python -m experiments NAME``: run one experiment and write what it found.
+
+Every experiment writes ``summary.json``, ``table.md`` and ``figure.png`` into its
+folder, keeps its finished cells there, and goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from accountant.errors import PrivacyError
+
+EXPERIMENTS = {
+    "quickstart": "40 clients tune an SVM on shards of digits: private, local, zeroed, paper's setting, non-private",
+}
+
+
+def main() -> int:
+    """Parse the command line and run; exit code 2 for bad input, 130 for Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=sorted(EXPERIMENTS), metavar="NAME")
+    parser.add_argument("--list", action="store_true", help="name all experiments")
+    parser.add_argument("--scale", choices=("small", "paper"), default="paper")
+    parser.add_argument("--out", type=Path, help="folder to write into (default results/NAME)")
+    parser.add_argument("--seeds", type=int, help="number of seeds")
+    parser.add_argument("--jobs", type=int, default=2, help="parallel processes")
+    arguments = parser.parse_args()
+    if arguments.list:
+        for name, line in EXPERIMENTS.items():
+            print(f"{name}: {line}")
+        return 0
+    if arguments.name is None:
+        parser.error("name an experiment, or --list")
+    if arguments.seeds is not None and arguments.seeds < 1:
+        parser.error(f"--seeds {arguments.seeds} must be at least 1")
+    out = arguments.out or Path("results") / arguments.name
+    module = importlib.import_module(f"experiments.{arguments.name.replace('-', '_')}")
+    try:
+        module.main(out, scale=arguments.scale, seeds=arguments.seeds, jobs=arguments.jobs)
+    except PrivacyError as error:
+        print(f"experiments: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on with what is left", file=sys.stderr)
+        return 130
+    print((out / "table.md").read_text())
+    print(f"written: {out / 'summary.json'}, {out / 'table.md'}, {out / 'figure.png'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Differentially private federated optimisation of expensive black-box objectives.
+
+    import privbo as pb
+
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=40)
+    result = pb.run(problem, pb.DPFTSDE(), privacy=pb.Privacy(epsilon=2), rounds=20)
+    result.epsilon(), result.best(client=3), result.report()
+
+Names are loaded when they are first used, so that importing the package stays fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from privbo.api import Best, Result, load, run
+    from privbo.errors import ConfigurationError, RunError
+    from privbo.loop import Round, plan
+    from privbo.privacy import NoPrivacy, Privacy, default_delta, paper_delta
+    from privbo.problem import Problem
+    from privbo.space import Categorical, Int, Real, Space
+    from privbo.thompson.dp_fts_de import DPFTSDE
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Best": "privbo.api",
+    "Categorical": "privbo.space",
+    "ConfigurationError": "privbo.errors",
+    "DPFTSDE": "privbo.thompson.dp_fts_de",
+    "Int": "privbo.space",
+    "NoPrivacy": "privbo.privacy",
+    "Privacy": "privbo.privacy",
+    "Problem": "privbo.problem",
+    "Real": "privbo.space",
+    "Result": "privbo.api",
+    "Round": "privbo.loop",
+    "RunError": "privbo.errors",
+    "Space": "privbo.space",
+    "default_delta": "privbo.privacy",
+    "load": "privbo.api",
+    "paper_delta": "privbo.privacy",
+    "plan": "privbo.loop",
+    "run": "privbo.api",
+}
+
+__all__ = [
+    "DPFTSDE",
+    "Best",
+    "Categorical",
+    "ConfigurationError",
+    "Int",
+    "NoPrivacy",
+    "Privacy",
+    "Problem",
+    "Real",
+    "Result",
+    "Round",
+    "RunError",
+    "Space",
+    "default_delta",
+    "load",
+    "paper_delta",
+    "plan",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  # a module attribute may be anything
+    if name not in _HOME:
+        raise AttributeError(f"module 'privbo' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

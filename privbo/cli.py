@@ -1,0 +1,127 @@
+"""The command line. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="privbo",
+    help="Differentially private federated optimisation of expensive black boxes.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+ledger_app = typer.Typer(help="The privacy-loss ledger of a run.", no_args_is_help=True)
+app.add_typer(ledger_app, name="ledger")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+RunDir = Annotated[Path, typer.Argument(help="Directory of a run.")]
+
+
+def main() -> None:
+    """Entry point: one clear line and exit code 2 for bad input, 130 for Ctrl-C."""
+    from accountant.errors import PrivacyError
+
+    warnings.showwarning = lambda message, *_args, **_kwargs: typer.echo(f"note: {message}", err=True)
+    try:
+        app()
+    except PrivacyError as error:
+        typer.echo(f"privbo: {error}", err=True)
+        sys.exit(2)
+
+
+@app.command()
+def run(
+    config: Annotated[Path | None, typer.Argument(help="Configuration file (TOML).")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a value: --set privacy.epsilon=2")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this directory.")] = None,
+    directory: Annotated[Path | None, typer.Option("--out", help="Directory of the run.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print plan and price; touch no data.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a configuration, or go on with an interrupted run."""
+    from privbo.errors import ConfigurationError
+    from privbo.jobs import load_job, price_job, run_job
+
+    if (config is None) == (resume is None):
+        raise ConfigurationError("give a configuration file or --resume DIR")
+    job, home = load_job(config, overrides or [], resume=resume, directory=directory)
+    if dry_run:
+        _show(price_job(job), as_json=as_json)
+        return
+    try:
+        result = run_job(job, home, resume=resume is not None)
+    except KeyboardInterrupt:
+        typer.echo(f"privbo: interrupted; go on with: privbo run --resume {home}", err=True)
+        raise typer.Exit(130) from None
+    _show(result, as_json=as_json)
+
+
+@app.command("report")
+def report_command(directory: RunDir, as_json: AsJson = False) -> None:
+    """What a run cost: writes report.html and prints the table, or prints JSON."""
+    from privbo.api import load
+    from privbo.pages.report import report
+
+    result = load(directory)
+    data = report(result.config, result.ledger)
+    if not as_json:
+        data["report"] = str(result.report())
+    _show(data, as_json=as_json)
+
+
+@app.command()
+def calibrate(
+    rounds: Annotated[int | None, typer.Option(help="Number of releases.")] = None,
+    sample_rate: Annotated[float | None, typer.Option(help="Probability of taking part.")] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="Noise std over L2 sensitivity.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon.")] = None,
+    delta: Annotated[float, typer.Option(help="Failure probability.")] = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """Find the one of epsilon, noise multiplier, sample rate and rounds that is not given."""
+    from privbo.calibration import calibrate as solve
+
+    found = solve(
+        rounds=rounds, sample_rate=sample_rate, noise_multiplier=noise_multiplier, epsilon=epsilon, delta=delta
+    )
+    _show(found, as_json=as_json)
+
+
+@ledger_app.command("show")
+def ledger_show(directory: RunDir, as_json: AsJson = False) -> None:
+    """Entries, totals and verification."""
+    from privbo.jobs import show_ledger
+
+    _show(show_ledger(directory), as_json=as_json)
+
+
+def _show(data: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(_plain(data), indent=2, allow_nan=False))
+        return
+    from privbo.terminal import show
+
+    show(data)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  # JSON has no narrower type
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+if __name__ == "__main__":
+    main()

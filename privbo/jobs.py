@@ -1,0 +1,128 @@
+"""What the command line does with a configuration: plan it, run it with its controls, resume it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from privbo.api import Result, load, mean_best_so_far, run
+from privbo.config import Config, Job, build, parse, read
+from privbo.errors import ConfigurationError
+from privbo.loop import plan
+from privbo.manifest import describe_plan
+from privbo.pages.report import report
+from privbo.privacy import Privacy, default_delta, paper_delta
+from privbo.record import RunDirectory, read_json, write_json
+
+LABELS = {"private": "this run", "local": "local only, nothing shared", "zeroed": "clients' sum set to zero"}
+
+
+def load_job(
+    config: Path | None, overrides: Sequence[str], *, resume: Path | None, directory: Path | None
+) -> tuple[Job, Path]:
+    """The objects of a configuration file, or of the run to resume, and the run's directory.
+
+    Raises:
+        ConfigurationError: If a setting is not allowed, or a resumed run is given new ones.
+        RunError: If there is no run to resume.
+    """
+    if resume is not None:
+        if overrides or directory is not None:
+            raise ConfigurationError("--resume takes the run as it was configured; drop --set and --out")
+        source = RunDirectory(resume).config()["source"]
+        if source is None:
+            raise ConfigurationError(
+                f"{resume} was started from Python; resume it there: privbo.run(..., directory, resume=True)"
+            )
+        return build(parse(source)), resume
+    if config is None:
+        raise ConfigurationError("name a configuration file")
+    settings = read(config, overrides)
+    return build(settings), directory or _home(settings)
+
+
+def _home(config: Config) -> Path:
+    if config.directory is not None:
+        return Path(config.directory)
+    return Path("runs") / f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+def price_job(job: Job) -> dict[str, Any]:
+    """The plan and its price, without touching any data."""
+    terms = plan(job.problem, job.algorithm, privacy=job.privacy, rounds=job.config.rounds)
+    n_clients = job.problem.n_clients
+    deltas = {"this run": terms.delta, "default": default_delta(n_clients), "paper": paper_delta(n_clients)}
+    return {
+        "name": job.config.name,
+        "rounds": job.config.rounds,
+        "n_clients": n_clients,
+        "plan": describe_plan(terms),
+        "epsilon": terms.epsilon(),
+        "epsilon_at": [
+            {"label": label, "delta": delta, "epsilon": terms.epsilon(delta)} for label, delta in deltas.items()
+        ],
+    }
+
+
+def run_job(job: Job, home: Path, *, resume: bool, progress: bool = True) -> dict[str, Any]:
+    """Run a job and its controls, write the report, and return what the terminal shows."""
+    result = run(
+        job.problem,
+        job.algorithm,
+        privacy=job.privacy,
+        rounds=job.config.rounds,
+        seed=job.config.seed,
+        directory=home,
+        resume=resume,
+        name=job.config.name,
+        device=job.config.device,
+        progress=progress,
+        source=job.config.model_dump(exclude_none=True),
+    )
+    seed = int(read_json(RunDirectory(home).seed_path)["seed"])
+    curves = {"private": mean_best_so_far(result.clients)}
+    for control in job.config.controls:
+        curves[control] = mean_best_so_far(_control(job, control, seed, progress=progress).clients)
+    lines = {name: curve.tolist() for name, curve in curves.items()}
+    write_json(RunDirectory(home).private / "diagnostics.json", {"mean_best_so_far": lines})
+    page = result.report()
+    return report(result.config, result.ledger) | {
+        "directory": str(home),
+        "report": str(page),
+        "private_diagnostics": {
+            "note": "private diagnostics, not covered by epsilon",
+            "mean_best_score": {LABELS[name]: [float(c[0]), float(c[-1])] for name, c in curves.items()},
+        },
+    }
+
+
+def _control(job: Job, control: str, seed: int, *, progress: bool) -> Result:
+    """The same clients and seeds without sharing, or behind the same mechanism with the sum zeroed.
+
+    Controls live in memory, release nothing and use simulated noise.
+    """
+    algorithm = job.algorithm.local() if control == "local" else job.algorithm
+    privacy = job.privacy
+    if isinstance(privacy, Privacy):
+        privacy = dataclasses.replace(privacy, noise="simulation")
+    return run(
+        job.problem,
+        algorithm,
+        privacy=privacy,
+        rounds=job.config.rounds,
+        seed=seed,
+        control="zeroed" if control == "zeroed" else None,
+        name=f"control: {LABELS[control]}",
+        device=job.config.device,
+        progress=progress,
+    )
+
+
+def show_ledger(directory: Path) -> dict[str, Any]:
+    """Entries, totals and verification of a run's ledger."""
+    result = load(directory)
+    data = report(result.config, result.ledger)
+    return {key: data[key] for key in ("run", "releases", "planned_releases", "ledger", "entries", "epsilon", "delta")}

@@ -1,0 +1,1 @@
+"""Pages people read: the report of a run."""

@@ -1,0 +1,195 @@
+"""What privacy a user asks for, and what that means for a given plan.
+
+``Privacy`` states a target (epsilon, delta) or a noise multiplier; ``resolve`` turns it
+into ``Terms``: the noise multiplier, the planned event of the whole run, and its price.
+All of it is arithmetic on public quantities; no data is touched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from accountant.calibrate import noise_multiplier as calibrate_noise
+from accountant.epsilon import epsilon_table
+from accountant.events import Adjacency, Event, compose
+from privbo.errors import ConfigurationError
+from privbo.protocol import Request
+from privbo.release.mechanism import Mechanism, PrivateSum, mechanism_for
+
+
+def paper_delta(n_clients: int) -> float:
+    """N^-1.1, the delta of the federated Bayesian optimisation papers."""
+    return min(0.5, math.pow(n_clients, -1.1))
+
+
+def default_delta(n_clients: int) -> float:
+    """min(1e-5, 1/(10 N)): well below the 1/N at which publishing one random client passes."""
+    return min(1e-5, 0.1 / n_clients)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """The privacy of a run: a target epsilon, or a noise multiplier.
+
+    Attributes:
+        epsilon: Target; the noise is calibrated so that the whole plan costs no more.
+        noise_multiplier: z, noise standard deviation over L2 sensitivity, instead of a target.
+        sample_rate: q, the probability with which a client takes part in a release. At 1
+            (the default) a fixed number of rounds needs the least noise, no secrecy of
+            the sample, and the price is exact.
+        delta: Failure probability; None is ``min(1e-5, 1/(10 N))``, ``"paper"`` is N^-1.1.
+        calibration: ``"tight"`` scales noise to the true sensitivity of the weights,
+            ``"paper"`` draws the paper's noise (scaled to phi_max S) and charges the true
+            multiplier.
+        sampling: ``"poisson"``: every client by its own secret coin; ``"fixed-size"``: a
+            secret subset of ``round(q N)`` clients, with its own larger sensitivity.
+        noise: ``"secure"`` is cryptographic noise; ``"simulation"`` is seeded noise, for
+            experiments only: no guarantee, and every report says so.
+
+    Raises:
+        ConfigurationError: If not exactly one of epsilon and noise_multiplier is given
+            or a value is out of range.
+    """
+
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    sample_rate: float = 1.0
+    delta: float | Literal["paper"] | None = None
+    calibration: Literal["tight", "paper"] = "tight"
+    sampling: Literal["poisson", "fixed-size"] = "poisson"
+    noise: Literal["secure", "simulation"] = "secure"
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise ConfigurationError(
+                f"privacy: epsilon={self.epsilon!r}, noise_multiplier={self.noise_multiplier!r}; "
+                "give exactly one of them"
+            )
+        for name in ("epsilon", "noise_multiplier"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ConfigurationError(f"privacy.{name}={value!r} must be a finite number > 0")
+        if not 0 < self.sample_rate <= 1:
+            raise ConfigurationError(f"privacy.sample_rate={self.sample_rate!r} must lie in (0, 1]")
+        if isinstance(self.delta, float) and not 0 < self.delta < 1:
+            raise ConfigurationError(f"privacy.delta={self.delta!r} must lie in (0, 1)")
+
+    def resolved_delta(self, n_clients: int) -> float:
+        """The delta as a number for N clients; warns where it is too large to mean much."""
+        if self.delta == "paper":
+            delta = paper_delta(n_clients)
+            warnings.warn(
+                f"delta = N^-1.1 = {delta:.3g} follows the papers; publishing one random client whole "
+                f"satisfies delta = 1/N = {1 / n_clients:.3g}, so read epsilon at 1e-5 beside it",
+                stacklevel=2,
+            )
+            return delta
+        return default_delta(n_clients) if self.delta is None else float(self.delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoPrivacy:
+    """A non-private baseline: the plain sum leaves the clients, epsilon is infinity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a run will cost, fixed and recorded before any data is touched.
+
+    Attributes:
+        privacy: What was asked for.
+        noise_multiplier: Nominal z; None for a non-private run or an empty plan.
+        delta: The delta epsilon is quoted at.
+        n_clients: N.
+        event: The planned event of the whole run.
+        planned_releases: Number of releases in the plan.
+        adjacency: Of every event; weights and N are public constants, so leaving is zeroing.
+    """
+
+    privacy: Privacy | NoPrivacy
+    noise_multiplier: float | None
+    delta: float
+    n_clients: int
+    event: Event
+    planned_releases: int
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+
+    @property
+    def noise_source(self) -> str:
+        """Source of the noise: "secure", "simulation", or "none" for a non-private run."""
+        return "none" if isinstance(self.privacy, NoPrivacy) else self.privacy.noise
+
+    def mechanism(self, request: Request) -> Mechanism:
+        """The mechanism that answers ``request`` under these terms."""
+        return _mechanism(self.privacy, request, self.noise_multiplier)
+
+    def epsilon(self, delta: float | None = None) -> dict[str, float]:
+        """Planned epsilon by accountant, at the run's delta unless another is named."""
+        return epsilon_table(self.event, self.delta if delta is None else delta, adjacency=self.adjacency)
+
+
+def resolve(privacy: Privacy | NoPrivacy, plan: Iterable[Request], *, n_clients: int) -> Terms:
+    """Price a plan: calibrate the noise to the target, or take the multiplier as given.
+
+    Args:
+        privacy: What is asked for.
+        plan: Every request of the run; weights are reduced to their geometry one by one.
+        n_clients: N.
+
+    Raises:
+        ConfigurationError: If a request can't be answered.
+        PrivacyError: If no noise meets the target.
+    """
+    nominal = 1.0 if isinstance(privacy, Privacy) else None
+    counts = Counter(_mechanism(privacy, request, nominal) for request in plan)
+    if isinstance(privacy, NoPrivacy):
+        z, delta = None, default_delta(n_clients)
+    else:
+        delta = privacy.resolved_delta(n_clients)
+        z = _multiplier(privacy, counts, delta) if counts else None
+    return Terms(
+        privacy=privacy,
+        noise_multiplier=z,
+        delta=delta,
+        n_clients=n_clients,
+        event=_planned(counts, z),
+        planned_releases=counts.total(),
+    )
+
+
+def _mechanism(privacy: Privacy | NoPrivacy, request: Request, z: float | None) -> Mechanism:
+    if isinstance(privacy, NoPrivacy):
+        return mechanism_for(request, noise_multiplier=None)
+    return mechanism_for(
+        request,
+        noise_multiplier=z,
+        sample_rate=privacy.sample_rate,
+        sampling=privacy.sampling,
+        calibration=privacy.calibration,
+    )
+
+
+def _multiplier(privacy: Privacy, counts: Counter[Mechanism], delta: float) -> float:
+    if privacy.noise_multiplier is not None:
+        return privacy.noise_multiplier
+    if privacy.epsilon is None:
+        raise ConfigurationError("privacy names neither epsilon nor noise_multiplier")
+    return calibrate_noise(
+        lambda z: _planned(counts, z), epsilon=privacy.epsilon, delta=delta, adjacency=Adjacency.ZERO_OUT
+    )
+
+
+def _planned(counts: Counter[Mechanism], z: float | None) -> Event:
+    return compose((_priced(mechanism, z).event(), count) for mechanism, count in counts.items())
+
+
+def _priced(mechanism: Mechanism, z: float | None) -> Mechanism:
+    if isinstance(mechanism, PrivateSum) and z is not None:
+        return dataclasses.replace(mechanism, noise_multiplier=z)
+    return mechanism

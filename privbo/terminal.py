@@ -1,0 +1,127 @@
+"""What a person sees in a terminal: a progress bar and short tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from privbo.loop import OnRound, Round
+
+
+@contextmanager
+def progress_bar(label: str, rounds: int) -> Iterator[OnRound]:
+    """A bar on standard error that counts rounds; yields the callback that moves it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(label, total=rounds)
+
+        def moved(event: Round) -> None:
+            progress.update(task, completed=min(event.index, rounds))
+
+        yield moved
+
+
+def number(value: float | None) -> str:
+    """Four significant digits; infinity spelled out."""
+    if value is None:
+        return "-"
+    if value == float("inf"):
+        return "infinite"
+    return f"{value:.4g}"
+
+
+def price_table(report: Mapping[str, Any]) -> Table:
+    """Epsilon by accountant at the run's delta and at the two deltas every table names."""
+    table = Table(title="Price of the plan (epsilon)", title_justify="left")
+    table.add_column("accountant")
+    columns = report["epsilon_at"]
+    for row in columns:
+        table.add_column(f"delta={row['delta']:.3g} ({row['label']})", justify="right")
+    for accountant in report["epsilon"]:
+        table.add_row(accountant, *(number(row["epsilon"].get(accountant)) for row in columns))
+    return table
+
+
+def facts_table(report: Mapping[str, Any]) -> Table:
+    """Plan, releases, adjacency, noise source and the ledger's state."""
+    table = Table(show_header=False, box=None)
+    ledger = report["ledger"]
+    state = "verified" if ledger["verified"] else f"NOT VERIFIED: {ledger['problem']}"
+    rows = {
+        "rounds": str(report["rounds"]),
+        "releases charged": f"{report['releases']} of {report['planned_releases']} planned",
+        "noise multiplier": number(report["noise_multiplier"]),
+        "sample rate": number(report["sample_rate"]),
+        "unit of privacy, adjacency": f"{report['unit']}, {report['adjacency']}",
+        "noise source": report["noise_source_text"],
+        "ledger": f"{state}, head {ledger['head'][:12]}",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def diagnostics_table(rows: Mapping[str, tuple[float, float]]) -> Table:
+    """Mean best score over clients, after initialisation and at the end."""
+    table = Table(title="Private diagnostics, not covered by epsilon", title_justify="left")
+    table.add_column("mean best score over clients")
+    table.add_column("after initialisation", justify="right")
+    table.add_column("at the end", justify="right")
+    for label, (first, last) in rows.items():
+        table.add_row(label, f"{first:.4f}", f"{last:.4f}")
+    return table
+
+
+def show(data: Mapping[str, Any]) -> None:
+    """Print what a command found: its tables, then its plain lines."""
+    console = Console()
+    if "ledger" in data and "rounds" in data:
+        console.print(f"[bold]{data['name']}[/bold]")
+        console.print(facts_table(data))
+    if "epsilon_at" in data:
+        console.print(price_table(data))
+    if "entries" in data and "rounds" not in data:
+        console.print(_entries_table(data))
+    if "private_diagnostics" in data:
+        console.print(diagnostics_table(data["private_diagnostics"]["mean_best_score"]))
+    if "plan" in data:
+        _print_plan(console, data)
+    if "sample_rate" in data and "name" not in data:
+        _print_calibration(console, data)
+    if "report" in data:
+        console.print(f"report: {data['report']}", soft_wrap=True)
+
+
+def _entries_table(data: Mapping[str, Any]) -> Table:
+    ledger = data["ledger"]
+    state = "verified" if ledger["verified"] else f"NOT VERIFIED: {ledger['problem']}"
+    table = Table(title=f"{data['run']}: {data['releases']} of {data['planned_releases']} planned, {state}")
+    for column in ("charge", "release", "event", "noise", "chain hash"):
+        table.add_column(column)
+    for entry in data["entries"]:
+        table.add_row(
+            str(entry["sequence"]), entry["release"], entry["event"], entry["noise_source"], entry["digest"][:12]
+        )
+    return table
+
+
+def _print_plan(console: Console, data: Mapping[str, Any]) -> None:
+    plan = data["plan"]
+    console.print(
+        f"plan of {data['name']}: {data['rounds']} rounds, {plan['releases']} releases, noise multiplier "
+        f"{number(plan['noise_multiplier'])}, {plan['adjacency']} adjacency, noise {plan['noise_source']}; "
+        "no data was touched",
+        soft_wrap=True,
+    )
+
+
+def _print_calibration(console: Console, data: Mapping[str, Any]) -> None:
+    for name in ("rounds", "sample_rate", "noise_multiplier", "delta", "adjacency"):
+        console.print(f"{name}: {data[name]}")
+    for name, value in data["epsilon"].items():
+        console.print(f"epsilon ({name}): {number(value)}")

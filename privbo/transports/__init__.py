@@ -1,0 +1,1 @@
+"""How broadcasts reach clients and answers come back."""

@@ -1,0 +1,43 @@
+"""One small case per algorithm (and per variant whose code path differs)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import privbo as pb
+from privbo.protocol import Algorithm, FloatArray, IntArray
+
+N_CLIENTS = 7
+ROUNDS = 4
+
+
+def bumps(clients: IntArray, units: FloatArray) -> FloatArray:
+    """A smooth bump per client, slightly moved: values in (0, 1]."""
+    centre = 0.4 + 0.02 * (clients[:, None] % 3)
+    return np.exp(-8.0 * ((units - centre) ** 2).sum(axis=1))
+
+
+def problem(n_clients: int = N_CLIENTS) -> pb.Problem:
+    return pb.Problem(
+        space={"x": pb.Real(0.0, 1.0), "y": pb.Real(1e-3, 1e1, log=True)},
+        batch_objective=bumps,
+        n_clients=n_clients,
+        name="bumps",
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    algorithm: Algorithm
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CASES = [
+    Case("dp-fts-de mean", pb.DPFTSDE(n_features=12, n_regions=1)),
+    Case("dp-fts-de sample, four regions", pb.DPFTSDE(n_features=12, n_regions=4, share="sample")),
+]

@@ -1,0 +1,17 @@
+"""A problem slow enough to be killed in the middle; named by the crash test's configuration."""
+
+import time
+
+import numpy as np
+
+import privbo as pb
+from privbo.protocol import FloatArray, IntArray
+
+
+def _objective(clients: IntArray, units: FloatArray) -> FloatArray:
+    time.sleep(0.02)
+    return -((units[:, 0] - 0.3) ** 2) + 0.01 * np.cos(clients)
+
+
+def problem() -> pb.Problem:
+    return pb.Problem(space={"x": pb.Real(0.0, 1.0)}, batch_objective=_objective, n_clients=6, name="crash")

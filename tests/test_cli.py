@@ -1,0 +1,178 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CONFIG = """
+name = "tiny"
+rounds = 3
+controls = ["local", "zeroed"]
+[problem]
+factory = "tests.crash_problem:problem"
+[algorithm]
+type = "dp-fts-de"
+n_features = 10
+[privacy]
+epsilon = 2.0
+"""
+
+
+def privbo(*arguments: str, **settings: Any) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "privbo.cli", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=settings.get("cwd", ROOT),
+        env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "tiny.toml").write_text(CONFIG)
+    done = privbo("run", str(folder / "tiny.toml"), "--out", str(folder / "run"))
+    assert done.returncode == 0, done.stderr
+    assert "private diagnostics, not covered by epsilon" in done.stdout.lower()
+    assert "local only" in done.stdout
+    assert "report.html" in done.stdout.replace("\n", "")
+    return folder / "run"
+
+
+def test_calibrate_prints_the_golden_figures() -> None:
+    """moments 9.908 and renyi 8.361 for N=200's delta: shared reference, computed with the accountant's own goldens."""
+    done = privbo(
+        "calibrate", "--sample-rate", "0.25", "--noise-multiplier", "1", "--rounds", "40",
+        "--delta", "0.00294352", "--json",
+    )  # fmt: skip
+    epsilon = json.loads(done.stdout)["epsilon"]
+    assert epsilon["moments"] == pytest.approx(9.908, abs=5e-4)
+    assert epsilon["renyi"] == pytest.approx(8.361, abs=5e-4)
+
+
+def test_calibrate_finds_the_multiplier() -> None:
+    base = ["calibrate", "--sample-rate", "0.25", "--rounds", "40", "--delta", "0.00294352", "--json"]
+    found = json.loads(privbo(*base, "--epsilon", "4").stdout)
+    again = json.loads(privbo(*base, "--noise-multiplier", repr(found["noise_multiplier"])).stdout)
+    assert min(again["epsilon"].values()) == pytest.approx(4.0, abs=5e-3)
+    assert min(again["epsilon"].values()) <= 4.0
+
+
+@pytest.mark.parametrize("missing", ["rounds", "sample_rate"])
+def test_calibrate_finds_rounds_and_rate(missing: str) -> None:
+    known = {"rounds": "30", "sample_rate": "0.2", "noise_multiplier": "1.5", "epsilon": "2"}
+    del known[missing]
+    options = [text for key, value in known.items() for text in (f"--{key.replace('_', '-')}", value)]
+    found = json.loads(privbo("calibrate", *options, "--json").stdout)
+    assert found[missing] > 0
+    assert min(found["epsilon"].values()) <= 2.0
+
+
+def test_report_json(finished: Path) -> None:
+    data = json.loads(privbo("report", str(finished), "--json").stdout)
+    assert data["releases"] == data["planned_releases"] == 3
+    assert data["adjacency"] == "zero-out"
+    assert data["noise_source"] == "secure"
+    assert data["ledger"]["verified"] is True
+    assert min(data["epsilon"].values()) <= 2.0
+    assert data["delta"] == pytest.approx(1e-5)
+
+
+def test_report_page_opens_offline_and_carries_the_headline(finished: Path) -> None:
+    assert privbo("report", str(finished)).returncode == 0
+    page = (finished / "report.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    )
+    assert "<script" not in page
+    assert "epsilon = <b>2</b>" in page or "epsilon = <b>1.99" in page
+
+
+def test_ledger_show(finished: Path) -> None:
+    data = json.loads(privbo("ledger", "show", str(finished), "--json").stdout)
+    assert [entry["sequence"] for entry in data["entries"]] == sorted(e["sequence"] for e in data["entries"])
+    assert len(data["entries"]) == 3
+    assert data["ledger"]["verified"] is True
+    assert "Poisson" in privbo("ledger", "show", str(finished)).stdout or "Gaussian" in str(data["entries"])
+
+
+def test_dry_run_touches_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "tiny.toml"
+    config.write_text(CONFIG)
+    done = privbo("run", str(config), "--out", str(tmp_path / "run"), "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["plan"]["releases"] == 3
+    assert min(plan["epsilon"].values()) <= 2.0
+    assert not (tmp_path / "run").exists()
+
+
+def test_public_files_hold_no_private_numbers(finished: Path) -> None:
+    names = {path.name for path in finished.iterdir()}
+    assert names >= {"config.json", "ledger.sqlite", "history.jsonl", "report.html", "private"}
+    public = "".join((finished / name).read_text() for name in ("config.json", "history.jsonl", "report.html"))
+    for word in ("clipped_share", "n_participants", "norm_quantiles", "best_so_far"):
+        assert word not in public
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("privacy.epsilon=0", "epsilon"),
+        ("privacy.epsilon=-1", "epsilon"),
+        ("privacy.sample_rate=0", "sample_rate"),
+        ("privacy.sample_rate=1.5", "sample_rate"),
+        ("privacy.delta=2.0", "delta"),
+        ("privacy.noise='loud'", "noise"),
+        ("privacy.noise_multiplier=1.0", "exactly one"),
+        ("privacy.epsilon=1e-9", "epsilon"),
+        ("algorithm.n_regions=100", "region"),
+        ("algorithm.n_regiosn=2", "n_regiosn"),
+        ("algorithm.type='magic'", "dp-fts-de"),
+        ("rounds=0", "rounds"),
+        ("round=3", "round"),
+        ("problem.factory='nowhere:problem'", "nowhere"),
+        ("problem.factory='tests.crash_problem'", "module:function"),
+        ("nonsense", "key.path=value"),
+    ],
+)
+def test_bad_settings_stop_before_any_data_with_one_line_and_exit_code_2(
+    change: str, words: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "tiny.toml"
+    config.write_text(CONFIG)
+    done = privbo("run", str(config), "--out", str(tmp_path / "run"), "--set", change)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run" / "private" / "clients.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run"], ["run", "no-such.toml"], ["report", "no-such-dir"], ["calibrate"], ["run", "--what"]]
+)
+def test_bad_commands_exit_with_2(arguments: list[str]) -> None:
+    done = privbo(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_foreign_ledger_is_refused(finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    home = tmp_path / "run"
+    shutil.copytree(finished, home)
+    (home / "ledger.sqlite").write_bytes(b"this is no ledger")
+    before = (home / "ledger.sqlite").read_bytes()
+    for arguments in (["report", str(home)], ["run", "--resume", str(home)]):
+        done = privbo(*arguments)
+        assert done.returncode == 2, done.stdout
+        assert "Traceback" not in done.stderr
+    assert (home / "ledger.sqlite").read_bytes() == before
