@@ -1,0 +1,1 @@
+"""Speed against a peer, both sides measured in the same run."""
