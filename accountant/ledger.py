@@ -1,0 +1,482 @@
+"""The ledger: every release is charged here, durably, before any private row is read.
+
+Protocol of a release: charged -> drawn -> stored -> sent.
+
+1. ``charge`` verifies the chain's tail and the policy, prices the event, and commits one
+   row or none. A known release id with the same event is known, not charged again; with
+   another event it is an error.
+2. Only after ``charge`` returned are participants and noise drawn.
+3. ``store_release`` commits the noisy bytes, exactly one set per release id.
+4. Only stored bytes are sent; sending them again is post-processing.
+
+So a crash can spend a charge in vain and can never release without one. A ledger with a
+budget is a filter (a charge over the bound is refused and changes nothing), without one
+an odometer. Several processes, and several runs on one population, may share a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
+from accountant.events import (
+    Adjacency,
+    Composed,
+    Event,
+    FixedSizeSampledGaussian,
+    Unit,
+    check_adjacency,
+    compose,
+    from_dict,
+    parts,
+    to_dict,
+)
+from accountant.store import Link, Store
+
+NOISE_SOURCES = ("secure", "exact", "simulation", "none")
+_ATTEMPTS_OUTSIDE = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """A bound that all charges together never pass.
+
+    Attributes:
+        epsilon: Positive and finite.
+        delta: In (0, 1).
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < float("inf"):
+            raise LedgerError(f"budget epsilon={self.epsilon!r} must be positive and finite")
+        if not 0 < self.delta < 1:
+            raise LedgerError(f"budget delta={self.delta!r} must lie in (0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerPolicy:
+    """What a ledger's numbers mean; fixed at creation and bound into its chain.
+
+    Attributes:
+        unit: Whose presence is protected.
+        adjacency: Which data sets count as neighbours.
+        population: Name of the people the charges speak of; runs on the same people
+            share one ledger.
+        n_clients: N, public and constant.
+        budget: The filter's bound, or None for an odometer.
+    """
+
+    unit: Unit
+    adjacency: Adjacency
+    population: str
+    n_clients: int
+    budget: Budget | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.n_clients, bool) or not isinstance(self.n_clients, int) or self.n_clients < 1:
+            raise LedgerError(f"n_clients={self.n_clients!r} must be an integer >= 1")
+        if not isinstance(self.population, str) or not self.population:
+            raise LedgerError(f"population={self.population!r} must be a non-empty name")
+        object.__setattr__(self, "unit", Unit(self.unit))
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as stored."""
+        budget = None if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
+        return {
+            "unit": self.unit.value,
+            "adjacency": self.adjacency.value,
+            "population": self.population,
+            "n_clients": self.n_clients,
+            "budget": budget,
+        }
+
+    @staticmethod
+    def from_dict(content: dict[str, Any]) -> LedgerPolicy:
+        """The policy that ``to_dict`` described."""
+        budget = content.get("budget")
+        return LedgerPolicy(**content | {"budget": None if budget is None else Budget(**budget)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One charge, as stored.
+
+    ``sequence`` orders entries; ``time`` (UTC) informs only. ``plan_position`` is the
+    place in the run's plan, or None. ``noise_source`` is "secure", "exact", "simulation"
+    (seeded: no guarantee) or "none" (a non-private baseline).
+    """
+
+    sequence: int
+    release_id: str
+    run: str
+    event: Event
+    unit: Unit
+    population: str
+    n_clients: int
+    adjacency: Adjacency
+    sampler: str
+    noise_source: str
+    plan_position: int | None
+    time: str
+    previous: str
+    digest: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for listings and exports."""
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return content | {
+            "event": to_dict(self.event),
+            "unit": self.unit.value,
+            "adjacency": self.adjacency.value,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projection:
+    """What a charge would do; nothing has been done.
+
+    Attributes:
+        allowed: Whether ``charge`` would accept the event.
+        reason: Why not, or None.
+        spent: Epsilon of everything charged so far at the budget's delta; None without
+            a budget.
+        projected: The same after the event.
+        head: The chain head this holds for.
+    """
+
+    allowed: bool
+    reason: str | None
+    spent: float | None
+    projected: float | None
+    head: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """Proof of a durable charge.
+
+    Attributes:
+        sequence: Position of the charge.
+        head: Chain digest of the charge; a ledger that no longer has it lost its tail.
+        release_id: What was paid for.
+        known: Whether it had been charged before (and was not charged again).
+    """
+
+    sequence: int
+    head: str
+    release_id: str
+    known: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """Outcome of reading a whole ledger again."""
+
+    ok: bool
+    problem: str | None
+    head: str
+    n_entries: int
+
+
+class Ledger:
+    """An append-only account of what a population has paid; see the module's page."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._entries: list[Entry] = []
+        self._by_id: dict[str, Entry] = {}
+        try:
+            self.policy = LedgerPolicy.from_dict(json.loads(store.identity.policy))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise LedgerError(f"{store.path}: its policy cannot be read ({error}); restore it from a copy") from error
+        self._refresh()
+
+    @classmethod
+    def create(cls, path: Path | str | None, policy: LedgerPolicy) -> Self:
+        """A new, empty ledger; ``path=None`` keeps it in memory, for simulations only.
+
+        Raises:
+            LedgerError: If something stands there already, or cannot be written.
+        """
+        return cls(Store.create(None if path is None else Path(path), _canonical(policy.to_dict()).decode()))
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """An existing ledger, verified from its first row to its last.
+
+        Raises:
+            LedgerError: If it is missing, foreign, corrupt or cut off; it is not changed.
+        """
+        return cls(Store.open(Path(path)))
+
+    @property
+    def path(self) -> Path | None:
+        """The ledger's file, or None in memory."""
+        return self._store.path
+
+    @property
+    def head(self) -> str:
+        """Digest of the last charge this object has seen."""
+        return self._entries[-1].digest if self._entries else self._store.identity.genesis("charges")
+
+    def entries(self, run: str | None = None) -> list[Entry]:
+        """Charges in order, of one run or of the whole population."""
+        self._refresh()
+        return [entry for entry in self._entries if run is None or entry.run == run]
+
+    def event(self, run: str | None = None) -> Composed:
+        """Everything charged, composed, of one run or of the whole population."""
+        return compose(entry.event for entry in self.entries(run))
+
+    def check(self, event: Event) -> Projection:
+        """What charging ``event`` would do; changes nothing and raises nothing over budget."""
+        self._refresh()
+        return self._project(event)
+
+    def charge(
+        self,
+        release_id: str,
+        event: Event,
+        *,
+        run: str,
+        noise_source: str,
+        plan_position: int | None = None,
+    ) -> Receipt:
+        """Charge one release: durable on return, or refused with nothing changed.
+
+        Args:
+            release_id: Unique name of the release over the ledger's whole life.
+            event: What it costs.
+            run: The run it belongs to.
+            noise_source: "secure", "exact", "simulation" or "none".
+            plan_position: Place in the run's plan.
+
+        Raises:
+            BudgetExceeded: If the budget does not hold the event.
+            LedgerError: If the id was charged for another event, the event does not fit
+                the policy, or storage fails.
+        """
+        _require_names(release_id=release_id, run=run)
+        if noise_source not in NOISE_SOURCES:
+            raise LedgerError(f"noise_source={noise_source!r} must be one of {NOISE_SOURCES}")
+        # Pricing may be slow, so it happens outside the transaction and counts only if the
+        # chain has not moved meanwhile; after some lost races it happens inside.
+        for _ in range(_ATTEMPTS_OUTSIDE):
+            self._refresh()
+            if (known := self._known(release_id, event)) is not None:
+                return known
+            self._require_affordable(event)
+            body = self._body(release_id, event, run, noise_source, plan_position)
+            with self._store.transaction():
+                link = self._store.append("charges", release_id, body) if self._is_current() else None
+            if link is not None:
+                return self._committed(link)
+        with self._store.transaction():
+            self._refresh()
+            known = self._known(release_id, event)
+            if known is None:
+                self._require_affordable(event)
+                body = self._body(release_id, event, run, noise_source, plan_position)
+                link = self._store.append("charges", release_id, body)
+        return known if known is not None else self._committed(link)  # type: ignore[arg-type]
+
+    def store_release(self, release_id: str, payload: bytes) -> None:
+        """Store the bytes of a charged release: one set per id, durable on return.
+
+        Raises:
+            LedgerError: If the id was never charged or has other bytes already.
+        """
+        with self._store.transaction():
+            if self._store.find("charges", release_id) is None:
+                raise LedgerError(f"release {release_id!r} was never charged; charge it before drawing its noise")
+            stored = self._store.find("releases", release_id)
+            link = self._store.append("releases", release_id, payload) if stored is None else None
+        if stored is not None and stored.body != payload:
+            raise LedgerError(f"release {release_id!r} has been stored already with other bytes; send those")
+        if link is not None:
+            self._store.witness("releases", link)
+
+    def stored_release(self, release_id: str) -> bytes | None:
+        """The bytes of a release, or None if none were stored."""
+        found = self._store.find("releases", release_id)
+        return None if found is None else found.body
+
+    def verify(self, receipts: Iterable[tuple[int, str]] = ()) -> Verification:
+        """Read everything again: storage, both chains, witness, policy, and the budget.
+
+        Args:
+            receipts: Pairs (sequence, head) handed out earlier, from receipts or
+                releases; each must still be in the chain.
+        """
+        problem = self._store.problem() or self._lost(receipts)
+        if problem is None:
+            try:
+                self._refresh()
+                projection = self._project(None)
+                problem = projection.reason
+            except PrivacyError as error:
+                problem = str(error)
+        return Verification(ok=problem is None, problem=problem, head=self.head, n_entries=len(self._entries))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _refresh(self) -> None:
+        """Read and verify what others have charged since."""
+        last = self._entries[-1] if self._entries else None
+        if last is not None:
+            stored = self._store.find("charges", last.release_id)
+            if stored is None or stored.digest != last.digest:
+                raise LedgerError(f"{self.path}: charge {last.sequence} was seen and is gone; restore the ledger")
+        for link in self._store.rows_after("charges", 0 if last is None else last.sequence, self.head):
+            self._admit(link)
+
+    def _admit(self, link: Link) -> Entry:
+        entry = _entry(link, self.policy)
+        self._entries.append(entry)
+        self._by_id[entry.release_id] = entry
+        return entry
+
+    def _is_current(self) -> bool:
+        last = self._store.last("charges")
+        return (self._store.identity.genesis("charges") if last is None else last.digest) == self.head
+
+    def _committed(self, link: Link) -> Receipt:
+        self._store.witness("charges", link)
+        entry = self._admit(link)
+        return Receipt(sequence=entry.sequence, head=entry.digest, release_id=entry.release_id, known=False)
+
+    def _known(self, release_id: str, event: Event) -> Receipt | None:
+        entry = self._by_id.get(release_id)
+        if entry is None:
+            return None
+        if to_dict(entry.event) != to_dict(event):
+            raise LedgerError(
+                f"release {release_id!r} was charged as {entry.event} and is now asked for as {event}; "
+                "give the new release an id of its own"
+            )
+        return Receipt(sequence=entry.sequence, head=entry.digest, release_id=release_id, known=True)
+
+    def _require_affordable(self, event: Event) -> None:
+        projection = self._project(event)
+        if not projection.allowed:
+            raise BudgetExceeded(f"{projection.reason}; nothing was charged")
+
+    def _project(self, event: Event | None) -> Projection:
+        """Price everything charged, and ``event`` on top of it."""
+        if event is not None:
+            check_adjacency(event, self.policy.adjacency)
+            _require_population(event, self.policy.n_clients)
+        budget = self.policy.budget
+        if budget is None:
+            return Projection(allowed=True, reason=None, spent=None, projected=None, head=self.head)
+        charged = [entry.event for entry in self._entries]
+        spent = _epsilon(charged, budget.delta, self.policy.adjacency)
+        projected = spent if event is None else _epsilon([*charged, event], budget.delta, self.policy.adjacency)
+        # A cost that is not a number is refused like one that is too large.
+        allowed = spent <= projected <= budget.epsilon
+        reason = None if allowed else _refusal(event, spent, projected, budget)
+        return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)
+
+    def _body(self, release_id: str, event: Event, run: str, noise_source: str, plan_position: int | None) -> bytes:
+        return _canonical(
+            {
+                "release_id": release_id,
+                "run": run,
+                "event": to_dict(event),
+                "unit": self.policy.unit.value,
+                "population": self.policy.population,
+                "n_clients": self.policy.n_clients,
+                "adjacency": self.policy.adjacency.value,
+                "sampler": _sampler(event),
+                "noise_source": noise_source,
+                "plan_position": plan_position,
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            }
+        )
+
+    def _lost(self, receipts: Iterable[tuple[int, str]]) -> str | None:
+        digests = {entry.sequence: entry.digest for entry in self._entries}
+        for sequence, head in receipts:
+            if digests.get(sequence) != head:
+                return (
+                    f"the charge of a receipt (sequence {sequence}) is not in the chain: its tail was lost or replaced"
+                )
+        return None
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _entry(link: Link, policy: LedgerPolicy) -> Entry:
+    try:
+        content = json.loads(link.body)
+        entry = Entry(
+            **content
+            | {
+                "event": from_dict(content["event"]),
+                "unit": Unit(content["unit"]),
+                "adjacency": Adjacency(content["adjacency"]),
+            },
+            sequence=link.sequence,
+            previous=link.previous,
+            digest=link.digest,
+        )
+    except (TypeError, ValueError, KeyError, PrivacyError) as error:
+        raise LedgerError(f"charge {link.sequence} cannot be read ({error}); restore the ledger") from error
+    meaning = (entry.release_id, entry.unit, entry.population, entry.n_clients, entry.adjacency)
+    if meaning != (link.release_id, policy.unit, policy.population, policy.n_clients, policy.adjacency):
+        raise LedgerError(f"charge {link.sequence} contradicts the ledger's policy; restore the ledger")
+    return entry
+
+
+def _epsilon(events: list[Event], delta: float, adjacency: Adjacency) -> float:
+    """The smallest valid epsilon of the composition."""
+    from accountant.epsilon import epsilon
+
+    if not events:
+        return 0.0
+    return epsilon(compose(events), delta, adjacency=adjacency)
+
+
+def _refusal(event: Event | None, spent: float, projected: float, budget: Budget) -> str:
+    what = "what was charged" if event is None else f"{event} on top of epsilon {spent:.6g}"
+    return f"{what} comes to epsilon {projected:.6g} at delta {budget.delta:.3g}, over the budget {budget.epsilon:.6g}"
+
+
+def _sampler(event: Event) -> str:
+    names = {type(part).__name__ for part, _ in parts(event)}
+    known = {"PoissonSampledGaussian": "poisson", "FixedSizeSampledGaussian": "fixed-size"}
+    return "+".join(sorted({known.get(name, "everyone") for name in names})) or "everyone"
+
+
+def _require_population(event: Event, n_clients: int) -> None:
+    for part, _ in parts(event):
+        if isinstance(part, FixedSizeSampledGaussian) and part.n_clients != n_clients:
+            raise LedgerError(f"{part} samples from {part.n_clients} clients, the ledger speaks of {n_clients}")
+
+
+def _require_names(**names: str) -> None:
+    for name, value in names.items():
+        if not isinstance(value, str) or not value or len(value) > 500:
+            raise LedgerError(f"{name}={value!r} must be a string of 1 to 500 characters")

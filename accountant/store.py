@@ -1,0 +1,335 @@
+"""Durable, hash-chained storage of a ledger in one SQLite file.
+
+Two append-only tables of one shape, ``charges`` and ``releases``. Every row carries the
+digest of its predecessor and its own, SHA-256 over predecessor, position, key and body;
+the first predecessor is the digest of the ledger's identity and policy. A row can
+therefore be neither edited nor removed from the middle unnoticed. Beside the file stands
+a witness, one line per committed row, against which a lost tail is noticed.
+
+Writes are serialised by ``BEGIN IMMEDIATE`` and durable when ``transaction`` is left
+(write-ahead log, ``synchronous=FULL``; both are asserted). Every storage error becomes a
+``LedgerError``: nothing is retried behind the caller's back and nothing is repaired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from accountant.errors import LedgerError
+from accountant.witness import Witness
+
+Table: TypeAlias = Literal["charges", "releases"]
+TABLES: tuple[Table, ...] = ("charges", "releases")
+
+APPLICATION_ID = 0x70726976  # "priv", in the file's header
+SCHEMA_VERSION = 1
+_BUSY_SECONDS = 60.0
+_SCHEMA = """
+CREATE TABLE identity (only INTEGER PRIMARY KEY CHECK (only = 1), ledger_id TEXT NOT NULL, policy TEXT NOT NULL);
+CREATE TABLE charges (sequence INTEGER PRIMARY KEY, release_id TEXT NOT NULL UNIQUE, body BLOB NOT NULL,
+                      previous TEXT NOT NULL, digest TEXT NOT NULL);
+CREATE TABLE releases (sequence INTEGER PRIMARY KEY, release_id TEXT NOT NULL UNIQUE, body BLOB NOT NULL,
+                       previous TEXT NOT NULL, digest TEXT NOT NULL);
+"""
+
+# Connections inherited over a fork are kept, unused: closing one could touch the parent's file.
+_inherited: list[sqlite3.Connection] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """One row of a chain."""
+
+    sequence: int
+    release_id: str
+    body: bytes
+    previous: str
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What a ledger is, fixed at creation."""
+
+    ledger_id: str
+    policy: str
+
+    def genesis(self, table: Table) -> str:
+        """The digest before the first row of ``table``."""
+        return _sha256(f"privbo-ledger-{SCHEMA_VERSION}", table, self.ledger_id, self.policy)
+
+
+def link_digest(previous: str, sequence: int, release_id: str, body: bytes) -> str:
+    """Digest of a row; every part is length-prefixed, so no two rows share their bytes."""
+    return _sha256(previous, str(sequence), release_id, body)
+
+
+def _sha256(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        raw = part.encode() if isinstance(part, str) else part
+        digest.update(len(raw).to_bytes(8, "big") + raw)
+    return digest.hexdigest()
+
+
+class Store:
+    """An open ledger file (or, with ``path=None``, a private one in memory)."""
+
+    def __init__(self, path: Path | None, connection: sqlite3.Connection, identity: Identity) -> None:
+        self.path = path
+        self.identity = identity
+        self._connection = connection
+        self._process = os.getpid()
+        self._witness = None if path is None else Witness.beside(path)
+
+    @classmethod
+    def create(cls, path: Path | None, policy: str) -> Store:
+        """A new, empty ledger file; it appears under its name complete or not at all.
+
+        Raises:
+            LedgerError: If something stands there already, or cannot be written.
+        """
+        identity = Identity(ledger_id=secrets.token_hex(16), policy=policy)
+        if path is None:
+            connection = sqlite3.connect(":memory:", isolation_level=None)
+            _initialise(connection, identity)
+            return cls(None, connection, identity)
+        if Witness.beside(path).exists():
+            raise LedgerError(f"{Witness.beside(path).path} remembers a ledger that {path} no longer is; restore it")
+        draft = path.with_name(f".{path.name}.{identity.ledger_id}.new")
+        try:
+            with _failing_closed(path):
+                connection = sqlite3.connect(draft, isolation_level=None)
+                try:
+                    _set_durable(connection, draft)
+                    _initialise(connection, identity)
+                finally:
+                    connection.close()
+                os.link(draft, path)
+                _sync_folder(path.parent)
+        except FileExistsError:
+            raise LedgerError(f"{path} exists already; open it or name another file") from None
+        finally:
+            draft.unlink(missing_ok=True)
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """An existing ledger file, verified first without write access.
+
+        Raises:
+            LedgerError: If it is missing, foreign, corrupt or cut off.
+        """
+        _require_own_header(path)
+        with _failing_closed(path):
+            reader = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+            try:
+                store = cls(path, reader, _read_identity(reader, path))
+                problem = store.problem()
+            finally:
+                reader.close()
+        if problem is not None:
+            raise LedgerError(f"{path} is refused: {problem}; restore it from a copy, it was not changed")
+        store._connection = store._connect()
+        return store
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path is None:
+            raise LedgerError("a ledger in memory cannot be used by a forked process; give it a file")
+        with _failing_closed(self.path):
+            connection = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=_BUSY_SECONDS
+            )
+            _set_durable(connection, self.path)
+        return connection
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection of this process; a forked child gets one of its own."""
+        if os.getpid() != self._process:
+            _inherited.append(self._connection)
+            self._connection, self._process = self._connect(), os.getpid()
+        return self._connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Exclusive for writing; committed and flushed to disk when left without an error.
+
+        Raises:
+            LedgerError: If storage fails, or the file is no longer this ledger.
+        """
+        with _failing_closed(self.path):
+            connection = self.connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._require_identity()
+                yield
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _require_identity(self) -> None:
+        if _read_identity(self.connection, self.path) != self.identity:
+            raise LedgerError(f"{self.path} is another ledger than the one opened, or its policy changed; reopen it")
+
+    def append(self, table: Table, release_id: str, body: bytes) -> Link:
+        """Add a row inside a ``transaction``; call ``witness`` after it is committed."""
+        last = self.last(table)
+        sequence = 1 if last is None else last.sequence + 1
+        previous = self.identity.genesis(table) if last is None else last.digest
+        digest = link_digest(previous, sequence, release_id, body)
+        self.connection.execute(
+            f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?)",  # noqa: S608 (a literal type)
+            (sequence, release_id, body, previous, digest),
+        )
+        return Link(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)
+
+    def witness(self, table: Table, link: Link) -> None:
+        """Note beside the file that ``link`` was committed."""
+        if self._witness is not None:
+            with _failing_closed(self.path):
+                self._witness.append(table, link.sequence, link.digest)
+
+    def last(self, table: Table) -> Link | None:
+        """The verified last row of a chain, or None if it is empty."""
+        rows = self._select(table, "ORDER BY sequence DESC LIMIT 1", ())
+        return rows[0] if rows else None
+
+    def find(self, table: Table, release_id: str) -> Link | None:
+        """The verified row of a release id, or None."""
+        rows = self._select(table, "WHERE release_id = ?", (release_id,))
+        return rows[0] if rows else None
+
+    def rows_after(self, table: Table, sequence: int, digest: str) -> list[Link]:
+        """All rows after a known one, verified to continue its chain without a gap.
+
+        Raises:
+            LedgerError: If they do not.
+        """
+        rows = self._select(table, "WHERE sequence > ? ORDER BY sequence", (sequence,))
+        for row in rows:
+            if row.sequence != sequence + 1 or row.previous != digest:
+                raise LedgerError(f"{table} row {row.sequence} does not follow row {sequence}; restore the ledger")
+            sequence, digest = row.sequence, row.digest
+        return rows
+
+    def _select(self, table: Table, clause: str, values: tuple[object, ...]) -> list[Link]:
+        with _failing_closed(self.path):
+            found = self.connection.execute(
+                f"SELECT sequence, release_id, body, previous, digest FROM {table} {clause}",  # noqa: S608
+                values,
+            ).fetchall()
+        return [_require_link(table, row) for row in found]
+
+    def problem(self) -> str | None:
+        """What is wrong with the whole file, or None."""
+        try:
+            with _failing_closed(self.path):
+                report = self.connection.execute("PRAGMA integrity_check").fetchone()[0]
+                if report != "ok":
+                    return f"SQLite reports damage ({report})"
+                if _read_identity(self.connection, self.path) != self.identity:
+                    return "its identity or policy was changed"
+            chains = {table: self.rows_after(table, 0, self.identity.genesis(table)) for table in TABLES}
+        except LedgerError as error:
+            return str(error)
+        charged = {row.release_id for row in chains["charges"]}
+        unpaid = [row.release_id for row in chains["releases"] if row.release_id not in charged]
+        if unpaid:
+            return f"release {unpaid[0]!r} was stored without a charge"
+        if self._witness is None:
+            return None
+        return self._witness.problem({table: [row.digest for row in rows] for table, rows in chains.items()})
+
+    def close(self) -> None:
+        """Close the connection of this process."""
+        if os.getpid() == self._process:
+            self._connection.close()
+
+
+@contextmanager
+def _failing_closed(path: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except (sqlite3.Error, OSError, OverflowError, UnicodeError) as error:
+        where = "the ledger in memory" if path is None else path
+        raise LedgerError(f"{where}: storage failed ({error}); nothing was released, mend it and try again") from error
+
+
+def _require_own_header(path: Path) -> None:
+    """Refuse a file that is no ledger before SQLite touches it."""
+    if not path.is_file():
+        raise LedgerError(f"{path} is no file; create a ledger there or name another")
+    with _failing_closed(path), path.open("rb") as file:
+        header = file.read(100)
+    if header[:16] != b"SQLite format 3\x00" or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise LedgerError(f"{path} is not a privbo ledger; it was not changed")
+    version = int.from_bytes(header[60:64], "big")
+    if version != SCHEMA_VERSION:
+        raise LedgerError(f"{path} has schema version {version}, this program reads {SCHEMA_VERSION}; upgrade it")
+    if header[18:20] != b"\x02\x02":
+        raise LedgerError(f"{path} is not in write-ahead mode, so another program changed it; restore it from a copy")
+
+
+def _set_durable(connection: sqlite3.Connection, path: Path) -> None:
+    """Write-ahead log and full synchronisation, asserted: some file systems silently refuse them."""
+    mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA fullfsync=ON")
+    connection.execute("PRAGMA trusted_schema=OFF")
+    synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
+    if (mode, synchronous) != ("wal", 2):
+        connection.close()
+        raise LedgerError(
+            f"{path}: journal_mode={mode}, synchronous={synchronous} instead of wal, 2 (FULL); "
+            "a charge would not be durable, so use a local file system"
+        )
+
+
+def _initialise(connection: sqlite3.Connection, identity: Identity) -> None:
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
+    connection.execute("INSERT INTO identity VALUES (1, ?, ?)", (identity.ledger_id, identity.policy))
+
+
+def _read_identity(connection: sqlite3.Connection, path: Path | None) -> Identity:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    row = connection.execute("SELECT ledger_id, policy FROM identity").fetchone()
+    if version != SCHEMA_VERSION or row is None or not all(isinstance(value, str) for value in row):
+        raise LedgerError(f"{path}: schema version {version} or identity is not a ledger's; restore it from a copy")
+    return Identity(ledger_id=row[0], policy=row[1])
+
+
+def _require_link(table: Table, row: tuple[object, ...]) -> Link:
+    sequence, release_id, body, previous, digest = row
+    well_typed = (
+        isinstance(sequence, int)
+        and isinstance(release_id, str)
+        and isinstance(body, bytes)
+        and isinstance(previous, str)
+        and isinstance(digest, str)
+    )
+    if not well_typed or link_digest(previous, sequence, release_id, body) != digest:  # type: ignore[arg-type]
+        raise LedgerError(f"{table} row {sequence!r} does not match its digest; restore the ledger from a copy")
+    return Link(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)  # type: ignore[arg-type]
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

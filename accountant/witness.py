@@ -1,0 +1,70 @@
+"""The witness beside a ledger: one appended line per committed row.
+
+SQLite drops the damaged end of a write-ahead log without a word, and people copy a
+database without its log. The witness notices both: a line that the chain no longer
+contains means that a tail was lost. It may lag behind the chain by the last row (a crash
+between commit and append), never the other way round.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_LINE = re.compile(r"(charges|releases) ([1-9][0-9]{0,17}) ([0-9a-f]{64})")
+# What a crash or a full disk leaves of a line; the next append starts on a fresh one.
+_CUT_LINE = re.compile(r"|(charges|releases) [0-9]*( [0-9a-f]{0,63})?")
+
+
+@dataclass(frozen=True)
+class Witness:
+    """The file that remembers what was committed."""
+
+    path: Path
+
+    @staticmethod
+    def beside(ledger: Path) -> Witness:
+        """The witness of a ledger file."""
+        return Witness(ledger.with_name(ledger.name + ".witness"))
+
+    def exists(self) -> bool:
+        """Whether anything was ever witnessed."""
+        return self.path.exists()
+
+    def append(self, table: str, sequence: int, digest: str) -> None:
+        """Add one line in one write, so that several processes never mix theirs."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            fresh = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
+            line = f"{'' if fresh else chr(10)}{table} {sequence} {digest}\n".encode()
+            if os.write(descriptor, line) != len(line):
+                raise OSError(f"{self.path}: the disk is full")
+        finally:
+            os.close(descriptor)
+
+    def problem(self, chains: Mapping[str, Sequence[str]]) -> str | None:
+        """What the chains (digests in order, by table) lack, or None."""
+        if not self.exists():
+            if any(chains.values()):
+                return f"its witness {self.path.name} is missing (a ledger is moved together with it)"
+            return None
+        for line in self.path.read_bytes().decode("ascii", errors="replace").split("\n"):
+            match = _LINE.fullmatch(line)
+            if match is None and _is_cut(line):
+                continue
+            if match is None:
+                return f"its witness {self.path.name} holds a damaged line"
+            table, sequence, digest = match[1], int(match[2]), match[3]
+            if sequence > len(chains[table]):
+                return f"{table} row {sequence} was committed and is gone: the tail was lost"
+            if chains[table][sequence - 1] != digest:
+                return f"{table} row {sequence} is not the one that was committed"
+        return None
+
+
+def _is_cut(line: str) -> bool:
+    return _CUT_LINE.fullmatch(line) is not None or "charges ".startswith(line) or "releases ".startswith(line)

@@ -1,0 +1,1 @@
+"""The one door: clipping, noise, charging; nothing else turns vectors into public numbers."""

@@ -1,0 +1,202 @@
+"""The ledger's rules: once per id, all or nothing, never over budget, never rewritten."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from accountant.errors import BudgetExceeded, EventError, LedgerError
+from accountant.events import (
+    Adjacency,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    NonPrivate,
+    PoissonSampledGaussian,
+    Unit,
+    compose,
+)
+from accountant.ledger import Budget, Ledger, LedgerPolicy
+
+EVENT = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
+
+
+def policy(budget: Budget | None = None, *, adjacency: Adjacency = Adjacency.ZERO_OUT) -> LedgerPolicy:
+    return LedgerPolicy(unit=Unit.CLIENT, adjacency=adjacency, population="p", n_clients=40, budget=budget)
+
+
+def charge(ledger: Ledger, release: int, event=EVENT, *, run: str = "run"):
+    return ledger.charge(f"{run}/{release}", event, run=run, noise_source="secure", plan_position=release)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite"
+
+
+def test_what_is_charged_is_there_after_reopening(path: Path) -> None:
+    with Ledger.create(path, policy()) as ledger:
+        receipts = [charge(ledger, i) for i in range(3)] + [charge(ledger, 0, run="other")]
+    with Ledger.open(path) as ledger:
+        assert ledger.policy == policy()
+        assert [e.sequence for e in ledger.entries()] == [1, 2, 3, 4]
+        assert [e.digest for e in ledger.entries()] == [r.head for r in receipts]
+        assert ledger.head == receipts[-1].head
+        assert ledger.event("run") == compose([(EVENT, 3)])
+        assert ledger.event() == compose([(EVENT, 4)])
+        assert [e.run for e in ledger.entries("other")] == ["other"]
+        assert ledger.verify([(r.sequence, r.head) for r in receipts]).ok
+
+
+def test_an_entry_says_everything(path: Path) -> None:
+    with Ledger.create(path, policy()) as ledger:
+        charge(ledger, 7)
+        (entry,) = ledger.entries()
+    assert (entry.release_id, entry.run, entry.event, entry.plan_position) == ("run/7", "run", EVENT, 7)
+    assert (entry.unit, entry.adjacency, entry.population, entry.n_clients) == ("client", "zero-out", "p", 40)
+    assert (entry.sampler, entry.noise_source) == ("poisson", "secure")
+    assert json.loads(json.dumps(entry.to_dict()))["event"]["noise_multiplier"] == 2.0
+
+
+def test_the_same_id_is_charged_once(path: Path) -> None:
+    with Ledger.create(path, policy()) as ledger:
+        first = charge(ledger, 0)
+        again = charge(ledger, 0)
+        assert (first.known, again.known) == (False, True)
+        assert (again.sequence, again.head) == (first.sequence, first.head)
+        with pytest.raises(LedgerError, match="an id of its own"):
+            charge(ledger, 0, Gaussian(noise_multiplier=2.0))
+        assert len(ledger.entries()) == 1
+
+
+def test_the_budget_is_never_passed_and_a_refusal_changes_nothing(path: Path) -> None:
+    with Ledger.create(path, policy(Budget(epsilon=2.0, delta=1e-5))) as ledger:
+        accepted = 0
+        while ledger.check(Gaussian(noise_multiplier=10.0)).allowed:
+            charge(ledger, accepted, Gaussian(noise_multiplier=10.0))
+            accepted += 1
+        with pytest.raises(BudgetExceeded, match="nothing was charged"):
+            charge(ledger, accepted, Gaussian(noise_multiplier=10.0))
+        head = ledger.head
+        projection = ledger.check(Gaussian(noise_multiplier=10.0))
+        assert not projection.allowed
+        assert projection.projected > 2.0 >= projection.spent > 0
+        assert ledger.check(Gaussian(noise_multiplier=1e4)).allowed
+        assert (ledger.head, len(ledger.entries())) == (head, accepted)
+        # mu = sqrt(n)/10; epsilon(1e-5) of Gaussian DP passes 2 between n = 25 and n = 26
+        # (mu = .5 costs 1.9975 by the closed form of Dong, Roth, Su 2019, corollary 2.13).
+        assert accepted == 25
+
+
+def test_infinite_cost_is_refused_by_a_budget_and_noted_by_an_odometer(tmp_path: Path) -> None:
+    with Ledger.create(tmp_path / "a", policy(Budget(epsilon=1e6, delta=0.5))) as ledger:
+        with pytest.raises(BudgetExceeded):
+            charge(ledger, 0, NonPrivate())
+        assert ledger.entries() == []
+    with Ledger.create(tmp_path / "b", policy()) as ledger:
+        charge(ledger, 0, NonPrivate())
+        assert ledger.event() == compose([NonPrivate()])
+
+
+@pytest.mark.parametrize(
+    ("event", "adjacency", "error"),
+    [
+        (FixedSizeSampledGaussian(n_clients=41, sample_size=3, noise_multiplier=1.0), "zero-out", LedgerError),
+        (FixedSizeSampledGaussian(n_clients=40, sample_size=3, noise_multiplier=1.0), "add-or-remove-one", EventError),
+    ],
+)
+def test_an_event_that_does_not_fit_the_policy_is_refused(path: Path, event, adjacency: str, error) -> None:
+    with Ledger.create(path, policy(adjacency=Adjacency(adjacency))) as ledger:
+        with pytest.raises(error):
+            charge(ledger, 0, event)
+        assert ledger.entries() == []
+
+
+def test_one_set_of_bytes_per_release_and_only_after_a_charge(path: Path) -> None:
+    with Ledger.create(path, policy()) as ledger:
+        with pytest.raises(LedgerError, match="never charged"):
+            ledger.store_release("run/0", b"noise")
+        charge(ledger, 0)
+        assert ledger.stored_release("run/0") is None
+        ledger.store_release("run/0", b"noise")
+        ledger.store_release("run/0", b"noise")
+        with pytest.raises(LedgerError, match="send those"):
+            ledger.store_release("run/0", b"other noise")
+    with Ledger.open(path) as ledger:
+        assert ledger.stored_release("run/0") == b"noise"
+        assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("release_id", ["", "x" * 501])
+def test_names_are_vetted(path: Path, release_id: str) -> None:
+    with Ledger.create(path, policy()) as ledger:
+        with pytest.raises(LedgerError, match="release_id"):
+            ledger.charge(release_id, EVENT, run="r", noise_source="secure")
+        with pytest.raises(LedgerError, match="noise_source"):
+            ledger.charge("a", EVENT, run="r", noise_source="numpy")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello", b"SQLite format 3\x00" + bytes(84), None], ids=["empty", "text", "header", "foreign"]
+)
+def test_a_foreign_file_is_refused_and_not_changed(path: Path, content: bytes | None) -> None:
+    if content is None:
+        connection = sqlite3.connect(path)
+        connection.execute("CREATE TABLE charges (sequence INTEGER)")
+        connection.commit()
+        connection.close()
+    else:
+        path.write_bytes(content)
+    before = path.read_bytes()
+    with pytest.raises(LedgerError):
+        Ledger.open(path)
+    with pytest.raises(LedgerError):
+        Ledger.create(path, policy())
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_missing_ledger_is_not_made_up(path: Path) -> None:
+    with pytest.raises(LedgerError, match="no file"):
+        Ledger.open(path)
+    assert not path.exists()
+
+
+def test_a_ledger_that_vanished_is_not_started_anew(path: Path) -> None:
+    with Ledger.create(path, policy()) as ledger:
+        charge(ledger, 0)
+    path.unlink()
+    with pytest.raises(LedgerError, match="remembers"):
+        Ledger.create(path, policy())
+
+
+def test_durability_is_asserted_at_opening(path: Path) -> None:
+    with Ledger.create(path, policy()) as ledger:
+        connection = ledger._store.connection
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode=DELETE")
+    connection.close()
+    with pytest.raises(LedgerError, match="write-ahead"):
+        Ledger.open(path)
+
+
+def test_two_writers_see_each_other(path: Path) -> None:
+    with Ledger.create(path, policy(Budget(epsilon=2.0, delta=1e-5))) as one, Ledger.open(path) as two:
+        for i in range(25):
+            charge(one if i % 2 else two, i, Gaussian(noise_multiplier=10.0))
+        assert one.head == two.head or len(one.entries()) == len(two.entries()) == 25
+        for ledger in (one, two):
+            with pytest.raises(BudgetExceeded):
+                charge(ledger, 25, Gaussian(noise_multiplier=10.0))
+            assert ledger.verify().ok
+
+
+def test_in_memory_needs_no_file(tmp_path: Path) -> None:
+    with Ledger.create(None, policy()) as ledger:
+        charge(ledger, 0)
+        assert ledger.path is None
+        assert ledger.verify().ok
