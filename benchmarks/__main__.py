@@ -29,7 +29,7 @@ def main() -> None:
     for name in arguments.names or names:
         for row in importlib.import_module(f"benchmarks.{name}").rows():
             found.append(row)
-            print(f"{row['name']}: {row['ours_s']:.4g} s, {row['peer']} {row['peer_s']:.4g} s, ratio {row['ratio']:.3g}")
+            print("{name}: {ours_s:.4g} s, {peer} {peer_s:.4g} s, ratio {ratio:.3g}".format_map(row))
     arguments.out.write_text(json.dumps(found, indent=2) + "\n")
     print(f"written: {arguments.out}")
 

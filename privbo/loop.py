@@ -264,9 +264,8 @@ def _open_ledger(home: RunDirectory | None, config: dict[str, Any], terms: Terms
 
 
 def _budget(terms: Terms) -> Budget | None:
-    if isinstance(terms.privacy, Privacy) and terms.privacy.epsilon is not None:
-        return Budget(epsilon=terms.privacy.epsilon, delta=terms.delta)
-    return None
+    bound = terms.privacy.bound if isinstance(terms.privacy, Privacy) else None
+    return None if bound is None else Budget(epsilon=bound, delta=terms.delta)
 
 
 def _noise(terms: Terms, root: int) -> NoiseSource:

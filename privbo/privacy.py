@@ -17,6 +17,7 @@ from typing import Literal
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.epsilon import epsilon_table
+from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency, Event, compose
 from privbo.errors import ConfigurationError
 from privbo.protocol import Request
@@ -31,6 +32,13 @@ def paper_delta(n_clients: int) -> float:
 def default_delta(n_clients: int) -> float:
     """min(1e-5, 1/(10 N)): well below the 1/N at which publishing one random client passes."""
     return min(1e-5, 0.1 / n_clients)
+
+
+_CHOICES = {
+    "calibration": ("tight", "paper"),
+    "sampling": ("poisson", "fixed-size"),
+    "noise": ("secure", "simulation"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +57,9 @@ class Privacy:
             multiplier.
         sampling: ``"poisson"``: every client by its own secret coin; ``"fixed-size"``: a
             secret subset of ``round(q N)`` clients, with its own larger sensitivity.
+        budget: Epsilon at ``delta`` that the ledger refuses to pass, beside a noise multiplier
+            (a target epsilon is its own budget). A plan that costs more is refused before
+            any data is touched.
         noise: ``"secure"`` is cryptographic noise; ``"simulation"`` is seeded noise, for
             experiments only: no guarantee, and every report says so.
 
@@ -63,6 +74,7 @@ class Privacy:
     delta: float | Literal["paper"] | None = None
     calibration: Literal["tight", "paper"] = "tight"
     sampling: Literal["poisson", "fixed-size"] = "poisson"
+    budget: float | None = None
     noise: Literal["secure", "simulation"] = "secure"
 
     def __post_init__(self) -> None:
@@ -71,14 +83,24 @@ class Privacy:
                 f"privacy: epsilon={self.epsilon!r}, noise_multiplier={self.noise_multiplier!r}; "
                 "give exactly one of them"
             )
-        for name in ("epsilon", "noise_multiplier"):
+        for name in ("epsilon", "noise_multiplier", "budget"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise ConfigurationError(f"privacy.{name}={value!r} must be a finite number > 0")
         if not 0 < self.sample_rate <= 1:
             raise ConfigurationError(f"privacy.sample_rate={self.sample_rate!r} must lie in (0, 1]")
-        if isinstance(self.delta, float) and not 0 < self.delta < 1:
-            raise ConfigurationError(f"privacy.delta={self.delta!r} must lie in (0, 1)")
+        if self.budget is not None and self.epsilon is not None:
+            raise ConfigurationError("privacy: a target epsilon is its own budget; drop budget")
+        if self.delta not in (None, "paper") and not (isinstance(self.delta, float) and 0 < self.delta < 1):
+            raise ConfigurationError(f"privacy.delta={self.delta!r} must lie in (0, 1), or be 'paper'")
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigurationError(f"privacy.{name}={getattr(self, name)!r} must be one of {allowed}")
+
+    @property
+    def bound(self) -> float | None:
+        """Epsilon the ledger refuses to pass; None if there is no bound."""
+        return self.budget if self.epsilon is None else self.epsilon
 
     def resolved_delta(self, n_clients: int) -> float:
         """The delta as a number for N clients; warns where it is too large to mean much."""
@@ -144,7 +166,8 @@ def resolve(privacy: Privacy | NoPrivacy, plan: Iterable[Request], *, n_clients:
 
     Raises:
         ConfigurationError: If a request can't be answered.
-        PrivacyError: If no noise meets the target.
+        CalibrationError: If no noise meets the target.
+        BudgetExceeded: If the plan costs more than its budget.
     """
     nominal = 1.0 if isinstance(privacy, Privacy) else None
     counts = Counter(_mechanism(privacy, request, nominal) for request in plan)
@@ -153,7 +176,7 @@ def resolve(privacy: Privacy | NoPrivacy, plan: Iterable[Request], *, n_clients:
     else:
         delta = privacy.resolved_delta(n_clients)
         z = _multiplier(privacy, counts, delta) if counts else None
-    return Terms(
+    terms = Terms(
         privacy=privacy,
         noise_multiplier=z,
         delta=delta,
@@ -161,6 +184,13 @@ def resolve(privacy: Privacy | NoPrivacy, plan: Iterable[Request], *, n_clients:
         event=_planned(counts, z),
         planned_releases=counts.total(),
     )
+    bound = privacy.bound if isinstance(privacy, Privacy) else None
+    if bound is not None and (cost := min(terms.epsilon().values())) > bound:
+        raise BudgetExceeded(
+            f"the plan of {terms.planned_releases} releases costs epsilon {cost:.6g} at delta {delta:.3g}, over the "
+            f"budget {bound:.6g}; plan fewer rounds, more noise or a larger budget"
+        )
+    return terms
 
 
 def _mechanism(privacy: Privacy | NoPrivacy, request: Request, z: float | None) -> Mechanism:

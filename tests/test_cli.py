@@ -131,7 +131,7 @@ def test_public_files_hold_no_private_numbers(finished: Path) -> None:
         ("privacy.delta=2.0", "delta"),
         ("privacy.noise='loud'", "noise"),
         ("privacy.noise_multiplier=1.0", "exactly one"),
-        ("privacy.epsilon=1e-9", "epsilon"),
+        ("privacy={noise_multiplier=1.0, budget=0.1}", "budget"),
         ("algorithm.n_regions=100", "region"),
         ("algorithm.n_regiosn=2", "n_regiosn"),
         ("algorithm.type='magic'", "dp-fts-de"),

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from privbo.errors import RunError
+from privbo.record import (
+    RunDirectory,
+    append_line,
+    load_arrays,
+    read_json,
+    read_lines,
+    save_arrays,
+    write_atomically,
+    write_lines,
+)
+
+
+def test_a_crash_while_writing_leaves_the_old_content(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+def test_a_line_cut_off_by_a_crash_is_dropped(tmp_path) -> None:
+    path = tmp_path / "lines"
+    write_lines(path, [{"a": 1}])
+    append_line(path, {"a": 2})
+    with path.open("ab") as file:
+        file.write(b'{"a": 3')
+    assert read_lines(path) == [{"a": 1}, {"a": 2}]
+    assert read_lines(tmp_path / "none") == []
+
+
+def test_arrays_round_trip_without_pickles(tmp_path) -> None:
+    path = tmp_path / "arrays.npz"
+    arrays = {"a": np.arange(3.0), "b": np.array([[True]]), "c": np.zeros((0, 2))}
+    save_arrays(path, arrays)
+    for name, array in load_arrays(path).items():
+        np.testing.assert_array_equal(array, arrays[name])
+        assert array.dtype == arrays[name].dtype
+    with pytest.raises(TypeError, match="objects"):
+        save_arrays(path, {"a": np.array([object()])})
+    np.savez(path, a=np.array([{"evil": 1}], dtype=object))
+    with pytest.raises(ValueError, match="pickle"):
+        load_arrays(path)
+
+
+def test_a_run_directory_is_made_once_and_its_private_side_is_marked(tmp_path) -> None:
+    home = RunDirectory(tmp_path / "run")
+    home.create({"format": 1}, seed=7)
+    assert read_json(home.seed_path) == {"seed": 7}
+    assert "PRIVATE" in (home.private / "README.txt").read_text()
+    assert home.private.stat().st_mode & 0o077 == 0
+    with pytest.raises(RunError, match="already holds"):
+        home.create({"format": 1}, seed=7)
+
+
+def test_what_is_no_run_is_refused(tmp_path) -> None:
+    with pytest.raises(RunError, match="does not exist"):
+        RunDirectory(tmp_path / "nowhere").config()
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(RunError, match="JSON object"):
+        RunDirectory(tmp_path).config()
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(RunError, match="not a JSON"):
+        RunDirectory(tmp_path).config()
