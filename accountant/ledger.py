@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
 from accountant.events import (
@@ -30,162 +29,27 @@ from accountant.events import (
     Composed,
     Event,
     FixedSizeSampledGaussian,
-    Unit,
     check_adjacency,
     compose,
-    from_dict,
     parts,
     to_dict,
 )
+from accountant.ledger_terms import (
+    NOISE_SOURCES,
+    Budget,
+    Entry,
+    LedgerPolicy,
+    Projection,
+    Receipt,
+    Verification,
+    canonical,
+    read_entry,
+)
 from accountant.store import Link, Store
 
-NOISE_SOURCES = ("secure", "exact", "simulation", "none")
+__all__ = ["Budget", "Entry", "Ledger", "LedgerPolicy", "Projection", "Receipt", "Verification"]
+
 _ATTEMPTS_OUTSIDE = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """A bound that all charges together never pass.
-
-    Attributes:
-        epsilon: Positive and finite.
-        delta: In (0, 1).
-    """
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.epsilon < float("inf"):
-            raise LedgerError(f"budget epsilon={self.epsilon!r} must be positive and finite")
-        if not 0 < self.delta < 1:
-            raise LedgerError(f"budget delta={self.delta!r} must lie in (0, 1)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LedgerPolicy:
-    """What a ledger's numbers mean; fixed at creation and bound into its chain.
-
-    Attributes:
-        unit: Whose presence is protected.
-        adjacency: Which data sets count as neighbours.
-        population: Name of the people the charges speak of; runs on the same people
-            share one ledger.
-        n_clients: N, public and constant.
-        budget: The filter's bound, or None for an odometer.
-    """
-
-    unit: Unit
-    adjacency: Adjacency
-    population: str
-    n_clients: int
-    budget: Budget | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.n_clients, bool) or not isinstance(self.n_clients, int) or self.n_clients < 1:
-            raise LedgerError(f"n_clients={self.n_clients!r} must be an integer >= 1")
-        if not isinstance(self.population, str) or not self.population:
-            raise LedgerError(f"population={self.population!r} must be a non-empty name")
-        object.__setattr__(self, "unit", Unit(self.unit))
-        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as stored."""
-        budget = None if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
-        return {
-            "unit": self.unit.value,
-            "adjacency": self.adjacency.value,
-            "population": self.population,
-            "n_clients": self.n_clients,
-            "budget": budget,
-        }
-
-    @staticmethod
-    def from_dict(content: dict[str, Any]) -> LedgerPolicy:
-        """The policy that ``to_dict`` described."""
-        budget = content.get("budget")
-        return LedgerPolicy(**content | {"budget": None if budget is None else Budget(**budget)})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One charge, as stored.
-
-    ``sequence`` orders entries; ``time`` (UTC) informs only. ``plan_position`` is the
-    place in the run's plan, or None. ``noise_source`` is "secure", "exact", "simulation"
-    (seeded: no guarantee) or "none" (a non-private baseline).
-    """
-
-    sequence: int
-    release_id: str
-    run: str
-    event: Event
-    unit: Unit
-    population: str
-    n_clients: int
-    adjacency: Adjacency
-    sampler: str
-    noise_source: str
-    plan_position: int | None
-    time: str
-    previous: str
-    digest: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for listings and exports."""
-        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return content | {
-            "event": to_dict(self.event),
-            "unit": self.unit.value,
-            "adjacency": self.adjacency.value,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Projection:
-    """What a charge would do; nothing has been done.
-
-    Attributes:
-        allowed: Whether ``charge`` would accept the event.
-        reason: Why not, or None.
-        spent: Epsilon of everything charged so far at the budget's delta; None without
-            a budget.
-        projected: The same after the event.
-        head: The chain head this holds for.
-    """
-
-    allowed: bool
-    reason: str | None
-    spent: float | None
-    projected: float | None
-    head: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Receipt:
-    """Proof of a durable charge.
-
-    Attributes:
-        sequence: Position of the charge.
-        head: Chain digest of the charge; a ledger that no longer has it lost its tail.
-        release_id: What was paid for.
-        known: Whether it had been charged before (and was not charged again).
-    """
-
-    sequence: int
-    head: str
-    release_id: str
-    known: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verification:
-    """Outcome of reading a whole ledger again."""
-
-    ok: bool
-    problem: str | None
-    head: str
-    n_entries: int
 
 
 class Ledger:
@@ -195,6 +59,9 @@ class Ledger:
         self._store = store
         self._entries: list[Entry] = []
         self._by_id: dict[str, Entry] = {}
+        self._composed = Composed()
+        self._sources: set[str] = set()
+        self._spent: tuple[str, float] = ("", 0.0)
         try:
             self.policy = LedgerPolicy.from_dict(json.loads(store.identity.policy))
         except (TypeError, ValueError, AttributeError) as error:
@@ -208,7 +75,7 @@ class Ledger:
         Raises:
             LedgerError: If something stands there already, or cannot be written.
         """
-        return cls(Store.create(None if path is None else Path(path), _canonical(policy.to_dict()).decode()))
+        return cls(Store.create(None if path is None else Path(path), canonical(policy.to_dict()).decode()))
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
@@ -236,7 +103,16 @@ class Ledger:
 
     def event(self, run: str | None = None) -> Composed:
         """Everything charged, composed, of one run or of the whole population."""
+        if run is None:
+            self._refresh()
+            return self._composed
         return compose(entry.event for entry in self.entries(run))
+
+    @property
+    def guarantees(self) -> bool:
+        """Whether every charge so far came with a guarantee: no seeded noise, no plain sum."""
+        self._refresh()
+        return all(entry.noise_source in ("secure", "exact") for entry in self._entries)
 
     def check(self, event: Event) -> Projection:
         """What charging ``event`` would do; changes nothing and raises nothing over budget."""
@@ -273,8 +149,9 @@ class Ledger:
         # chain has not moved meanwhile; after some lost races it happens inside.
         for _ in range(_ATTEMPTS_OUTSIDE):
             self._refresh()
-            if (known := self._known(release_id, event)) is not None:
+            if (known := self._known(release_id, event, noise_source)) is not None:
                 return known
+            self._require_kind(noise_source)
             self._require_affordable(event)
             body = self._body(release_id, event, run, noise_source, plan_position)
             with self._store.transaction():
@@ -283,8 +160,9 @@ class Ledger:
                 return self._committed(link)
         with self._store.transaction():
             self._refresh()
-            known = self._known(release_id, event)
+            known = self._known(release_id, event, noise_source)
             if known is None:
+                self._require_kind(noise_source)
                 self._require_affordable(event)
                 body = self._body(release_id, event, run, noise_source, plan_position)
                 link = self._store.append("charges", release_id, body)
@@ -351,9 +229,12 @@ class Ledger:
             self._admit(link)
 
     def _admit(self, link: Link) -> Entry:
-        entry = _entry(link, self.policy)
+        entry = read_entry(link, self.policy)
         self._entries.append(entry)
         self._by_id[entry.release_id] = entry
+        if entry.noise_source != "none":
+            self._sources.add(entry.noise_source)
+        self._composed = compose((self._composed, entry.event))
         return entry
 
     def _is_current(self) -> bool:
@@ -365,16 +246,26 @@ class Ledger:
         entry = self._admit(link)
         return Receipt(sequence=entry.sequence, head=entry.digest, release_id=entry.release_id, known=False)
 
-    def _known(self, release_id: str, event: Event) -> Receipt | None:
+    def _known(self, release_id: str, event: Event, noise_source: str) -> Receipt | None:
         entry = self._by_id.get(release_id)
         if entry is None:
             return None
-        if to_dict(entry.event) != to_dict(event):
+        if (to_dict(entry.event), entry.noise_source) != (to_dict(event), noise_source):
             raise LedgerError(
-                f"release {release_id!r} was charged as {entry.event} and is now asked for as {event}; "
-                "give the new release an id of its own"
+                f"release {release_id!r} was charged as {entry.event} with {entry.noise_source} noise and is now "
+                f"asked for as {event} with {noise_source} noise; give the new release an id of its own"
             )
         return Receipt(sequence=entry.sequence, head=entry.digest, release_id=release_id, known=True)
+
+    def _require_kind(self, noise_source: str) -> None:
+        """Seeded noise and real noise never share a ledger: one of them would lend the other its name."""
+        present = self._sources
+        mixed = "simulation" in present | {noise_source} and len(present | {noise_source}) > 1
+        if noise_source != "none" and mixed:
+            raise LedgerError(
+                f"a charge with {noise_source} noise does not belong on a ledger with {' and '.join(sorted(present))} "
+                "noise: simulations carry no guarantee; give it a ledger of its own"
+            )
 
     def _require_affordable(self, event: Event) -> None:
         projection = self._project(event)
@@ -389,16 +280,18 @@ class Ledger:
         budget = self.policy.budget
         if budget is None:
             return Projection(allowed=True, reason=None, spent=None, projected=None, head=self.head)
-        charged = [entry.event for entry in self._entries]
-        spent = _epsilon(charged, budget.delta, self.policy.adjacency)
-        projected = spent if event is None else _epsilon([*charged, event], budget.delta, self.policy.adjacency)
+        if self._spent[0] != self.head:
+            self._spent = (self.head, _epsilon(self._composed, budget.delta, self.policy.adjacency))
+        spent = projected = self._spent[1]
+        if event is not None:
+            projected = _epsilon(compose((self._composed, event)), budget.delta, self.policy.adjacency)
         # A cost that is not a number is refused like one that is too large.
         allowed = spent <= projected <= budget.epsilon
         reason = None if allowed else _refusal(event, spent, projected, budget)
         return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)
 
     def _body(self, release_id: str, event: Event, run: str, noise_source: str, plan_position: int | None) -> bytes:
-        return _canonical(
+        return canonical(
             {
                 "release_id": release_id,
                 "run": run,
@@ -424,39 +317,11 @@ class Ledger:
         return None
 
 
-def _canonical(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _entry(link: Link, policy: LedgerPolicy) -> Entry:
-    try:
-        content = json.loads(link.body)
-        entry = Entry(
-            **content
-            | {
-                "event": from_dict(content["event"]),
-                "unit": Unit(content["unit"]),
-                "adjacency": Adjacency(content["adjacency"]),
-            },
-            sequence=link.sequence,
-            previous=link.previous,
-            digest=link.digest,
-        )
-    except (TypeError, ValueError, KeyError, PrivacyError) as error:
-        raise LedgerError(f"charge {link.sequence} cannot be read ({error}); restore the ledger") from error
-    meaning = (entry.release_id, entry.unit, entry.population, entry.n_clients, entry.adjacency)
-    if meaning != (link.release_id, policy.unit, policy.population, policy.n_clients, policy.adjacency):
-        raise LedgerError(f"charge {link.sequence} contradicts the ledger's policy; restore the ledger")
-    return entry
-
-
-def _epsilon(events: list[Event], delta: float, adjacency: Adjacency) -> float:
+def _epsilon(event: Composed, delta: float, adjacency: Adjacency) -> float:
     """The smallest valid epsilon of the composition."""
     from accountant.epsilon import epsilon
 
-    if not events:
-        return 0.0
-    return epsilon(compose(events), delta, adjacency=adjacency)
+    return epsilon(event, delta, adjacency=adjacency) if event.parts else 0.0
 
 
 def _refusal(event: Event | None, spent: float, projected: float, budget: Budget) -> str:

@@ -13,7 +13,6 @@ Writes are serialised by ``BEGIN IMMEDIATE`` and durable when ``transaction`` is
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import sqlite3
@@ -24,21 +23,21 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from accountant.errors import LedgerError
+from accountant.ledger_file import (
+    BUSY_SECONDS,
+    Identity,
+    failing_closed,
+    initialise,
+    read_identity,
+    require_own_header,
+    set_durable,
+    sha256_of,
+    sync_folder,
+)
 from accountant.witness import Witness
 
 Table: TypeAlias = Literal["charges", "releases"]
 TABLES: tuple[Table, ...] = ("charges", "releases")
-
-APPLICATION_ID = 0x70726976  # "priv", in the file's header
-SCHEMA_VERSION = 1
-_BUSY_SECONDS = 60.0
-_SCHEMA = """
-CREATE TABLE identity (only INTEGER PRIMARY KEY CHECK (only = 1), ledger_id TEXT NOT NULL, policy TEXT NOT NULL);
-CREATE TABLE charges (sequence INTEGER PRIMARY KEY, release_id TEXT NOT NULL UNIQUE, body BLOB NOT NULL,
-                      previous TEXT NOT NULL, digest TEXT NOT NULL);
-CREATE TABLE releases (sequence INTEGER PRIMARY KEY, release_id TEXT NOT NULL UNIQUE, body BLOB NOT NULL,
-                       previous TEXT NOT NULL, digest TEXT NOT NULL);
-"""
 
 # Connections inherited over a fork are kept, unused: closing one could touch the parent's file.
 _inherited: list[sqlite3.Connection] = []
@@ -55,29 +54,9 @@ class Link:
     digest: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Identity:
-    """What a ledger is, fixed at creation."""
-
-    ledger_id: str
-    policy: str
-
-    def genesis(self, table: Table) -> str:
-        """The digest before the first row of ``table``."""
-        return _sha256(f"privbo-ledger-{SCHEMA_VERSION}", table, self.ledger_id, self.policy)
-
-
 def link_digest(previous: str, sequence: int, release_id: str, body: bytes) -> str:
     """Digest of a row; every part is length-prefixed, so no two rows share their bytes."""
-    return _sha256(previous, str(sequence), release_id, body)
-
-
-def _sha256(*parts: str | bytes) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        raw = part.encode() if isinstance(part, str) else part
-        digest.update(len(raw).to_bytes(8, "big") + raw)
-    return digest.hexdigest()
+    return sha256_of(previous, str(sequence), release_id, body)
 
 
 class Store:
@@ -100,21 +79,21 @@ class Store:
         identity = Identity(ledger_id=secrets.token_hex(16), policy=policy)
         if path is None:
             connection = sqlite3.connect(":memory:", isolation_level=None)
-            _initialise(connection, identity)
+            initialise(connection, identity)
             return cls(None, connection, identity)
         if Witness.beside(path).exists():
             raise LedgerError(f"{Witness.beside(path).path} remembers a ledger that {path} no longer is; restore it")
         draft = path.with_name(f".{path.name}.{identity.ledger_id}.new")
         try:
-            with _failing_closed(path):
+            with failing_closed(path):
                 connection = sqlite3.connect(draft, isolation_level=None)
                 try:
-                    _set_durable(connection, draft)
-                    _initialise(connection, identity)
+                    set_durable(connection, draft)
+                    initialise(connection, identity)
                 finally:
                     connection.close()
                 os.link(draft, path)
-                _sync_folder(path.parent)
+                sync_folder(path.parent)
         except FileExistsError:
             raise LedgerError(f"{path} exists already; open it or name another file") from None
         finally:
@@ -128,11 +107,11 @@ class Store:
         Raises:
             LedgerError: If it is missing, foreign, corrupt or cut off.
         """
-        _require_own_header(path)
-        with _failing_closed(path):
+        require_own_header(path)
+        with failing_closed(path):
             reader = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
             try:
-                store = cls(path, reader, _read_identity(reader, path))
+                store = cls(path, reader, read_identity(reader, path))
                 problem = store.problem()
             finally:
                 reader.close()
@@ -144,11 +123,11 @@ class Store:
     def _connect(self) -> sqlite3.Connection:
         if self.path is None:
             raise LedgerError("a ledger in memory cannot be used by a forked process; give it a file")
-        with _failing_closed(self.path):
+        with failing_closed(self.path):
             connection = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=_BUSY_SECONDS
+                f"{self.path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=BUSY_SECONDS
             )
-            _set_durable(connection, self.path)
+            set_durable(connection, self.path)
         return connection
 
     @property
@@ -166,7 +145,7 @@ class Store:
         Raises:
             LedgerError: If storage fails, or the file is no longer this ledger.
         """
-        with _failing_closed(self.path):
+        with failing_closed(self.path):
             connection = self.connection
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -179,7 +158,7 @@ class Store:
                 raise
 
     def _require_identity(self) -> None:
-        if _read_identity(self.connection, self.path) != self.identity:
+        if read_identity(self.connection, self.path) != self.identity:
             raise LedgerError(f"{self.path} is another ledger than the one opened, or its policy changed; reopen it")
 
     def append(self, table: Table, release_id: str, body: bytes) -> Link:
@@ -197,7 +176,7 @@ class Store:
     def witness(self, table: Table, link: Link) -> None:
         """Note beside the file that ``link`` was committed."""
         if self._witness is not None:
-            with _failing_closed(self.path):
+            with failing_closed(self.path):
                 self._witness.append(table, link.sequence, link.digest)
 
     def last(self, table: Table) -> Link | None:
@@ -224,7 +203,7 @@ class Store:
         return rows
 
     def _select(self, table: Table, clause: str, values: tuple[object, ...]) -> list[Link]:
-        with _failing_closed(self.path):
+        with failing_closed(self.path):
             found = self.connection.execute(
                 f"SELECT sequence, release_id, body, previous, digest FROM {table} {clause}",  # noqa: S608
                 values,
@@ -234,11 +213,11 @@ class Store:
     def problem(self) -> str | None:
         """What is wrong with the whole file, or None."""
         try:
-            with _failing_closed(self.path):
+            with failing_closed(self.path):
                 report = self.connection.execute("PRAGMA integrity_check").fetchone()[0]
                 if report != "ok":
                     return f"SQLite reports damage ({report})"
-                if _read_identity(self.connection, self.path) != self.identity:
+                if read_identity(self.connection, self.path) != self.identity:
                     return "its identity or policy was changed"
             chains = {table: self.rows_after(table, 0, self.identity.genesis(table)) for table in TABLES}
         except LedgerError as error:
@@ -257,62 +236,6 @@ class Store:
             self._connection.close()
 
 
-@contextmanager
-def _failing_closed(path: Path | None) -> Iterator[None]:
-    try:
-        yield
-    except FileExistsError:
-        raise
-    except (sqlite3.Error, OSError, OverflowError, UnicodeError) as error:
-        where = "the ledger in memory" if path is None else path
-        raise LedgerError(f"{where}: storage failed ({error}); nothing was released, mend it and try again") from error
-
-
-def _require_own_header(path: Path) -> None:
-    """Refuse a file that is no ledger before SQLite touches it."""
-    if not path.is_file():
-        raise LedgerError(f"{path} is no file; create a ledger there or name another")
-    with _failing_closed(path), path.open("rb") as file:
-        header = file.read(100)
-    if header[:16] != b"SQLite format 3\x00" or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise LedgerError(f"{path} is not a privbo ledger; it was not changed")
-    version = int.from_bytes(header[60:64], "big")
-    if version != SCHEMA_VERSION:
-        raise LedgerError(f"{path} has schema version {version}, this program reads {SCHEMA_VERSION}; upgrade it")
-    if header[18:20] != b"\x02\x02":
-        raise LedgerError(f"{path} is not in write-ahead mode, so another program changed it; restore it from a copy")
-
-
-def _set_durable(connection: sqlite3.Connection, path: Path) -> None:
-    """Write-ahead log and full synchronisation, asserted: some file systems silently refuse them."""
-    mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("PRAGMA fullfsync=ON")
-    connection.execute("PRAGMA trusted_schema=OFF")
-    synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
-    if (mode, synchronous) != ("wal", 2):
-        connection.close()
-        raise LedgerError(
-            f"{path}: journal_mode={mode}, synchronous={synchronous} instead of wal, 2 (FULL); "
-            "a charge would not be durable, so use a local file system"
-        )
-
-
-def _initialise(connection: sqlite3.Connection, identity: Identity) -> None:
-    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-    connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
-    connection.execute("INSERT INTO identity VALUES (1, ?, ?)", (identity.ledger_id, identity.policy))
-
-
-def _read_identity(connection: sqlite3.Connection, path: Path | None) -> Identity:
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    row = connection.execute("SELECT ledger_id, policy FROM identity").fetchone()
-    if version != SCHEMA_VERSION or row is None or not all(isinstance(value, str) for value in row):
-        raise LedgerError(f"{path}: schema version {version} or identity is not a ledger's; restore it from a copy")
-    return Identity(ledger_id=row[0], policy=row[1])
-
-
 def _require_link(table: Table, row: tuple[object, ...]) -> Link:
     sequence, release_id, body, previous, digest = row
     well_typed = (
@@ -325,11 +248,3 @@ def _require_link(table: Table, row: tuple[object, ...]) -> Link:
     if not well_typed or link_digest(previous, sequence, release_id, body) != digest:  # type: ignore[arg-type]
         raise LedgerError(f"{table} row {sequence!r} does not match its digest; restore the ledger from a copy")
     return Link(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)  # type: ignore[arg-type]
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

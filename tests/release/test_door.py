@@ -213,11 +213,17 @@ def test_the_plain_sum_is_charged_as_non_private() -> None:
     assert book.entries()[0].noise_source == "none"
 
 
-def test_the_ledger_names_the_source_of_noise() -> None:
-    book = ledger()
-    door(book, noise=SecureNoise()).open(0, request())
-    door(book, noise=SimulatedNoise(0)).open(1, request())
-    assert [e.noise_source for e in book.entries()] == ["secure", "simulation"]
+def test_the_ledger_names_the_source_of_noise_and_never_mixes_seeded_with_real() -> None:
+    for first, second in [(SecureNoise(), SimulatedNoise(0)), (SimulatedNoise(0), SecureNoise())]:
+        book = ledger()
+        door(book, noise=first).open(0, request())
+        door(book, noise=first, noise_multiplier=2.0).open(1, request())
+        with pytest.raises(LedgerError, match="ledger of its own"):
+            door(book, noise=second).open(2, request())
+        with pytest.raises(LedgerError, match="was charged as"):
+            door(book, noise=second).open(0, request())
+        assert [e.noise_source for e in book.entries()] == [first.name] * 2
+        assert book.guarantees == (first.name == "secure")
 
 
 def test_a_seeded_run_is_the_same_whether_resumed_or_not() -> None:
