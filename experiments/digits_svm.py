@@ -1,0 +1,146 @@
+"""Forty clients tune an SVM on unequal shards of scikit-learn's handwritten digits.
+
+1,797 images of 8x8 pixels (0..16, unscaled). The images of every label are dealt to the
+clients in Dirichlet(2) proportions; each client splits its own at random into a training
+and a validation half, both with at least two classes. The score is the accuracy on the
+client's validation half (about 22 images, so steps of 0.045) of an SVC with RBF kernel fitted on its
+training half; it depends on nothing else, so there is no observation noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import sklearn
+from sklearn.datasets import load_digits
+from sklearn.svm import SVC
+
+import privbo as pb
+from privbo.protocol import FloatArray, IntArray
+from privbo.record import write_atomically
+from privbo.space import Value
+
+N_CLIENTS = 40
+CONCENTRATION = 2.0
+SPACE = pb.Space({"C": pb.Real(1e-2, 1e3, log=True), "gamma": pb.Real(1e-5, 1e-1, log=True)})
+GRID = (26, 25)  # values of C and gamma that the best attainable score is taken over
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One client's images and labels; private to it."""
+
+    train_images: FloatArray
+    train_labels: IntArray
+    validation_images: FloatArray
+    validation_labels: IntArray
+
+
+@dataclass(frozen=True)
+class DigitsSVM:
+    """The clients of one split.
+
+    Attributes:
+        shards: One per client.
+        name: Identifies the split (for the cache of best scores).
+    """
+
+    shards: tuple[Shard, ...]
+    name: str
+    _scores: dict[tuple[int, float, float], float] = field(default_factory=dict, repr=False)
+
+    def score(self, client: int, params: dict[str, Value]) -> float:
+        """Validation accuracy of one client; a repeated question is answered from memory."""
+        C, gamma = float(params["C"]), float(params["gamma"])
+        key = (client, C, gamma)
+        if key not in self._scores:
+            self._scores[key] = _accuracy(self.shards[client], C, gamma)
+        return self._scores[key]
+
+    def batch(self, clients: IntArray, units: FloatArray) -> FloatArray:
+        """Scores of ``clients[i]`` at ``units[i]``, ``(n,)``."""
+        return np.array([self.score(int(c), SPACE.decode(u)) for c, u in zip(clients, units, strict=True)])
+
+    def best_values(self) -> FloatArray:
+        """Best score of every client on a dense grid, ``(n_clients,)``; kept in the user's cache."""
+        path = _cache_folder() / f"{self.name}.npy"
+        if not path.exists():
+            write_atomically(path, _npy(np.array([_best_on_grid(shard) for shard in self.shards])))
+        return np.asarray(np.load(path, allow_pickle=False))
+
+
+def problem(seed: int = 0) -> pb.Problem:
+    """The tuning problem of one split; see the module."""
+    digits = split(seed)
+    return pb.Problem(
+        space=SPACE,
+        objective=digits.score,
+        n_clients=len(digits.shards),
+        best_values=digits.best_values,
+        name="digits-svm",
+        provenance=f"scikit-learn digits, Dirichlet({CONCENTRATION:g}) split over {N_CLIENTS} clients, seed {seed}",
+    )
+
+
+@lru_cache(maxsize=32)
+def split(seed: int) -> DigitsSVM:
+    """Deal the images to the clients; the same split for the same seed."""
+    images, labels = load_digits(return_X_y=True)
+    generator = np.random.default_rng([seed, N_CLIENTS])
+    owner = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        shares = generator.dirichlet(np.full(N_CLIENTS, CONCENTRATION))
+        cuts = np.round(np.cumsum(shares)[:-1] * len(members)).astype(np.int64)
+        for client, part in enumerate(np.split(members, cuts)):
+            owner[part] = client
+    shards = tuple(_halves(images[owner == client], labels[owner == client], generator) for client in range(N_CLIENTS))
+    digest = hashlib.sha256(owner.tobytes())
+    for shard in shards:
+        digest.update(shard.train_images.tobytes() + shard.validation_images.tobytes())
+    return DigitsSVM(shards, f"digits-svm-{digest.hexdigest()[:16]}-{GRID[0]}x{GRID[1]}-{sklearn.__version__}")
+
+
+def _halves(images: FloatArray, labels: IntArray, generator: np.random.Generator) -> Shard:
+    for _ in range(1000):
+        train, validation = np.array_split(generator.permutation(len(labels)), 2)
+        if min(len(np.unique(labels[train])), len(np.unique(labels[validation]))) >= 2:
+            return Shard(
+                train_images=images[train],
+                train_labels=labels[train],
+                validation_images=images[validation],
+                validation_labels=labels[validation],
+            )
+    raise pb.ConfigurationError("a client's images cannot be split into halves with two classes each; use another seed")
+
+
+def _accuracy(shard: Shard, C: float, gamma: float) -> float:
+    model = SVC(C=C, gamma=gamma).fit(shard.train_images, shard.train_labels)
+    return float(np.mean(model.predict(shard.validation_images) == shard.validation_labels))
+
+
+def _best_on_grid(shard: Shard) -> float:
+    axes = [np.linspace(0.0, 1.0, count) for count in GRID]
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, SPACE.n_dims)
+    points = (SPACE.decode(unit) for unit in grid)
+    return max(_accuracy(shard, float(p["C"]), float(p["gamma"])) for p in points)
+
+
+def _cache_folder() -> Path:
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "privbo"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _npy(values: FloatArray) -> bytes:
+    import io
+
+    stream = io.BytesIO()
+    np.save(stream, values)
+    return stream.getvalue()

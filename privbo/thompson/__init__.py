@@ -1,0 +1,1 @@
+"""Federated Thompson sampling with distributed exploration (DP-FTS-DE) and its special cases."""

@@ -1,0 +1,263 @@
+"""The private side of DP-FTS-DE: many clients at once (Algorithm 2 of the paper).
+
+All that is kept is what was evaluated. An answer, a model and a choice are functions of
+the history up to a round and of the client's streams, so answering a round twice, or
+after a restart, gives the same vector without new evaluations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from privbo.errors import ConfigurationError
+from privbo.protocol import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
+from privbo.thompson.dp_fts_de import DPFTSDE, digest_array, shared_vectors
+from privbo.thompson.exploration import assign_regions
+from privbo.thompson.features import draw_frequencies
+from privbo.thompson.hyperparameters import fit, start
+from privbo.thompson.maximise import Search, maximise
+from privbo.thompson.posterior import Hyperparameters, Observations, draw_paths, ridge_mean, ridge_sample
+from privbo.thompson.streams import Stream, client_normals, client_stream, public_stream
+
+INITIAL_ROUND = -1
+_NEVER = -(2**31)
+_CHUNK = 64  # clients whose sample paths are searched together; bounds memory
+
+
+class Agents:
+    """Clients of DP-FTS-DE, batched over all of them."""
+
+    def __init__(
+        self, algorithm: DPFTSDE, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int
+    ) -> None:
+        self._algorithm, self._setting = algorithm, setting
+        self._clients = np.asarray(clients, dtype=np.int64)
+        self._evaluate, self._seed = evaluate, seed
+        self._device = torch.device(setting.device)
+        self._regions = algorithm.regions(setting)
+        self._home = assign_regions(setting.n_clients, algorithm.n_regions)[self._clients]
+        self._features = algorithm.draw_features(setting)
+        own = algorithm.own
+        paths = public_stream(setting.public_seed, Stream.PATHS)
+        frequencies = draw_frequencies(paths, own.n_features // 2, setting.space.n_embedded, own.kernel)
+        self._frequencies = torch.as_tensor(frequencies, device=self._device)
+        n, n_dims = len(self._clients), setting.space.n_dims
+        self._units = np.empty((n, 0, n_dims))
+        self._values = np.empty((n, 0))
+        self._rounds = np.empty(0, dtype=np.int64)
+        self._fitted = np.full(n, _NEVER, dtype=np.int64)
+        self._models = start(n, setting.space.n_embedded, self._device)
+
+    @property
+    def clients(self) -> IntArray:
+        """Global numbers of the clients, ``(n,)``."""
+        return self._clients
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        """Query a point per client, unless this round was answered before; answer with weights.
+
+        Returns:
+            One vector per client, ``(n, n_features)``; NaN rows are absences (nothing known,
+            or this round's evaluation failed). ``(n, 0)`` in a round that asks for nothing.
+
+        Raises:
+            ConfigurationError: If the broadcast speaks of other features or has a wrong shape.
+        """
+        self._check(broadcast)
+        if not len(self._rounds):
+            self._initialise()
+        if broadcast.round > self._rounds[-1] and broadcast.round > 0:
+            self._step(broadcast)
+        return self._answer(broadcast.round)
+
+    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Evaluations and fitted models; private."""
+        return {
+            "clients": self._clients,
+            "units": self._units,
+            "values": self._values,
+            "rounds": self._rounds,
+            "fitted": self._fitted,
+            "lengthscale": self._models.lengthscale.cpu().numpy(),
+            "outputscale": self._models.outputscale.cpu().numpy(),
+            "noise": self._models.noise.cpu().numpy(),
+        }
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take the state of ``snapshot``.
+
+        Raises:
+            ConfigurationError: If it belongs to other clients.
+        """
+        if not np.array_equal(snapshot["clients"], self._clients):
+            raise ConfigurationError("the snapshot belongs to other clients than this cohort's")
+        self._units = np.array(snapshot["units"], dtype=np.float64)
+        self._values = np.array(snapshot["values"], dtype=np.float64)
+        self._rounds = np.array(snapshot["rounds"], dtype=np.int64)
+        self._fitted = np.array(snapshot["fitted"], dtype=np.int64)
+        self._models = Hyperparameters(
+            lengthscale=self._tensor(np.array(snapshot["lengthscale"], dtype=np.float64)),
+            outputscale=self._tensor(np.array(snapshot["outputscale"], dtype=np.float64)),
+            noise=self._tensor(np.array(snapshot["noise"], dtype=np.float64)),
+        )
+
+    def history(self) -> ClientHistory:
+        """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
+        recommended = np.full((len(self._clients), self._setting.space.n_dims), np.nan)
+        known = np.isfinite(self._values).any(axis=1)
+        best = np.nanargmax(self._values[known], axis=1) if known.any() else np.empty(0, dtype=np.int64)
+        recommended[known] = self._units[known, best]
+        return ClientHistory(
+            units=self._units.copy(),
+            values=self._values.copy(),
+            rounds=self._rounds.copy(),
+            recommended=recommended,
+        )
+
+    def _check(self, broadcast: Broadcast) -> None:
+        digest = broadcast.arrays.get("features")
+        if digest is not None and not np.array_equal(digest, digest_array(self._features)):
+            raise ConfigurationError(
+                "the server's random features differ from this client's; use the same public seed and settings"
+            )
+
+    def _initialise(self) -> None:
+        """Query n_init random points of every client's own region (Algorithm 2, line 2)."""
+        space, count = self._setting.space, self._algorithm.n_init
+        points = np.empty((len(self._clients), count, space.n_dims))
+        for row, client, region in zip(points, self._clients, self._home, strict=True):
+            generator = client_stream(self._seed, int(client), 0, Stream.INITIAL)
+            row[...] = self._regions.sample(int(region), count, space, generator)
+        for index in range(count):
+            self._query(points[:, index], INITIAL_ROUND)
+
+    def _step(self, broadcast: Broadcast) -> None:
+        """Query one point per client: its own draw's maximiser or that of the shared vectors."""
+        round_ = broadcast.round
+        shape = (self._algorithm.n_regions, self._algorithm.n_features)
+        vectors = shared_vectors(broadcast, shape)
+        alone = np.ones(len(self._clients), dtype=bool)
+        if vectors is not None:
+            probability = self._algorithm.exploration.own_probability(round_)
+            coins = [client_stream(self._seed, int(c), round_, Stream.CHOICE).random() for c in self._clients]
+            alone = np.array(coins) < probability
+        points = np.empty((len(self._clients), self._setting.space.n_dims))
+        if vectors is not None and not alone.all():
+            points[~alone] = self._shared_maximiser(vectors, round_)
+        for chunk in np.array_split(np.flatnonzero(alone), -(-int(alone.sum()) // _CHUNK) or 1):
+            if len(chunk):
+                points[chunk] = self._own_maximisers(chunk, round_)
+        self._query(points, round_)
+
+    def _query(self, points: FloatArray, round_: int) -> None:
+        values = np.asarray(self._evaluate(self._clients, points), dtype=np.float64)
+        values = np.where(np.isfinite(values), values, np.nan)
+        self._units = np.concatenate([self._units, points[:, None]], axis=1)
+        self._values = np.concatenate([self._values, values[:, None]], axis=1)
+        self._rounds = np.append(self._rounds, round_)
+
+    def _shared_maximiser(self, vectors: FloatArray, round_: int) -> FloatArray:
+        """argmax of phi(x) . vectors[region(x)], the same for all clients (Algorithm 2, line 8)."""
+        weights = self._tensor(vectors)
+
+        def functions(units: FloatArray) -> torch.Tensor:
+            heights = self._features(self._tensor(self._setting.space.embed(units))) @ weights.T
+            regions = torch.as_tensor(self._regions.index(units), device=self._device)
+            return heights.gather(-1, regions[..., None])[..., 0]
+
+        search = Search(n_candidates=self._algorithm.n_candidates, n_starts=8)
+        return maximise(functions, self._setting.space, search, self._candidates(round_))[0]
+
+    def _own_maximisers(self, chunk: IntArray, round_: int) -> FloatArray:
+        """argmax of a draw from every client's own posterior (Algorithm 2, line 6)."""
+        own, space = self._algorithm.own, self._setting.space
+        observations = self._observations(chunk, round_ - 1)
+        clients, n_observations = self._clients[chunk], observations.values.shape[1]
+        with torch.no_grad():
+            paths = draw_paths(
+                observations,
+                self._models_of(chunk, observations, round_),
+                kernel=own.kernel,
+                frequencies=self._frequencies,
+                prior=self._normals(clients, round_, Stream.PRIOR, own.n_features),
+                observation_noise=self._normals(clients, round_, Stream.OBSERVATION_NOISE, n_observations),
+            )
+            return maximise(
+                lambda units: paths(self._tensor(space.embed(units))),
+                space,
+                Search(n_candidates=own.n_candidates),
+                self._candidates(round_),
+            )
+
+    def _models_of(self, chunk: IntArray, observations: Observations, round_: int) -> Hyperparameters:
+        """Hyperparameters of some clients, fitted anew where the last fit is too old."""
+        own = self._algorithm.own
+        due = np.flatnonzero(self._fitted[chunk] <= round_ - own.refit_every)
+        if len(due):
+            stale = torch.as_tensor(due, device=self._device)
+            rows = torch.as_tensor(chunk[due], device=self._device)
+            with torch.enable_grad():
+                fitted = fit(observations.rows(stale), kernel=own.kernel, steps=own.fit_steps)
+            self._models.lengthscale[rows] = fitted.lengthscale
+            self._models.outputscale[rows] = fitted.outputscale
+            self._models.noise[rows] = fitted.noise
+            self._fitted[chunk[due]] = round_
+        return self._models.rows(torch.as_tensor(chunk, device=self._device))
+
+    def _answer(self, round_: int) -> FloatArray:
+        """Weights of the shared features given the history up to a round (Algorithm 2, line 10)."""
+        algorithm, n = self._algorithm, len(self._clients)
+        if not algorithm.asks(round_, self._setting.rounds):
+            return np.empty((n, 0))
+        everyone = np.arange(n)
+        seen = self._observations(everyone, round_)
+        features = self._features(seen.embedded) * seen.mask[..., None]
+        if algorithm.share == "mean":
+            weights = ridge_mean(features, seen.values, algorithm.noise)
+        else:
+            weights = ridge_sample(
+                features,
+                seen.values,
+                algorithm.noise,
+                prior=self._normals(self._clients, round_, Stream.SHARED_SAMPLE, algorithm.n_features),
+                observation_noise=self._normals(self._clients, round_, Stream.SHARED_NOISE, seen.values.shape[1]),
+            )
+        answer = weights.cpu().numpy()
+        latest = self._rounds == (INITIAL_ROUND if round_ == 0 else round_)
+        answer[~np.isfinite(self._values[:, latest]).any(axis=1)] = np.nan
+        return answer
+
+    def _observations(self, rows: IntArray, round_: int) -> Observations:
+        """Standardised histories of some clients up to and including a round."""
+        known = self._rounds <= round_
+        units, values = self._units[rows][:, known], self._values[rows][:, known]
+        mask = np.isfinite(values)
+        return Observations(
+            embedded=self._tensor(self._setting.space.embed(units)),
+            values=self._tensor(standardise(values, mask)),
+            mask=torch.as_tensor(mask, device=self._device),
+        )
+
+    def _normals(self, clients: IntArray, round_: int, stream: Stream, count: int) -> torch.Tensor:
+        return self._tensor(client_normals(self._seed, clients, round_, stream, (count,)))
+
+    def _candidates(self, round_: int) -> np.random.Generator:
+        return public_stream(self._setting.public_seed, Stream.CANDIDATES, round_)
+
+    def _tensor(self, array: FloatArray) -> torch.Tensor:
+        return torch.as_tensor(array, dtype=torch.float64, device=self._device)
+
+
+def standardise(values: FloatArray, mask: npt.NDArray[np.bool_]) -> FloatArray:
+    """Values per row at mean 0 and standard deviation 1, zero where masked; constant rows become zero."""
+    count = np.maximum(mask.sum(axis=1, keepdims=True), 1)
+    filled = np.where(mask, values, 0.0)
+    centred = np.where(mask, filled - filled.sum(axis=1, keepdims=True) / count, 0.0)
+    spread = np.sqrt((centred**2).sum(axis=1, keepdims=True) / count)
+    magnitude = np.abs(filled).max(axis=1, keepdims=True, initial=0.0)
+    negligible = spread <= 1e-12 * magnitude
+    return np.asarray(np.where(negligible, 0.0, centred / np.where(negligible, 1.0, spread)))

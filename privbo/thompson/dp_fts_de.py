@@ -1,0 +1,265 @@
+"""DP-FTS-DE: differentially private federated Thompson sampling with distributed exploration.
+
+Dai, Low and Jaillet 2021, Algorithm 1 (the server) and its setting; clients are in
+``agents``. Rounds, for a run of T federated steps:
+
+    round 0      clients query their initial points and answer: release 0
+    round t      clients act on release t - 1 (iteration t of the paper) and answer: release t
+    round T      clients act on release T - 1; nothing would be broadcast, so nothing is asked
+
+That makes T releases, each of which is used (the authors' loop makes T + 1). A release
+that nobody can use, because every client acts on its own posterior in the next round,
+is not made either. TS, FTS, FTS-DE and DP-FTS are settings: nothing shared, one region,
+no privacy (a choice of the run, not of the algorithm), one region with privacy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.errors import ConfigurationError
+from privbo.protocol import Ask, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Request, Setting
+from privbo.thompson.exploration import Exploration, Regions, Weighting, assign_regions
+from privbo.thompson.features import Form, FourierFeatures, Kernel, draw_features
+
+Share: TypeAlias = Literal["mean", "sample"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnModel:
+    """How a client models and searches its own objective; costs no privacy.
+
+    Attributes:
+        kernel: Squared exponential or Matern 5/2.
+        n_features: Features of the prior part of a sample path (even).
+        refit_every: Rounds after which a client that needs its model fits it anew.
+        fit_steps: Adam steps of a fit.
+        n_candidates: Candidates in the search for a path's maximum.
+    """
+
+    kernel: Kernel = "matern52"
+    n_features: int = 256
+    refit_every: int = 1
+    fit_steps: int = 40
+    n_candidates: int = 512
+
+    def __post_init__(self) -> None:
+        if self.n_features < 2 or self.n_features % 2:
+            raise ConfigurationError(f"own.n_features={self.n_features} must be even and at least 2")
+        for name in ("refit_every", "fit_steps", "n_candidates"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"own.{name}={getattr(self, name)} must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPFTSDE:
+    """Federated Thompson sampling with distributed exploration.
+
+    Attributes:
+        n_regions: P, parts of the space explored by different clients at first and
+            summed with different weights. 1 is FTS.
+        n_features: M, length of the shared vectors.
+        clipping_norm: S; None is 1 for means and 1.1 sqrt(M) for samples, times sqrt(P)
+            (which gives the paper's 11 and 22).
+        share: ``"mean"`` sends the posterior mean of the features' weights, ``"sample"`` a
+            draw from their posterior (the paper).
+        n_init: Initial points per client.
+        exploration: p_t, how often clients act on their own posterior.
+        weighting: Clients' weights in the regions' sums over time.
+        lengthscale: Of the shared features' kernel, in units of the cube; public.
+        noise: lambda of the shared features, variance on standardised values; public.
+        kernel: Of the shared features.
+        features: ``"paired"`` or ``"phase"``; see ``FourierFeatures``.
+        own: How clients model their own objective.
+        n_candidates: Candidates in the search for the shared vectors' maximum.
+        local_after: Federated rounds before clients go on alone; afterwards nothing is
+            asked, released or charged. None never switches; 0 is plain Thompson sampling.
+
+    Raises:
+        ConfigurationError: If a number is out of its range.
+    """
+
+    n_regions: int = 1
+    n_features: int = 16
+    clipping_norm: float | None = None
+    share: Share = "mean"
+    n_init: int = 2
+    exploration: Exploration = field(default_factory=Exploration)
+    weighting: Weighting = field(default_factory=Weighting)
+    lengthscale: float = 0.3
+    noise: float = 0.1
+    kernel: Kernel = "se"
+    features: Form = "paired"
+    own: OwnModel = field(default_factory=OwnModel)
+    n_candidates: int = 4096
+    local_after: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("n_regions", "n_features", "n_init", "n_candidates"):
+            value = getattr(self, name)
+            if int(value) != value or value < 1:
+                raise ConfigurationError(f"{name}={value!r} must be an integer >= 1")
+        for name in ("lengthscale", "noise", "bound"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigurationError(f"{name}={value!r} must be a finite number > 0")
+        if self.features == "paired" and self.n_features % 2:
+            raise ConfigurationError(f"n_features={self.n_features} must be even for paired features")
+        if self.local_after is not None and self.local_after < 0:
+            raise ConfigurationError(f"local_after={self.local_after} must be at least 0")
+
+    @staticmethod
+    def paper() -> DPFTSDE:
+        """The paper's real-world setting (Section 5.2, Appendix B); its noise is a matter of the run."""
+        return DPFTSDE(
+            n_regions=4,
+            n_features=100,
+            clipping_norm=22.0,
+            share="sample",
+            n_init=10,
+            exploration=Exploration(power=1.0),
+            lengthscale=0.01,
+            noise=1e-6,
+            features="phase",
+            own=OwnModel(kernel="se"),
+        )
+
+    def local(self) -> DPFTSDE:
+        """Plain Thompson sampling: the same clients with nothing shared, exploring the whole space."""
+        return dataclasses.replace(self, n_regions=1, local_after=0)
+
+    @property
+    def bound(self) -> float:
+        """S as a number."""
+        if self.clipping_norm is not None:
+            return float(self.clipping_norm)
+        length = 1.0 if self.share == "mean" else 1.1 * math.sqrt(self.n_features)
+        return length * math.sqrt(self.n_regions)
+
+    def uses_shared(self, iteration: int) -> bool:
+        """Whether any client may act on a release in an iteration; iterations count from 1."""
+        if self.local_after is not None and iteration > self.local_after:
+            return False
+        return self.exploration.own_probability(iteration) < 1.0
+
+    def asks(self, round_: int, rounds: int) -> bool:
+        """Whether round ``round_`` of a run of T = ``rounds`` steps ends with a release."""
+        return round_ < rounds and self.uses_shared(round_ + 1)
+
+    def draw_features(self, setting: Setting) -> FourierFeatures:
+        """The feature map of a run."""
+        return draw_features(
+            n_features=self.n_features,
+            n_embedded=setting.space.n_embedded,
+            lengthscale=self.lengthscale,
+            kernel=self.kernel,
+            form=self.features,
+            public_seed=setting.public_seed,
+        )
+
+    def regions(self, setting: Setting) -> Regions:
+        """The partition of a run's space.
+
+        Raises:
+            ConfigurationError: If there are more regions than clients or the space
+                cannot be cut into so many.
+        """
+        if self.n_regions > setting.n_clients:
+            raise ConfigurationError(
+                f"n_regions={self.n_regions} is more than the {setting.n_clients} clients; use fewer regions"
+            )
+        return Regions.of(self.n_regions, setting.space)
+
+    def server(self, setting: Setting) -> DPFTSDEServer:
+        """The public side."""
+        return DPFTSDEServer(self, setting)
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
+        """The private side for ``clients``."""
+        from privbo.thompson.agents import Agents  # loads torch, which the public side does not need
+
+        return Agents(self, setting, clients=clients, evaluate=evaluate, seed=seed)
+
+
+class DPFTSDEServer:
+    """Algorithm 1: weights for every round, the last release for the next broadcast."""
+
+    def __init__(self, algorithm: DPFTSDE, setting: Setting) -> None:
+        self._algorithm = algorithm
+        self._setting = setting
+        algorithm.regions(setting)  # refuses an impossible partition before any data is touched
+        self._assignment = assign_regions(setting.n_clients, algorithm.n_regions)
+        self._features = digest_array(algorithm.draw_features(setting))
+        self._round = 0
+        self._last: Release | None = None
+
+    def plan(self) -> Iterator[Request]:
+        """Every request of the run, in order; weights are made as they are asked for."""
+        requests = (self._request(round_) for round_ in range(self._setting.rounds + 1))
+        return (request for request in requests if request is not None)
+
+    def ask(self) -> Ask | None:
+        """The current round; None after the last."""
+        if self._round > self._setting.rounds:
+            return None
+        broadcast = Broadcast(round=self._round, arrays=self._arrays())
+        return Ask(broadcast=broadcast, request=self._request(self._round))
+
+    def tell(self, release: Release | None) -> None:
+        """Keep the round's release for the next broadcast."""
+        wanted = self._algorithm.asks(self._round, self._setting.rounds)
+        if (release is not None) != wanted:
+            raise ConfigurationError(
+                f"round {self._round} {'ends with' if wanted else 'has no'} release, told {release!r}"
+            )
+        self._last = release
+        self._round += 1
+
+    def _request(self, round_: int) -> Request | None:
+        algorithm = self._algorithm
+        if not algorithm.asks(round_, self._setting.rounds):
+            return None
+        # A release serves the next iteration, so it carries that iteration's weights.
+        return Request(
+            dim=algorithm.n_features,
+            clipping_norm=algorithm.bound,
+            weights=algorithm.weighting.weights(round_ + 1, self._assignment, algorithm.n_regions),
+        )
+
+    def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        public: dict[str, npt.NDArray[np.generic]] = {
+            "rounds": np.array(self._setting.rounds, dtype=np.int64),
+            "features": self._features,
+        }
+        if self._last is not None:
+            public["vectors"] = np.asarray(self._last.values, dtype=np.float64)
+            public["noise_stddev"] = np.array(self._last.noise_stddev, dtype=np.float64)
+        return public
+
+
+def digest_array(features: FourierFeatures) -> npt.NDArray[np.uint8]:
+    """SHA-256 of a feature map as it travels with every broadcast."""
+    return np.frombuffer(bytes.fromhex(features.digest), dtype=np.uint8)
+
+
+def shared_vectors(broadcast: Broadcast, shape: tuple[int, int]) -> FloatArray | None:
+    """The broadcast's vectors, None in a round that carries none.
+
+    Raises:
+        ConfigurationError: If they have the wrong shape or are not finite.
+    """
+    if "vectors" not in broadcast.arrays:
+        return None
+    vectors = np.asarray(broadcast.arrays["vectors"], dtype=np.float64)
+    if vectors.shape != shape or not np.isfinite(vectors).all():
+        raise ConfigurationError(
+            f"round {broadcast.round}: vectors of shape {vectors.shape} must be finite and of shape {shape}"
+        )
+    return vectors
