@@ -161,7 +161,7 @@ class Agents:
         self._rounds = np.append(self._rounds, round_)
 
     def _shared_maximiser(self, vectors: FloatArray, round_: int) -> FloatArray:
-        """argmax of phi(x) . vectors[region(x)], the same for all clients (Algorithm 2, line 8)."""
+        """Maximiser of phi(x) . vectors[region(x)], the same for all clients (Algorithm 2, line 8)."""
         weights = self._tensor(vectors)
 
         def functions(units: FloatArray) -> torch.Tensor:
@@ -170,10 +170,11 @@ class Agents:
             return heights.gather(-1, regions[..., None])[..., 0]
 
         search = Search(n_candidates=self._algorithm.n_candidates, n_starts=8)
-        return maximise(functions, self._setting.space, search, self._candidates(round_))[0]
+        best = maximise(functions, self._setting.space, search, self._candidates(round_))
+        return np.asarray(best[0])
 
     def _own_maximisers(self, chunk: IntArray, round_: int) -> FloatArray:
-        """argmax of a draw from every client's own posterior (Algorithm 2, line 6)."""
+        """Maximiser of a draw from every client's own posterior (Algorithm 2, line 6)."""
         own, space = self._algorithm.own, self._setting.space
         observations = self._observations(chunk, round_ - 1)
         clients, n_observations = self._clients[chunk], observations.values.shape[1]

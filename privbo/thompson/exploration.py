@@ -40,7 +40,7 @@ class Exploration:
 
     def own_probability(self, iteration: int) -> float:
         """p_t, the probability of acting on the client's own posterior; iterations count from 1."""
-        return 1.0 - self.scale / float(iteration) ** self.power
+        return 1.0 - self.scale * math.exp(-self.power * math.log(iteration))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,9 +57,11 @@ class FourierFeatures:
         frequencies = torch.as_tensor(self.frequencies, device=embedded.device)
         angles = embedded @ frequencies.T
         if self.phases is None:
-            return torch.cat([torch.cos(angles), torch.sin(angles)], dim=-1) / math.sqrt(len(frequencies))
+            waves = torch.cat([torch.cos(angles), torch.sin(angles)], dim=-1)
+            return waves / math.sqrt(len(frequencies))
         waves = torch.cos(angles + torch.as_tensor(self.phases, device=embedded.device))
-        return waves / torch.linalg.vector_norm(waves, dim=-1, keepdim=True)
+        lengths: torch.Tensor = torch.linalg.vector_norm(waves, dim=-1, keepdim=True)
+        return waves / lengths
 
 
 def draw_features(

@@ -31,11 +31,11 @@ _LEARNING_RATE = 0.15
 
 def start(n_clients: int, n_embedded: int, device: torch.device) -> Hyperparameters:
     """The priors' medians, where every fit begins."""
-    shape = {"dtype": torch.float64, "device": device}
+    ones = torch.ones(n_clients, dtype=torch.float64, device=device)
     return Hyperparameters(
-        lengthscale=torch.full((n_clients, n_embedded), math.exp(_LENGTHSCALE[0]), **shape),  # type: ignore[arg-type]
-        outputscale=torch.full((n_clients,), math.exp(_OUTPUTSCALE[0]), **shape),  # type: ignore[arg-type]
-        noise=torch.full((n_clients,), math.exp(_NOISE[0]), **shape),  # type: ignore[arg-type]
+        lengthscale=math.exp(_LENGTHSCALE[0]) * ones[:, None].expand(n_clients, n_embedded).clone(),
+        outputscale=math.exp(_OUTPUTSCALE[0]) * ones,
+        noise=math.exp(_NOISE[0]) * ones,
     )
 
 
@@ -48,7 +48,7 @@ def fit(observations: Observations, *, kernel: Kernel, steps: int) -> Hyperparam
     for _ in range(steps):
         optimiser.zero_grad()
         loss = -_log_posterior(covariance, likelihood, observations).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
         optimiser.step()
     with torch.no_grad():
         return Hyperparameters(
@@ -84,10 +84,11 @@ def _log_posterior(
     noisy = masked_covariance(dense, observations.mask, likelihood.noise[:, 0])
     factor = torch.linalg.cholesky(noisy)
     white = torch.linalg.solve_triangular(factor, observations.values[..., None], upper=False)[..., 0]
-    evidence = -0.5 * white.square().sum(-1) - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    evidence: torch.Tensor = -0.5 * white.square().sum(-1) - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     priors: torch.Tensor = (
         LogNormalPrior(*_LENGTHSCALE).log_prob(covariance.base_kernel.lengthscale[:, 0, :]).sum(-1)
         + LogNormalPrior(*_OUTPUTSCALE).log_prob(covariance.outputscale)
         + LogNormalPrior(*_NOISE).log_prob(likelihood.noise[:, 0])
     )
-    return evidence + priors
+    total: torch.Tensor = evidence + priors
+    return total

@@ -53,7 +53,7 @@ def maximise(functions: Functions, space: Space, search: Search, generator: np.r
     pool = grid if grid is not None else candidates(space, search.n_candidates, generator)
     values = functions(pool[None])
     if grid is not None:
-        return pool[values.argmax(dim=1).cpu().numpy()]
+        return np.asarray(pool[values.argmax(dim=1).cpu().numpy()])
     best = values.topk(min(search.n_starts, len(pool)), dim=1)
     points, heights = pool[best.indices.cpu().numpy()], best.values
     radius = len(pool) ** (-1.0 / space.n_dims)

@@ -27,7 +27,8 @@ def ridge_mean(features: torch.Tensor, values: torch.Tensor, noise: float) -> to
         dual = torch.linalg.cholesky(_gram(features, noise))
         return (features.mT @ torch.cholesky_solve(values[..., None], dual))[..., 0]
     primal = torch.linalg.cholesky(_gram(features.mT, noise))
-    return torch.cholesky_solve(features.mT @ values[..., None], primal)[..., 0]
+    weights: torch.Tensor = torch.cholesky_solve(features.mT @ values[..., None], primal)[..., 0]
+    return weights
 
 
 def ridge_sample(
@@ -56,11 +57,12 @@ def ridge_sample(
 
 
 def sample_by_cholesky(features: torch.Tensor, values: torch.Tensor, noise: float, prior: torch.Tensor) -> torch.Tensor:
-    """nu + sqrt(lambda) L'^-1 z with Sigma = L L'."""
+    """Cholesky draw: nu + sqrt(lambda) L'^-1 z with Sigma = L L'."""
     factor = torch.linalg.cholesky(_gram(features.mT, noise))
     mean = torch.cholesky_solve(features.mT @ values[..., None], factor)
     spread = torch.linalg.solve_triangular(factor.mT, prior[..., None], upper=True)
-    return (mean + math.sqrt(noise) * spread)[..., 0]
+    draw: torch.Tensor = mean + math.sqrt(noise) * spread
+    return draw[..., 0]
 
 
 def sample_by_matheron(
@@ -70,7 +72,7 @@ def sample_by_matheron(
     prior: torch.Tensor,
     observation_noise: torch.Tensor,
 ) -> torch.Tensor:
-    """w + Phi' (Phi Phi' + lambda I)^-1 (y - Phi w - sqrt(lambda) e), w a prior draw."""
+    """Corrected prior draw: w + Phi' (Phi Phi' + lambda I)^-1 (y - Phi w - sqrt(lambda) e), w a prior draw."""
     factor = torch.linalg.cholesky(_gram(features, noise))
     imagined = (features @ prior[..., None])[..., 0] + math.sqrt(noise) * observation_noise
     return prior + (features.mT @ torch.cholesky_solve((values - imagined)[..., None], factor))[..., 0]
