@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from privbo.api import Best, Result, load, run
     from privbo.errors import ConfigurationError, RunError
     from privbo.loop import Round, plan
-    from privbo.privacy import NoPrivacy, Privacy, default_delta, paper_delta
+    from privbo.privacy import NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
     from privbo.problem import Problem
     from privbo.space import Categorical, Int, Real, Space
     from privbo.thompson.dp_fts_de import DPFTSDE
@@ -38,6 +38,7 @@ _HOME = {
     "Result": "privbo.api",
     "Round": "privbo.loop",
     "RunError": "privbo.errors",
+    "SharedLedger": "privbo.privacy",
     "Space": "privbo.space",
     "default_delta": "privbo.privacy",
     "load": "privbo.api",
@@ -59,6 +60,7 @@ __all__ = [
     "Result",
     "Round",
     "RunError",
+    "SharedLedger",
     "Space",
     "default_delta",
     "load",

@@ -16,8 +16,8 @@ from accountant.events import Adjacency, from_dict
 from accountant.ledger import Ledger
 from privbo.config import space_from
 from privbo.errors import ConfigurationError, RunError
-from privbo.loop import OnRound, Round, execute
-from privbo.privacy import NoPrivacy, Privacy
+from privbo.loop import OnRound, Round, execute, plan
+from privbo.privacy import NoPrivacy, Privacy, SharedLedger
 from privbo.problem import Problem
 from privbo.protocol import Algorithm, ClientHistory, FloatArray, Release
 from privbo.record import RunDirectory, load_arrays
@@ -142,6 +142,7 @@ def run(
     directory: str | Path | None = None,
     resume: bool = False,
     name: str | None = None,
+    ledger: SharedLedger | None = None,
     control: Literal["zeroed"] | None = None,
     device: str = "cpu",
     progress: bool = False,
@@ -161,6 +162,8 @@ def run(
             for simulations.
         resume: Go on with the run in ``directory``.
         name: Shown in reports; the problem's by default.
+        ledger: A population's ledger to charge instead of the run's own, where several runs
+            concern the same clients.
         control: ``"zeroed"`` replaces every client's vector by zero behind the same
             mechanism, to show what the noise alone does.
         device: Torch device of batched agents.
@@ -178,15 +181,17 @@ def run(
     """
     label = name or problem.name
     home = _home(directory, privacy, label)
+    terms = plan(problem, algorithm, privacy=privacy, rounds=rounds)
     with _bar(label, rounds) if progress else nullcontext() as bar:
         outcome = execute(
             problem,
             algorithm,
-            privacy=privacy,
+            terms=terms,
             rounds=rounds,
             seed=seed,
             directory=home,
             resume=resume,
+            ledger=ledger,
             control=control,
             name=label,
             source=source,
@@ -229,7 +234,7 @@ def load(directory: str | Path) -> Result:
     config = home.config()
     return Result(
         config=config,
-        ledger=Ledger.open(home.ledger_path),
+        ledger=Ledger.open(home.ledger_path if config["ledger"] is None else Path(config["ledger"]["path"])),
         directory=home.path,
         _clients=_history(home) if home.evaluations_path.exists() else None,
     )

@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from privbo.errors import ConfigurationError
-from privbo.privacy import NoPrivacy, Privacy
+from privbo.privacy import NoPrivacy, Privacy, SharedLedger
 from privbo.problem import Problem
 from privbo.protocol import Algorithm
 from privbo.space import Categorical, Int, Parameter, Real, Space
@@ -66,6 +66,7 @@ class Config(BaseModel):
     problem: ProblemConfig
     algorithm: dict[str, Any]
     privacy: dict[str, Any]
+    ledger: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,7 @@ class Job:
     problem: Problem
     algorithm: Algorithm
     privacy: Privacy | NoPrivacy
+    ledger: SharedLedger | None
 
 
 def algorithms() -> dict[str, type[Algorithm]]:
@@ -128,6 +130,7 @@ def build(config: Config) -> Job:
         problem=_problem(config.problem, config.name),
         algorithm=_algorithm(config.algorithm),
         privacy=_privacy(config.privacy),
+        ledger=None if config.ledger is None else construct(SharedLedger, config.ledger, "ledger"),
     )
 
 

@@ -13,8 +13,8 @@ from privbo.config import Config, Job, build, parse, read
 from privbo.errors import ConfigurationError
 from privbo.loop import plan
 from privbo.manifest import describe_plan
-from privbo.pages.report import report
-from privbo.privacy import Privacy, default_delta, paper_delta
+from privbo.pages.report import price, report
+from privbo.privacy import Privacy
 from privbo.record import RunDirectory, read_json, write_json
 
 LABELS = {"private": "this run", "local": "local only, nothing shared", "zeroed": "clients' sum set to zero"}
@@ -53,17 +53,14 @@ def _home(config: Config) -> Path:
 def price_job(job: Job) -> dict[str, Any]:
     """The plan and its price, without touching any data."""
     terms = plan(job.problem, job.algorithm, privacy=job.privacy, rounds=job.config.rounds)
-    n_clients = job.problem.n_clients
-    deltas = {"this run": terms.delta, "default": default_delta(n_clients), "paper": paper_delta(n_clients)}
+    rows = price(terms.event, delta=terms.delta, n_clients=terms.n_clients, adjacency=terms.adjacency)
     return {
         "name": job.config.name,
         "rounds": job.config.rounds,
-        "n_clients": n_clients,
+        "n_clients": terms.n_clients,
         "plan": describe_plan(terms),
-        "epsilon": terms.epsilon(),
-        "epsilon_at": [
-            {"label": label, "delta": delta, "epsilon": terms.epsilon(delta)} for label, delta in deltas.items()
-        ],
+        "epsilon": rows[0]["epsilon"],
+        "epsilon_at": rows,
     }
 
 
@@ -78,6 +75,7 @@ def run_job(job: Job, home: Path, *, resume: bool, progress: bool = True) -> dic
         directory=home,
         resume=resume,
         name=job.config.name,
+        ledger=job.ledger,
         device=job.config.device,
         progress=progress,
         source=job.config.model_dump(exclude_none=True),

@@ -17,11 +17,12 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from accountant.errors import BudgetExceeded
 from accountant.events import Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 from privbo.errors import ConfigurationError, RunError
 from privbo.manifest import describe_run, now, require_same_run, versions
-from privbo.privacy import NoPrivacy, Privacy, Terms, resolve
+from privbo.privacy import NoPrivacy, Privacy, SharedLedger, Terms, resolve
 from privbo.problem import Problem
 from privbo.protocol import Algorithm, Broadcast, ClientHistory, FloatArray, Release, Server, Setting
 from privbo.record import RunDirectory, append_line, read_json, save_arrays, write_lines
@@ -94,11 +95,12 @@ def execute(
     problem: Problem,
     algorithm: Algorithm,
     *,
-    privacy: Privacy | NoPrivacy,
+    terms: Terms,
     rounds: int,
     seed: int | None = None,
     directory: Path | None = None,
     resume: bool = False,
+    ledger: SharedLedger | None = None,
     control: Literal["zeroed"] | None = None,
     name: str | None = None,
     source: dict[str, Any] | None = None,
@@ -106,12 +108,13 @@ def execute(
     on_round: OnRound | None = None,
     on_evaluation: Callable[[], None] | None = None,
 ) -> Outcome:
-    """Run an algorithm to its end; the arguments are documented at ``privbo.run``."""
-    terms = plan(problem, algorithm, privacy=privacy, rounds=rounds)
+    """Run an algorithm to its end under the terms of ``plan``; see ``privbo.run`` for the arguments."""
     if directory is None and terms.noise_source == "secure":
         raise ConfigurationError("a private run needs a directory for its durable ledger; name one")
     home = None if directory is None else RunDirectory(directory)
-    wanted = describe_run(problem=problem, algorithm=algorithm, terms=terms, rounds=rounds, control=control)
+    wanted = describe_run(
+        problem=problem, algorithm=algorithm, terms=terms, rounds=rounds, control=control, ledger=ledger
+    )
     identity = _identity(name or problem.name, seed, device, source)
     config, root = _settle(home, wanted, identity, resume=resume)
     setting = _setting(problem, rounds, public_seed=config["public_seed"], device=device)
@@ -121,9 +124,11 @@ def execute(
     )
     if home is not None and (snapshot := home.load_clients()) is not None:
         cohort.restore(snapshot)
-    ledger = _open_ledger(home, config, terms)
+    charged = _open_ledger(home, config, terms, ledger)
+    if not resume:
+        _require_affordable(charged, terms)
     door = Door(
-        ledger,
+        charged,
         run=config["run_id"],
         noise=_noise(terms, root),
         mechanism=terms.mechanism,
@@ -140,7 +145,7 @@ def execute(
         save_arrays(home.evaluations_path, vars(history))
     return Outcome(
         config=config,
-        ledger=ledger,
+        ledger=charged,
         releases=tuple(notes.releases),
         directory=directory,
         clients=history,
@@ -246,24 +251,42 @@ def _identity(name: str, seed: int | None, device: str, source: dict[str, Any] |
     }
 
 
-def _open_ledger(home: RunDirectory | None, config: dict[str, Any], terms: Terms) -> Ledger:
+def _open_ledger(
+    home: RunDirectory | None, config: dict[str, Any], terms: Terms, shared: SharedLedger | None
+) -> Ledger:
     policy = LedgerPolicy(
         unit=Unit.CLIENT,
         adjacency=terms.adjacency,
-        population=config["run_id"],
+        population=config["run_id"] if shared is None else shared.population,
         n_clients=terms.n_clients,
-        budget=_budget(terms),
+        budget=_budget(terms, shared),
     )
-    if home is None:
+    path = Path(shared.path) if shared is not None else home.ledger_path if home is not None else None
+    if path is None:
         return Ledger.create(None, policy)
-    if home.ledger_path.exists():
-        return Ledger.open(home.ledger_path)
-    if home.clients_path.exists():
-        raise RunError(f"{home.ledger_path} is gone though clients have answered; restore it from a copy")
-    return Ledger.create(home.ledger_path, policy)
+    if not path.exists():
+        if home is not None and home.clients_path.exists():
+            raise RunError(f"{path} is gone though clients have answered; restore it from a copy")
+        return Ledger.create(path, policy)
+    ledger = Ledger.open(path)
+    if ledger.policy != policy:
+        ledger.close()
+        raise RunError(f"{path} is a ledger of {ledger.policy}, this run needs {policy}; name its own ledger")
+    return ledger
 
 
-def _budget(terms: Terms) -> Budget | None:
+def _require_affordable(ledger: Ledger, terms: Terms) -> None:
+    """Refuse a plan the ledger cannot hold before anyone is asked anything."""
+    projection = ledger.check(terms.event)
+    if not projection.allowed:
+        raise BudgetExceeded(f"{projection.reason}; nothing was charged and no data was touched")
+
+
+def _budget(terms: Terms, shared: SharedLedger | None) -> Budget | None:
+    if shared is not None:
+        if shared.epsilon is None or shared.delta is None:
+            return None
+        return Budget(epsilon=shared.epsilon, delta=shared.delta)
     bound = terms.privacy.bound if isinstance(terms.privacy, Privacy) else None
     return None if bound is None else Budget(epsilon=bound, delta=terms.delta)
 

@@ -61,7 +61,7 @@ def describe_plan(terms: Terms) -> dict[str, Any]:
 
 
 def describe_run(
-    *, problem: Problem, algorithm: object, terms: Terms, rounds: int, control: str | None
+    *, problem: Problem, algorithm: object, terms: Terms, rounds: int, control: str | None, ledger: object
 ) -> dict[str, Any]:
     """The part of a configuration that makes two runs the same run."""
     return {
@@ -76,6 +76,7 @@ def describe_run(
         "privacy": describe(terms.privacy),
         "rounds": rounds,
         "control": control,
+        "ledger": describe(ledger),
         "plan": describe_plan(terms),
     }
 

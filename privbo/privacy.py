@@ -121,6 +121,34 @@ class NoPrivacy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SharedLedger:
+    """A population's ledger that several runs on the same people charge.
+
+    Attributes:
+        path: The ledger's file; made by the first run that names it.
+        population: Name of the people; runs on other people need another ledger.
+        epsilon: Bound on all runs together, or None; fixed when the ledger is made.
+        delta: Of that bound.
+
+    Raises:
+        ConfigurationError: If only one of epsilon and delta is given.
+    """
+
+    path: str
+    population: str
+    epsilon: float | None = None
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.path or not self.population:
+            raise ConfigurationError("ledger: path and population must not be empty")
+        if (self.epsilon is None) != (self.delta is None):
+            raise ConfigurationError(
+                f"ledger: epsilon={self.epsilon!r}, delta={self.delta!r}; give both (a bound) or neither"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Terms:
     """What a run will cost, fixed and recorded before any data is touched.
 

@@ -54,7 +54,7 @@ def kill_after_ledger_moves(process: subprocess.Popen, home: Path, pause: float)
     if process.poll() is not None:
         return False
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.communicate()
     return True
 
 

@@ -49,11 +49,7 @@ def report(config: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
     entries = ledger.entries(config["run_id"])
     state = ledger.verify()
     n_clients = config["problem"]["n_clients"]
-    deltas = {"this run": plan["delta"], "default": default_delta(n_clients), "paper": paper_delta(n_clients)}
-    at = [
-        {"label": label, "delta": delta, "epsilon": _table(event, delta, adjacency)}
-        for label, delta in _distinct(deltas).items()
-    ]
+    at = price(event, delta=plan["delta"], n_clients=n_clients, adjacency=adjacency)
     return {
         "name": config["name"],
         "run": config["run_id"],
@@ -73,6 +69,7 @@ def report(config: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
         "noise_source_text": NOISE_SOURCES[plan["noise_source"]],
         "guarantee": plan["noise_source"] in {"secure", "exact"},
         "control": config["control"],
+        "population": _population(ledger, plan["delta"], adjacency),
         "ledger": {
             "verified": state.ok,
             "problem": state.problem,
@@ -88,6 +85,27 @@ def report(config: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
         "public_seed": config["public_seed"],
         "versions": config["versions"],
     }
+
+
+def _population(ledger: Ledger, delta: float, adjacency: Adjacency) -> dict[str, Any]:
+    """What every run on this ledger's population has spent together."""
+    everything = ledger.event()
+    return {
+        "name": ledger.policy.population,
+        "releases": len(ledger.entries()),
+        "runs": len({entry.run for entry in ledger.entries()}),
+        "delta": delta,
+        "epsilon": _table(everything, delta, adjacency),
+    }
+
+
+def price(event: Event, *, delta: float, n_clients: int, adjacency: Adjacency) -> list[dict[str, Any]]:
+    """Epsilon by accountant at the run's delta, at min(1e-5, 1/(10 N)) and at N^-1.1; each delta once."""
+    deltas = {"this run": delta, "default": default_delta(n_clients), "paper": paper_delta(n_clients)}
+    return [
+        {"label": label, "delta": at, "epsilon": _table(event, at, adjacency)}
+        for label, at in _distinct(deltas).items()
+    ]
 
 
 def _distinct(deltas: Mapping[str, float]) -> dict[str, float]:
@@ -182,6 +200,7 @@ def page(data: Mapping[str, Any]) -> str:
         "<figure>" + epsilon_by_release(data["cumulative_epsilon"], data["delta"]) + "</figure>",
         "<h2>How it was run</h2>",
         _facts(_run_facts(data)),
+        _population_note(data["population"]),
         "<h2>Releases</h2>",
         _releases(data["entries"]),
         "<h2>Configuration</h2>",
@@ -219,6 +238,16 @@ def _headline(data: Mapping[str, Any]) -> str:
         f'<p class="big">epsilon = <b>{_text(best)}</b> at delta = {_text(data["delta"])} for one '
         f"{_text(data['unit'])} over the whole run ({_text(data['adjacency'])} adjacency).</p>"
         f'<p class="soft">The same plan costs epsilon {others}.</p>'
+    )
+
+
+def _population_note(population: Mapping[str, Any]) -> str:
+    if population["runs"] < 2:
+        return ""
+    return (
+        f"<p>All {population['runs']} runs on population <b>{html.escape(population['name'])}</b> together have made "
+        f"{population['releases']} releases: epsilon {_text(_smallest(population['epsilon']))} at delta "
+        f"{_text(population['delta'])}.</p>"
     )
 
 
