@@ -17,12 +17,12 @@ from accountant.errors import LedgerError
 from accountant.ledger import Ledger, Receipt
 from privbo.errors import ConfigurationError
 from privbo.protocol import FloatArray, Release, Request
+from privbo.release import sums
 from privbo.release.clipping import ClipStatistics, clip_rows, clip_statistics
 from privbo.release.intake import vet_rows
 from privbo.release.mechanism import Mechanism, PrivateSum, WeightGeometry, require_request, require_weights
 from privbo.release.noise import BoolArray, NoiseSource
 from privbo.release.payload import decode_release, encode_release
-from privbo.release.sums import draw_participation, noisy_sums
 
 
 class Ticket:
@@ -188,7 +188,7 @@ class Door:
 
 def _participants(mechanism: Mechanism, noise: NoiseSource) -> BoolArray:
     if isinstance(mechanism, PrivateSum):
-        return np.asarray(draw_participation(mechanism, 1, noise)[0])
+        return np.asarray(sums.draw_participation(mechanism, 1, noise)[0])
     return np.ones(mechanism.geometry.n_clients, dtype=bool)
 
 
@@ -198,7 +198,7 @@ def _answer(
     """Values of the release and the private statistics of its making."""
     if isinstance(mechanism, PrivateSum):
         clipped = clip_rows(rows, mechanism.applied_bound)
-        values = noisy_sums(mechanism, request.weights, clipped, participants[None], noise)[0]
+        values = sums.noisy_sums(mechanism, request.weights, clipped, participants[None], noise)[0]
         bound, rate = mechanism.vector_bound, mechanism.rate
     else:
         clipped = clip_rows(rows, np.inf)

@@ -57,7 +57,7 @@ def noisy_sums(
     participation: BoolArray,
     noise: NoiseSource,
 ) -> FloatArray:
-    """Released values, ``(n_trials, n_blocks, dim)``.
+    """Released values of clipped vectors, ``(n_trials, n_blocks, dim)``.
 
     Noise is drawn for every entry of every trial, whoever takes part and whatever they
     sent; a trial without participants is noise only.
