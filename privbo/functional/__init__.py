@@ -1,0 +1,1 @@
+"""Choosing the best function (or model) with optimisers of known rate: F-LCB and its rivals."""

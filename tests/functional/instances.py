@@ -1,0 +1,123 @@
+"""Random instances of every class that has a certified rate: a function, its method, a start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from privbo.functional.arms import FunctionArm
+from privbo.functional.functions import Huber, Noisy, Quadratic, RootQuadratic, draw_max_affine
+from privbo.functional.optimisers import (
+    AcceleratedGradient,
+    ProjectedSubgradient,
+    StronglyConvexAcceleratedGradient,
+    StronglyConvexSubgradient,
+    TripleAveraging,
+)
+from privbo.functional.sets import Ball, Box
+from privbo.functional.stochastic import GradientNoise, StochasticAccelerated, StronglyConvexStochasticAccelerated
+
+
+def _inside(rng: np.random.Generator, ball: Ball) -> np.ndarray:
+    direction = rng.normal(size=len(ball.centre))
+    return ball.centre + direction * (ball.radius * rng.random() / np.linalg.norm(direction))
+
+
+def lipschitz(rng: np.random.Generator) -> FunctionArm:
+    n_dims = int(rng.integers(1, 12))
+    box = Box(low=-2.0, high=2.0, n_dims=n_dims)
+    f = draw_max_affine(rng, n_pieces=int(rng.integers(2, 12)), centre=rng.uniform(-2, 2, n_dims), offset=rng.normal())
+    method = ProjectedSubgradient(lipschitz=f.lipschitz, domain=box)
+    return FunctionArm(name="lipschitz", optimiser=method, oracle=f, start=rng.uniform(-2, 2, n_dims))
+
+
+def triple(rng: np.random.Generator) -> FunctionArm:
+    n_dims = int(rng.integers(1, 12))
+    box = Box(low=-2.0, high=2.0, n_dims=n_dims)
+    centre, start = rng.uniform(-2, 2, (2, n_dims))
+    f = draw_max_affine(rng, n_pieces=int(rng.integers(2, 12)), centre=centre, offset=rng.normal())
+    method = TripleAveraging(lipschitz=f.lipschitz, distance=float(np.linalg.norm(centre - start)), domain=box)
+    return FunctionArm(name="triple", optimiser=method, oracle=f, start=start)
+
+
+def strongly_convex(rng: np.random.Generator) -> FunctionArm:
+    n_dims, mu = int(rng.integers(1, 12)), float(np.exp(rng.uniform(-2, 2)))
+    ball = Ball(centre=np.zeros(n_dims), radius=float(np.exp(rng.uniform(-2, 1))))
+    f = draw_max_affine(rng, n_pieces=5, centre=_inside(rng, ball), convexity=mu, offset=rng.normal())
+    method = StronglyConvexSubgradient(lipschitz=f.lipschitz + mu * ball.diameter, convexity=mu, domain=ball)
+    return FunctionArm(name="strongly-convex", optimiser=method, oracle=f, start=_inside(rng, ball))
+
+
+def smooth(rng: np.random.Generator) -> FunctionArm:
+    n_dims = int(rng.integers(1, 20))
+    centre, start = rng.normal(size=(2, n_dims))
+    distance = float(np.linalg.norm(centre - start))
+    scales = np.exp(-5 * rng.random(n_dims))
+    kinds = [
+        RootQuadratic(centre=centre, scales=scales, offset=rng.normal()),
+        Quadratic(centre=centre, scales=scales),
+        Huber(centre=centre, smoothness=float(scales.max()), threshold=distance * 10 ** rng.uniform(-4, 0)),
+    ]
+    method = AcceleratedGradient(smoothness=float(scales.max()), distance=distance)
+    return FunctionArm(name="smooth", optimiser=method, oracle=kinds[rng.integers(3)], start=start)
+
+
+def strongly_convex_smooth(rng: np.random.Generator) -> FunctionArm:
+    n_dims = int(rng.integers(1, 20))
+    centre, start = rng.normal(size=(2, n_dims))
+    scales = np.exp(rng.uniform(-4, 2, n_dims))
+    method = StronglyConvexAcceleratedGradient(
+        smoothness=float(scales.max()),
+        convexity=float(scales.min()),
+        distance=float(np.linalg.norm(centre - start)),
+    )
+    f = Quadratic(centre=centre, scales=scales, offset=rng.normal())
+    return FunctionArm(name="strongly-convex-smooth", optimiser=method, oracle=f, start=start)
+
+
+def stochastic(rng: np.random.Generator) -> FunctionArm:
+    n_dims = int(rng.integers(1, 12))
+    noise = GradientNoise(stddev=float(np.exp(rng.uniform(-3, 1))), n_dims=n_dims)
+    ball = Ball(centre=np.zeros(n_dims), radius=3.0)
+    if rng.random() < 0.5:
+        f = RootQuadratic(centre=_inside(rng, ball), scales=np.exp(-5 * rng.random(n_dims)), offset=rng.normal())
+        method = StochasticAccelerated(smoothness=float(f.scales.max()), noise=noise, domain=ball)
+    else:
+        f = draw_max_affine(rng, n_pieces=5, centre=_inside(rng, ball), offset=rng.normal())
+        # |f(y) - f(x) - <f'(x), y-x>| <= 2 M |y-x| for an M-Lipschitz function.
+        method = StochasticAccelerated(smoothness=0.0, lipschitz=2.0 * f.lipschitz, noise=noise, domain=ball)
+    oracle = Noisy(oracle=f, rng=rng, gradient_stddev=noise.stddev)
+    return FunctionArm(name="stochastic", optimiser=method, oracle=oracle, start=_inside(rng, ball))
+
+
+def strongly_convex_stochastic(rng: np.random.Generator) -> FunctionArm:
+    n_dims, mu = int(rng.integers(1, 12)), float(np.exp(rng.uniform(-2, 1)))
+    noise = GradientNoise(stddev=float(np.exp(rng.uniform(-3, 1))), n_dims=n_dims)
+    ball = Ball(centre=np.zeros(n_dims), radius=2.0)
+    f = draw_max_affine(rng, n_pieces=5, centre=_inside(rng, ball), convexity=mu, offset=rng.normal())
+    method = StronglyConvexStochasticAccelerated(
+        smoothness=mu, convexity=mu, noise=noise, domain=ball, lipschitz=2.0 * f.lipschitz
+    )
+    oracle = Noisy(oracle=f, rng=rng, gradient_stddev=noise.stddev)
+    return FunctionArm(name="strongly-convex-stochastic", optimiser=method, oracle=oracle, start=_inside(rng, ball))
+
+
+DETERMINISTIC: list[Callable[[np.random.Generator], FunctionArm]] = [
+    lipschitz,
+    triple,
+    strongly_convex,
+    smooth,
+    strongly_convex_smooth,
+]
+STOCHASTIC = [stochastic, strongly_convex_stochastic]
+
+
+def minimum(arm: FunctionArm) -> float:
+    f = arm.oracle.oracle if isinstance(arm.oracle, Noisy) else arm.oracle
+    return f.minimum
+
+
+def exact_value(arm: FunctionArm, x: np.ndarray) -> float:
+    f = arm.oracle.oracle if isinstance(arm.oracle, Noisy) else arm.oracle
+    return f.value(x)
