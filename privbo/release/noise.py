@@ -46,8 +46,8 @@ class NoiseSource(Protocol):
         """Independent coins that show True with probability ``rate``, never with more."""
         ...
 
-    def subset(self, n: int, size: int) -> BoolArray:
-        """Membership, ``(n,)``, in a uniform subset of exactly ``size``."""
+    def subsets(self, shape: tuple[int, int], size: int) -> BoolArray:
+        """Rows of membership in independent uniform subsets of exactly ``size``."""
         ...
 
 
@@ -81,11 +81,11 @@ class SecureNoise:
         threshold = np.uint64((numerator << 64) // denominator)
         return np.asarray(_secure_words(math.prod(shape)).reshape(shape) < threshold)
 
-    def subset(self, n: int, size: int) -> BoolArray:
-        """The ``size`` smallest of ``n`` random words; a tie draws all of them again."""
-        words = _secure_words(n)
-        while len(np.unique(words)) < n:
-            words = _secure_words(n)
+    def subsets(self, shape: tuple[int, int], size: int) -> BoolArray:
+        """The ``size`` smallest of a row of random words; a tie draws all of them again."""
+        words = _secure_words(math.prod(shape)).reshape(shape)
+        while np.any(np.diff(np.sort(words, axis=1), axis=1) == 0):
+            words = _secure_words(math.prod(shape)).reshape(shape)
         return _smallest(words, size)
 
 
@@ -119,9 +119,9 @@ class SimulatedNoise:
         """Independent coins."""
         return np.asarray(self._coins.random(shape) < rate)
 
-    def subset(self, n: int, size: int) -> BoolArray:
-        """A uniform subset."""
-        return _smallest(self._coins.random(n), size)
+    def subsets(self, shape: tuple[int, int], size: int) -> BoolArray:
+        """Uniform subsets."""
+        return _smallest(self._coins.random(shape), size)
 
 
 def keystream(key: bytes, n_bytes: int) -> bytes:
@@ -160,10 +160,10 @@ def _secure_words(n: int) -> npt.NDArray[np.uint64]:
 
 
 def _smallest(keys: npt.NDArray[np.generic], size: int) -> BoolArray:
-    if not 0 <= size <= len(keys):
-        raise ConfigurationError(f"a subset of {size} out of {len(keys)} does not exist; lower the sample size")
-    chosen = np.zeros(len(keys), dtype=bool)
-    chosen[np.argsort(keys)[:size]] = True
+    if not 0 < size <= keys.shape[1]:
+        raise ConfigurationError(f"a subset of {size} out of {keys.shape[1]} does not exist; change the sample size")
+    chosen = np.zeros(keys.shape, dtype=bool)
+    np.put_along_axis(chosen, np.argpartition(keys, size - 1, axis=1)[:, :size], True, axis=1)
     return chosen
 
 

@@ -59,10 +59,10 @@ class ScriptedNoise:
         self.drawn.append(("coins", shape, rate))
         return np.broadcast_to(self.participants, shape).copy()
 
-    def subset(self, n: int, size: int) -> BoolArray:
+    def subsets(self, shape: tuple[int, int], size: int) -> BoolArray:
         """The scripted participants."""
-        self.drawn.append(("subset", n, size))
-        return self.participants.copy()
+        self.drawn.append(("subset", shape[1], size))
+        return np.broadcast_to(self.participants, shape).copy()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ def draw_participation(mechanism: PrivateSum, n_trials: int, noise: NoiseSource)
     """Who takes part, ``(n_trials, n_clients)``: secret, and never derived from answers."""
     n_clients = mechanism.geometry.n_clients
     if mechanism.sampling == "fixed-size":
-        return np.stack([noise.subset(n_clients, mechanism.sample_size) for _ in range(n_trials)])
+        return noise.subsets((n_trials, n_clients), mechanism.sample_size)
     return noise.coins((n_trials, n_clients), mechanism.rate)
 
 

@@ -1,0 +1,78 @@
+"""Curve audit: 1e5 releases per side and world, alpha = 1e-6 per audit, planted faults each in their world."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accountant.events import Adjacency
+from privbo.errors import ConfigurationError
+from privbo.protocol import Request
+from privbo.release.curve_audit import audit_curve, gaussian_lower_bound
+from privbo.release.mechanism import mechanism_for
+from privbo.release.noise import SecureNoise, SimulatedNoise
+from tests.statistical.faults import FAULTS, FIXED_SIZE
+
+TRIALS, ALPHA = 100_000, 1e-6
+WEIGHTS = np.array([[0.9, 0.9, 0.9, 0.9], [0.4, 0.4, 0.4, 0.4]])
+WORLDS = ["others zero", "others opposing", "alone"]
+# The world in which each fault must show.
+WORLD_OF = {
+    "std / sqrt(2)": "others zero",
+    "noise not divided by q": "others zero",
+    "clip S per block instead of S / sqrt(P)": "others zero",
+    "fixed-size sampling accounted as Poisson": "others opposing",
+    "fixed-size sampling with the zero-out sensitivity": "others opposing",
+    "division by the realised count": "others zero",
+    "the same noise for two blocks": "others zero",
+    "noiseless empty sample": "alone",
+}
+
+
+def build(sampling: str = "poisson", **settings):
+    fixed = {"noise_multiplier": 1.0, "sample_rate": 0.5, "sampling": sampling} | settings
+
+    def mechanism(weights):
+        # A single client can only be sampled whole under fixed-size sampling.
+        changed = {"sample_rate": 1.0} if sampling == "fixed-size" and weights.shape[1] == 1 else {}
+        return mechanism_for(Request(dim=1, clipping_norm=2.0, weights=weights), **fixed | changed)
+
+    return mechanism
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
+def test_the_shipped_mechanism_passes(sampling: str, world: str) -> None:
+    found = audit_curve(build(sampling), WEIGHTS, noise=SecureNoise(), world=world, trials=TRIALS, alpha=ALPHA)
+    assert found.passed, found
+
+
+def test_the_shipped_mechanism_passes_under_replace_one() -> None:
+    settings = {"adjacency": Adjacency.REPLACE_ONE}
+    found = audit_curve(
+        build(**settings), WEIGHTS, noise=SecureNoise(), world="others zero", trials=TRIALS, alpha=ALPHA
+    )
+    assert found.passed, found
+
+
+@pytest.mark.parametrize("name", WORLD_OF)
+def test_each_fault_fails_in_its_world(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    FAULTS[name](monkeypatch)
+    # A realised count shows in samples well below the expected size, so there are more clients and less noise.
+    by_count = name.startswith("division")
+    weights, multiplier = (WEIGHTS[:, [0] * 6], 0.7) if by_count else (WEIGHTS, 1.0)
+    mechanism = build("fixed-size" if name in FIXED_SIZE else "poisson", noise_multiplier=multiplier)
+    found = audit_curve(mechanism, WEIGHTS, noise=SimulatedNoise(1), world=WORLD_OF[name], trials=TRIALS, alpha=ALPHA)
+    assert not found.passed, found
+    assert found.delta_measured > found.delta_accounted
+
+
+def test_the_gaussian_audit_is_tight_at_rate_one() -> None:
+    request = Request(dim=1, clipping_norm=2.0, weights=WEIGHTS)
+    for multiplier in (0.5, 1.0):
+        mechanism = mechanism_for(request, noise_multiplier=multiplier)
+        low, accounted = gaussian_lower_bound(mechanism, WEIGHTS, noise=SecureNoise(), delta=1e-5, trials=TRIALS)
+        # 95 % bound: a bound above the truth is an event of probability 0.05, 2 % above it one of 1e-6.
+        assert 0.97 * accounted <= low <= 1.02 * accounted
+    with pytest.raises(ConfigurationError, match="subsampled"):
+        gaussian_lower_bound(build()(WEIGHTS), WEIGHTS, noise=SecureNoise(), delta=1e-5)
