@@ -1,4 +1,4 @@
-"""Kernel hyperparameters of many clients at once, by GPyTorch kernels and priors.
+"""Kernel hyperparameters of many clients at once, on GPyTorch kernels.
 
 Maximum a posteriori with a fixed number of Adam steps from a fixed start. Adam works
 entry by entry, so a client's result depends on its own data only, whatever the batch.
@@ -13,13 +13,13 @@ from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel as GPyTorchKernel
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.priors import LogNormalPrior
 
 from privbo.thompson.features import Kernel
 from privbo.thompson.posterior import Hyperparameters, Observations, masked_covariance
 
-# Priors for points in the unit cube and values of unit variance: smooth on a scale of about
-# half the cube, little noise. With a handful of observations they carry most of the weight.
+# Log-normal priors (centre and spread of the logarithm) for points in the unit cube and values of
+# unit variance: smooth on a scale of about half the cube, little noise. With a handful of
+# observations they carry most of the weight.
 _LENGTHSCALE = (math.log(0.4), 0.7)
 _OUTPUTSCALE = (0.0, 0.5)
 _NOISE = (math.log(1e-2), 1.0)
@@ -85,10 +85,15 @@ def _log_posterior(
     factor = torch.linalg.cholesky(noisy)
     white = torch.linalg.solve_triangular(factor, observations.values[..., None], upper=False)[..., 0]
     evidence: torch.Tensor = -0.5 * white.square().sum(-1) - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    priors: torch.Tensor = (
-        LogNormalPrior(*_LENGTHSCALE).log_prob(covariance.base_kernel.lengthscale[:, 0, :]).sum(-1)
-        + LogNormalPrior(*_OUTPUTSCALE).log_prob(covariance.outputscale)
-        + LogNormalPrior(*_NOISE).log_prob(likelihood.noise[:, 0])
+    priors = (
+        _log_prior(covariance.base_kernel.lengthscale[:, 0, :], _LENGTHSCALE).sum(-1)
+        + _log_prior(covariance.outputscale, _OUTPUTSCALE)
+        + _log_prior(likelihood.noise[:, 0], _NOISE)
     )
-    total: torch.Tensor = evidence + priors
-    return total
+    return evidence + priors
+
+
+def _log_prior(value: torch.Tensor, prior: tuple[float, float]) -> torch.Tensor:
+    """Log density of the value's logarithm, which is normal, up to a constant."""
+    centre, spread = prior
+    return -0.5 * ((value.log() - centre) / spread).square()
