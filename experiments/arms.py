@@ -17,12 +17,12 @@ from typing import Any, Literal
 import joblib
 import numpy as np
 from rich.progress import Progress
-from threadpoolctl import threadpool_limits
 
 import privbo as pb
 from privbo.manifest import describe
 from privbo.protocol import Algorithm, FloatArray
 from privbo.record import read_json, write_atomically, write_json
+from privbo.threads import limited_threads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +73,7 @@ def _cell_name(study: Study, arm: Arm, seed: int) -> str:
 
 
 def _run_cell(study: Study, arm: Arm, seed: int, path: Path) -> None:
-    with threadpool_limits(1):
-        import torch
-
-        torch.set_num_threads(1)
+    with limited_threads(1):
         problem = study.problem(seed)
         result = pb.run(
             problem, arm.algorithm, privacy=arm.privacy, rounds=study.rounds, seed=seed, control=arm.control

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from privbo.api import Best, Result, load, run
+    from privbo.elimination.fed_pne import FedPNE
     from privbo.errors import ConfigurationError, RunError
     from privbo.loop import Round, plan
     from privbo.privacy import NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
@@ -30,6 +31,7 @@ _HOME = {
     "Categorical": "privbo.space",
     "ConfigurationError": "privbo.errors",
     "DPFTSDE": "privbo.thompson.dp_fts_de",
+    "FedPNE": "privbo.elimination.fed_pne",
     "Int": "privbo.space",
     "NoPrivacy": "privbo.privacy",
     "Privacy": "privbo.privacy",
@@ -52,6 +54,7 @@ __all__ = [
     "Best",
     "Categorical",
     "ConfigurationError",
+    "FedPNE",
     "Int",
     "NoPrivacy",
     "Privacy",

@@ -61,6 +61,7 @@ class Config(BaseModel):
     rounds: int = Field(ge=1)
     seed: int | None = Field(default=None, ge=0)
     device: str = "cpu"
+    threads: int = Field(default=1, ge=1)
     directory: str | None = None
     controls: tuple[Literal["local", "zeroed"], ...] = ()
     problem: ProblemConfig
@@ -82,9 +83,10 @@ class Job:
 
 def algorithms() -> dict[str, type[Algorithm]]:
     """Every algorithm by its name in a configuration file."""
+    from privbo.elimination.fed_pne import FedPNE
     from privbo.thompson.dp_fts_de import DPFTSDE
 
-    return {"dp-fts-de": DPFTSDE}
+    return {"dp-fts-de": DPFTSDE, "fed-pne": FedPNE}
 
 
 _PARAMETERS: dict[str, type[Parameter]] = {"real": Real, "int": Int, "categorical": Categorical}

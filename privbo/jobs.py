@@ -15,7 +15,9 @@ from privbo.loop import plan
 from privbo.manifest import describe_plan
 from privbo.pages.report import price, report
 from privbo.privacy import Privacy
+from privbo.protocol import FloatArray
 from privbo.record import RunDirectory, read_json, write_json
+from privbo.threads import limited_threads
 
 LABELS = {"private": "this run", "local": "local only, nothing shared", "zeroed": "clients' sum set to zero"}
 
@@ -66,6 +68,11 @@ def price_job(job: Job) -> dict[str, Any]:
 
 def run_job(job: Job, home: Path, *, resume: bool, progress: bool = True) -> dict[str, Any]:
     """Run a job and its controls, write the report, and return what the terminal shows."""
+    with limited_threads(job.config.threads):
+        return _run_job(job, home, resume=resume, progress=progress)
+
+
+def _run_job(job: Job, home: Path, *, resume: bool, progress: bool) -> dict[str, Any]:
     result = run(
         job.problem,
         job.algorithm,
@@ -92,8 +99,19 @@ def run_job(job: Job, home: Path, *, resume: bool, progress: bool = True) -> dic
         "report": str(page),
         "private_diagnostics": {
             "note": "private diagnostics, not covered by epsilon",
-            "mean_best_score": {LABELS[name]: [float(c[0]), float(c[-1])] for name, c in curves.items()},
+            "mean_best_score": {LABELS[name]: _milestones(curve) for name, curve in curves.items()},
         },
+    }
+
+
+def _milestones(curve: FloatArray) -> dict[str, float]:
+    """Mean best score after initialisation, a quarter of the rounds, at the end, and the mean over rounds."""
+    quarter = max(1, (len(curve) - 1) // 4)
+    return {
+        "after initialisation": float(curve[0]),
+        f"after round {quarter}": float(curve[quarter]),
+        "at the end": float(curve[-1]),
+        "mean over rounds": float(curve[1:].mean()),
     }
 
 

@@ -16,6 +16,7 @@ from privbo.space import Parameter, Space, Value
 
 Objective: TypeAlias = Callable[[int, dict[str, Value]], float]
 BatchObjective: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
+PullObjective: TypeAlias = Callable[[IntArray, FloatArray, IntArray], FloatArray]
 
 _private_log = logging.getLogger("privbo.private")
 
@@ -87,6 +88,16 @@ class Evaluator:
             pairs = zip(clients, units, strict=True)
             return np.array([self._one(problem.objective, int(c), u) for c, u in pairs], dtype=np.float64)
         raise ConfigurationError("the problem has no objective")
+
+    @property
+    def pull(self) -> PullObjective | None:
+        """``pull(clients, units, counts)``, means of many rewards at once, where the batch objective offers it.
+
+        Algorithms that evaluate one point many times use it instead of one call per
+        reward; it is meant for simulations.
+        """
+        pull: PullObjective | None = getattr(self.problem.batch_objective, "pull", None)
+        return pull
 
     def _batch(self, objective: BatchObjective, clients: IntArray, units: FloatArray) -> FloatArray:
         values = np.asarray(objective(clients, units), dtype=np.float64)

@@ -66,14 +66,14 @@ def facts_table(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def diagnostics_table(rows: Mapping[str, tuple[float, float]]) -> Table:
-    """Mean best score over clients, after initialisation and at the end."""
+def diagnostics_table(rows: Mapping[str, Mapping[str, float]]) -> Table:
+    """Mean best score over clients at a few points of the run, one row per arm."""
     table = Table(title="Private diagnostics, not covered by epsilon", title_justify="left")
     table.add_column("mean best score over clients")
-    table.add_column("after initialisation", justify="right")
-    table.add_column("at the end", justify="right")
-    for label, (first, last) in rows.items():
-        table.add_row(label, f"{first:.4f}", f"{last:.4f}")
+    for column in next(iter(rows.values())):
+        table.add_column(column, justify="right")
+    for label, row in rows.items():
+        table.add_row(label, *(f"{value:.4f}" for value in row.values()))
     return table
 
 

@@ -23,7 +23,7 @@ FLOORS = [
     {"privbo.privacy", "privbo.thompson", "privbo.elimination", "privbo.functional", "privbo.transports"},
     {"privbo.problem", "privbo.release"},
     {"privbo.protocol", "privbo.record"},
-    {"privbo.space"},
+    {"privbo.space", "privbo.threads"},
     {"privbo.errors"},
     {"accountant"},
 ]
