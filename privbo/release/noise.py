@@ -67,7 +67,7 @@ class SecureNoise:
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> IntArray:
         """Rounded Gaussians by Box and Muller's transform with full relative precision in the tail."""
-        _require_scale(scale)
+        require_scale(scale)
         size = math.prod(shape)
         half = (size + 1) // 2
         words = np.frombuffer(keystream(os.urandom(32), 24 * half), dtype="<u8").reshape(3, half)
@@ -112,7 +112,7 @@ class SimulatedNoise:
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> IntArray:
         """Rounded Gaussians."""
-        _require_scale(scale)
+        require_scale(scale)
         return np.asarray(np.rint(self._noise.normal(0.0, scale, shape)).astype(np.int64))
 
     def coins(self, shape: tuple[int, ...], rate: float) -> BoolArray:
@@ -167,7 +167,12 @@ def _smallest(keys: npt.NDArray[np.generic], size: int) -> BoolArray:
     return chosen
 
 
-def _require_scale(scale: float) -> None:
+def require_scale(scale: float) -> None:
+    """Refuse noise too coarse to be a Gaussian's, or too wide for 64 bits.
+
+    Raises:
+        ConfigurationError: If ``scale`` lies outside [2^10, 2^40].
+    """
     if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
         raise ConfigurationError(
             f"noise of {scale!r} grid units lies outside [2^10, 2^40]; choose the grid with lattice_step"

@@ -62,7 +62,7 @@ def test_each_fault_fails_in_its_world(name: str, monkeypatch: pytest.MonkeyPatc
     by_count = name.startswith("division")
     weights, multiplier = (WEIGHTS[:, [0] * 6], 0.7) if by_count else (WEIGHTS, 1.0)
     mechanism = build("fixed-size" if name in FIXED_SIZE else "poisson", noise_multiplier=multiplier)
-    found = audit_curve(mechanism, WEIGHTS, noise=SimulatedNoise(1), world=WORLD_OF[name], trials=TRIALS, alpha=ALPHA)
+    found = audit_curve(mechanism, weights, noise=SimulatedNoise(1), world=WORLD_OF[name], trials=TRIALS, alpha=ALPHA)
     assert not found.passed, found
     assert found.delta_measured > found.delta_accounted
 
