@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privbo.api import Best, Result, load, run
     from privbo.elimination.fed_pne import FedPNE
+    from privbo.elimination.pf_pne import PFPNE
     from privbo.errors import ConfigurationError, RunError
     from privbo.loop import Round, plan
     from privbo.privacy import NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
@@ -34,6 +35,7 @@ _HOME = {
     "FedPNE": "privbo.elimination.fed_pne",
     "Int": "privbo.space",
     "NoPrivacy": "privbo.privacy",
+    "PFPNE": "privbo.elimination.pf_pne",
     "Privacy": "privbo.privacy",
     "Problem": "privbo.problem",
     "Real": "privbo.space",
@@ -51,6 +53,7 @@ _HOME = {
 
 __all__ = [
     "DPFTSDE",
+    "PFPNE",
     "Best",
     "Categorical",
     "ConfigurationError",

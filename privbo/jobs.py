@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 from privbo.api import Result, load, mean_best_so_far, run
 from privbo.config import Config, Job, build, parse, read
 from privbo.errors import ConfigurationError
-from privbo.loop import plan
+from privbo.loop import OnRound, Round, plan
 from privbo.manifest import describe_plan
 from privbo.pages.report import price, report
 from privbo.privacy import Privacy
@@ -68,11 +71,31 @@ def price_job(job: Job) -> dict[str, Any]:
 
 def run_job(job: Job, home: Path, *, resume: bool, progress: bool = True) -> dict[str, Any]:
     """Run a job and its controls, write the report, and return what the terminal shows."""
-    with limited_threads(job.config.threads):
-        return _run_job(job, home, resume=resume, progress=progress)
+    with limited_threads(job.config.threads), _interruptible() as stop:
+        return _run_job(job, home, resume=resume, progress=progress, on_round=stop)
 
 
-def _run_job(job: Job, home: Path, *, resume: bool, progress: bool) -> dict[str, Any]:
+@contextmanager
+def _interruptible() -> Iterator[OnRound]:
+    """Ctrl-C that is never lost: compiled code may swallow the exception, so every round asks again."""
+    asked = threading.Event()
+
+    def handle(_signal: int, _frame: object) -> None:
+        asked.set()
+        raise KeyboardInterrupt
+
+    def after_round(_: Round) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield after_round
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _run_job(job: Job, home: Path, *, resume: bool, progress: bool, on_round: OnRound) -> dict[str, Any]:
     result = run(
         job.problem,
         job.algorithm,
@@ -85,12 +108,13 @@ def _run_job(job: Job, home: Path, *, resume: bool, progress: bool) -> dict[str,
         ledger=job.ledger,
         device=job.config.device,
         progress=progress,
+        on_round=on_round,
         source=job.config.model_dump(exclude_none=True),
     )
     seed = int(read_json(RunDirectory(home).seed_path)["seed"])
     curves = {"private": mean_best_so_far(result.clients)}
     for control in job.config.controls:
-        curves[control] = mean_best_so_far(_control(job, control, seed, progress=progress).clients)
+        curves[control] = mean_best_so_far(_control(job, control, seed, progress=progress, on_round=on_round).clients)
     lines = {name: curve.tolist() for name, curve in curves.items()}
     write_json(RunDirectory(home).private / "diagnostics.json", {"mean_best_so_far": lines})
     page = result.report()
@@ -115,7 +139,7 @@ def _milestones(curve: FloatArray) -> dict[str, float]:
     }
 
 
-def _control(job: Job, control: str, seed: int, *, progress: bool) -> Result:
+def _control(job: Job, control: str, seed: int, *, progress: bool, on_round: OnRound) -> Result:
     """The same clients and seeds without sharing, or behind the same mechanism with the sum zeroed.
 
     Controls live in memory, release nothing and use simulated noise.
@@ -134,6 +158,7 @@ def _control(job: Job, control: str, seed: int, *, progress: bool) -> Result:
         name=f"control: {LABELS[control]}",
         device=job.config.device,
         progress=progress,
+        on_round=on_round,
     )
 
 

@@ -1,0 +1,174 @@
+"""The loop, the result and the ledgers a run charges."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from accountant.errors import BudgetExceeded, LedgerError
+from privbo.loop import derive_seed
+from privbo.pages.report import page, report
+from tests.conformance.cases import bumps, problem
+
+ROOT = Path(__file__).parent.parent
+ALGORITHM = pb.DPFTSDE(n_features=8, own=pb.DPFTSDE().own)
+SIMULATED = pb.Privacy(noise_multiplier=2.0, noise="simulation")
+
+
+def play(**settings) -> pb.Result:
+    return pb.run(problem(), ALGORITHM, **{"privacy": SIMULATED, "rounds": 2, "seed": 1} | settings)
+
+
+def test_result_answers_what_its_users_ask(tmp_path: Path) -> None:
+    result = pb.run(problem(), ALGORITHM, privacy=pb.Privacy(epsilon=2.0), rounds=2, directory=tmp_path / "run")
+    assert result.epsilon() == pytest.approx(2.0, abs=1e-3)
+    assert result.epsilon() <= 2.0
+    assert result.epsilon(1e-6) > result.epsilon(1e-5) == result.epsilon()
+    assert result.epsilon(accountant="moments") > result.epsilon()
+    with pytest.raises(pb.ConfigurationError, match="accountant='magic'"):
+        result.epsilon(accountant="magic")
+    best = result.best(client=3)
+    assert best.value == np.nanmax(result.clients.values[3])
+    assert best.params.keys() == {"x", "y"}
+    with pytest.raises(pb.RunError, match="not registered"):
+        result.best(client=99)
+    assert result.report(tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    again = pb.load(tmp_path / "run")
+    assert again.best(client=3) == best
+    assert again.epsilon() == result.epsilon()
+    assert again.ledger.head == result.ledger.head
+
+
+def test_a_private_run_lands_in_a_directory_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = pb.run(problem(), ALGORITHM, privacy=pb.Privacy(epsilon=2.0), rounds=1)
+    assert result.directory is not None
+    assert (result.directory / "ledger.sqlite").exists()
+    assert play().directory is None
+
+
+def test_simulation_says_so_everywhere() -> None:
+    result = play()
+    data = report(result.config, result.ledger)
+    assert data["guarantee"] is False
+    assert {entry.noise_source for entry in result.ledger.entries()} == {"simulation"}
+    assert "simulation, not a guarantee" in page(data)
+
+
+def test_a_non_private_run_costs_infinity_and_says_so() -> None:
+    result = play(privacy=pb.NoPrivacy())
+    assert result.epsilon() == float("inf")
+    data = report(result.config, result.ledger)
+    assert data["epsilon"]["renyi"] is None
+    assert "not private" in page(data)
+    json.dumps(data, allow_nan=False)
+
+
+def test_names_are_inert_on_the_page() -> None:
+    evil = "<script>alert(1)</script>"
+    result = pb.run(
+        pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=bumps, n_clients=7, name=evil),
+        ALGORITHM, privacy=SIMULATED, rounds=1, seed=1,
+    )  # fmt: skip
+    text = page(report(result.config, result.ledger))
+    assert evil not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_runs_on_one_population_share_a_ledger_and_its_budget(tmp_path: Path) -> None:
+    shared = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward 3", epsilon=2.0, delta=1e-5)
+    settings = {"ledger": shared, "rounds": 2, "seed": None, "privacy": pb.Privacy(noise_multiplier=5.0)}
+    first = play(**settings, directory=tmp_path / "a")
+    second = play(**settings, directory=tmp_path / "b")
+    data = report(second.config, second.ledger)
+    assert data["releases"] == 2
+    assert data["population"]["releases"] == 4
+    assert data["population"]["runs"] == 2
+    assert data["population"]["epsilon"]["renyi"] > data["epsilon"]["renyi"]
+    with pytest.raises(BudgetExceeded, match="no data was touched"):
+        play(**settings | {"rounds": 20}, directory=tmp_path / "c")
+    assert len(first.ledger.entries()) == 4
+    other = pb.SharedLedger(path=shared.path, population="ward 4", epsilon=2.0, delta=1e-5)
+    with pytest.raises(pb.RunError, match="ward 3"):
+        play(**settings | {"ledger": other}, directory=tmp_path / "d")
+
+
+def test_a_lost_ledger_is_noticed(tmp_path: Path) -> None:
+    play(directory=tmp_path / "run")
+    for file in (tmp_path / "run").glob("ledger.sqlite*"):
+        file.unlink()
+    with pytest.raises(pb.RunError, match="gone"):
+        play(directory=tmp_path / "run", resume=True)
+
+
+def test_another_runs_ledger_is_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        play(directory=tmp_path / name)
+    for file in (tmp_path / "b").glob("ledger.sqlite*"):
+        shutil.copy(file, tmp_path / "a")
+    with pytest.raises((pb.RunError, LedgerError)):
+        play(directory=tmp_path / "a", resume=True)
+
+
+def test_streams_of_a_seed_differ() -> None:
+    seeds = {derive_seed(root, stream) for root in (0, 1) for stream in ("public", "clients", "noise")}
+    assert len(seeds) == 6
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.parametrize("rounds", [0, -1, 1.5])
+def test_impossible_rounds(rounds: float) -> None:
+    with pytest.raises(pb.ConfigurationError, match="rounds"):
+        play(rounds=rounds)
+
+
+def test_the_error_of_an_objective_is_told_once_per_client_and_not_published(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def objective(client: int, params: dict) -> float:
+        if client == 1:
+            raise ValueError("the patient of client one")
+        return params["x"]
+
+    shaky = pb.Problem(space={"x": pb.Real(0, 1)}, objective=objective, n_clients=4)
+    result = pb.run(shaky, ALGORITHM, privacy=SIMULATED, rounds=2, seed=1, directory=tmp_path / "run")
+    assert sum("the patient" in record.message for record in caplog.records) == 1
+    result.report()
+    for path in (tmp_path / "run").iterdir():
+        if path.is_file():
+            assert b"the patient" not in path.read_bytes()
+
+
+def test_ctrl_c_leaves_a_run_that_resumes(tmp_path: Path) -> None:
+    config = tmp_path / "crash.toml"
+    config.write_text(
+        'name = "ctrlc"\nrounds = 60\n[problem]\nfactory = "tests.crash_problem:problem"\n'
+        '[algorithm]\ntype = "dp-fts-de"\nn_features = 8\n[privacy]\nnoise_multiplier = 2.0\n'
+    )
+    home = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "privbo.cli", "run", str(config), "--out", str(home)],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (home / "history.jsonl").exists() or not (home / "history.jsonl").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors.decode()
+    assert "--resume" in errors.decode()
+    assert "Traceback" not in errors.decode()
+    result = pb.load(home)
+    assert 0 < len(result.ledger.entries()) < 60
+    assert result.ledger.verify().ok
