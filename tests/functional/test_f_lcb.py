@@ -1,0 +1,260 @@
+"""F-LCB: the bandit, identification, and everything that goes wrong with arms."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.functional.arms import FunctionArm
+from privbo.functional.bounds import Bounds, RateViolated
+from privbo.functional.f_lcb import FLCB, f_lcb, union_delta
+from privbo.functional.functions import Huber, Noisy, Quadratic
+from privbo.functional.optimisers import AcceleratedGradient
+from tests.functional.instances import DETERMINISTIC, STOCHASTIC, exact_value, minimum
+
+
+def quadratic_arm(offset, *, n_dims=3, distance=2.0, seed=0, name="quadratic"):
+    rng = np.random.default_rng(seed)
+    centre = rng.normal(size=n_dims)
+    start = centre + distance / math.sqrt(n_dims)
+    f = Quadratic(centre=centre, scales=np.linspace(0.2, 1.0, n_dims), offset=offset)
+    return FunctionArm(
+        name=name, optimiser=AcceleratedGradient(smoothness=1.0, distance=distance), oracle=f, start=start
+    )
+
+
+def drawn_arms(draw, seed, n_arms=3):
+    return [draw(np.random.default_rng([seed, index])) for index in range(n_arms)]
+
+
+def exact_arm(arm):
+    """The arm with values of the rated point read without noise (gradients stay noisy)."""
+
+    class Oracle:
+        def value(self, x):
+            return exact_value(arm, x)
+
+        def gradient(self, x):
+            return arm.oracle.gradient(x)
+
+    return dataclasses.replace(arm, oracle=Oracle())
+
+
+@pytest.mark.parametrize("draw", [*DETERMINISTIC, *STOCHASTIC], ids=lambda f: f.__name__)
+def test_regret_is_below_the_papers_bound_on_100_instances(draw) -> None:
+    """Lemma 1: the values at selection sum to at most sum over arms and k of g(k).
+
+    Noisy classes: the bound holds with probability 1 - K T delta with delta = 1e-9, so 100 runs
+    raise a false alarm with probability below 1e-5 (the bounds are loose; seeds are fixed)."""
+    budget = 60
+    for seed in range(100):
+        arms = drawn_arms(draw, seed)
+        best = min(minimum(arm) for arm in arms)
+        found = f_lcb([exact_arm(arm) for arm in arms], budget=budget, delta=1e-9)
+        regret = np.nansum(found.before - best)
+        bound = sum(arm.rate(None, k, 1e-9) for arm, n in zip(arms, found.pulls, strict=True) for k in range(1, n + 1))
+        assert regret <= bound + 1e-9
+        assert not found.violations
+
+
+def test_a_regret_bound_with_too_small_a_rate_is_caught() -> None:
+    """Planted fault: a hundredth of the worst function's certified rate is seen to fail."""
+    f = Huber(centre=np.zeros(1), smoothness=1.0, threshold=0.01)
+    honest = FunctionArm(
+        name="huber", optimiser=AcceleratedGradient(smoothness=1.0, distance=1.0), oracle=f, start=np.ones(1)
+    )
+    liar = dataclasses.replace(honest, optimiser=AcceleratedGradient(smoothness=1.0, distance=0.1))
+    assert not f_lcb([honest], budget=50).violations
+    with pytest.warns(RateViolated, match="rate violated: arm 0"):
+        found = f_lcb([liar], budget=50)
+    assert found.violations[0].seen < found.violations[0].bound
+
+
+def test_mixed_arms_of_different_dimensions() -> None:
+    arms = [quadratic_arm(0.0, n_dims=2), drawn_arms(DETERMINISTIC[0], 5, 1)[0], quadratic_arm(3.0, n_dims=7)]
+    arms[1] = dataclasses.replace(arms[1], oracle=dataclasses.replace(arms[1].oracle, offset=2.0))
+    found = f_lcb(arms, budget=400)
+    assert found.chosen == 0
+    assert found.pulls[0] == found.pulls.max()
+    assert found.pulls.sum() == 400
+    assert [state.point.shape[0] for _, state in sorted(found.states.items())][::2] == [2, 7]
+
+
+@pytest.mark.parametrize("draw", DETERMINISTIC, ids=lambda f: f.__name__)
+def test_identification_returns_an_arm_within_epsilon(draw) -> None:
+    """100 instances; the selected arm's minimum is even within epsilon / 2 of the best."""
+    stopped = 0
+    for seed in range(100):
+        arms = drawn_arms(draw, 1000 + seed)
+        epsilon = 1.0
+        found = f_lcb(arms, budget=1000, epsilon=epsilon)
+        if found.reason == "rate":
+            stopped += 1
+            assert minimum(arms[found.chosen]) - min(minimum(arm) for arm in arms) < epsilon / 2
+    assert stopped >= 10
+
+
+class Table:
+    """An arm that reads its values and rates from a table; exact, and honest about its rate."""
+
+    value_stddev = 0.0
+
+    def __init__(self, values, rates, name="table"):
+        self.name, self._values, self._rates = name, values, rates
+
+    def init(self):
+        return 0
+
+    def step(self, state):
+        return state + 1
+
+    def value(self, state):
+        return self._values[min(state, len(self._values)) - 1]
+
+    def rate(self, state, k, delta):
+        return self._rates[min(k, len(self._rates)) - 1]
+
+
+def test_the_printed_stopping_rule_returns_a_wrong_arm() -> None:
+    """Arm 0: value 5, its rate drops from 10 to 0.01 at once; arm 1's minimum is 0, nine below epsilon."""
+    steep = Table([5.0, 5.0], [10.0, 0.01])
+    better = Table([1.0, 0.0], [1.0, 0.0])
+    printed = f_lcb([steep, better], budget=50, epsilon=1.0, stopping="printed")
+    assert printed.chosen == 0  # five above the best, though epsilon is 1
+    safe = f_lcb([steep, better], budget=50, epsilon=1.0)
+    assert safe.chosen == 1
+    assert safe.reason == "rate"
+
+
+def test_budget_runs_out_with_the_best_current_value() -> None:
+    found = f_lcb([Table([3.0], [1.0]), Table([2.0], [1.0]), Table([9.0], [8.5])], budget=7, epsilon=1e-3)
+    assert (found.chosen, found.reason) == (1, "budget")
+    assert found.pulls.sum() == 7
+
+
+def test_fewer_pulls_than_arms() -> None:
+    found = f_lcb([quadratic_arm(float(i), seed=i) for i in range(5)], budget=2)
+    np.testing.assert_array_equal(found.pulls, [1, 1, 0, 0, 0])
+    assert found.chosen == 0
+    assert np.isnan(found.values[2:]).all()
+
+
+def test_a_single_arm_gets_everything() -> None:
+    found = f_lcb([quadratic_arm(0.0)], budget=30)
+    assert found.chosen == 0
+    assert found.pulls[0] == 30
+
+
+class Failing(Table):
+    """Raises, or returns what is not finite, from a given step on."""
+
+    def __init__(self, how, after):
+        super().__init__([0.5], [1.0], name=str(how))
+        self._how, self._after = how, after
+
+    def step(self, state):
+        if state + 1 > self._after and isinstance(self._how, Exception):
+            raise self._how
+        return state + 1
+
+    def value(self, state):
+        if state > self._after and not isinstance(self._how, Exception):
+            return self._how
+        return 0.5
+
+
+@pytest.mark.parametrize(
+    ("how", "reason", "after"),
+    [
+        (math.nan, "not finite", 0),
+        (math.nan, "not finite", 3),
+        (math.inf, "not finite", 0),
+        (-math.inf, "not finite", 3),
+        (1e30, "diverges", 3),
+        (FloatingPointError("underflow of the loss"), "FloatingPointError: underflow", 0),
+        (ZeroDivisionError("x"), "ZeroDivisionError", 3),
+    ],
+)
+def test_failing_arms_are_retired_with_the_reason(how, reason, after) -> None:
+    found = f_lcb([Failing(how, after), quadratic_arm(2.0)], budget=50)
+    assert found.chosen == 1
+    assert found.pulls.sum() == 50
+    assert found.pulls[0] == after + 1
+    assert reason in found.retired[0]
+
+
+def test_every_arm_retired() -> None:
+    found = f_lcb([Failing(math.nan, 0), Failing(math.nan, 2)], budget=50)
+    assert (found.chosen, found.reason) == (None, "retired")
+    assert set(found.retired) == {0, 1}
+    assert found.pulls.sum() == 4
+
+
+def test_other_errors_are_not_swallowed() -> None:
+    with pytest.raises(KeyError):
+        f_lcb([Failing(KeyError("bug"), 1)], budget=5)
+
+
+def test_a_frozen_arm_loses_to_one_that_moves() -> None:
+    frozen = Table([0.5], [10.0 / k**2 for k in range(1, 500)])  # never improves, though its rate says it could
+    found = f_lcb([frozen, quadratic_arm(0.0)], budget=300)
+    assert found.chosen == 1
+    assert found.pulls[1] > 250
+
+
+def test_noisy_values_widen_the_bounds_and_never_win_by_luck() -> None:
+    """Arm 0 is better by 0.5; values carry noise of 0.3. The best-so-far of arm 1's noisy values would
+    often undercut arm 0; over 40 seeds the choice by current value and width must be right far more often
+    than not (a fair coin passes 35 of 40 with probability below 1e-6)."""
+    right = 0
+    for seed in range(40):
+        rng = np.random.default_rng([7, seed])
+        arms = []
+        for offset in (0.0, 0.5):
+            arm = quadratic_arm(offset)
+            noisy = Noisy(oracle=arm.oracle, rng=rng, value_stddev=0.05)
+            arms.append(dataclasses.replace(arm, oracle=noisy, value_stddev=0.05))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # no rate is violated: the widths cover the noise
+            found = f_lcb(arms, budget=60)
+        right += found.chosen == 0
+    assert right >= 35
+
+
+def test_bounds_ignore_rounding_but_not_faults() -> None:
+    bounds = Bounds(1)
+    bounds.observe(0, 1.0, 0.0)
+    bounds.observe(0, 1.0 - 1e-15, 0.0)
+    assert not bounds.violations
+    with pytest.warns(RateViolated):
+        bounds.observe(0, 0.9, 0.0)
+    bounds.observe(0, 0.8, 0.0)  # told once, recorded twice
+    assert len(bounds.violations) == 2
+
+
+def test_pull_by_pull_is_the_same_as_at_once() -> None:
+    arms = [quadratic_arm(0.0), quadratic_arm(0.3, seed=1)]
+    search = FLCB(arms, budget=40)
+    order = []
+    while not search.over:
+        order.append(search.pull())
+    whole = f_lcb(arms, budget=40)
+    np.testing.assert_array_equal(order, whole.played)
+    assert search.pull() is None
+
+
+def test_union_delta() -> None:
+    assert union_delta(3, 100, 5.0) == pytest.approx(1 / (3 * 100**2 * 5))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"budget": 0}, {"epsilon": 0.0}, {"stopping": "x"}, {"delta": 0.0}, {"delta": 2.0}]
+)
+def test_impossible_settings_are_refused(settings) -> None:
+    with pytest.raises(pb.ConfigurationError, match="="):
+        f_lcb([quadratic_arm(0.0)], **({"budget": 5} | settings))

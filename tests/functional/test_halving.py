@@ -1,0 +1,132 @@
+"""Successive halving, Hyperband, uniform play and early stopping on resumable arms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import privbo as pb
+from privbo.functional.halving import (
+    early_stopping,
+    halving_rungs,
+    hyperband,
+    hyperband_brackets,
+    successive_halving,
+    uniform,
+)
+
+
+class Curve:
+    """A learning curve limit + reach / k; counts how often it was started."""
+
+    value_stddev = 0.0
+
+    def __init__(self, limit, reach=1.0, fails_at=None):
+        self.name, self._limit, self._reach, self._fails_at = f"curve {limit}", limit, reach, fails_at
+        self.started = 0
+
+    def init(self):
+        self.started += 1
+        return 0
+
+    def step(self, state):
+        if state + 1 == self._fails_at:
+            raise FloatingPointError("diverged")
+        return state + 1
+
+    def value(self, state):
+        return self._limit + self._reach / state
+
+    def rate(self, state, k, delta):
+        return self._reach / k
+
+
+CURVES = [0.5, 0.1, 0.9, 0.3, 0.7, 0.2, 0.8, 0.4]
+
+
+@pytest.mark.parametrize(
+    "rival",
+    [
+        lambda arms, budget: uniform(arms, budget=budget),
+        lambda arms, budget: early_stopping(arms, budget=budget, patience=3, min_gain=0.01),
+        lambda arms, budget: successive_halving(arms, budget=budget),
+        lambda arms, budget: successive_halving(arms, budget=budget, factor=3),
+        lambda arms, budget: hyperband(arms, budget=budget, seed=0),
+    ],
+)
+def test_parallel_curves_are_told_apart_within_the_budget(rival) -> None:
+    found = rival([Curve(limit) for limit in CURVES], 400)
+    assert found.chosen == 1
+    assert found.pulls.sum() == len(found.played) <= 400
+
+
+@given(n_arms=st.integers(1, 40), budget=st.integers(1, 300), factor=st.integers(2, 5), seed=st.integers(0, 9))
+@settings(max_examples=60, deadline=None)
+def test_no_rival_passes_its_budget(n_arms, budget, factor, seed) -> None:
+    arms = [Curve(0.1 * i) for i in range(n_arms)]
+    for found in (
+        uniform(arms, budget=budget),
+        early_stopping(arms, budget=budget, patience=2, min_gain=0.0),
+        successive_halving(arms, budget=budget, factor=factor),
+        hyperband(arms, budget=budget, seed=seed, factor=factor),
+    ):
+        assert 1 <= len(found.played) <= budget
+        assert found.chosen is not None
+
+
+def test_halving_doubles_the_pulls_of_those_that_stay() -> None:
+    """Jamieson and Talwalkar 2016, Figure 1: 8 arms, budget 48, rungs of 2, 4 and 8 pulls."""
+    arms = [Curve(limit) for limit in CURVES]
+    found = successive_halving(arms, budget=48)
+    np.testing.assert_array_equal(np.sort(found.pulls), [2, 2, 2, 2, 6, 6, 14, 14])
+    assert all(arm.started == 1 for arm in arms)  # states are carried on
+    assert halving_rungs(8, 2) == 3
+    assert halving_rungs(1, 2) == 1
+
+
+def test_hyperband_brackets() -> None:
+    """Li et al. 2018, Table 1: R = 81, factor 3 (81 arms and more are there)."""
+    brackets = hyperband_brackets(81, 1000, 3)
+    assert [bracket[0] for bracket in brackets] == [(81, 1), (34, 3), (15, 9), (8, 27), (5, 81)]
+    assert brackets[0] == [(81, 1), (27, 3), (9, 9), (3, 27), (1, 81)]
+
+
+def test_halving_can_drop_a_late_bloomer_that_lcb_keeps() -> None:
+    """Value 1 + 9/k against 1.9: halving with little budget keeps the flat arm, as its rule says."""
+    arms = [Curve(1.0, reach=9.0), Curve(1.9, reach=0.0)]
+    assert successive_halving(arms, budget=8).chosen == 1
+    from privbo.functional.f_lcb import f_lcb
+
+    assert f_lcb(arms, budget=60).chosen == 0
+
+
+def test_early_stopping_leaves_late_arms_untried() -> None:
+    found = early_stopping([Curve(0.5), Curve(0.1)], budget=6, patience=100, min_gain=0.0)
+    assert found.chosen == 0
+    np.testing.assert_array_equal(found.pulls, [6, 0])
+
+
+def test_failing_arms_are_retired() -> None:
+    arms = [Curve(0.0, fails_at=2), Curve(0.5), Curve(0.6, reach=math.nan)]
+    for found in (uniform(arms, budget=40), successive_halving(arms, budget=40)):
+        assert found.chosen == 1
+        assert found.retired == {0: "FloatingPointError: diverged", 2: "value nan is not finite"}
+    assert uniform([Curve(0.0, fails_at=1)], budget=5).chosen is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: uniform([], budget=1),
+        lambda: uniform([Curve(0.0)], budget=0),
+        lambda: successive_halving([Curve(0.0)], budget=1, factor=1),
+        lambda: early_stopping([Curve(0.0)], budget=1, patience=0, min_gain=0.0),
+    ],
+)
+def test_impossible_settings_are_refused(call) -> None:
+    with pytest.raises(pb.ConfigurationError, match="="):
+        call()
