@@ -40,4 +40,9 @@ class Case:
 CASES = [
     Case("dp-fts-de mean", pb.DPFTSDE(n_features=12, n_regions=1)),
     Case("dp-fts-de sample, four regions", pb.DPFTSDE(n_features=12, n_regions=4, share="sample")),
+    Case("fed-pne", pb.FedPNE(horizon=400, c=0.02)),
+    Case("fed-pne heuristic", pb.FedPNE.heuristic(horizon=400, c=0.02)),
+    Case("pf-pne printed", pb.PFPNE(horizon=60, c=0.02, stage2="printed")),
+    Case("pf-pne in-phase, client-centred", pb.PFPNE(horizon=60, c=0.02, centre="client")),
+    Case("pf-pne warm", pb.PFPNE(horizon=60, c=0.02, stage2="warm")),
 ]

@@ -1,0 +1,367 @@
+"""Clients that first pull what the server announces and then eliminate alone, depth by depth.
+
+All clients of a cohort act at once: their active nodes are one list of (client, node)
+pairs, sorted by client, so a thousand clients with different sets cost a few array
+operations per depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.elimination.confidence import Confidence
+from privbo.elimination.partition import Partition
+from privbo.elimination.pull_table import PullTable
+from privbo.elimination.rewards import Centre, RewardRange, centred, mean_rewards
+from privbo.protocol import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
+
+Stage2: TypeAlias = Literal["printed", "in-phase", "warm"]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+
+def checkpoints(threshold: int, *, in_phase: bool) -> list[int]:
+    """Pulls per node at which a phase looks at the means: the threshold, or 1, 2, 4, ... up to it."""
+    if not in_phase:
+        return [threshold]
+    return [2**j for j in range((threshold - 1).bit_length())] + [threshold]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What the server says of one depth: the nodes it keeps, their average means and radii."""
+
+    depth: int
+    nodes: IntArray
+    means: FloatArray
+    radii: FloatArray
+
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Named arrays for a broadcast."""
+        return {
+            "kept_depth": np.array(self.depth),
+            "kept_nodes": self.nodes,
+            "kept_means": self.means,
+            "kept_radii": self.radii,
+        }
+
+    @staticmethod
+    def of(broadcast: Broadcast) -> Kept | None:
+        """What a broadcast says, or None if it says nothing."""
+        arrays = broadcast.arrays
+        if "kept_nodes" not in arrays:
+            return None
+        return Kept(
+            depth=int(arrays["kept_depth"]),
+            nodes=np.asarray(arrays["kept_nodes"], dtype=np.int64),
+            means=np.asarray(arrays["kept_means"], dtype=np.float64),
+            radii=np.asarray(arrays["kept_radii"], dtype=np.float64),
+        )
+
+
+@dataclass
+class Pairs:
+    """Active (client, node) pairs of one depth, sorted by client; all arrays ``(p,)``."""
+
+    owners: IntArray
+    nodes: IntArray
+    counts: IntArray
+    means: FloatArray
+    radii: FloatArray
+    protected: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def where(self, keep: BoolArray) -> Pairs:
+        """The pairs that are kept."""
+        return Pairs(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
+
+    def best(self) -> IntArray:
+        """For every pair the position of its client's pair with the largest mean; unknown means lose."""
+        if not len(self):
+            return np.zeros(0, dtype=np.int64)
+        means = np.where(np.isnan(self.means), -np.inf, self.means)
+        first = np.flatnonzero(np.diff(self.owners, prepend=self.owners[0] - 1))
+        lengths = np.diff(np.append(first, len(self)))
+        top = np.repeat(np.maximum.reduceat(means, first), lengths)
+        positions = np.where(means == top, np.arange(len(self)), len(self))
+        return np.asarray(np.repeat(np.minimum.reduceat(positions, first), lengths))
+
+
+class PersonalCohort:
+    """Clients of PF-PNE; without a shared stage they are clients of PE alone.
+
+    Args:
+        setting: What both sides are told.
+        partition: The shared partition.
+        clients: Global numbers, ``(n,)``.
+        evaluate: The clients' objectives.
+        allowed: Declared range of rewards.
+        centre: What is subtracted before sending.
+        confidence: Thresholds and radii.
+        stage2: How clients go on alone.
+        commit: Whether a client whose next pulls do not fit plays its best node, or else
+            pulls on in order.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        partition: Partition,
+        clients: IntArray,
+        evaluate: Evaluate,
+        allowed: RewardRange,
+        centre: Centre,
+        confidence: Confidence,
+        stage2: Stage2,
+        commit: bool,
+    ) -> None:
+        n = len(clients)
+        self._space = setting.space
+        self._partition = partition
+        self._clients = np.asarray(clients, dtype=np.int64)
+        self._evaluate = evaluate
+        self._allowed = allowed
+        self._centre = centre
+        self._confidence = confidence
+        self._stage2 = stage2
+        self._commit = commit
+        self._table = PullTable.empty()
+        self._left = np.full(n, confidence.horizon, dtype=np.int64)
+        self._best = np.zeros((n, 2), dtype=np.int64)
+        self._kept: dict[int, Kept] = {}
+        self._shared_rounds: dict[int, int] = {}
+        self._alive = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        self._depth = -1
+        self._answered = -1
+        self.n_clipped = 0
+
+    @property
+    def clients(self) -> IntArray:
+        """Global numbers of the clients."""
+        return self._clients
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        """Play the shared phase and answer with centred means, or play a depth alone and send nothing."""
+        fresh = broadcast.round > self._answered
+        if fresh:
+            kept = Kept.of(broadcast)
+            if kept is not None:
+                self._kept[kept.depth] = kept
+        if "nodes" not in broadcast.arrays:
+            if fresh:
+                self._play_alone(broadcast)
+                self._answered = broadcast.round
+            return np.zeros((len(self._clients), 0))
+        if fresh:
+            self._play_shared(broadcast)
+            self._answered = broadcast.round
+        return centred(self._own(int(broadcast.arrays["depth"]))[1], self._allowed, self._centre)
+
+    def _play_shared(self, broadcast: Broadcast) -> None:
+        depth = int(broadcast.arrays["depth"])
+        nodes = np.asarray(broadcast.arrays["nodes"], dtype=np.int64)
+        n, k = len(self._clients), len(nodes)
+        each = int(broadcast.arrays["pulls"])
+        owners = np.repeat(np.arange(n), k)
+        self._shared_rounds[depth] = broadcast.round
+        means = self._pull(owners, depth, np.tile(nodes, n), np.full(n * k, each, dtype=np.int64), broadcast.round)
+        known = np.where(np.isnan(means), -np.inf, means).reshape(n, k)
+        self._best = np.stack([np.full(n, depth), nodes[known.argmax(axis=1)]], axis=1)
+
+    def _own(self, depth: int) -> tuple[IntArray, FloatArray, int]:
+        """Nodes of a shared phase, the clients' own means ``(n, K)`` there, and pulls per node."""
+        rows = self._table.of_round(self._shared_rounds[depth])
+        k = len(rows.nodes) // len(self._clients)
+        return rows.nodes[:k], rows.means.reshape(-1, k), int(rows.pulls[0])
+
+    def _play_alone(self, broadcast: Broadcast) -> None:
+        """One depth of PE for all clients with pulls left; in the last silent round all that remain."""
+        depth = int(broadcast.arrays["alone"])
+        self._play_depth(depth, broadcast.round)
+        if bool(broadcast.arrays["last"]):
+            while depth < self._partition.max_depth and len(self._alive[0]):
+                depth += 1
+                self._play_depth(depth, broadcast.round)
+            self._spend(np.flatnonzero(self._left > 0), broadcast.round)
+
+    def _play_depth(self, depth: int, round_: int) -> None:
+        pairs = self._enter(depth)
+        in_phase = self._stage2 != "printed"
+        for target in checkpoints(self._confidence.threshold(depth), in_phase=in_phase):
+            if not len(pairs):
+                break
+            pairs = self._pull_to(pairs, depth, target, in_phase, round_)
+            pairs = pairs.where(self._stays(pairs, depth))
+        self._remember(pairs, depth)
+        going = self._left[pairs.owners] > 0
+        self._depth, self._alive = depth, (pairs.owners[going], pairs.nodes[going])
+
+    def _enter(self, depth: int) -> Pairs:
+        """The active pairs of a depth with all that is known of them."""
+        owners, nodes = self._children(depth)
+        pairs = Pairs(
+            owners=owners,
+            nodes=nodes,
+            counts=np.zeros(len(nodes), dtype=np.int64),
+            means=np.full(len(nodes), np.nan),
+            radii=np.full(len(nodes), np.inf),
+            protected=np.zeros(len(nodes), dtype=bool),
+        )
+        if depth in self._shared_rounds and len(pairs):
+            shared, own, pulls = self._own(depth)
+            place = np.minimum(np.searchsorted(shared, nodes), len(shared) - 1)
+            found = shared[place] == nodes
+            pairs.means[found] = own[owners[found], place[found]]
+            pairs.counts[found] = np.where(np.isnan(pairs.means[found]), 0, pulls)
+            pairs.radii = self._confidence.radius(pairs.counts)
+        if depth in self._kept and len(pairs):
+            self._protect(pairs, self._kept[depth])
+        return pairs
+
+    def _protect(self, pairs: Pairs, kept: Kept) -> None:
+        """Nodes the server keeps enter with the average's mean and radius and are not pulled."""
+        if not len(kept.nodes):
+            return
+        place = np.minimum(np.searchsorted(kept.nodes, pairs.nodes), len(kept.nodes) - 1)
+        pairs.protected = kept.nodes[place] == pairs.nodes
+        here = pairs.protected
+        level = np.full(len(self._clients), self._allowed.middle)
+        if self._centre == "client":  # a client adds what it subtracted; without an answer the middle
+            own = self._own(kept.depth)[1].mean(axis=1)
+            level = np.where(np.isnan(own), level, own)
+        pairs.means[here] = kept.means[place[here]] + level[pairs.owners[here]]
+        pairs.radii[here] = kept.radii[place[here]]
+
+    def _children(self, depth: int) -> tuple[IntArray, IntArray]:
+        """(client, node) pairs of a depth, sorted by client, of clients with pulls left."""
+        able = np.flatnonzero(self._left > 0)
+        if self._depth < 0:
+            nodes = np.zeros(1, dtype=np.int64)
+            if self._stage2 == "warm" and depth > 0:
+                nodes = self._partition.children(self._kept[depth - 1].nodes)
+            return np.repeat(able, len(nodes)), np.tile(nodes, len(able))
+        owners, nodes = self._alive
+        return np.repeat(owners, self._partition.n_children), self._partition.children(nodes)
+
+    def _pull_to(self, pairs: Pairs, depth: int, target: int, in_phase: bool, round_: int) -> Pairs:
+        """Pull unprotected nodes up to ``target`` pulls; clients for whom that does not fit finish."""
+        due = np.where(pairs.protected, 0, np.maximum(target - pairs.counts, 0))
+        if in_phase:  # one node left: nothing to decide at this depth
+            due[np.bincount(pairs.owners, minlength=len(self._left))[pairs.owners] == 1] = 0
+        wanted = np.bincount(pairs.owners, weights=due, minlength=len(self._left)).astype(np.int64)
+        short = wanted > self._left
+        if short.any() and self._commit:
+            self._remember(pairs, depth)
+            self._spend(np.flatnonzero(short), round_)
+            staying = ~short[pairs.owners]
+            pairs, due = pairs.where(staying), due[staying]
+        elif short.any():
+            due = self._cut(pairs.owners, due)
+        asked = np.flatnonzero(due)
+        if len(asked):
+            fresh = self._pull(pairs.owners[asked], depth, pairs.nodes[asked], due[asked], round_)
+            self._merge(pairs, asked, fresh, due[asked])
+        if not self._commit:
+            self._remember(pairs, depth)
+        return pairs
+
+    def _merge(self, pairs: Pairs, asked: IntArray, fresh: FloatArray, due: IntArray) -> None:
+        """Running means over old and new pulls; failed pulls count for nothing."""
+        good = ~np.isnan(fresh)
+        asked, fresh, due = asked[good], fresh[good], due[good]
+        before = pairs.counts[asked]
+        total = before + due
+        old = np.where(before > 0, pairs.means[asked], 0.0)
+        pairs.means[asked] = (old * before + fresh * due) / total
+        pairs.counts[asked] = total
+        pairs.radii[asked] = self._confidence.radius(total)
+
+    def _cut(self, owners: IntArray, due: IntArray) -> IntArray:
+        """Pulls of every client in order until its budget is spent."""
+        ends = np.cumsum(due)
+        first = np.searchsorted(owners, owners)
+        before = ends - due - (ends[first] - due[first])
+        return np.asarray(np.clip(self._left[owners] - before, 0, due))
+
+    def _stays(self, pairs: Pairs, depth: int) -> BoolArray:
+        """Whether mu + b + nu1 rho^h >= mu_best - b_best; protected and unknown nodes stay."""
+        best = pairs.best()
+        lower = pairs.means[best] - pairs.radii[best]
+        upper = pairs.means + pairs.radii + self._confidence.variation(depth)
+        drop = upper < lower
+        return ~drop | pairs.protected
+
+    def _remember(self, pairs: Pairs, depth: int) -> None:
+        """Best node of every client that knows the mean of one at this depth."""
+        best = pairs.best()
+        known = ~np.isnan(pairs.means[best]) if len(pairs) else np.zeros(0, dtype=bool)
+        self._best[pairs.owners[known], 0] = depth
+        self._best[pairs.owners[known], 1] = pairs.nodes[best[known]]
+
+    def _spend(self, rows: IntArray, round_: int) -> None:
+        """The clients in ``rows`` play their best node with all pulls they have left."""
+        depths = self._best[rows, 0]
+        for depth in np.unique(depths):
+            here = rows[depths == depth]
+            self._pull(here, int(depth), self._best[here, 1], self._left[here], round_)
+
+    def _pull(self, owners: IntArray, depth: int, nodes: IntArray, pulls: IntArray, round_: int) -> FloatArray:
+        asked = pulls > 0
+        means = np.full(len(owners), np.nan)
+        points = self._space.snap(self._partition.centres(depth, nodes[asked]))
+        means[asked], clipped = mean_rewards(
+            self._evaluate, self._allowed, self._clients[owners[asked]], points, pulls[asked]
+        )
+        self.n_clipped += clipped
+        self._left -= np.bincount(owners, weights=pulls, minlength=len(self._left)).astype(np.int64)
+        self._table = self._table.add(owners=owners, depth=depth, nodes=nodes, pulls=pulls, means=means, round_=round_)
+        return means
+
+    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Everything (private)."""
+        kept = [self._kept[depth] for depth in sorted(self._kept)]
+        return self._table.arrays() | {
+            "left": self._left,
+            "best": self._best,
+            "alive_owners": self._alive[0],
+            "alive_nodes": self._alive[1],
+            "state": np.array([self._depth, self._answered, self.n_clipped]),
+            "shared_rounds": np.array(sorted(self._shared_rounds.items()), dtype=np.int64).reshape(-1, 2),
+            "kept_sizes": np.array([[k.depth, len(k.nodes)] for k in kept], dtype=np.int64).reshape(-1, 2),
+            "kept_nodes": np.concatenate([k.nodes for k in kept] or [np.zeros(0, dtype=np.int64)]),
+            "kept_means": np.concatenate([k.means for k in kept] or [np.zeros(0)]),
+            "kept_radii": np.concatenate([k.radii for k in kept] or [np.zeros(0)]),
+        }
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take the state of ``snapshot``."""
+        taken = {name: np.array(array) for name, array in snapshot.items()}
+        self._table = PullTable.of(taken)
+        self._left = taken["left"].astype(np.int64)
+        self._best = taken["best"].astype(np.int64)
+        self._alive = (taken["alive_owners"].astype(np.int64), taken["alive_nodes"].astype(np.int64))
+        self._depth, self._answered, self.n_clipped = (int(x) for x in taken["state"])
+        self._shared_rounds = {int(depth): int(round_) for depth, round_ in taken["shared_rounds"]}
+        self._kept, start = {}, 0
+        for depth, size in taken["kept_sizes"].astype(np.int64):
+            part = slice(start, start + int(size))
+            self._kept[int(depth)] = Kept(
+                depth=int(depth),
+                nodes=taken["kept_nodes"][part].astype(np.int64),
+                means=taken["kept_means"][part].astype(np.float64),
+                radii=taken["kept_radii"][part].astype(np.float64),
+            )
+            start += int(size)
+
+    def history(self) -> ClientHistory:
+        """One evaluation per node and turn, the mean of its pulls (private); padded with NaN."""
+        return self._table.history(
+            n_clients=len(self._clients), space=self._space, partition=self._partition, best=self._best
+        )

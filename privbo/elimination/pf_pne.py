@@ -1,0 +1,331 @@
+"""PF-PNE: every client finds its own optimum, helped at first by the average of all.
+
+Li, Honorio, Song, "Personalized federated X-armed bandit" (AISTATS 2024). Stage 1 eliminates
+on the average objective, one depth per phase, each phase one release. Stage 2 is silent:
+every client goes through the tree again by its own rewards (PE); nodes the server kept are
+not pulled again and cannot be removed, nodes it removed are only removed after the client's
+own check.
+
+``stage2`` chooses how clients go on alone: ``"printed"`` as in the paper; ``"in-phase"`` also
+looks at the means inside a phase; ``"warm"`` starts below the server's last survivors and
+looks inside a phase: what the average removed is gone for good, so a client whose optimum
+lies there loses it (the double check is given up).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from privbo.elimination.confidence import Confidence, noise_half_width
+from privbo.elimination.fed_pne import mean_request, require_private_form
+from privbo.elimination.partition import Partition
+from privbo.elimination.personal import Kept, PersonalCohort, Stage2
+from privbo.elimination.rewards import Centre, Outside, RewardRange
+from privbo.errors import ConfigurationError
+from privbo.protocol import Ask, Broadcast, Evaluate, IntArray, Release, Request, Setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class PFPNE:
+    """Personalised federated phased node elimination.
+
+    The shared stage has ``H0 = ceil(log(Delta / nu1) / log rho)`` phases, at most ``rounds``
+    of the run; everything after it is silent and costs no privacy.
+
+    Attributes:
+        horizon: T, pulls of every client.
+        nu1: Variation of every objective over the space, > 0.
+        rho: Factor by which it shrinks with every depth, in (0, 1).
+        gap: Delta of the paper, bound on the difference between the best values of the
+            average and of any client; has nothing to do with the delta of privacy.
+        c, c1: Width of confidence intervals, and the factor in their logarithm.
+        n_children: k, 2 or 3.
+        stage2: ``"printed"``, ``"in-phase"`` or ``"warm"``.
+        tail: ``"commit"`` plays the best known node when the next pulls do not fit,
+            ``"printed"`` pulls on in order.
+        clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
+        widen: w, the multiple of the noise half-width by which radii are widened.
+        centre: ``"middle"`` or ``"client"``, what a client subtracts before sending.
+        reward_range: Declared bounds of a reward.
+        outside: ``"error"`` or ``"clip"`` for rewards outside.
+
+    Raises:
+        ConfigurationError: If a setting is impossible.
+    """
+
+    horizon: int = 5000
+    nu1: float = 1.0
+    rho: float = 0.5
+    gap: float = 0.01
+    c: float = 0.1
+    c1: float = 1.0
+    n_children: int = 2
+    stage2: Stage2 = "in-phase"
+    tail: str = "commit"
+    clip: float | None = None
+    widen: float = 1.0
+    centre: Centre = "middle"
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    outside: Outside = "error"
+
+    def __post_init__(self) -> None:
+        self.confidence(1)
+        require_private_form(None, self.clip, self.widen, self.centre, self.n_children)
+        _require_alone(self.stage2, self.tail)
+        if not (math.isfinite(self.gap) and self.gap > 0):
+            raise ConfigurationError(f"gap={self.gap!r} must be a finite number > 0")
+        object.__setattr__(self, "reward_range", tuple(self.reward_range))
+        _ = self.allowed
+
+    @property
+    def allowed(self) -> RewardRange:
+        """The declared range of rewards."""
+        low, high = self.reward_range
+        return RewardRange(low=low, high=high, outside=self.outside)
+
+    @property
+    def shared_depths(self) -> int:
+        """H0, number of phases of the shared stage, at least 1."""
+        return max(1, math.ceil(math.log(self.gap / self.nu1) / math.log(self.rho)))
+
+    def confidence(self, n_clients: int) -> Confidence:
+        """Thresholds and radii for M clients."""
+        return Confidence(horizon=self.horizon, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=self.c, c1=self.c1)
+
+    def clipping_norm(self, n_nodes: int) -> float:
+        """S for a phase of K nodes."""
+        return (self.allowed.half_width if self.clip is None else self.clip) * math.sqrt(n_nodes)
+
+    def server(self, setting: Setting) -> PFPNEServer:
+        """The public side."""
+        return PFPNEServer(self, setting)
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002
+        """The private side; the clients draw nothing at random."""
+        return PersonalCohort(
+            setting,
+            partition=Partition(n_dims=setting.space.n_dims, n_children=self.n_children),
+            clients=clients,
+            evaluate=evaluate,
+            allowed=self.allowed,
+            centre=self.centre,
+            confidence=self.confidence(setting.n_clients),
+            stage2=self.stage2,
+            commit=self.tail == "commit",
+        )
+
+    def local(self) -> PersonalElimination:
+        """Every client alone from the first pull."""
+        return PersonalElimination(
+            horizon=self.horizon,
+            nu1=self.nu1,
+            rho=self.rho,
+            c=self.c,
+            c1=self.c1,
+            n_children=self.n_children,
+            stage2="printed" if self.stage2 == "printed" else "in-phase",
+            tail=self.tail,
+            reward_range=self.reward_range,
+            outside=self.outside,
+        )
+
+
+class PFPNEServer:
+    """The public side of PF-PNE: the shared stage, then the clock of the silent one."""
+
+    def __init__(self, algorithm: PFPNE, setting: Setting) -> None:
+        self._algorithm = algorithm
+        self._n_clients = setting.n_clients
+        self._confidence = algorithm.confidence(setting.n_clients)
+        self._partition = Partition(n_dims=setting.space.n_dims, n_children=algorithm.n_children)
+        self._n_releases = self._count_plan(min(setting.rounds, algorithm.shared_depths))
+        self._round = 0
+        self._depth = 0
+        self._nodes = np.zeros(1, dtype=np.int64)
+        self._spent = 0
+        self._kept: Kept | None = None
+        self._alone: Alone | None = None
+
+    def plan(self) -> Iterator[Request]:
+        """H0 requests, or as many as the horizon or the rounds allow."""
+        for depth in range(self._n_releases):
+            n_nodes = min(self._algorithm.n_children**depth, self._algorithm.horizon)
+            yield mean_request(n_nodes, self._algorithm.clipping_norm(n_nodes), self._n_clients)
+
+    def ask(self) -> Ask | None:
+        """A shared phase, then one silent round per depth."""
+        if self._alone is not None:
+            return self._alone.ask(self._round, self._kept)
+        n_nodes = len(self._nodes)
+        arrays = {
+            "depth": np.array(self._depth),
+            "nodes": self._nodes,
+            "pulls": np.array(self._confidence.pulls_per_client(self._depth)),
+        }
+        kept = {} if self._kept is None else self._kept.arrays()
+        return Ask(
+            broadcast=Broadcast(round=self._round, arrays=arrays | kept),
+            request=mean_request(n_nodes, self._algorithm.clipping_norm(n_nodes), self._n_clients),
+        )
+
+    def tell(self, release: Release | None) -> None:
+        """Eliminate on the average; after the last shared phase only count silent rounds."""
+        self._round += 1
+        if release is None or self._alone is not None:
+            if self._alone is not None:
+                self._alone = self._alone.after()
+            return
+        self._kept = self._eliminate(release)
+        self._spent += len(self._nodes) * self._confidence.pulls_per_client(self._depth)
+        self._depth += 1
+        self._nodes = self._partition.children(self._kept.nodes)
+        length = len(self._nodes) * self._confidence.pulls_per_client(self._depth)
+        if self._depth == self._n_releases or self._spent + length > self._algorithm.horizon:
+            start = self._depth if self._algorithm.stage2 == "warm" else 0
+            self._alone = first_alone(self._confidence, self._partition, start)
+
+    def _eliminate(self, release: Release) -> Kept:
+        """Survivors of mu + b + w beta + nu1 rho^h >= mu_best - b - w beta, with means and radii."""
+        means, depth = release.values[0], self._depth
+        pulls = self._confidence.pulls_per_client(depth) * self._n_clients
+        noise = noise_half_width(release.noise_stddev, len(means), self._n_releases)
+        radius = float(self._confidence.radius(pulls)) + self._algorithm.widen * noise
+        keep = means + radius + self._confidence.variation(depth) >= means.max() - radius
+        return Kept(depth=depth, nodes=self._nodes[keep], means=means[keep], radii=np.full(int(keep.sum()), radius))
+
+    def _count_plan(self, most: int) -> int:
+        if self._confidence.pulls_per_client(0) > self._algorithm.horizon:
+            raise ConfigurationError(
+                f"horizon={self._algorithm.horizon} does not hold one phase for {self._n_clients} clients; "
+                "raise horizon or lower c"
+            )
+        spent, count = self._confidence.pulls_per_client(0), 1
+        while count < most and count <= self._partition.max_depth:
+            spent += self._algorithm.n_children * self._confidence.pulls_per_client(count)
+            if spent > self._algorithm.horizon:
+                break
+            count += 1
+        return count
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonalElimination:
+    """PE: every client eliminates alone; nothing is ever sent.
+
+    Attributes:
+        horizon, nu1, rho, c, c1, n_children, tail, reward_range, outside: As for ``PFPNE``.
+        stage2: ``"printed"`` or ``"in-phase"``.
+
+    Raises:
+        ConfigurationError: If a setting is impossible.
+    """
+
+    horizon: int = 5000
+    nu1: float = 1.0
+    rho: float = 0.5
+    c: float = 0.1
+    c1: float = 1.0
+    n_children: int = 2
+    stage2: Stage2 = "in-phase"
+    tail: str = "commit"
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    outside: Outside = "error"
+
+    def __post_init__(self) -> None:
+        self.confidence(1)
+        _require_alone(self.stage2, self.tail)
+        if self.stage2 == "warm":
+            raise ConfigurationError("stage2='warm' starts below a shared stage; PE alone has none")
+        object.__setattr__(self, "reward_range", tuple(self.reward_range))
+
+    def confidence(self, n_clients: int) -> Confidence:
+        """Thresholds and radii; delta_b = 1/M as in the shared algorithms."""
+        return Confidence(horizon=self.horizon, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=self.c, c1=self.c1)
+
+    def server(self, setting: Setting) -> AloneServer:
+        """The public side: a clock."""
+        partition = Partition(n_dims=setting.space.n_dims, n_children=self.n_children)
+        return AloneServer(first_alone(self.confidence(setting.n_clients), partition, 0))
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002
+        """The private side."""
+        low, high = self.reward_range
+        return PersonalCohort(
+            setting,
+            partition=Partition(n_dims=setting.space.n_dims, n_children=self.n_children),
+            clients=clients,
+            evaluate=evaluate,
+            allowed=RewardRange(low=low, high=high, outside=self.outside),
+            centre="middle",
+            confidence=self.confidence(setting.n_clients),
+            stage2=self.stage2,
+            commit=self.tail == "commit",
+        )
+
+    def local(self) -> PersonalElimination:
+        """Itself: nothing is shared."""
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alone:
+    """A silent round: the depth all clients play alone, and the last depth of the run."""
+
+    depth: int
+    last: int
+
+    def ask(self, round_: int, kept: Kept | None) -> Ask | None:
+        """The round; None after the last."""
+        if self.depth > self.last:
+            return None
+        arrays = {"alone": np.array(self.depth), "last": np.array(self.depth == self.last)}
+        said = {} if kept is None else kept.arrays()
+        return Ask(broadcast=Broadcast(round=round_, arrays=arrays | said), request=None)
+
+    def after(self) -> Alone:
+        """The next depth."""
+        return Alone(depth=self.depth + 1, last=self.last)
+
+
+class AloneServer:
+    """A server that shares nothing and only counts the silent rounds."""
+
+    def __init__(self, first: Alone) -> None:
+        self._alone = first
+        self._round = 0
+
+    def plan(self) -> Iterator[Request]:
+        """Nothing is ever released."""
+        return iter(())
+
+    def ask(self) -> Ask | None:
+        """The next silent round."""
+        return self._alone.ask(self._round, None)
+
+    def tell(self, release: Release | None) -> None:  # noqa: ARG002  # always None: nothing was asked for
+        """Go on."""
+        self._round += 1
+        self._alone = self._alone.after()
+
+
+def first_alone(confidence: Confidence, partition: Partition, start: int) -> Alone:
+    """The first silent round, one per depth up to that whose nodes cannot all reach their threshold.
+
+    Whatever lies deeper is played in the last one. The number of silent rounds is public: it
+    must not depend on how far clients came.
+    """
+    last = start
+    while last < partition.max_depth and partition.n_children * confidence.threshold(last) <= confidence.horizon:
+        last += 1
+    return Alone(depth=start, last=last)
+
+
+def _require_alone(stage2: str, tail: str) -> None:
+    if stage2 not in ("printed", "in-phase", "warm"):
+        raise ConfigurationError(f"stage2={stage2!r} must be 'printed', 'in-phase' or 'warm'")
+    if tail not in ("commit", "printed"):
+        raise ConfigurationError(f"tail={tail!r} must be 'commit' or 'printed'")
