@@ -22,7 +22,6 @@ from sklearn.svm import SVC
 
 import privbo as pb
 from privbo.protocol import FloatArray, IntArray
-from privbo.record import write_atomically
 from privbo.space import Value
 
 N_CLIENTS = 40
@@ -70,7 +69,9 @@ class DigitsSVM:
         """Best score of every client on a dense grid, ``(n_clients,)``; kept in the user's cache."""
         path = _cache_folder() / f"{self.name}.npy"
         if not path.exists():
-            write_atomically(path, _npy(np.array([_best_on_grid(shard) for shard in self.shards])))
+            beside = path.with_suffix(f".{os.getpid()}.npy")  # several processes may compute it at once
+            np.save(beside, np.array([_best_on_grid(shard) for shard in self.shards]))
+            beside.replace(path)
         return np.asarray(np.load(path, allow_pickle=False))
 
 
@@ -136,11 +137,3 @@ def _cache_folder() -> Path:
     folder = base / "privbo"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _npy(values: FloatArray) -> bytes:
-    import io
-
-    stream = io.BytesIO()
-    np.save(stream, values)
-    return stream.getvalue()

@@ -77,14 +77,14 @@ class Agents:
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Evaluations and fitted models; private."""
         return {
-            "clients": self._clients,
-            "units": self._units,
-            "values": self._values,
-            "rounds": self._rounds,
-            "fitted": self._fitted,
-            "lengthscale": self._models.lengthscale.cpu().numpy(),
-            "outputscale": self._models.outputscale.cpu().numpy(),
-            "noise": self._models.noise.cpu().numpy(),
+            "clients": self._clients.copy(),
+            "units": self._units.copy(),
+            "values": self._values.copy(),
+            "rounds": self._rounds.copy(),
+            "fitted": self._fitted.copy(),
+            "lengthscale": self._models.lengthscale.cpu().numpy().copy(),
+            "outputscale": self._models.outputscale.cpu().numpy().copy(),
+            "noise": self._models.noise.cpu().numpy().copy(),
         }
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:

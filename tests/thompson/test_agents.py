@@ -1,0 +1,287 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from privbo.errors import ConfigurationError
+from privbo.protocol import Broadcast, Cohort
+from privbo.thompson.agents import standardise
+from privbo.thompson.dp_fts_de import DPFTSDE, OwnModel, shared_vectors
+from privbo.thompson.exploration import Exploration, Regions
+from privbo.thompson.maximise import Search, maximise
+from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, play, setting
+
+OWN = OwnModel(n_features=32, fit_steps=5, n_candidates=64)
+SMALL = DPFTSDE(n_features=12, own=OWN, n_candidates=128)
+
+
+def _same(a, b):
+    assert len(a) == len(b)
+    for (ask_a, answers_a), (ask_b, answers_b) in zip(a, b, strict=True):
+        assert ask_a.broadcast.round == ask_b.broadcast.round
+        np.testing.assert_array_equal(answers_a, answers_b)
+
+
+def test_answers_are_the_ridge_weights_of_the_history():
+    algorithm, where = dataclasses.replace(SMALL, share="mean"), setting()
+    trace, cohort = play(algorithm, where)
+    history, features = cohort.history(), algorithm.draw_features(where)
+    for ask, answers in trace[:-1]:
+        known = history.rounds <= ask.broadcast.round
+        for n in range(where.n_clients):
+            y = history.values[n, known]
+            phi = features(torch.as_tensor(PLANE.embed(history.units[n, known]))).numpy()
+            gram = phi.T @ phi + algorithm.noise * np.eye(12)
+            expected = np.linalg.solve(gram, phi.T @ ((y - y.mean()) / y.std()))
+            np.testing.assert_allclose(answers[n], expected, atol=1e-9)
+
+
+def test_sampled_answers_spread_around_the_mean(share):
+    # Mean and samples share data: 300 independent clients with equal histories; the mean of 300
+    # draws of standard deviation at most 1 strays by more than 0.35 = 6 standard errors once in 5e8.
+    algorithm = dataclasses.replace(SMALL, share=share)
+    where = setting(n_clients=300)
+    constant = Counting(lambda clients, units: np.zeros(len(clients)))
+    (_, answers), *_ = [play_first(algorithm, where, constant)]
+    assert np.abs(answers.mean(axis=0)).max() < 0.35
+    spread = answers.std(axis=0).mean()
+    assert spread == 0.0 if share == "mean" else 0.6 < spread < 1.1
+
+
+def play_first(algorithm, where, evaluate):
+    server = algorithm.server(where)
+    cohort = algorithm.cohort(where, clients=np.arange(where.n_clients), evaluate=evaluate, seed=5)
+    ask = server.ask()
+    return ask, cohort.respond(ask.broadcast)
+
+
+def test_initial_points_lie_in_the_own_region():
+    algorithm = dataclasses.replace(SMALL, n_regions=4, n_init=5)
+    _, cohort = play(algorithm, setting(n_clients=9))
+    history = cohort.history()
+    first = history.units[:, history.rounds < 0]
+    assert first.shape == (9, 5, 2)
+    found = Regions.of(4, PLANE).index(first)
+    np.testing.assert_array_equal(found, np.repeat(np.arange(9)[:, None] % 4, 5, axis=1))
+
+
+def test_one_evaluation_per_client_and_round():
+    counting = Counting()
+    _, cohort = play(dataclasses.replace(SMALL, n_init=3), setting(rounds=4), counting)
+    assert len(counting.calls) == 3 + 4
+    assert cohort.history().rounds.tolist() == [-1, -1, -1, 1, 2, 3, 4]
+
+
+def test_answering_again_costs_no_evaluation(share):
+    counting, algorithm = Counting(), dataclasses.replace(SMALL, share=share)
+    trace, cohort = play(algorithm, setting(), counting)
+    count = len(counting.calls)
+    for ask, answers in trace:
+        np.testing.assert_array_equal(cohort.respond(ask.broadcast), answers)
+    assert len(counting.calls) == count
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_restored_cohort_goes_on_as_if_nothing_happened(share, at):
+    algorithm, where = dataclasses.replace(SMALL, share=share), setting()
+    trace, whole = play(algorithm, where)
+    first = algorithm.cohort(where, clients=np.arange(6), evaluate=bumps, seed=5)
+    for ask, _ in trace[: at + 1]:
+        first.respond(ask.broadcast)
+    snapshot = {key: array.copy() for key, array in first.snapshot().items()}
+    assert all(array.dtype != object for array in snapshot.values())
+    counting = Counting()
+    second = algorithm.cohort(where, clients=np.arange(6), evaluate=counting, seed=5)
+    second.restore(snapshot)
+    for ask, answers in trace:
+        np.testing.assert_array_equal(second.respond(ask.broadcast), answers)
+    assert len(counting.calls) == where.rounds - at
+    np.testing.assert_array_equal(second.history().units, whole.history().units)
+
+
+def test_a_snapshot_does_not_follow_the_cohort():
+    trace, _ = play(SMALL, setting())
+    fresh = SMALL.cohort(setting(), clients=np.arange(6), evaluate=bumps, seed=5)
+    fresh.respond(trace[0][0].broadcast)
+    fresh.respond(trace[1][0].broadcast)
+    before = fresh.snapshot()
+    frozen = {key: array.copy() for key, array in before.items()}
+    for ask, _ in trace[2:]:
+        fresh.respond(ask.broadcast)
+    for key, array in frozen.items():
+        np.testing.assert_array_equal(before[key], array)
+
+
+def test_a_snapshot_of_other_clients_is_refused():
+    cohort = SMALL.cohort(setting(), clients=np.array([1, 2]), evaluate=bumps, seed=5)
+    other = SMALL.cohort(setting(), clients=np.array([1, 3]), evaluate=bumps, seed=5)
+    with pytest.raises(ConfigurationError, match="other clients"):
+        other.restore(cohort.snapshot())
+
+
+@pytest.mark.parametrize("space", [PLANE, MIXED, FINITE], ids=["plane", "mixed", "finite"])
+def test_a_client_alone_behaves_as_in_the_cohort(share, space):
+    algorithm = dataclasses.replace(SMALL, share=share, n_regions=2, exploration=Exploration(power=0.0, scale=0.5))
+    where = setting(space)
+    trace, whole = play(algorithm, where)
+    history = whole.history()
+    for client in range(where.n_clients):
+        alone = algorithm.cohort(where, clients=np.array([client]), evaluate=bumps, seed=5)
+        for ask, answers in trace:
+            np.testing.assert_allclose(alone.respond(ask.broadcast)[0], answers[client], atol=1e-6)
+        np.testing.assert_allclose(alone.history().units[0], history.units[client], atol=1e-6)
+
+
+def test_other_seeds_give_other_clients():
+    a, b = (play(SMALL, setting(), seed=seed)[1].history() for seed in (5, 6))
+    assert not np.isclose(a.units, b.units).all(axis=(1, 2)).any()
+
+
+def _broken(client, from_call):
+    """An objective that fails for one client from its ``from_call``-th evaluation on."""
+    calls = [0]
+
+    def evaluate(clients, units):
+        calls[0] += 1
+        values = bumps(clients, units)
+        values[clients == client] = np.nan if calls[0] > from_call else values[clients == client]
+        return values
+
+    return evaluate
+
+
+def test_a_failed_evaluation_is_an_absence_and_the_run_goes_on():
+    trace, cohort = play(SMALL, setting(), _broken(client=2, from_call=3))
+    for ask, answers in trace[:-1]:
+        failed = ask.broadcast.round >= 2
+        assert np.isnan(answers[2]).all() == failed
+        assert np.isfinite(np.delete(answers, 2, axis=0)).all()
+    assert np.isfinite(cohort.history().values[2]).sum() == 3
+    healthy, _ = play(SMALL, setting())
+    _same([(a, np.delete(v, 2, axis=0)) for a, v in trace[:2]], [(a, np.delete(v, 2, axis=0)) for a, v in healthy[:2]])
+
+
+def test_a_failure_adds_nothing_to_what_the_client_knows():
+    once = [False]
+
+    def fails_once(clients, units):
+        values = bumps(clients, units)
+        if not once[0] and not np.array_equal(units, first):
+            values[2], once[0] = np.nan, True
+        return values
+
+    first = None
+    trace, cohort = play(dataclasses.replace(SMALL, n_init=2), setting(), fails_once)
+    history = cohort.history()
+    assert np.isnan(history.values[2]).sum() == 1
+    assert np.isfinite(trace[-2][1][2]).all()
+
+
+def test_clients_without_any_data_stay_absent():
+    trace, cohort = play(SMALL, setting(), _broken(client=4, from_call=0))
+    assert all(np.isnan(answers[4]).all() for _, answers in trace[:-1])
+    history = cohort.history()
+    assert np.isnan(history.values[4]).all()
+    assert np.isnan(history.recommended[4]).all()
+    assert np.isfinite(history.units).all()
+
+
+def test_the_best_evaluated_point_is_recommended():
+    _, cohort = play(SMALL, setting())
+    history = cohort.history()
+    np.testing.assert_allclose(bumps(cohort.clients, history.recommended), history.values.max(axis=1))
+
+
+@pytest.mark.parametrize("space", [MIXED, FINITE], ids=["mixed", "finite"])
+def test_only_canonical_points_are_queried(space):
+    _, cohort = play(dataclasses.replace(SMALL, n_regions=2), setting(space))
+    units = cohort.history().units
+    np.testing.assert_array_equal(space.snap(units), units)
+
+
+def test_everyone_queries_the_maximiser_of_the_shared_vectors():
+    shared_only = Exploration(power=0.0, scale=1.0)
+    algorithm = dataclasses.replace(SMALL, n_regions=4, exploration=shared_only, n_candidates=4096)
+    where = setting(n_clients=8)
+    trace, cohort = play(algorithm, where)
+    features, regions = algorithm.draw_features(where), Regions.of(4, PLANE)
+    axis = np.linspace(0, 1, 101)
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    for ask, _ in trace[1:]:
+        vectors = ask.broadcast.arrays["vectors"]
+
+        def height(points, vectors=vectors):
+            phi = features(torch.as_tensor(points)).numpy()
+            return (phi * vectors[regions.index(points)]).sum(axis=1)
+
+        history = cohort.history()
+        queried = history.units[:, history.rounds == ask.broadcast.round][:, 0]
+        assert (queried == queried[0]).all()
+        assert height(queried[:1])[0] >= height(grid).max() - 1e-3 * np.abs(height(grid)).max()
+
+
+def test_local_clients_improve_and_share_nothing():
+    algorithm = DPFTSDE(own=OwnModel(n_features=64, n_candidates=128)).local()
+    trace, cohort = play(algorithm, setting(rounds=8))
+    assert all(answers.shape == (6, 0) for _, answers in trace)
+    history = cohort.history()
+    best = np.maximum.accumulate(history.values, axis=1).mean(axis=0)
+    # Ten uniform points reach 0.83 on average.
+    assert best[-1] > 0.95
+
+
+def test_after_the_switch_broadcasts_carry_nothing():
+    trace, _ = play(dataclasses.replace(SMALL, local_after=2), setting(rounds=4))
+    assert ["vectors" in ask.broadcast.arrays for ask, _ in trace] == [False, True, True, False, False]
+    assert [answers.shape[1] for _, answers in trace] == [12, 12, 0, 0, 0]
+
+
+def test_a_late_client_first_explores_its_region():
+    trace, _ = play(SMALL, setting())
+    late = SMALL.cohort(setting(), clients=np.array([3]), evaluate=bumps, seed=5)
+    answers = late.respond(trace[2][0].broadcast)
+    assert np.isfinite(answers).all()
+    assert late.history().rounds.tolist() == [-1, -1, 2]
+    assert isinstance(late, Cohort)
+
+
+def test_other_features_than_the_servers_are_refused():
+    ask = SMALL.server(setting(public_seed=1)).ask()
+    cohort = SMALL.cohort(setting(public_seed=2), clients=np.arange(6), evaluate=Counting(), seed=5)
+    with pytest.raises(ConfigurationError, match="random features differ"):
+        cohort.respond(ask.broadcast)
+
+
+@pytest.mark.parametrize("vectors", [np.zeros((2, 12)), np.full((1, 12), np.nan), np.zeros(12)])
+def test_malformed_vectors_are_refused(vectors):
+    with pytest.raises(ConfigurationError, match="vectors"):
+        shared_vectors(Broadcast(round=1, arrays={"vectors": vectors}), (1, 12))
+
+
+def test_standardise_ignores_what_is_missing():
+    values = np.array([[1.0, np.nan, 3.0], [2.0, 2.0, 2.0], [np.nan] * 3, [0.1, 0.1, 0.1 + 1e-15]])
+    found = standardise(values, np.isfinite(values))
+    np.testing.assert_allclose(found, [[-1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0]], atol=1e-12)
+
+
+def test_shared_search_is_as_good_as_a_dense_grid():
+    # The search for the shared vectors' maximum at the paper's nearly white features.
+    algorithm, where = DPFTSDE.paper(), setting(n_clients=8)
+    features = algorithm.draw_features(where)
+    generator = np.random.default_rng(0)
+    vectors = torch.as_tensor(generator.normal(size=(100, 6)))
+
+    def functions(units):
+        return (features(torch.as_tensor(units)) @ vectors)[0].T if len(units) == 1 else _rows(units)
+
+    def _rows(units):
+        return torch.einsum("ncm,mn->nc", features(torch.as_tensor(units)), vectors)
+
+    axis = np.linspace(0, 1, 601)
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(1, -1, 2)
+    top = np.max([functions(part).max(dim=1).values.numpy() for part in np.array_split(grid, 40, axis=1)], axis=0)
+    search = Search(n_candidates=algorithm.n_candidates, n_starts=8)
+    found = maximise(functions, PLANE, search, np.random.default_rng(1))
+    reached = functions(found[:, None, :])[:, 0].numpy()
+    assert (reached / top).mean() > 0.885

@@ -1,0 +1,126 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privbo.errors import ConfigurationError
+from privbo.space import Categorical, Int, Real, Space
+from privbo.thompson.exploration import Exploration, Regions, Weighting, assign_regions
+
+PLANE = Space({"x": Real(0.0, 1.0), "y": Real(0.0, 1.0)})
+
+
+@pytest.mark.parametrize(
+    ("power", "scale", "expected"),
+    [
+        (0.5, 1.0, [0.0, 1 - 2**-0.5, 0.5]),
+        (1.0, 1.0, [0.0, 0.5, 0.75]),
+        (2.0, 1.0, [0.0, 0.75, 0.9375]),
+        (0.5, 0.0, [1.0, 1.0, 1.0]),
+        (0.0, 0.25, [0.75, 0.75, 0.75]),
+    ],
+)
+def test_own_probability(power, scale, expected):
+    schedule = Exploration(power=power, scale=scale)
+    assert [schedule.own_probability(t) for t in (1, 2, 4)] == pytest.approx(expected)
+
+
+@given(power=st.floats(0, 5), scale=st.floats(0, 1))
+def test_own_probability_is_a_rising_probability(power, scale):
+    curve = [Exploration(power=power, scale=scale).own_probability(t) for t in range(1, 100)]
+    assert all(0 <= p <= 1 for p in curve)
+    assert all(a <= b for a, b in itertools.pairwise(curve))
+
+
+def test_the_papers_temperatures():
+    # Appendix B: 16 for five iterations, then 16, 12.25, 8.5, 4.75, 1, then 1 (synthetic).
+    synthetic = Weighting(sharpness=15.0, hold=5, decay=5)
+    assert [synthetic.concentration(t) for t in range(1, 13)] == pytest.approx(
+        [16] * 5 + [16, 12.25, 8.5, 4.75, 1, 1, 1]
+    )
+    real = Weighting(sharpness=15.0, hold=10, decay=30)
+    assert [real.concentration(t) for t in (1, 10, 11, 40, 60)] == pytest.approx([16, 16, 16, 1, 1])
+
+
+@pytest.mark.parametrize("iteration", [1, 7, 8, 20])
+def test_weights_are_the_papers_softmax(iteration):
+    weighting, a = Weighting(sharpness=15.0, hold=5, decay=5), 15.0
+    assignment = assign_regions(11, 3)
+    concentration = weighting.concentration(iteration)
+    temperature = np.inf if concentration == 1 else a / (concentration - 1)
+    inside = assignment[None] == np.arange(3)[:, None]
+    expected = np.exp((a * inside + 1) / temperature)
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(weighting.weights(iteration, assignment, 3), expected, rtol=1e-12)
+
+
+@given(n=st.integers(1, 60), regions=st.integers(1, 6), iteration=st.integers(1, 50), a=st.floats(0, 50))
+def test_weights_of_a_region_sum_to_one(n, regions, iteration, a):
+    weights = Weighting(sharpness=a).weights(iteration, assign_regions(n + regions, regions), regions)
+    assert weights.shape == (regions, n + regions)
+    assert (weights >= 0).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_clients_are_dealt_evenly():
+    counts = np.bincount(assign_regions(29, 4))
+    assert counts.sum() == 29
+    assert counts.max() - counts.min() <= 1
+
+
+def test_four_regions_of_the_plane_are_its_quadrants():
+    regions = Regions.of(4, PLANE)
+    assert regions.splits == (2, 2)
+    corners = np.array([[0.1, 0.1], [0.1, 0.9], [0.9, 0.1], [0.9, 0.9]])
+    assert regions.index(corners).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("count", "splits"), [(1, (1, 1)), (2, (2, 1)), (3, (3, 1)), (6, (3, 2)), (8, (4, 2))])
+def test_factors_go_round_the_coordinates(count, splits):
+    regions = Regions.of(count, PLANE)
+    assert regions.splits == splits
+    assert regions.count == count
+
+
+MIXED = Space({"kind": Categorical(("a", "b", "c")), "depth": Int(1, 4), "rate": Real(1e-3, 1.0, log=True)})
+
+
+@given(count=st.integers(1, 12), seed=st.integers(0, 2**20))
+def test_samples_stay_in_their_region_and_are_canonical(count, seed):
+    regions = Regions.of(count, MIXED)
+    generator = np.random.default_rng(seed)
+    for region in range(count):
+        points = regions.sample(region, 5, MIXED, generator)
+        assert points.shape == (5, 3)
+        assert (regions.index(points) == region).all()
+        np.testing.assert_array_equal(MIXED.snap(points), points)
+
+
+def test_regions_tile_the_cube_evenly():
+    points = np.random.default_rng(0).random((60_000, 2))
+    shares = np.bincount(Regions.of(6, PLANE).index(points), minlength=6) / 60_000
+    # Standard deviation 0.0015 per share; seven of them happen once in 4e11.
+    np.testing.assert_allclose(shares, 1 / 6, atol=0.0107)
+
+
+def test_a_space_too_small_for_its_regions_is_refused():
+    with pytest.raises(ConfigurationError, match="n_regions=4"):
+        Regions.of(4, Space({"flag": Categorical((False, True))}))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Exploration(power=-1.0),
+        lambda: Exploration(power=float("nan")),
+        lambda: Exploration(scale=1.5),
+        lambda: Weighting(sharpness=-1.0),
+        lambda: Weighting(sharpness=1e3),
+        lambda: Weighting(hold=-1),
+    ],
+)
+def test_impossible_schedules_are_refused(make):
+    with pytest.raises(ConfigurationError):
+        make()

@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+import torch
+
+from privbo.space import Categorical, Int, Real, Space
+from privbo.thompson import maximise as module
+from privbo.thompson.features import draw_frequencies
+from privbo.thompson.maximise import Search, candidates, maximise
+from privbo.thompson.posterior import Hyperparameters, Observations, draw_paths
+
+PLANE = Space({"x": Real(0.0, 1.0), "y": Real(0.0, 1.0)})
+MIXED = Space({"kind": Categorical(("a", "b", "c")), "depth": Int(1, 5), "rate": Real(0.0, 1.0)})
+FINITE = Space({"kind": Categorical(("a", "b", "c")), "depth": Int(1, 7)})
+
+
+def _bumps(space, targets):
+    """Functions with their maxima at ``targets``, (n, n_dims)."""
+    embedded = torch.as_tensor(space.embed(targets))[:, None]
+
+    def functions(units):
+        return -(torch.as_tensor(space.embed(units)) - embedded).square().sum(-1)
+
+    return functions
+
+
+def _generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("space", [PLANE, MIXED, FINITE], ids=["plane", "mixed", "finite"])
+def test_every_function_gets_its_own_maximiser(space):
+    targets = space.snap(np.random.default_rng(1).random((20, space.n_dims)))
+    found = maximise(_bumps(space, targets), space, Search(), _generator())
+    np.testing.assert_allclose(found, targets, atol=2e-3)
+    np.testing.assert_array_equal(space.snap(found), found)
+
+
+def test_a_maximum_in_the_corner_is_reached():
+    targets = np.array([[0.0, 1.0], [1.0, 1.0]])
+    np.testing.assert_allclose(maximise(_bumps(PLANE, targets), PLANE, Search(), _generator()), targets, atol=1e-3)
+
+
+def test_a_finite_space_is_searched_whole():
+    grid = FINITE.grid()
+    table = np.random.default_rng(2).random((6, len(grid)))
+
+    def functions(units):
+        index = [np.flatnonzero((grid == unit).all(axis=1))[0] for unit in units[0]]
+        return torch.as_tensor(table[:, index])
+
+    found = maximise(functions, FINITE, Search(n_candidates=64), _generator())
+    np.testing.assert_array_equal(found, grid[table.argmax(axis=1)])
+
+
+def test_candidates_are_canonical_and_differ_by_generator():
+    points = candidates(MIXED, 100, _generator())
+    assert points.shape == (100, 3)
+    np.testing.assert_array_equal(MIXED.snap(points), points)
+    assert not np.array_equal(points, candidates(MIXED, 100, _generator(1)))
+    np.testing.assert_array_equal(points, candidates(MIXED, 100, _generator()))
+
+
+def _rough_paths(n, lengthscale=0.1):
+    """Prior paths whose maxima are hard to find, and their true maxima on a 121 x 121 grid."""
+    generator = np.random.default_rng(3)
+    frequencies = torch.as_tensor(draw_frequencies(generator, 128, 2, "se"))
+    paths = draw_paths(
+        Observations(
+            embedded=torch.zeros(n, 1, 2, dtype=torch.float64),
+            values=torch.zeros(n, 1, dtype=torch.float64),
+            mask=torch.zeros(n, 1, dtype=torch.bool),
+        ),
+        Hyperparameters(
+            lengthscale=torch.full((n, 2), lengthscale, dtype=torch.float64),
+            outputscale=torch.ones(n, dtype=torch.float64),
+            noise=torch.full((n,), 1e-2, dtype=torch.float64),
+        ),
+        kernel="se",
+        frequencies=frequencies,
+        prior=torch.as_tensor(generator.normal(size=(n, 256))),
+        observation_noise=torch.zeros(n, 1, dtype=torch.float64),
+    )
+    axis = np.linspace(0, 1, 121)
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(1, -1, 2)
+    functions = lambda units: paths(torch.as_tensor(units))  # noqa: E731
+    return functions, functions(grid).max(dim=1).values.numpy()
+
+
+def _share_reached(search):
+    functions, best = _rough_paths(8)
+    found = maximise(functions, PLANE, search, _generator())
+    reached = functions(found[:, None, :])[:, 0].numpy()
+    return float(np.mean(reached / best))
+
+
+def test_rough_paths_are_maximised_to_one_percent():
+    assert _share_reached(Search(n_candidates=512)) > 0.99
+
+
+def test_few_candidates_without_refinement_are_caught():
+    assert _share_reached(Search(n_candidates=64, n_refinements=0)) < 0.99
+
+
+def test_refinement_never_goes_down():
+    functions, _ = _rough_paths(4)
+    pool = candidates(PLANE, 32, _generator())
+    values = functions(pool[None])
+    best = values.topk(3, dim=1)
+    points = pool[best.indices.numpy()]
+    _, heights = module._refine(functions, PLANE, points, best.values, 0.1 * module._cloud(8, 2))
+    assert (heights >= best.values).all()
