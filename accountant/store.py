@@ -118,6 +118,10 @@ class Store:
         if problem is not None:
             raise LedgerError(f"{path} is refused: {problem}; restore it from a copy, it was not changed")
         store._connection = store._connect()
+        if store._witness is not None:
+            # It stands before the first charge, so from then on a missing one is a lost one.
+            with failing_closed(path):
+                store._witness.create()
         return store
 
     def _connect(self) -> sqlite3.Connection:

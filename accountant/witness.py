@@ -2,8 +2,8 @@
 
 SQLite drops the damaged end of a write-ahead log without a word, and people copy a
 database without its log. The witness notices both: a line that the chain no longer
-contains means that a tail was lost. It may lag behind the chain by the last row (a crash
-between commit and append), never the other way round.
+contains means that a tail was lost. It may lag behind the chain by a row (a crash between
+commit and append), never the other way round.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ class Witness:
     def exists(self) -> bool:
         """Whether anything was ever witnessed."""
         return self.path.exists()
+
+    def create(self) -> None:
+        """Make the file if there is none."""
+        self.path.touch(exist_ok=True)
 
     def append(self, table: str, sequence: int, digest: str) -> None:
         """Add one line in one write, so that several processes never mix theirs."""

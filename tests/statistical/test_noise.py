@@ -31,8 +31,11 @@ def exact() -> ExactNoise:
     return ExactNoise()
 
 
-SOURCES = [pytest.param(SecureNoise, id="secure"), pytest.param(lambda: SimulatedNoise(7), id="simulation"),
-           pytest.param(exact, id="exact")]  # fmt: skip
+SOURCES = [
+    pytest.param(SecureNoise, id="secure"),
+    pytest.param(lambda: SimulatedNoise(7), id="simulation"),
+    pytest.param(exact, id="exact", marks=pytest.mark.slow),
+]
 
 
 def scale_is_right(sample: np.ndarray, scale: float) -> bool:

@@ -1,0 +1,135 @@
+"""Processes that use a ledger and may be killed at any moment; run by the crash tests.
+
+``crash``: forks a child again and again, lets it release (charge, store, send), kills it
+with -9 after a random moment, and leaves behind what was sent. ``race``: charges until the
+budget is spent. ``once``: one release, for strace. ``fill``: releases until storage fails.
+The mutants do it wrong on purpose: the tests must notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from accountant.errors import BudgetExceeded, LedgerError
+from accountant.events import Gaussian
+from accountant.ledger import Ledger
+
+EVENT = Gaussian(noise_multiplier=20.0)
+
+
+def send(wire: int, release_id: str, payload: bytes) -> None:
+    os.write(wire, f"SENT {release_id} {payload.hex()}\n".encode())
+
+
+def release(ledger: Ledger, wire: int, release_id: str, *, mutant: str = "") -> None:
+    """Charged -> drawn -> stored -> sent; a stored release is sent again as it is."""
+    payload = os.urandom(16)
+    if mutant == "send-before-commit":
+        send(wire, release_id, payload)
+    ledger.charge(release_id, EVENT, run="crash", noise_source="secure")
+    stored = ledger.stored_release(release_id)
+    if stored is None:
+        ledger.store_release(release_id, payload)
+        stored = ledger.stored_release(release_id)
+    assert stored is not None
+    if mutant != "send-before-commit":
+        send(wire, release_id, stored)
+
+
+def crash(path: Path, kills: int, mutant: str) -> dict[str, int]:
+    """Kill a releasing child ``kills`` times; every child resumes where the ledger stands."""
+    dice = random.Random(kills)
+    wire = os.open(path.with_name("wire"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    died = 0
+    while died < kills:
+        child = os.fork()
+        if child == 0:
+            with Ledger.open(path) as ledger:
+                # The last round may have been charged, stored or sent only; it is asked for again.
+                start = max(0, len(ledger.entries()) - 1)
+                for index in range(start, start + 1000):
+                    release(ledger, wire, f"r/{index}", mutant=mutant)
+            os._exit(1)
+        time.sleep(dice.uniform(0.0, 0.08))
+        os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        if not os.WIFSIGNALED(status):
+            raise SystemExit(f"a child ended by itself with {status}")
+        died += 1
+    return {"kills": died}
+
+
+def race(path: Path, name: str, mutant: str) -> dict[str, int]:
+    """Charge until the budget is spent."""
+    accepted = 0
+    with Ledger.open(path) as ledger:
+        if mutant == "check-then-act":
+            ledger._is_current = lambda: time.sleep(0.002) or True  # type: ignore[method-assign]
+        while path.with_name("go").exists() is False:
+            time.sleep(0.001)
+        try:
+            while True:
+                ledger.charge(f"{name}/{accepted}", EVENT, run=name, noise_source="secure")
+                accepted += 1
+        except BudgetExceeded:
+            pass
+        except LedgerError as error:
+            if not mutant:
+                raise
+            return {"accepted": accepted, "error": str(error)}  # type: ignore[dict-item]
+    return {"accepted": accepted}
+
+
+def once(path: Path, mutant: str) -> dict[str, int]:
+    """One release."""
+    wire = os.open(path.with_name("wire"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with Ledger.open(path) as ledger:
+        if mutant == "not-synchronous":
+            ledger._store.connection.execute("PRAGMA synchronous=OFF")
+        os.write(wire, b"OPENED\n")
+        ledger.charge("r/0", EVENT, run="r", noise_source="secure")
+        os.write(wire, b"CHARGED\n")
+        ledger.store_release("r/0", b"noise")
+        os.write(wire, b"STORED\n")
+    return {}
+
+
+def fill(path: Path) -> dict[str, int]:
+    """Release until storage fails; the failure must be a ``LedgerError``."""
+    wire = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    charged = 0
+    with Ledger.open(path) as ledger:
+        try:
+            for index in range(100_000):
+                ledger.charge(f"r/{index}", EVENT, run="r", noise_source="secure")
+                charged += 1
+                payload = os.urandom(2000)
+                ledger.store_release(f"r/{index}", payload)
+                send(wire, f"r/{index}", payload)
+        except LedgerError:
+            return {"charged": charged, "failed": 1}
+    return {"charged": charged, "failed": 0}
+
+
+def main() -> None:
+    """``ledger_worker MODE LEDGER ...``; prints one JSON line."""
+    mode, path = sys.argv[1], Path(sys.argv[2])
+    if mode == "crash":
+        answer = crash(path, int(sys.argv[3]), sys.argv[4])
+    elif mode == "race":
+        answer = race(path, sys.argv[3], sys.argv[4])
+    elif mode == "once":
+        answer = once(path, sys.argv[3])
+    else:
+        answer = fill(path)
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,351 @@
+"""The ledger under kill -9, competition, damage and a full disk; each test also runs its planted fault."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from accountant.errors import LedgerError
+from accountant.events import Adjacency, Unit
+from accountant.gaussian_dp import epsilon_from_mu
+from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger_terms import canonical
+from accountant.store import link_digest
+from tests.accountant.ledger_worker import EVENT, release
+from tests.system_tools import require_mount_namespace, require_tool
+
+ROOT = Path(__file__).parents[2]
+WORKER = [sys.executable, "-m", "tests.accountant.ledger_worker"]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def policy(budget: Budget | None = None) -> LedgerPolicy:
+    return LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=40, budget=budget)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "ledger.sqlite"
+    Ledger.create(path, policy()).close()
+    return path
+
+
+def work(*arguments: object, prefix: tuple[str, ...] = ()) -> dict:
+    command = [*prefix, *WORKER, *map(str, arguments)]
+    done = subprocess.run(command, check=False, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def sent(wire: Path) -> list[tuple[str, str]]:
+    """What left, release id and bytes, in order; a line cut off by a kill had not left."""
+    return [tuple(line.split()[1:]) for line in wire.read_text().split("\n")[:-1] if line.startswith("SENT")]
+
+
+def unpaid(path: Path) -> list[str]:
+    """Releases that left without a charge, or with bytes other than the stored ones."""
+    with Ledger.open(path) as ledger:
+        assert ledger.verify().ok
+        charged = {entry.release_id for entry in ledger.entries()}
+        return [
+            release_id
+            for release_id, payload in sent(path.with_name("wire"))
+            if release_id not in charged or (ledger.stored_release(release_id) or b"").hex() != payload
+        ]
+
+
+@pytest.mark.parametrize(
+    ("kills", "charges"), [(60, 60), pytest.param(240, 300, marks=pytest.mark.slow)], ids=["reduced", "full"]
+)
+def test_killed_processes_leave_nothing_released_and_not_charged(path: Path, kills: int, charges: int) -> None:
+    assert work("crash", path, kills, "sound")["kills"] == kills
+    with Ledger.open(path) as ledger:
+        n_charges = len(ledger.entries())
+        assert [e.release_id for e in ledger.entries()] == [f"r/{i}" for i in range(n_charges)]
+    assert n_charges >= charges
+    assert len(sent(path.with_name("wire"))) >= charges
+    assert unpaid(path) == []
+
+
+def test_the_control_that_sends_before_the_commit_is_caught(path: Path) -> None:
+    work("crash", path, 40, "send-before-commit")
+    assert unpaid(path) != []
+
+
+def spend(path: Path, mutant: str) -> tuple[int, int]:
+    """Charges accepted by four processes together, and charges in the ledger."""
+    workers = [
+        subprocess.Popen(
+            [*WORKER, "race", str(path), f"w{i}", mutant], cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE
+        )
+        for i in range(4)
+    ]
+    path.with_name("go").touch()
+    answers = [json.loads(worker.communicate(timeout=120)[0]) for worker in workers]
+    assert all(worker.returncode == 0 for worker in workers)
+    with Ledger.open(path) as ledger:
+        return sum(answer["accepted"] for answer in answers), len(ledger.entries())
+
+
+def budget_for(count: int) -> Budget:
+    """A budget that holds ``count`` events exactly: mu = sqrt(count) / z."""
+    exact = epsilon_from_mu(count**0.5 / EVENT.noise_multiplier, 1e-5)
+    return Budget(epsilon=exact * (1 + 1e-9), delta=1e-5)
+
+
+def test_four_processes_spend_exactly_one_budget(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    Ledger.create(path, policy(budget_for(60))).close()
+    assert spend(path, "") == (60, 60)
+
+
+def test_a_check_then_act_mutant_is_caught(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    Ledger.create(path, policy(budget_for(40))).close()
+    accepted, charged = spend(path, "check-then-act")
+    assert max(accepted, charged) > 40
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def content(path: Path) -> tuple:
+    with Ledger.open(path) as ledger:
+        ids = [entry.release_id for entry in ledger.entries()]
+        stored = [ledger.stored_release(i) for i in ids]
+        return ledger.policy, tuple(ledger.entries()), tuple(stored), ledger.verify().ok
+
+
+def filled(folder: Path, *, closed: bool) -> tuple[Path, Ledger | None]:
+    path = folder / "ledger.sqlite"
+    ledger = Ledger.create(path, policy(Budget(epsilon=50.0, delta=1e-5)))
+    wire = os.open(folder / "wire", os.O_WRONLY | os.O_CREAT)
+    for index in range(25):
+        release(ledger, wire, f"r/{index}")
+    os.close(wire)
+    if closed:
+        ledger.close()
+        return path, None
+    return path, ledger
+
+
+def copied(path: Path, folder: Path) -> Path:
+    """The ledger's files as a crash would leave them (the shared memory file is rebuilt anyway)."""
+    folder.mkdir()
+    for suffix in ("", "-wal", ".witness"):
+        if (source := path.with_name(path.name + suffix)).exists():
+            shutil.copy(source, folder / source.name)
+    return folder / path.name
+
+
+@pytest.fixture(params=["closed", "crashed"])
+def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    path, ledger = filled(tmp_path, closed=request.param == "closed")
+    yield path, tmp_path
+    if ledger is not None:
+        ledger.close()
+
+
+def test_no_bit_flip_is_silent(damaged: tuple[Path, Path]) -> None:
+    path, folder = damaged
+    # Reading a copy: opening the original would fold its log into it.
+    before = content(copied(path, folder / "whole"))
+    dice = random.Random(1)
+    refused = 0
+    for trial in range(200):
+        copy = copied(path, folder / f"flip{trial}")
+        files = sorted(file for file in copy.parent.iterdir())
+        sizes = [file.stat().st_size for file in files]
+        (victim,) = dice.choices(files, sizes)
+        raw = bytearray(victim.read_bytes())
+        raw[dice.randrange(len(raw))] ^= 1 << dice.randrange(8)
+        victim.write_bytes(raw)
+        images = {file.name: file.read_bytes() for file in files}
+        try:
+            # A flip in unused space changes nothing that the ledger says; anything else is refused.
+            assert content(copy) == before, (trial, victim.name)
+        except LedgerError:
+            refused += 1
+            assert {name: (copy.parent / name).read_bytes() for name in images} == images, victim.name
+        shutil.rmtree(copy.parent)
+    assert refused > 20
+
+
+EDITS = {
+    "a row's body": (
+        "UPDATE charges SET body = CAST(replace(CAST(body AS TEXT), '20.0', '90.0') AS BLOB) WHERE sequence = 9"
+    ),
+    "a row's id": "UPDATE charges SET release_id = 'r/900' WHERE sequence = 9",
+    "a digest": "UPDATE charges SET digest = substr(digest, 2) || '0' WHERE sequence = 9",
+    "the type of a body": "UPDATE charges SET body = CAST(body AS TEXT) WHERE sequence = 9",
+    "stored bytes": "UPDATE releases SET body = zeroblob(16) WHERE sequence = 9",
+    "a lost charge": "DELETE FROM charges WHERE sequence = 9",
+    "a lost release": "DELETE FROM releases WHERE sequence = 9",
+    "a lost tail of charges": "DELETE FROM charges WHERE sequence > 20",
+    "a lost tail of releases": "DELETE FROM releases WHERE sequence > 20",
+    "everything lost": "DELETE FROM charges",
+    "the budget": "UPDATE identity SET policy = replace(policy, '50.0', '99.0')",
+    "the identity": "UPDATE identity SET ledger_id = 'another'",
+    "a missing table": "DROP TABLE releases",
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_no_edit_is_silent(edit: str, tmp_path: Path) -> None:
+    path, _ = filled(tmp_path, closed=True)
+    with sqlite3.connect(path) as connection:
+        connection.execute(EDITS[edit])
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(LedgerError):
+        Ledger.open(path)
+    assert path.read_bytes() == before
+
+
+def test_rehashing_the_last_row_is_noticed_by_the_witness(tmp_path: Path) -> None:
+    path, _ = filled(tmp_path, closed=True)
+    with sqlite3.connect(path) as connection:
+        sequence, release_id, body, previous = connection.execute(
+            "SELECT sequence, release_id, body, previous FROM charges ORDER BY sequence DESC LIMIT 1"
+        ).fetchone()
+        forged = json.loads(body)
+        forged["event"]["noise_multiplier"] = 900.0
+        digest = link_digest(previous, sequence, release_id, canonical(forged))
+        connection.execute("UPDATE charges SET body = ?, digest = ? WHERE sequence = 25", (canonical(forged), digest))
+    connection.close()
+    with pytest.raises(LedgerError, match="not the one that was committed"):
+        Ledger.open(path)
+
+
+def test_a_receipt_notices_a_lost_tail_even_without_a_witness(tmp_path: Path) -> None:
+    path, _ = filled(tmp_path, closed=True)
+    with Ledger.open(path) as ledger:
+        last = ledger.entries()[-1]
+    witness = path.with_name(path.name + ".witness")
+    kept = [line for line in witness.read_text().splitlines() if int(line.split()[1]) < 25]
+    witness.write_text("\n".join(kept) + "\n")
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM charges WHERE sequence = 25")
+        connection.execute("DELETE FROM releases WHERE sequence = 25")
+    connection.close()
+    with Ledger.open(path) as ledger:
+        found = ledger.verify([(last.sequence, last.digest)])
+    assert not found.ok
+    assert "tail was lost" in str(found.problem)
+
+
+def test_a_log_that_was_left_behind_is_noticed(tmp_path: Path) -> None:
+    path, ledger = filled(tmp_path, closed=False)
+    copy = copied(path, tmp_path / "copy")
+    copy.with_name(copy.name + "-wal").unlink()
+    with pytest.raises(LedgerError):
+        Ledger.open(copy)
+    assert ledger is not None
+    ledger.close()
+
+
+def test_a_missing_witness_is_noticed(tmp_path: Path) -> None:
+    path, _ = filled(tmp_path, closed=True)
+    path.with_name(path.name + ".witness").unlink()
+    with pytest.raises(LedgerError, match="witness"):
+        Ledger.open(path)
+
+
+def test_an_open_ledger_notices_what_others_do_to_it(tmp_path: Path) -> None:
+    path, ledger = filled(tmp_path, closed=False)
+    assert ledger is not None
+    for statement in ("DELETE FROM charges WHERE sequence = 25", "UPDATE identity SET policy = '{}'"):
+        with sqlite3.connect(path) as connection:
+            connection.execute(statement)
+        connection.close()
+        with pytest.raises(LedgerError):
+            ledger.charge("r/25", EVENT, run="crash", noise_source="secure")
+    ledger.close()
+
+
+def test_a_witness_line_cut_by_a_crash_is_no_damage(tmp_path: Path) -> None:
+    path, _ = filled(tmp_path, closed=True)
+    witness = path.with_name(path.name + ".witness")
+    whole = witness.read_text()
+    for cut in (1, 30, 70, 75):
+        witness.write_text(whole[:-cut])
+        with Ledger.open(path) as ledger:
+            ledger.charge(f"cut/{cut}", EVENT, run="crash", noise_source="secure")
+        assert content(path)[3]
+
+
+# --- storage --------------------------------------------------------------------------------------
+
+
+@pytest.mark.system
+def test_a_full_disk_fails_closed_and_loses_nothing(tmp_path: Path) -> None:
+    require_mount_namespace()
+    script = tmp_path / "full.py"
+    script.write_text(FULL_DISK)
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", sys.executable, str(script), str(tmp_path / "disk")],
+        check=False,
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "sound"
+
+
+FULL_DISK = """
+import subprocess, sys
+from pathlib import Path
+from accountant.ledger import Ledger
+from tests.accountant.test_ledger_crash import policy, sent, work
+disk = Path(sys.argv[1]); disk.mkdir()
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], check=True)
+path, wire = disk / "ledger.sqlite", disk.with_name("wire")
+filler = disk / "filler"; filler.write_bytes(bytes(50_000))
+Ledger.create(path, policy()).close()
+answer = work("fill", path, wire)
+assert answer["failed"] == 1 and answer["charged"] >= 3, answer
+filler.unlink()
+with Ledger.open(path) as ledger:
+    assert ledger.verify().ok
+    assert len(ledger.entries()) - answer["charged"] in (0, 1)
+    for release_id, payload in sent(wire):
+        assert ledger.stored_release(release_id).hex() == payload
+    ledger.charge("after", ledger.entries()[0].event, run="r", noise_source="secure")
+print("sound")
+"""
+
+
+def flushed_before(trace: str, step: str) -> bool:
+    """Whether the log was written and then flushed between the previous step and ``step``."""
+    lines = trace.splitlines()
+    steps = [i for i, line in enumerate(lines) if re.search(r'write\(.*"(OPENED|CHARGED|STORED)\\n"', line)]
+    (end,) = (i for i in steps if f'"{step}' in lines[i])
+    begin = max(i for i in steps if i < end)
+    between = lines[begin:end]
+    writes = [i for i, line in enumerate(between) if "pwrite64" in line and "-wal>" in line]
+    flushes = [i for i, line in enumerate(between) if re.search(r"f(data)?sync\(.*-wal>\) += 0", line)]
+    return bool(writes) and bool(flushes) and max(flushes) > max(writes)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mutant", ["sound", "not-synchronous"])
+def test_the_flush_is_seen_before_the_send(path: Path, mutant: str) -> None:
+    require_tool("strace")
+    log = path.with_name("trace")
+    calls = "trace=fdatasync,fsync,write,pwrite64"
+    work("once", path, mutant, prefix=("strace", "-f", "-y", "-s", "64", "-e", calls, "-o", str(log)))
+    flushed = [flushed_before(log.read_text(), step) for step in ("CHARGED", "STORED")]
+    assert flushed == [mutant == "sound"] * 2
