@@ -15,6 +15,10 @@ from accountant.errors import PrivacyError
 
 EXPERIMENTS = {
     "quickstart": "40 clients tune an SVM on shards of digits: private, local, zeroed, paper's setting, non-private",
+    "f-lcb-smooth": "F-LCB, Figure 1: three smooth functions, certified and printed rates",
+    "f-lcb-nonsmooth": "F-LCB, Figure 2: three piecewise linear functions, triple averaging",
+    "f-lcb-inexact": "F-LCB, Figure 3: noisy gradients, stochastic accelerated gradient",
+    "f-lcb-cauchy": "F-LCB, Figure 5: SGD-UCB-SMoM, its functional form and robust UCB under Cauchy noise",
 }
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from privbo.elimination.fed_pne import FedPNE
     from privbo.elimination.pf_pne import PFPNE
     from privbo.errors import ConfigurationError, RunError
+    from privbo.functional.federated import FederatedFLCB
     from privbo.loop import Round, plan
     from privbo.privacy import NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
     from privbo.problem import Problem
@@ -33,6 +34,7 @@ _HOME = {
     "ConfigurationError": "privbo.errors",
     "DPFTSDE": "privbo.thompson.dp_fts_de",
     "FedPNE": "privbo.elimination.fed_pne",
+    "FederatedFLCB": "privbo.functional.federated",
     "Int": "privbo.space",
     "NoPrivacy": "privbo.privacy",
     "PFPNE": "privbo.elimination.pf_pne",
@@ -58,6 +60,7 @@ __all__ = [
     "Categorical",
     "ConfigurationError",
     "FedPNE",
+    "FederatedFLCB",
     "Int",
     "NoPrivacy",
     "Privacy",

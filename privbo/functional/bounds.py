@@ -46,9 +46,10 @@ class Bounds:
         n_arms: K.
         divergence: An arm is retired when its value passes the first one by more than
             ``divergence`` times ``max(g(1), |first value|)``.
+        warn: Whether a violation is also a Python warning; it is always recorded.
     """
 
-    def __init__(self, n_arms: int, *, divergence: float = 1e6) -> None:
+    def __init__(self, n_arms: int, *, divergence: float = 1e6, warn: bool = True) -> None:
         self.lower: FloatArray = np.full(n_arms, -np.inf)
         self.value: FloatArray = np.full(n_arms, np.nan)
         self.width: FloatArray = np.zeros(n_arms)
@@ -59,6 +60,7 @@ class Bounds:
         self._highest_lower = [-math.inf] * n_arms
         self._limit = [math.inf] * n_arms
         self._warned: set[int] = set()
+        self._warn = warn
         self._divergence = divergence
 
     def select(self) -> int | None:
@@ -103,7 +105,7 @@ class Bounds:
             return
         pulls = int(self.pulls[arm])
         self.violations.append(Violation(arm=arm, pulls=pulls, bound=bound, seen=upper))
-        if arm not in self._warned:
+        if self._warn and arm not in self._warned:
             self._warned.add(arm)
             warnings.warn(
                 f"rate violated: arm {arm} reached {upper:.6g} at pull {pulls}, below its bound {bound:.6g}; "

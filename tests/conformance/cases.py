@@ -45,4 +45,5 @@ CASES = [
     Case("pf-pne printed", pb.PFPNE(horizon=60, c=0.02, stage2="printed")),
     Case("pf-pne in-phase, client-centred", pb.PFPNE(horizon=60, c=0.02, centre="client")),
     Case("pf-pne warm", pb.PFPNE(horizon=60, c=0.02, stage2="warm")),
+    Case("f-lcb", pb.FederatedFLCB()),
 ]
