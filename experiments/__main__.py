@@ -18,6 +18,7 @@ EXPERIMENTS = {
     "f-lcb-smooth": "F-LCB, Figure 1: three smooth functions, certified and printed rates",
     "f-lcb-nonsmooth": "F-LCB, Figure 2: three piecewise linear functions, triple averaging",
     "f-lcb-inexact": "F-LCB, Figure 3: noisy gradients, stochastic accelerated gradient",
+    "f-lcb-federated": "private federated F-LCB: 1,000 clients, best of three smooth functions, against epsilon",
     "f-lcb-cauchy": "F-LCB, Figure 5: SGD-UCB-SMoM, its functional form and robust UCB under Cauchy noise",
 }
 

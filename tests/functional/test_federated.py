@@ -1,0 +1,156 @@
+"""Federated F-LCB: the best of three functions among 1,000 clients, at user level."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from experiments.f_lcb_federated import N_CLIENTS, OFFSETS, algorithm, problem, run_one
+from privbo.functional.federated_clients import answers
+from privbo.protocol import Release, Setting
+
+SETTING = Setting(space=problem(0, 4).search_space, n_clients=4, rounds=12, public_seed=0)
+
+
+def test_best_of_three_among_1000_clients_at_epsilon_4() -> None:
+    """The bar is 9 of 10; a choice at random passes it with probability below 4e-4."""
+    assert N_CLIENTS == 1000
+    runs = [run_one(seed, 4.0, None) for seed in range(10)]
+    assert sum(run["right"] for run in runs) >= 9
+    assert all(run["epsilon"] <= 4.0 for run in runs)
+    assert np.mean([run["loss"] for run in runs]) < 0.02
+
+
+def test_the_noise_alone_finds_nothing() -> None:
+    """Control: the clients' sum set to zero; at random 9 of 10 would be right with probability below 4e-4."""
+    assert sum(run_one(seed, 4.0, "zeroed")["right"] for seed in range(10)) < 9
+
+
+def test_the_plan_is_fixed_and_stopping_early_quotes_it(tmp_path) -> None:
+    made = problem(0, 200)
+    eager = dataclasses.replace(algorithm(), tolerance=3.0)
+    privacy = pb.Privacy(epsilon=8.0)
+    result = pb.run(made, eager, privacy=privacy, rounds=30, seed=1, directory=tmp_path / "run")
+    assert 3 <= len(result.releases) < 30
+    assert result.config["plan"]["releases"] == 30
+    planned = pb.plan(made, eager, privacy=privacy, rounds=30).epsilon()
+    assert result.epsilon() == pytest.approx(min(planned.values()))
+
+
+def server_after(values, noise_stddev, rounds=12):
+    server = algorithm().server(SETTING)
+    for index in range(rounds):
+        ask = server.ask()
+        assert ask.request is not None
+        release = Release(
+            round=index,
+            values=np.full((1, ask.request.dim), values),
+            noise_stddev=noise_stddev,
+            sequence=index,
+            head="",
+        )
+        server.tell(release)
+    return server
+
+
+def test_noise_enters_width_and_rate() -> None:
+    quiet, loud = (server_after(0.0, stddev)._search.bounds for stddev in (0.01, 0.1))
+    scale = algorithm().loss_scale
+    widths = loud.width / quiet.width
+    np.testing.assert_allclose(widths, 10.0)
+    assert quiet.width[0] > 3 * 0.01 / scale
+    assert (loud.rate[loud.pulls > 1] > quiet.rate[quiet.pulls > 1].min()).all()
+    assert (loud.lower < quiet.lower).all()
+
+
+def test_after_the_last_round_the_result_is_announced() -> None:
+    server = server_after(0.0, 0.1)
+    ask = server.ask()
+    assert ask.request is None
+    np.testing.assert_array_equal(ask.broadcast.arrays["best"], server.best)
+    server.tell(None)
+    assert server.ask() is None
+    assert server.pulls.sum() == 12
+    assert server.chosen in range(len(OFFSETS))
+    assert server.violations == ()
+
+
+def test_fewer_rounds_than_arms() -> None:
+    result = pb.run(problem(0, 50), algorithm(), privacy=pb.NoPrivacy(), rounds=2, seed=0)
+    assert len(result.releases) == 2
+    assert np.isfinite(result.clients.recommended).all()
+
+
+def test_local_clients_search_alone() -> None:
+    result = pb.run(problem(1, 6), algorithm().local(), privacy=pb.NoPrivacy(), rounds=40, seed=0)
+    assert result.releases == ()
+    chosen = (result.clients.recommended[:, 0] * 3).astype(int)
+    assert (chosen == int(problem(1, 6).best_values[0])).all()
+
+
+def test_answers_are_clipped_gradients_and_scaled_losses() -> None:
+    """Central differences of a quadratic are exact; a steep client is clipped, a failing one absent."""
+    method = pb.FederatedFLCB(gradient_bound=0.5, objective_range=(-1.0, 1.0), loss_share=2.0)
+    space = pb.Space({"x": pb.Real(0, 1), "y": pb.Real(0, 1)})
+    arms = method.arms(space)
+
+    def evaluate(clients, units):
+        steep = np.where(clients == 1, 100.0, 1.0)
+        value = -steep * 0.5 * ((units - np.array([0.2, 0.4])) ** 2).sum(axis=1)
+        return np.where(clients == 2, np.nan, value)
+
+    points = np.tile([0.3, 0.5], (3, 1))
+    vectors, values = answers(method, arms, evaluate, np.arange(3), points, points)
+    np.testing.assert_allclose(vectors[0, :2], [0.1, 0.1], atol=1e-9)
+    assert vectors[0, 2] == pytest.approx(method.loss_scale * 0.01)
+    assert np.linalg.norm(vectors[1, :2]) == pytest.approx(0.5)
+    assert vectors[1, 2] == pytest.approx(1.0)  # the loss reached its bound
+    assert np.isnan(vectors[2]).all()
+    assert np.isnan(values[2])
+    assert np.linalg.norm(vectors[1]) <= method.clipping_norm * (1 + 1e-12)
+
+
+def test_gradients_at_the_border_look_inwards() -> None:
+    method = pb.FederatedFLCB(gradient_bound=10.0)
+    arms = method.arms(pb.Space({"x": pb.Real(0, 1)}))
+
+    def evaluate(clients, units):
+        assert ((units >= 0) & (units <= 1)).all()
+        return 1.0 - units[:, 0]
+
+    corner = np.array([[0.0], [1.0]])
+    vectors, _ = answers(method, arms, evaluate, np.arange(2), corner, corner)
+    np.testing.assert_allclose(vectors[:, 0], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "space"),
+    [
+        (pb.FederatedFLCB(arm="z"), {"x": pb.Real(0, 1)}),
+        (pb.FederatedFLCB(arm="x"), {"x": pb.Real(0, 1)}),
+        (pb.FederatedFLCB(), {"x": pb.Real(0, 1), "k": pb.Int(1, 4)}),
+        (pb.FederatedFLCB(arm="c"), {"c": pb.Categorical(("a", "b"))}),
+    ],
+)
+def test_spaces_without_arms_or_gradients_are_refused(method, space) -> None:
+    with pytest.raises(pb.ConfigurationError, match="parameter"):
+        method.arms(pb.Space(space))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"gradient_bound": 0.0},
+        {"objective_range": (1.0, 1.0)},
+        {"start": 2.0},
+        {"difference": 0.5},
+        {"delta": 1.0},
+        {"tolerance": -1.0},
+    ],
+)
+def test_impossible_settings_are_refused(settings) -> None:
+    with pytest.raises(pb.ConfigurationError, match="="):
+        pb.FederatedFLCB(**settings)
