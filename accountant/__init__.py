@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from accountant import calibrate, gaussian_dp, moments, renyi
+    from accountant import calibrate, gaussian_dp, moments, numerical, renyi
     from accountant.epsilon import epsilon_table
     from accountant.errors import (
         AccountingError,
@@ -61,7 +61,7 @@ _HOMES = {
     "repeat": "events",
     "to_dict": "events",
 }
-_MODULES = ("calibrate", "gaussian_dp", "moments", "renyi")
+_MODULES = ("calibrate", "gaussian_dp", "moments", "numerical", "renyi")
 
 __all__ = [
     "AccountingError",
@@ -88,6 +88,7 @@ __all__ = [
     "from_dict",
     "gaussian_dp",
     "moments",
+    "numerical",
     "renyi",
     "repeat",
     "to_dict",

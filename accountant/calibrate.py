@@ -124,16 +124,12 @@ def poisson(sample_rate: float, noise_multiplier: float, rounds: int) -> Event:
     return repeat(PoissonSampledGaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier), rounds)
 
 
-def epsilon(
-    noise_multiplier: float, *, sample_rate: float, rounds: int, delta: float, adjacency: Adjacency
-) -> float:
+def epsilon(noise_multiplier: float, *, sample_rate: float, rounds: int, delta: float, adjacency: Adjacency) -> float:
     """Epsilon of the homogeneous plan at ``delta``, by the tightest accountant."""
     return tightest.epsilon(poisson(sample_rate, noise_multiplier, rounds), delta, adjacency=adjacency)
 
 
-def delta(
-    noise_multiplier: float, *, sample_rate: float, rounds: int, epsilon: float, adjacency: Adjacency
-) -> float:
+def delta(noise_multiplier: float, *, sample_rate: float, rounds: int, epsilon: float, adjacency: Adjacency) -> float:
     """Delta of the homogeneous plan at ``epsilon``, by the tightest accountant."""
     return tightest.delta(poisson(sample_rate, noise_multiplier, rounds), epsilon, adjacency=adjacency)
 

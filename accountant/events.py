@@ -131,9 +131,7 @@ class FixedSizeSampledGaussian:
         for name in ("n_clients", "sample_size"):
             object.__setattr__(self, name, _as_positive_int(owner, name, getattr(self, name)))
         if self.sample_size > self.n_clients:
-            raise EventError(
-                f"{owner}.sample_size must be at most n_clients={self.n_clients}, got {self.sample_size}"
-            )
+            raise EventError(f"{owner}.sample_size must be at most n_clients={self.n_clients}, got {self.sample_size}")
         _as_float(self, "noise_multiplier", 0.0, math.inf)
 
     @property
@@ -210,9 +208,7 @@ def parts(event: Event) -> tuple[tuple[Basic, int], ...]:
         return event.parts
     if isinstance(event, Basic):
         return ((event, 1),)
-    raise EventError(
-        f"unknown event {event!r} of type {type(event).__name__}; known: {sorted(_TYPES)} and 'composed'"
-    )
+    raise EventError(f"unknown event {event!r} of type {type(event).__name__}; known: {sorted(_TYPES)} and 'composed'")
 
 
 def _sort_key(event: Basic) -> tuple[Any, ...]:
@@ -273,9 +269,7 @@ def from_dict(data: Mapping[str, Any]) -> Event:
     try:
         return _TYPES[name](**content)
     except TypeError as error:
-        raise EventError(
-            f"event {name!r} cannot be made from the fields {sorted(content)}: {error}"
-        ) from error
+        raise EventError(f"event {name!r} cannot be made from the fields {sorted(content)}: {error}") from error
 
 
 def check_adjacency(event: Event, adjacency: Adjacency) -> None:

@@ -67,9 +67,7 @@ def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
 def _required(event: Event) -> float:
     total = mu_squared(event)
     if total is None:
-        raise EventError(
-            f"Gaussian DP holds for Gaussian releases at rate 1 only, got {event!r}; use 'tight'"
-        )
+        raise EventError(f"Gaussian DP holds for Gaussian releases at rate 1 only, got {event!r}; use 'tight'")
     return total
 
 

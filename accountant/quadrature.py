@@ -123,7 +123,7 @@ def _opposed_grid(q: float, z: float, top: float) -> _Grid:
     log_ratio = _log_mixture(q, s_up) - log_q
     near = np.abs(t / z) < 1.0
     # r - 1 = q (e^s_up - e^s_down) / mixture; the hyperbolic sine keeps the digits near t = 0
-    excess = np.expm1(np.minimum(log_ratio, 700.0))
+    excess = np.expm1(np.minimum(log_ratio, 300.0))
     small = 2.0 * q * np.exp(-0.125 / (z * z)) * np.sinh(0.5 * np.where(near, t, 0.0) / z) * np.exp(-log_q)
     excess = np.where(near, small, excess)
     log_weight = math.log(_step(z)) - _LOG_SQRT_2PI - 0.5 * t * t + log_q
@@ -132,7 +132,7 @@ def _opposed_grid(q: float, z: float, top: float) -> _Grid:
 
 def _shift(q: float, s: FloatArray) -> FloatArray:
     """Q (exp(s) - 1), capped where it would overflow (only log(1 + u) is used there)."""
-    return q * np.expm1(np.minimum(s, 700.0))
+    return np.asarray(q * np.expm1(np.minimum(s, 300.0)), dtype=np.float64)
 
 
 def _log_mixture(q: float, s: FloatArray) -> FloatArray:
@@ -169,7 +169,7 @@ def _log_phi(grid: _Grid, orders: FloatArray) -> FloatArray:
     u, lr = grid.excess[None, :], grid.log_ratio[None, :]
     growth = b * lr
     small = np.maximum(a, 1.0) * np.abs(u) < _SERIES_BOUND
-    large = ~small & ((growth > 1.0) | (lr > 600.0))
+    large = ~small & ((growth > 1.0) | (lr > 200.0))
     middle = ~small & ~large
     out = np.empty(np.broadcast_shapes(a.shape, u.shape))
     rows, columns = np.nonzero(small)

@@ -76,9 +76,7 @@ def log_delta_at_orders(
     return np.asarray(np.minimum(0.0, value), dtype=np.float64)
 
 
-def epsilon(
-    event: Event, delta: float, *, adjacency: Adjacency, conversion: Conversion = "improved"
-) -> float:
+def epsilon(event: Event, delta: float, *, adjacency: Adjacency, conversion: Conversion = "improved") -> float:
     """Epsilon at ``delta``, minimised over real orders; 0 for nothing, infinite for non-private.
 
     Raises:
@@ -96,9 +94,7 @@ def epsilon(
     return _best(bound)[1]
 
 
-def delta(
-    event: Event, epsilon: float, *, adjacency: Adjacency, conversion: Conversion = "improved"
-) -> float:
+def delta(event: Event, epsilon: float, *, adjacency: Adjacency, conversion: Conversion = "improved") -> float:
     """Delta at ``epsilon``, minimised over real orders; the inverse of ``epsilon``."""
     trivial = trivial_delta(event, epsilon, adjacency)
     if trivial is not None:
@@ -111,9 +107,7 @@ def delta(
     return math.exp(_best(bound)[1])
 
 
-def best_order(
-    event: Event, delta: float, *, adjacency: Adjacency, conversion: Conversion = "improved"
-) -> float:
+def best_order(event: Event, delta: float, *, adjacency: Adjacency, conversion: Conversion = "improved") -> float:
     """The order at which ``epsilon`` is attained; what a fixed-order filter should use."""
 
     def bound(orders: FloatArray) -> FloatArray:

@@ -1,0 +1,232 @@
+"""The tight accountant: certified lower and upper epsilon (or delta) of a whole composition.
+
+Each release becomes two lattice releases, one that dominates its pair and one that tests
+it (``accountant.lattice``); their sums come from one tilted FFT each (``accountant.fourier``). Upper:
+
+    delta(epsilon) <= sum over k h > epsilon of (1 - exp(epsilon - k h)) P_upper(k) + slack
+
+and lower, over thresholds m: delta(epsilon) >= P(S >= m) - exp(epsilon) Q(S >= m) - slack. The
+slack holds truncation, aliasing and rounding, so ``lower <= truth <= upper`` is a statement
+about the computed doubles. All releases at rate 1 are merged into one exact Gaussian, and
+a composition of nothing else is answered in closed form. Both directions of the adjacency
+are computed; each bound is the larger of the two.
+
+Where a setting is out of range (a loss beyond ``MAX_LOSS``, more than ``MAX_POINTS`` lattice
+points) the answer is the Rényi bound and says so in ``method``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+from scipy.special import ndtri
+
+from accountant import gaussian_dp, renyi
+from accountant.bounds import lattice_sums, lower_delta, lower_epsilon, upper_delta, upper_epsilon
+from accountant.checks import trivial_delta, trivial_epsilon
+from accountant.events import Adjacency, Basic, Event, Gaussian, parts
+from accountant.fourier import Window
+from accountant.pairs import Pair, pairs_of
+from accountant.steering import (
+    Rough,
+    rough,
+    spacing_for,
+    tilt_for_delta,
+    tilt_for_epsilon,
+    window_for,
+)
+
+MAX_LOSS: Final = 500.0
+MAX_POINTS: Final = 2**21
+PROMISED_WIDTH: Final = (0.005, 0.002)  # of every numerical interval: relative, or absolute
+_SOUGHT_WIDTH: Final = (0.001, 1e-7)
+_TRUNCATED: Final = 1e-6  # share of delta spent on losses counted as infinite
+_ATTEMPTS: Final = 7
+_ENOUGH_POINTS: Final = 2**17  # beyond it a promised width is not narrowed further
+
+Method = Literal["closed-form", "numerical", "renyi"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """``lower <= truth <= upper``, and how it was found; quote ``upper``."""
+
+    lower: float
+    upper: float
+    method: Method
+
+
+_Direction = tuple[tuple[Pair, int], ...]
+
+
+class _OutOfRangeError(Exception):
+    """This setting is answered by the Rényi accountant."""
+
+
+def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
+    """The certified upper epsilon at ``delta``."""
+    return epsilon_interval(event, delta, adjacency=adjacency).upper
+
+
+def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
+    """The certified upper delta at ``epsilon``."""
+    return delta_interval(event, epsilon, adjacency=adjacency).upper
+
+
+def epsilon_interval(event: Event, delta: float, *, adjacency: Adjacency) -> Interval:
+    """Certified bounds of epsilon at ``delta``.
+
+    Raises:
+        AccountingError: ``delta`` is not in (0, 1).
+        EventError: ``event`` is unknown or unsound under ``adjacency``.
+    """
+    trivial = trivial_epsilon(event, delta, adjacency)
+    if trivial is not None:
+        return Interval(lower=trivial, upper=trivial, method="closed-form")
+    if gaussian_dp.is_exact(event):
+        exact = gaussian_dp.epsilon(event, delta, adjacency=adjacency)
+        return Interval(lower=exact * (1.0 - 1e-11), upper=exact, method="closed-form")
+    try:
+        return _epsilon_interval(_directions(event, adjacency), delta)
+    except _OutOfRangeError:
+        bound = renyi.epsilon(event, delta, adjacency=adjacency)
+        return Interval(lower=0.0, upper=bound, method="renyi")
+
+
+def delta_interval(event: Event, epsilon: float, *, adjacency: Adjacency) -> Interval:
+    """Certified bounds of delta at ``epsilon``.
+
+    Raises:
+        AccountingError: ``epsilon`` is negative.
+        EventError: ``event`` is unknown or unsound under ``adjacency``.
+    """
+    trivial = trivial_delta(event, epsilon, adjacency)
+    if trivial is not None:
+        return Interval(lower=trivial, upper=trivial, method="closed-form")
+    if gaussian_dp.is_exact(event):
+        exact = gaussian_dp.delta(event, epsilon, adjacency=adjacency)
+        return Interval(lower=exact * (1.0 - 1e-11), upper=exact, method="closed-form")
+    bound = renyi.delta(event, epsilon, adjacency=adjacency)
+    try:
+        found = [_delta_of(direction, epsilon, bound) for direction in _directions(event, adjacency)]
+    except _OutOfRangeError:
+        return Interval(lower=0.0, upper=bound, method="renyi")
+    return _larger(found)
+
+
+def _epsilon_interval(directions: Sequence[_Direction], delta: float) -> Interval:
+    """The larger of the directions; one that provably stays below another is not refined."""
+    lower = upper = 0.0
+    for direction in directions:
+        ceiling = _ceiling(direction, _reach(direction, delta))
+        if ceiling <= upper:
+            continue
+        low, high = _epsilon_of(direction, delta, enough=upper)
+        lower, upper = max(lower, low), max(upper, min(high, ceiling))
+    if not _narrow((lower, upper), PROMISED_WIDTH):
+        raise _OutOfRangeError
+    return Interval(lower=min(lower, upper), upper=upper, method="numerical")
+
+
+def _larger(found: Sequence[tuple[float, float]]) -> Interval:
+    lower, upper = max(low for low, _ in found), max(high for _, high in found)
+    return Interval(lower=min(lower, upper), upper=upper, method="numerical")
+
+
+def _ceiling(direction: _Direction, reach: float) -> float:
+    """The largest loss of the whole composition, up to a negligible share of delta."""
+    return sum(count * pair.loss_range(reach)[1] for pair, count in direction)
+
+
+def _directions(event: Event, adjacency: Adjacency) -> list[_Direction]:
+    """The composition's pairs, once for each direction of the adjacency; rate 1 merged."""
+    full, sampled = 0.0, []
+    for part, count in parts(event):
+        mu_squared = gaussian_dp.mu_squared(part)
+        if mu_squared is None:
+            sampled.append((part, count))
+        else:
+            full += count * mu_squared
+    if full:
+        sampled.append((Gaussian(noise_multiplier=1.0 / math.sqrt(full)), 1))
+    both = [(_pairs(part, adjacency), count) for part, count in sampled]
+    n_directions = max(len(pairs) for pairs, _ in both)
+    return [tuple((pairs[min(index, len(pairs) - 1)], count) for pairs, count in both) for index in range(n_directions)]
+
+
+@lru_cache(maxsize=4096)
+def _pairs(event: Basic, adjacency: Adjacency) -> tuple[Pair, ...]:
+    return pairs_of(event, adjacency)
+
+
+def _reach(pairs: _Direction, delta: float) -> float:
+    """Standard deviations at which all truncated mass together is a small share of ``delta``."""
+    releases = sum(count for _, count in pairs)
+    mass = delta * _TRUNCATED / releases
+    if mass < 1e-290:
+        raise _OutOfRangeError
+    return float(-ndtri(mass))
+
+
+def _epsilon_of(pairs: _Direction, delta: float, *, enough: float) -> tuple[float, float]:
+    """(lower, upper) epsilon of one direction, refined until narrow or below ``enough``."""
+    reach = _reach(pairs, delta)
+    moments = _rough(pairs, reach)
+    theta, guess = tilt_for_delta(moments, delta)
+    spacing = spacing_for(moments, theta, 0.6 * max(_SOUGHT_WIDTH[0] * guess, _SOUGHT_WIDTH[1]))
+    lower, upper = 0.0, math.inf
+    for _ in range(_ATTEMPTS):
+        window = window_for(moments, theta, spacing)
+        if not _affordable(pairs, window, spacing, reach):
+            spacing *= 4.0
+            continue
+        sums = lattice_sums(pairs, window, theta=theta, spacing=spacing, reach=reach)
+        lower, upper = max(lower, lower_epsilon(sums, delta)), min(upper, upper_epsilon(sums, delta))
+        settled = window.size > _ENOUGH_POINTS and _narrow((lower, upper), PROMISED_WIDTH)
+        if upper <= enough or settled or _narrow((lower, upper), _SOUGHT_WIDTH):
+            break
+        if not math.isfinite(upper):
+            spacing *= 0.5
+            continue
+        # look where the answer is: the first tilt looked where Chernoff's bound put it
+        theta, _ = tilt_for_epsilon(moments, 0.5 * (lower + upper))
+        share = max(_SOUGHT_WIDTH[0] * upper, _SOUGHT_WIDTH[1]) / (upper - lower)
+        spacing *= min(0.7, max(0.1, 0.8 * math.sqrt(share)))
+    return lower, upper
+
+
+def _narrow(interval: tuple[float, float], width: tuple[float, float]) -> bool:
+    lower, upper = interval
+    return math.isfinite(upper) and upper - lower <= max(width[0] * upper, width[1])
+
+
+def _delta_of(pairs: _Direction, epsilon: float, bound: float) -> tuple[float, float]:
+    """(lower, upper) delta of one direction; ``bound`` is any upper bound of it."""
+    reach = _reach(pairs, bound * 1e-3)
+    if epsilon >= _ceiling(pairs, reach):
+        return 0.0, bound * 1e-3
+    moments = _rough(pairs, reach)
+    theta, _ = tilt_for_epsilon(moments, epsilon)
+    spacing = spacing_for(moments, theta, 0.005 / (theta + 1.0))
+    window = window_for(moments, theta, spacing)
+    if not _affordable(pairs, window, spacing, reach):
+        raise _OutOfRangeError
+    sums = lattice_sums(pairs, window, theta=theta, spacing=spacing, reach=reach)
+    return lower_delta(sums, epsilon), min(1.0, bound, upper_delta(sums, epsilon))
+
+
+def _rough(pairs: _Direction, reach: float) -> Rough:
+    for pair, _ in pairs:
+        low, high = pair.loss_range(reach)
+        if not max(-low, high) < MAX_LOSS:
+            raise _OutOfRangeError
+    return rough(pairs, reach)
+
+
+def _affordable(pairs: _Direction, window: Window, spacing: float, reach: float) -> bool:
+    span = sum(high - low for low, high in (pair.loss_range(reach) for pair, _ in pairs))
+    return window.size <= MAX_POINTS and span / spacing <= 8 * MAX_POINTS

@@ -1,0 +1,307 @@
+"""Dominating pairs: for each event, the tails of its privacy loss under both hypotheses.
+
+A release is described by two output distributions P and Q such that no two adjacent data
+sets are told apart more easily; its privacy loss is L = log(dP/dQ). Dominating pairs
+compose (Zhu, Dong, Wang 2022, Theorem 10), so a whole run is as private as the product of
+its pairs. All numerical accounting needs of a pair is P(L > l) and Q(L > l) with high
+relative accuracy in both tails, and the range of losses that matters.
+
+Replace-one with Poisson sampling. With g_v the density of N(v, z^2 I), the pair
+(1-q) g_0 + q g_x against (1-q) g_0 + q g_x', |x|, |x'| <= 1/2, is dominated by x' = -x of
+full length: for gamma >= 1, H_gamma = max over sets A of q E_x[A] - q(gamma-1)... written
+a E_x[A] - b E_0[A] - c E_x'[A] with a, b, c >= 0; the best A has outward normals in the
+cone of -x and x' - x. Turning x' away from x (its velocity v is orthogonal to x' and has
+v.x <= 0) changes E_x'[A] by minus the flow n.v >= 0 through the boundary, so H grows; once
+opposed, A is a half-line and lengthening either vector moves mass the right way. gamma < 1
+is the same statement with P and Q exchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+
+from accountant.errors import EventError
+from accountant.events import (
+    Adjacency,
+    Basic,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    Laplace,
+    PoissonSampledGaussian,
+)
+
+FloatArray = npt.NDArray[np.float64]
+EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tails:
+    """Probabilities beyond each loss edge: ``above`` is P(L > l), ``below`` is P(L <= l).
+
+    ``relative_error`` bounds the relative error of all four arrays, edge by edge.
+    """
+
+    p_above: FloatArray
+    p_below: FloatArray
+    q_above: FloatArray
+    q_below: FloatArray
+    relative_error: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """One direction of a dominating pair.
+
+    Attributes:
+        tails: Tails at an increasing array of loss edges.
+        loss_range: Losses (low, high) beyond which P has at most the mass of a standard
+            normal tail beyond ``t``, each side.
+        loss_error: Absolute error of the loss at which an edge really lies (rounding).
+        nodes: Losses and log P-weights of a rough quadrature over ``t`` standard
+            deviations; steers parameters, proves nothing.
+    """
+
+    tails: Callable[[FloatArray], Tails]
+    loss_range: Callable[[float], tuple[float, float]]
+    loss_error: float
+    nodes: Callable[[float], tuple[FloatArray, FloatArray]]
+
+
+_NODES = 160
+
+
+def pairs_of(event: Basic, adjacency: Adjacency) -> tuple[Pair, ...]:
+    """Both directions of the dominating pair of ``event``; one where it is symmetric.
+
+    Raises:
+        EventError: No dominating pair is known for ``event``.
+    """
+    match event:
+        case Gaussian(noise_multiplier=z):
+            return (_gaussian(1.0 / z),)
+        case PoissonSampledGaussian(sample_rate=q, noise_multiplier=z) if q < 1.0:
+            if adjacency == Adjacency.REPLACE_ONE:
+                return (_opposed(q, z),)
+            return (_remove(q, z), _add(q, z))
+        case FixedSizeSampledGaussian(noise_multiplier=z) if event.sample_rate < 1.0:
+            return (_fixed_size(event.sample_rate, z),)
+        case PoissonSampledGaussian(noise_multiplier=z) | FixedSizeSampledGaussian(noise_multiplier=z):
+            return (_gaussian(1.0 / z),)
+        case Laplace(scale_multiplier=b):
+            return (_laplace(b),)
+    raise EventError(f"unknown event {event!r} of type {type(event).__name__}: no dominating pair is known")
+
+
+def _normal_error(t: FloatArray) -> FloatArray:
+    """Relative error of a normal tail at t: rounding of t^2/2 in the exponent, and ndtr's own."""
+    return np.asarray(EPS * (8.0 + 2.0 * np.square(np.minimum(np.abs(t), 40.0))), dtype=np.float64)
+
+
+def _mixture_loss(q: float, z: float, x: FloatArray) -> FloatArray:
+    """log(1 - q + q exp(s)), s = (2x - 1) / (2 z^2)."""
+    s = (x - 0.5) / (z * z)
+    small = np.log1p(q * np.expm1(np.minimum(s, 30.0)))
+    large = s + math.log(q) + np.log1p((1.0 - q) / q * np.exp(-np.maximum(s, 30.0)))
+    return np.where(s > 30.0, large, small)
+
+
+def _mixture_position(q: float, z: float, loss: FloatArray) -> FloatArray:
+    """The x at which the mixture's loss is ``loss``; -inf at and below log(1 - q)."""
+    inside = np.maximum(1.0 + np.expm1(loss) / q, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(z * z * np.log(inside) + 0.5, dtype=np.float64)
+
+
+def _mixture_tails(q: float, z: float, x: FloatArray) -> Tails:
+    """P = (1-q) N(0, z^2) + q N(1, z^2) and Q = N(0, z^2) beyond x."""
+    zero, one = x / z, (x - 1.0) / z
+    return Tails(
+        p_above=(1.0 - q) * ndtr(-zero) + q * ndtr(-one),
+        p_below=(1.0 - q) * ndtr(zero) + q * ndtr(one),
+        q_above=ndtr(-zero),
+        q_below=ndtr(zero),
+        relative_error=_normal_error(np.abs(zero) + 1.0 / z),
+    )
+
+
+def _mixture_loss_error(q: float) -> float:
+    """An edge at the low end, where exp(l) - 1 + q cancels, lies off by up to eps q / (1 - q)."""
+    return 16.0 * EPS * (2.0 - math.log(q) + q / (1.0 - q))
+
+
+def _line_nodes(low: float, high: float, z: float, center: float) -> tuple[FloatArray, FloatArray]:
+    """Points between low and high with log weights of N(center, z^2)."""
+    x = np.linspace(low, high, _NODES)
+    t = (x - center) / z
+    return x, -0.5 * t * t + math.log((x[1] - x[0]) / z) - 0.5 * math.log(2.0 * math.pi)
+
+
+def _remove(q: float, z: float) -> Pair:
+    """P = (1-q) N(0, z^2) + q N(1, z^2) against Q = N(0, z^2)."""
+
+    def loss_range(t: float) -> tuple[float, float]:
+        low, high = _mixture_loss(q, z, np.array([-z * t, 1.0 + z * t]))
+        return float(low), float(high)
+
+    def nodes(t: float) -> tuple[FloatArray, FloatArray]:
+        x, log_weight = _line_nodes(-z * t, 1.0 + z * t, z, 0.0)
+        loss = _mixture_loss(q, z, x)
+        return loss, log_weight + loss
+
+    return Pair(
+        tails=lambda edges: _mixture_tails(q, z, _mixture_position(q, z, edges)),
+        loss_range=loss_range,
+        loss_error=_mixture_loss_error(q),
+        nodes=nodes,
+    )
+
+
+def _add(q: float, z: float) -> Pair:
+    """P = N(0, z^2) against Q = (1-q) N(0, z^2) + q N(1, z^2): the loss falls with x."""
+
+    def tails(edges: FloatArray) -> Tails:
+        back = _mixture_tails(q, z, _mixture_position(q, z, -edges))
+        return Tails(
+            p_above=back.q_below,
+            p_below=back.q_above,
+            q_above=back.p_below,
+            q_below=back.p_above,
+            relative_error=back.relative_error,
+        )
+
+    def loss_range(t: float) -> tuple[float, float]:
+        high, low = -_mixture_loss(q, z, np.array([-z * t, z * t]))
+        return float(low), float(high)
+
+    def nodes(t: float) -> tuple[FloatArray, FloatArray]:
+        x, log_weight = _line_nodes(-z * t, z * t, z, 0.0)
+        return -_mixture_loss(q, z, x), log_weight
+
+    return Pair(tails=tails, loss_range=loss_range, loss_error=_mixture_loss_error(q), nodes=nodes)
+
+
+def _opposed(q: float, z: float) -> Pair:
+    """P = (1-q) N(0) + q N(1/2) against Q = (1-q) N(0) + q N(-1/2); symmetric."""
+    log_scale = math.log(q) - 0.125 / (z * z)
+
+    def loss_at(x: FloatArray) -> FloatArray:
+        y = 0.5 * x / (z * z)
+        keep = math.log1p(-q)
+        return np.asarray(np.logaddexp(keep, log_scale + y) - np.logaddexp(keep, log_scale - y), dtype=np.float64)
+
+    def tails(edges: FloatArray) -> Tails:
+        # e^l = (1-q + B e^y) / (1-q + B e^-y) solved for y, B = q exp(-1/(8 z^2))
+        inner = (1.0 - q) * np.sinh(0.5 * edges) * math.exp(-log_scale)
+        x = 2.0 * z * z * (0.5 * edges + np.arcsinh(inner))
+        zero, up, down = x / z, (x - 0.5) / z, (x + 0.5) / z
+        return Tails(
+            p_above=(1.0 - q) * ndtr(-zero) + q * ndtr(-up),
+            p_below=(1.0 - q) * ndtr(zero) + q * ndtr(up),
+            q_above=(1.0 - q) * ndtr(-zero) + q * ndtr(-down),
+            q_below=(1.0 - q) * ndtr(zero) + q * ndtr(down),
+            relative_error=_normal_error(np.abs(zero) + 0.5 / z),
+        )
+
+    def loss_range(t: float) -> tuple[float, float]:
+        low, high = loss_at(np.array([-z * t, 0.5 + z * t]))
+        return float(low), float(high)
+
+    def nodes(t: float) -> tuple[FloatArray, FloatArray]:
+        x, log_zero = _line_nodes(-z * t, 0.5 + z * t, z, 0.0)
+        log_p = np.logaddexp(math.log1p(-q), log_scale + 0.5 * x / (z * z))
+        return loss_at(x), log_zero + log_p
+
+    error = 16.0 * EPS * (2.0 - log_scale)
+    return Pair(tails=tails, loss_range=loss_range, loss_error=error, nodes=nodes)
+
+
+def _fixed_size(q: float, z: float) -> Pair:
+    """The pair whose profile is q H_g(base) at 1 + q (g - 1); ``accountant.without_replacement``."""
+
+    def tails(edges: FloatArray) -> Tails:
+        side = _mixture_tails(q, z, _mixture_position(q, z, np.abs(edges)))
+        right = edges >= 0.0
+        p_above = np.where(right, side.p_above, 1.0 - side.q_above)
+        q_above = np.where(right, side.q_above, 1.0 - side.p_above)
+        return Tails(
+            p_above=p_above,
+            p_below=np.where(right, 1.0 - side.p_above, side.q_above),
+            q_above=q_above,
+            q_below=np.where(right, 1.0 - side.q_above, side.p_above),
+            relative_error=side.relative_error + EPS,
+        )
+
+    def loss_range(t: float) -> tuple[float, float]:
+        low, high = _mixture_loss(q, z, np.array([max(0.5, z * t), 1.0 + z * t]))
+        return -float(low), float(high)
+
+    def nodes(t: float) -> tuple[FloatArray, FloatArray]:
+        x, log_zero = _line_nodes(0.5, 1.0 + z * t, z, 0.0)
+        loss = _mixture_loss(q, z, x)
+        up, down = log_zero + loss, log_zero
+        rest = max(1e-300, 1.0 - float(np.sum(np.exp(up)) + np.sum(np.exp(down))))
+        return np.concatenate([loss, -loss, [0.0]]), np.concatenate([up, down, [math.log(rest)]])
+
+    return Pair(tails=tails, loss_range=loss_range, loss_error=_mixture_loss_error(q), nodes=nodes)
+
+
+def _gaussian(mu: float) -> Pair:
+    """P = N(mu, 1) against Q = N(0, 1): the loss is N(mu^2/2, mu^2) under P; symmetric."""
+
+    def tails(edges: FloatArray) -> Tails:
+        p, q = edges / mu - 0.5 * mu, edges / mu + 0.5 * mu
+        return Tails(
+            p_above=ndtr(-p),
+            p_below=ndtr(p),
+            q_above=ndtr(-q),
+            q_below=ndtr(q),
+            relative_error=_normal_error(np.abs(p) + mu),
+        )
+
+    def loss_range(t: float) -> tuple[float, float]:
+        return 0.5 * mu * mu - mu * t, 0.5 * mu * mu + mu * t
+
+    def nodes(t: float) -> tuple[FloatArray, FloatArray]:
+        x, log_weight = _line_nodes(-t, t, 1.0, 0.0)
+        return 0.5 * mu * mu + mu * x, log_weight
+
+    return Pair(tails=tails, loss_range=loss_range, loss_error=16.0 * EPS * (1.0 + mu * mu), nodes=nodes)
+
+
+def _laplace(b: float) -> Pair:
+    """P = Laplace(0, b) against Q = Laplace(1, b); losses lie in [-1/b, 1/b], with atoms at both ends."""
+
+    def half(y: FloatArray) -> tuple[FloatArray, FloatArray]:  # P(X < y), P(X >= y) of Laplace(0, b)
+        tail = 0.5 * np.exp(-np.abs(y) / b)
+        return np.where(y < 0.0, tail, 1.0 - tail), np.where(y < 0.0, 1.0 - tail, tail)
+
+    def tails(edges: FloatArray) -> Tails:
+        x = 0.5 * (1.0 - b * edges)
+        p_above, p_below = half(x)
+        q_above, q_below = half(x - 1.0)
+        over, under = edges >= 1.0 / b, edges < -1.0 / b
+        zero, one = np.zeros_like(edges), np.ones_like(edges)
+        return Tails(
+            p_above=np.select([over, under], [zero, one], p_above),
+            p_below=np.select([over, under], [one, zero], p_below),
+            q_above=np.select([over, under], [zero, one], q_above),
+            q_below=np.select([over, under], [one, zero], q_below),
+            relative_error=EPS * (8.0 + np.abs(x) / b + 1.0 / b),
+        )
+
+    def nodes(t: float) -> tuple[FloatArray, FloatArray]:  # noqa: ARG001 - bounded losses need no cut
+        x = (np.arange(_NODES) + 0.5) / _NODES
+        inner = -x / b - math.log(2.0 * b * _NODES)
+        loss = np.concatenate([[1.0 / b], (1.0 - 2.0 * x) / b, [-1.0 / b]])
+        return loss, np.concatenate([[-math.log(2.0)], inner, [-1.0 / b - math.log(2.0)]])
+
+    def loss_range(t: float) -> tuple[float, float]:  # noqa: ARG001 - bounded losses need no cut
+        return -1.0 / b, 1.0 / b
+
+    return Pair(tails=tails, loss_range=loss_range, loss_error=8.0 * EPS * (1.0 + 1.0 / b), nodes=nodes)
