@@ -8,89 +8,23 @@ operations per depth.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from privbo.elimination.confidence import Confidence
+from privbo.elimination.forest import Forest
+from privbo.elimination.pairs import BoolArray, Kept, Pairs, checkpoints
 from privbo.elimination.partition import Partition
 from privbo.elimination.pull_table import PullTable
 from privbo.elimination.rewards import Centre, RewardRange, centred, mean_rewards
 from privbo.protocol import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
-Stage2: TypeAlias = Literal["printed", "in-phase", "warm"]
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
+# Silent rounds of the optimistic stage; a killed run repeats at most one of them.
+SEGMENTS = 8
 
-
-def checkpoints(threshold: int, *, in_phase: bool) -> list[int]:
-    """Pulls per node at which a phase looks at the means: the threshold, or 1, 2, 4, ... up to it."""
-    if not in_phase:
-        return [threshold]
-    return [2**j for j in range((threshold - 1).bit_length())] + [threshold]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kept:
-    """What the server says of one depth: the nodes it keeps, their average means and radii."""
-
-    depth: int
-    nodes: IntArray
-    means: FloatArray
-    radii: FloatArray
-
-    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Named arrays for a broadcast."""
-        return {
-            "kept_depth": np.array(self.depth),
-            "kept_nodes": self.nodes,
-            "kept_means": self.means,
-            "kept_radii": self.radii,
-        }
-
-    @staticmethod
-    def of(broadcast: Broadcast) -> Kept | None:
-        """What a broadcast says, or None if it says nothing."""
-        arrays = broadcast.arrays
-        if "kept_nodes" not in arrays:
-            return None
-        return Kept(
-            depth=int(arrays["kept_depth"]),
-            nodes=np.asarray(arrays["kept_nodes"], dtype=np.int64),
-            means=np.asarray(arrays["kept_means"], dtype=np.float64),
-            radii=np.asarray(arrays["kept_radii"], dtype=np.float64),
-        )
-
-
-@dataclass
-class Pairs:
-    """Active (client, node) pairs of one depth, sorted by client; all arrays ``(p,)``."""
-
-    owners: IntArray
-    nodes: IntArray
-    counts: IntArray
-    means: FloatArray
-    radii: FloatArray
-    protected: BoolArray
-
-    def __len__(self) -> int:
-        return len(self.owners)
-
-    def where(self, keep: BoolArray) -> Pairs:
-        """The pairs that are kept."""
-        return Pairs(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
-
-    def best(self) -> IntArray:
-        """For every pair the position of its client's pair with the largest mean; unknown means lose."""
-        if not len(self):
-            return np.zeros(0, dtype=np.int64)
-        means = np.where(np.isnan(self.means), -np.inf, self.means)
-        first = np.flatnonzero(np.diff(self.owners, prepend=self.owners[0] - 1))
-        lengths = np.diff(np.append(first, len(self)))
-        top = np.repeat(np.maximum.reduceat(means, first), lengths)
-        positions = np.where(means == top, np.arange(len(self)), len(self))
-        return np.asarray(np.repeat(np.minimum.reduceat(positions, first), lengths))
+Stage2: TypeAlias = Literal["printed", "in-phase", "warm", "optimistic"]
 
 
 class PersonalCohort:
@@ -140,6 +74,7 @@ class PersonalCohort:
         self._alive = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
         self._depth = -1
         self._answered = -1
+        self._forest: Forest | None = None
         self.n_clipped = 0
 
     @property
@@ -184,6 +119,9 @@ class PersonalCohort:
     def _play_alone(self, broadcast: Broadcast) -> None:
         """One depth of PE for all clients with pulls left; in the last silent round all that remain."""
         depth = int(broadcast.arrays["alone"])
+        if self._stage2 == "optimistic":
+            self._play_segment(depth, broadcast.round)
+            return
         self._play_depth(depth, broadcast.round)
         if bool(broadcast.arrays["last"]):
             while depth < self._partition.max_depth and len(self._alive[0]):
@@ -202,6 +140,51 @@ class PersonalCohort:
         self._remember(pairs, depth)
         going = self._left[pairs.owners] > 0
         self._depth, self._alive = depth, (pairs.owners[going], pairs.nodes[going])
+
+    def _play_segment(self, segment: int, round_: int) -> None:
+        """A share of the remaining pulls, by every client's optimistic tree."""
+        forest = self._plant() if self._forest is None else self._forest
+        before = forest.visits.copy(), forest.visits * forest.means
+        for _ in range(int(self._left[0]) // (SEGMENTS - segment)):
+            path = forest.select()
+            one = np.ones(len(self._clients), dtype=np.int64)
+            points = forest.points[np.arange(len(one)), path[:, -1]]
+            rewards, clipped = mean_rewards(self._evaluate, self._allowed, self._clients, points, one)
+            self.n_clipped += clipped
+            self._left -= one
+            forest.receive(path, rewards)
+        self._forest = forest
+        self._best = forest.best()
+        self._book(forest, *before, round_)
+
+    def _plant(self) -> Forest:
+        """Trees that know the shared phases."""
+        forest = Forest.roots(len(self._clients), self._partition, self._space, self._confidence)
+        for depth in sorted(self._shared_rounds):
+            nodes, means, pulls = self._own(depth)
+            forest.seed(depth, nodes, means, pulls, self._kept[depth].nodes)
+        forest.refresh()
+        return forest
+
+    def _book(self, forest: Forest, visits: IntArray, totals: FloatArray, round_: int) -> None:
+        """One row of the table for every node that was pulled in this segment."""
+        width = forest.visits.shape[1] - visits.shape[1]
+        fresh = forest.visits - np.pad(visits, ((0, 0), (0, width)))
+        gained = forest.visits * forest.means - np.pad(totals, ((0, 0), (0, width)))
+        owners, nodes = np.nonzero(fresh)
+        depths = forest.depths[owners, nodes]
+        for depth in np.unique(depths):
+            at = depths == depth
+            who, node = owners[at], nodes[at]
+            pulls = fresh[who, node]
+            self._table = self._table.add(
+                owners=who,
+                depth=int(depth),
+                nodes=forest.indices[who, node],
+                pulls=pulls,
+                means=gained[who, node] / pulls,
+                round_=round_,
+            )
 
     def _enter(self, depth: int) -> Pairs:
         """The active pairs of a depth with all that is known of them."""
@@ -327,23 +310,31 @@ class PersonalCohort:
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Everything (private)."""
         kept = [self._kept[depth] for depth in sorted(self._kept)]
-        return self._table.arrays() | {
-            "left": self._left,
-            "best": self._best,
-            "alive_owners": self._alive[0],
-            "alive_nodes": self._alive[1],
-            "state": np.array([self._depth, self._answered, self.n_clipped]),
-            "shared_rounds": np.array(sorted(self._shared_rounds.items()), dtype=np.int64).reshape(-1, 2),
-            "kept_sizes": np.array([[k.depth, len(k.nodes)] for k in kept], dtype=np.int64).reshape(-1, 2),
-            "kept_nodes": np.concatenate([k.nodes for k in kept] or [np.zeros(0, dtype=np.int64)]),
-            "kept_means": np.concatenate([k.means for k in kept] or [np.zeros(0)]),
-            "kept_radii": np.concatenate([k.radii for k in kept] or [np.zeros(0)]),
-        }
+        forest = {} if self._forest is None else self._forest.arrays()
+        return (
+            self._table.arrays()
+            | forest
+            | {
+                "left": self._left,
+                "best": self._best,
+                "alive_owners": self._alive[0],
+                "alive_nodes": self._alive[1],
+                "state": np.array([self._depth, self._answered, self.n_clipped]),
+                "shared_rounds": np.array(sorted(self._shared_rounds.items()), dtype=np.int64).reshape(-1, 2),
+                "kept_sizes": np.array([[k.depth, len(k.nodes)] for k in kept], dtype=np.int64).reshape(-1, 2),
+                "kept_nodes": np.concatenate([k.nodes for k in kept] or [np.zeros(0, dtype=np.int64)]),
+                "kept_means": np.concatenate([k.means for k in kept] or [np.zeros(0)]),
+                "kept_radii": np.concatenate([k.radii for k in kept] or [np.zeros(0)]),
+            }
+        )
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Take the state of ``snapshot``."""
         taken = {name: np.array(array) for name, array in snapshot.items()}
         self._table = PullTable.of(taken)
+        self._forest = None
+        if "forest_size" in taken:
+            self._forest = Forest.of(taken, self._partition, self._space, self._confidence)
         self._left = taken["left"].astype(np.int64)
         self._best = taken["best"].astype(np.int64)
         self._alive = (taken["alive_owners"].astype(np.int64), taken["alive_nodes"].astype(np.int64))

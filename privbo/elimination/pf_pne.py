@@ -6,10 +6,15 @@ every client goes through the tree again by its own rewards (PE); nodes the serv
 not pulled again and cannot be removed, nodes it removed are only removed after the client's
 own check.
 
-``stage2`` chooses how clients go on alone: ``"printed"`` as in the paper; ``"in-phase"`` also
-looks at the means inside a phase; ``"warm"`` starts below the server's last survivors and
-looks inside a phase: what the average removed is gone for good, so a client whose optimum
-lies there loses it (the double check is given up).
+``stage2`` chooses how clients go on alone:
+
+- ``"printed"``: as in the paper.
+- ``"in-phase"``: also looks at the means after 1, 2, 4, ... pulls of a phase.
+- ``"warm"``: in-phase, but starts below the server's last survivors. What the average
+  removed is gone for good: a client whose optimum lies there loses it (the double check
+  is given up).
+- ``"optimistic"`` (ours, the default): a tree of upper bounds from the client's own pulls.
+  Nothing is removed at all; the shared stage only says where to look first. See ``forest``.
 """
 
 from __future__ import annotations
@@ -22,8 +27,9 @@ import numpy as np
 
 from privbo.elimination.confidence import Confidence, noise_half_width
 from privbo.elimination.fed_pne import mean_request, require_private_form
+from privbo.elimination.pairs import Kept
 from privbo.elimination.partition import Partition
-from privbo.elimination.personal import Kept, PersonalCohort, Stage2
+from privbo.elimination.personal import SEGMENTS, PersonalCohort, Stage2
 from privbo.elimination.rewards import Centre, Outside, RewardRange
 from privbo.errors import ConfigurationError
 from privbo.protocol import Ask, Broadcast, Evaluate, IntArray, Release, Request, Setting
@@ -44,7 +50,7 @@ class PFPNE:
             average and of any client; has nothing to do with the delta of privacy.
         c, c1: Width of confidence intervals, and the factor in their logarithm.
         n_children: k, 2 or 3.
-        stage2: ``"printed"``, ``"in-phase"`` or ``"warm"``.
+        stage2: ``"printed"``, ``"in-phase"``, ``"warm"`` or ``"optimistic"``, see above.
         tail: ``"commit"`` plays the best known node when the next pulls do not fit,
             ``"printed"`` pulls on in order.
         clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
@@ -64,7 +70,7 @@ class PFPNE:
     c: float = 0.1
     c1: float = 1.0
     n_children: int = 2
-    stage2: Stage2 = "in-phase"
+    stage2: Stage2 = "optimistic"
     tail: str = "commit"
     clip: float | None = None
     widen: float = 1.0
@@ -127,7 +133,7 @@ class PFPNE:
             c=self.c,
             c1=self.c1,
             n_children=self.n_children,
-            stage2="printed" if self.stage2 == "printed" else "in-phase",
+            stage2="in-phase" if self.stage2 == "warm" else self.stage2,
             tail=self.tail,
             reward_range=self.reward_range,
             outside=self.outside,
@@ -186,7 +192,7 @@ class PFPNEServer:
         length = len(self._nodes) * self._confidence.pulls_per_client(self._depth)
         if self._depth == self._n_releases or self._spent + length > self._algorithm.horizon:
             start = self._depth if self._algorithm.stage2 == "warm" else 0
-            self._alone = first_alone(self._confidence, self._partition, start)
+            self._alone = first_alone(self._confidence, self._partition, start, self._algorithm.stage2)
 
     def _eliminate(self, release: Release) -> Kept:
         """Survivors of mu + b + w beta + nu1 rho^h >= mu_best - b - w beta, with means and radii."""
@@ -218,7 +224,7 @@ class PersonalElimination:
 
     Attributes:
         horizon, nu1, rho, c, c1, n_children, tail, reward_range, outside: As for ``PFPNE``.
-        stage2: ``"printed"`` or ``"in-phase"``.
+        stage2: ``"printed"``, ``"in-phase"`` or ``"optimistic"``.
 
     Raises:
         ConfigurationError: If a setting is impossible.
@@ -230,7 +236,7 @@ class PersonalElimination:
     c: float = 0.1
     c1: float = 1.0
     n_children: int = 2
-    stage2: Stage2 = "in-phase"
+    stage2: Stage2 = "optimistic"
     tail: str = "commit"
     reward_range: tuple[float, float] = (0.0, 1.0)
     outside: Outside = "error"
@@ -249,7 +255,7 @@ class PersonalElimination:
     def server(self, setting: Setting) -> AloneServer:
         """The public side: a clock."""
         partition = Partition(n_dims=setting.space.n_dims, n_children=self.n_children)
-        return AloneServer(first_alone(self.confidence(setting.n_clients), partition, 0))
+        return AloneServer(first_alone(self.confidence(setting.n_clients), partition, 0, self.stage2))
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002
         """The private side."""
@@ -273,7 +279,7 @@ class PersonalElimination:
 
 @dataclass(frozen=True, kw_only=True)
 class Alone:
-    """A silent round: the depth all clients play alone, and the last depth of the run."""
+    """A silent round: the depth (or share of the pulls) all clients play alone, and the last one."""
 
     depth: int
     last: int
@@ -312,12 +318,15 @@ class AloneServer:
         self._alone = self._alone.after()
 
 
-def first_alone(confidence: Confidence, partition: Partition, start: int) -> Alone:
-    """The first silent round, one per depth up to that whose nodes cannot all reach their threshold.
+def first_alone(confidence: Confidence, partition: Partition, start: int, stage2: Stage2) -> Alone:
+    """The first silent round; their number is public and must not depend on how far clients came.
 
-    Whatever lies deeper is played in the last one. The number of silent rounds is public: it
-    must not depend on how far clients came.
+    An optimistic stage has a fixed number of equal shares. The others have one round per
+    depth up to that whose nodes cannot all reach their threshold, and play whatever lies
+    deeper in the last one.
     """
+    if stage2 == "optimistic":
+        return Alone(depth=0, last=SEGMENTS - 1)
     last = start
     while last < partition.max_depth and partition.n_children * confidence.threshold(last) <= confidence.horizon:
         last += 1
@@ -325,7 +334,7 @@ def first_alone(confidence: Confidence, partition: Partition, start: int) -> Alo
 
 
 def _require_alone(stage2: str, tail: str) -> None:
-    if stage2 not in ("printed", "in-phase", "warm"):
-        raise ConfigurationError(f"stage2={stage2!r} must be 'printed', 'in-phase' or 'warm'")
+    if stage2 not in ("printed", "in-phase", "warm", "optimistic"):
+        raise ConfigurationError(f"stage2={stage2!r} must be 'printed', 'in-phase', 'warm' or 'optimistic'")
     if tail not in ("commit", "printed"):
         raise ConfigurationError(f"tail={tail!r} must be 'commit' or 'printed'")

@@ -43,7 +43,8 @@ CASES = [
     Case("fed-pne", pb.FedPNE(horizon=400, c=0.02)),
     Case("fed-pne heuristic", pb.FedPNE.heuristic(horizon=400, c=0.02)),
     Case("pf-pne printed", pb.PFPNE(horizon=60, c=0.02, stage2="printed")),
-    Case("pf-pne in-phase, client-centred", pb.PFPNE(horizon=60, c=0.02, centre="client")),
+    Case("pf-pne in-phase, client-centred", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client")),
+    Case("pf-pne optimistic", pb.PFPNE(horizon=100, c=0.02)),
     Case("pf-pne warm", pb.PFPNE(horizon=60, c=0.02, stage2="warm")),
     Case("f-lcb", pb.FederatedFLCB()),
 ]

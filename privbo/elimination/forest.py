@@ -1,0 +1,246 @@
+"""One optimistic tree per client, all of them at once: the silent stage that removes nothing.
+
+Every client walks down its own tree by ``B = min(U, largest B of the children)`` with
+``U = mean + b + nu1 rho^h`` from its own pulls alone, pulls the node it stops at, and splits
+it once it has tau_h pulls (the rule of HCT with the horizon's fixed confidence). What a
+shared stage found out enters in two ways, neither of which can lose an optimum: the pulls
+made then count, and the nodes the server kept may be walked through without tau_h own pulls.
+A region the server gave up is looked at again as soon as a client's own bound for it is
+the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.elimination.confidence import Confidence
+from privbo.elimination.partition import Partition
+from privbo.protocol import FloatArray, IntArray
+from privbo.space import Space
+
+BoolArray = npt.NDArray[np.bool_]
+
+_STATE = ("size", "first", "depths", "indices", "visits", "means", "bounds", "open_")
+
+
+@dataclass
+class Forest:
+    """Trees as rows of arrays ``(n, capacity)``; node 0 of every row is its root.
+
+    Attributes:
+        partition, space, confidence: As for the run.
+        size: Nodes in use, ``(n,)``.
+        first: Position of a node's first child, -1 for a leaf.
+        depths, indices: Which cell a node is.
+        visits, means: Number and mean of the client's own pulls.
+        bounds: B.
+        open_: Whether a node may be walked through before it has tau_h pulls.
+        points: Centres, ``(n, capacity, d)``; derived.
+    """
+
+    partition: Partition
+    space: Space
+    confidence: Confidence
+    size: IntArray
+    first: IntArray
+    depths: IntArray
+    indices: IntArray
+    visits: IntArray
+    means: FloatArray
+    bounds: FloatArray
+    open_: BoolArray
+    points: FloatArray
+
+    @staticmethod
+    def roots(n: int, partition: Partition, space: Space, confidence: Confidence) -> Forest:
+        """Trees that are split once at the root."""
+        one = np.zeros((n, 1), dtype=np.int64)
+        forest = Forest(
+            partition=partition,
+            space=space,
+            confidence=confidence,
+            size=np.ones(n, dtype=np.int64),
+            first=one - 1,
+            depths=one.copy(),
+            indices=one.copy(),
+            visits=one.copy(),
+            means=np.zeros((n, 1)),
+            bounds=np.full((n, 1), np.inf),
+            open_=np.ones((n, 1), dtype=bool),
+            points=np.zeros((n, 1, space.n_dims)),
+        )
+        forest.points[:, 0] = space.snap(partition.centres(0, np.zeros(1, dtype=np.int64)))
+        forest.split(np.arange(n), np.zeros(n, dtype=np.int64))
+        return forest
+
+    def split(self, rows: IntArray, nodes: IntArray) -> None:
+        """Give one leaf of every tree in ``rows`` children; cells at the resolution of the space stay leaves."""
+        deep = self.depths[rows, nodes] < self.partition.max_depth
+        rows, nodes = rows[deep], nodes[deep]
+        if not len(rows):
+            return
+        k = self.partition.n_children
+        self._reserve(int(self.size[rows].max()) + k)
+        start = self.size[rows]
+        self.first[rows, nodes] = start
+        self.size[rows] += k
+        for j in range(k):
+            self.depths[rows, start + j] = self.depths[rows, nodes] + 1
+            self.indices[rows, start + j] = self.indices[rows, nodes] * k + j
+            self._place(rows, start + j)
+
+    def _place(self, rows: IntArray, nodes: IntArray) -> None:
+        depths = self.depths[rows, nodes]
+        for depth in np.unique(depths):
+            at = depths == depth
+            here, there = rows[at], nodes[at]
+            self.points[here, there] = self.space.snap(self.partition.centres(int(depth), self.indices[here, there]))
+
+    def _reserve(self, needed: int) -> None:
+        capacity = self.first.shape[1]
+        if needed <= capacity:
+            return
+        more = max(2 * capacity, needed, 16) - capacity
+        fills = {"first": -1, "depths": 0, "indices": 0, "visits": 0, "means": 0.0, "bounds": np.inf, "open_": False}
+        for name, fill in fills.items():
+            array = getattr(self, name)
+            setattr(self, name, np.pad(array, ((0, 0), (0, more)), constant_values=fill))
+        self.points = np.pad(self.points, ((0, 0), (0, more), (0, 0)))
+
+    def seed(self, depth: int, nodes: IntArray, means: FloatArray, pulls: int, kept: IntArray) -> None:
+        """Take over a shared phase, root first: own means ``(n, K)`` of ``pulls`` each, and the nodes the server kept.
+
+        A client's NaN is no pull.
+        """
+        n = len(self.size)
+        rows = np.arange(n)
+        for j, index in enumerate(nodes):
+            node = self._find(depth, int(index))
+            known = ~np.isnan(means[:, j])
+            self.visits[known, node] = pulls
+            self.means[known, node] = means[known, j]
+            if int(index) in kept:
+                self.open_[:, node] = True
+                if self.first[0, node] < 0:
+                    self.split(rows, np.full(n, node))
+
+    def _find(self, depth: int, index: int) -> int:
+        """Position of a node while all trees are still alike."""
+        node, k = 0, self.partition.n_children
+        for level in range(depth - 1, -1, -1):
+            if self.first[0, node] < 0:
+                self.split(np.arange(len(self.size)), np.full(len(self.size), node))
+            node = int(self.first[0, node]) + (index // k**level) % k
+        return node
+
+    def refresh(self) -> None:
+        """All bounds from visits and means; children stand behind their parents."""
+        upper = self._upper(np.arange(len(self.size))[:, None], np.arange(self.first.shape[1])[None])
+        self.bounds = upper
+        k = self.partition.n_children
+        for node in range(int(self.size.max()) - 1, -1, -1):
+            rows = np.flatnonzero(self.first[:, node] >= 0)
+            kids = self.first[rows, node][:, None] + np.arange(k)
+            below = self.bounds[rows[:, None], kids].max(axis=1) if len(rows) else np.zeros(0)
+            self.bounds[rows, node] = np.minimum(upper[rows, node], below)
+
+    def _upper(self, rows: IntArray, nodes: IntArray) -> FloatArray:
+        visits = self.visits[rows, nodes]
+        variation = self.confidence.nu1 * self.confidence.rho ** self.depths[rows, nodes]
+        return np.asarray(
+            np.where(visits > 0, self.means[rows, nodes] + self.confidence.radius(visits) + variation, np.inf)
+        )
+
+    def select(self) -> IntArray:
+        """Where every client stops, as a path ``(n, levels)`` of positions; the stop is repeated to the end."""
+        n, k = len(self.size), self.partition.n_children
+        nodes = np.zeros(n, dtype=np.int64)
+        path = [nodes]
+        going = np.arange(n)
+        while len(going):
+            here = nodes[going]
+            passes = (self.first[going, here] >= 0) & (
+                self.open_[going, here] | (self.visits[going, here] >= self._due[self.depths[going, here]])
+            )
+            going = going[passes]
+            if not len(going):
+                break
+            kids = self.first[going, nodes[going]][:, None] + np.arange(k)
+            offers = self.bounds[going[:, None], kids]
+            nodes = nodes.copy()
+            nodes[going] = kids[:, -1] - offers[:, ::-1].argmax(axis=1)
+            path.append(nodes)
+        return np.stack(path, axis=1)
+
+    @property
+    def _due(self) -> IntArray:
+        """tau_h of every depth; cached on the confidence's numbers."""
+        cached: IntArray | None = self.__dict__.get("_due_cache")
+        if cached is None:
+            depths = range(self.partition.max_depth + 1)
+            cached = np.array([self.confidence.threshold(h) for h in depths], dtype=np.int64)
+            self.__dict__["_due_cache"] = cached
+        return cached
+
+    def receive(self, path: IntArray, rewards: FloatArray) -> None:
+        """Book one reward per client at the end of its path; NaN counts for nothing."""
+        rows = np.flatnonzero(~np.isnan(rewards))
+        nodes = path[rows, -1]
+        visits = self.visits[rows, nodes] + 1
+        self.visits[rows, nodes] = visits
+        self.means[rows, nodes] += (rewards[rows] - self.means[rows, nodes]) / visits
+        self._lift(rows, path[rows])
+        full = (self.first[rows, nodes] < 0) & (visits >= self._due[self.depths[rows, nodes]])
+        if full.any():
+            self.split(rows[full], nodes[full])
+
+    def _lift(self, rows: IntArray, path: IntArray) -> None:
+        """Bounds along every path from its end up, as far as they change."""
+        kids = np.arange(self.partition.n_children)
+        for level in range(path.shape[1] - 1, -1, -1):
+            nodes = path[:, level]
+            bound = self._upper(rows, nodes)
+            first = self.first[rows, nodes]
+            inner = first >= 0
+            below = self.bounds[rows[:, None], np.maximum(first, 0)[:, None] + kids].max(axis=1)
+            bound[inner] = np.minimum(bound[inner], below[inner])
+            changed = bound != self.bounds[rows, nodes]
+            if level < path.shape[1] - 1:
+                changed |= path[:, level] == path[:, level + 1]  # the stop repeated: nothing decided yet
+            self.bounds[rows, nodes] = bound
+            rows, path = rows[changed], path[changed]
+            if not len(rows):
+                return
+
+    def best(self) -> IntArray:
+        """Depth and index of the node with the largest lower bound in every tree, ``(n, 2)``; unpulled ones lose."""
+        with np.errstate(invalid="ignore"):
+            lower = np.where(self.visits > 0, self.means - self.confidence.radius(self.visits), -np.inf)
+        rows, nodes = np.arange(len(self.size)), lower.argmax(axis=1)
+        return np.stack([self.depths[rows, nodes], self.indices[rows, nodes]], axis=1)
+
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Named arrays for a snapshot."""
+        return {f"forest_{name}": getattr(self, name) for name in _STATE}
+
+    @staticmethod
+    def of(
+        arrays: Mapping[str, npt.NDArray[np.generic]], partition: Partition, space: Space, confidence: Confidence
+    ) -> Forest:
+        """The forest of a snapshot."""
+        state = {name: np.array(arrays[f"forest_{name}"]) for name in _STATE}
+        n, capacity = state["first"].shape
+        forest = Forest(
+            partition=partition,
+            space=space,
+            confidence=confidence,
+            points=np.zeros((n, capacity, space.n_dims)),
+            **state,
+        )
+        for node in range(capacity):
+            forest._place(np.arange(n), np.full(n, node))
+        return forest

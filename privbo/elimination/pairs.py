@@ -1,0 +1,81 @@
+"""What clients of the silent stage work on: what the server kept, and their own active nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.protocol import Broadcast, FloatArray, IntArray
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+def checkpoints(threshold: int, *, in_phase: bool) -> list[int]:
+    """Pulls per node at which a phase looks at the means: the threshold, or 1, 2, 4, ... up to it."""
+    if not in_phase:
+        return [threshold]
+    return [2**j for j in range((threshold - 1).bit_length())] + [threshold]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What the server says of one depth: the nodes it keeps, their average means and radii."""
+
+    depth: int
+    nodes: IntArray
+    means: FloatArray
+    radii: FloatArray
+
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Named arrays for a broadcast."""
+        return {
+            "kept_depth": np.array(self.depth),
+            "kept_nodes": self.nodes,
+            "kept_means": self.means,
+            "kept_radii": self.radii,
+        }
+
+    @staticmethod
+    def of(broadcast: Broadcast) -> Kept | None:
+        """What a broadcast says, or None if it says nothing."""
+        arrays = broadcast.arrays
+        if "kept_nodes" not in arrays:
+            return None
+        return Kept(
+            depth=int(arrays["kept_depth"]),
+            nodes=np.asarray(arrays["kept_nodes"], dtype=np.int64),
+            means=np.asarray(arrays["kept_means"], dtype=np.float64),
+            radii=np.asarray(arrays["kept_radii"], dtype=np.float64),
+        )
+
+
+@dataclass
+class Pairs:
+    """Active (client, node) pairs of one depth, sorted by client; all arrays ``(p,)``."""
+
+    owners: IntArray
+    nodes: IntArray
+    counts: IntArray
+    means: FloatArray
+    radii: FloatArray
+    protected: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def where(self, keep: BoolArray) -> Pairs:
+        """The pairs that are kept."""
+        return Pairs(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
+
+    def best(self) -> IntArray:
+        """For every pair the position of its client's pair with the largest mean; unknown means lose."""
+        if not len(self):
+            return np.zeros(0, dtype=np.int64)
+        means = np.where(np.isnan(self.means), -np.inf, self.means)
+        first = np.flatnonzero(np.diff(self.owners, prepend=self.owners[0] - 1))
+        lengths = np.diff(np.append(first, len(self)))
+        top = np.repeat(np.maximum.reduceat(means, first), lengths)
+        positions = np.where(means == top, np.arange(len(self)), len(self))
+        return np.asarray(np.repeat(np.minimum.reduceat(positions, first), lengths))
