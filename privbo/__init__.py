@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privbo.api import Best, Result, load, run
     from privbo.elimination.fed_pne import FedPNE
+    from privbo.elimination.parallel import ParallelXArmed
     from privbo.elimination.pf_pne import PFPNE
     from privbo.errors import ConfigurationError, RunError
     from privbo.functional.federated import FederatedFLCB
@@ -38,6 +39,7 @@ _HOME = {
     "Int": "privbo.space",
     "NoPrivacy": "privbo.privacy",
     "PFPNE": "privbo.elimination.pf_pne",
+    "ParallelXArmed": "privbo.elimination.parallel",
     "Privacy": "privbo.privacy",
     "Problem": "privbo.problem",
     "Real": "privbo.space",
@@ -56,6 +58,7 @@ _HOME = {
 __all__ = [
     "DPFTSDE",
     "PFPNE",
+    "ParallelXArmed",
     "Best",
     "Categorical",
     "ConfigurationError",

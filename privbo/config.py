@@ -84,11 +84,12 @@ class Job:
 def algorithms() -> dict[str, type[Algorithm]]:
     """Every algorithm by its name in a configuration file."""
     from privbo.elimination.fed_pne import FedPNE
+    from privbo.elimination.parallel import ParallelXArmed
     from privbo.elimination.pf_pne import PFPNE
     from privbo.functional.federated import FederatedFLCB
     from privbo.thompson.dp_fts_de import DPFTSDE
 
-    return {"dp-fts-de": DPFTSDE, "f-lcb": FederatedFLCB, "fed-pne": FedPNE, "pf-pne": PFPNE}
+    return {"dp-fts-de": DPFTSDE, "f-lcb": FederatedFLCB, "fed-pne": FedPNE, "parallel": ParallelXArmed, "pf-pne": PFPNE}
 
 
 _PARAMETERS: dict[str, type[Parameter]] = {"real": Real, "int": Int, "categorical": Categorical}

@@ -123,10 +123,14 @@ class PhaseCohort:
         """Pull, and answer with centred means ``(n, K)``."""
         if not np.any(self._rounds == broadcast.round):
             self._play(Phase.of(broadcast), broadcast.round)
-        return centred(self._means[:, self._rounds == broadcast.round], self._allowed, self._centre)
+        means = self._means[:, self._rounds == broadcast.round]
+        return centred(means, self._allowed, self._centre) if means.size else means
 
     def _play(self, phase: Phase, round_: int) -> None:
+        self._best = np.array(phase.best if phase.best is not None else (0, 0), dtype=np.int64)
         n, k = len(self._clients), len(phase.nodes)
+        if k == 0:
+            return
         points = self._points(phase.depth, phase.nodes)
         means, clipped = mean_rewards(
             self._evaluate,
@@ -141,7 +145,6 @@ class PhaseCohort:
         self._nodes = np.append(self._nodes, phase.nodes)
         self._pulls = np.append(self._pulls, phase.pulls)
         self._rounds = np.append(self._rounds, np.full(k, round_))
-        self._best = np.array(phase.best if phase.best is not None else (0, 0), dtype=np.int64)
 
     def _points(self, depth: int, nodes: IntArray) -> FloatArray:
         return self._space.snap(self._partition.centres(depth, nodes))

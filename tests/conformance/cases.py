@@ -42,6 +42,7 @@ CASES = [
     Case("dp-fts-de sample, four regions", pb.DPFTSDE(n_features=12, n_regions=4, share="sample")),
     Case("fed-pne", pb.FedPNE(horizon=400, c=0.02)),
     Case("fed-pne heuristic", pb.FedPNE.heuristic(horizon=400, c=0.02)),
+    Case("parallel", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8)),
     Case("pf-pne printed", pb.PFPNE(horizon=60, c=0.02, stage2="printed")),
     Case("pf-pne in-phase, client-centred", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client")),
     Case("pf-pne optimistic", pb.PFPNE(horizon=100, c=0.02)),
