@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from accountant import epsilon as tightest
 from accountant.checks import check_delta, check_epsilon
 from accountant.errors import CalibrationError
-from accountant.events import Adjacency, Event, PoissonSampledGaussian, repeat
+from accountant.events import Adjacency, Event, PoissonSampledGaussian, compose, repeat
 
 _LOW: Final = 2.0**-6
 _HIGH: Final = 2.0**24
@@ -59,6 +59,44 @@ def noise_multiplier(
 
     low, high = _bracket(cost, epsilon)
     return math.exp(_decreasing_root(cost, low, high, epsilon))
+
+
+def remaining_noise_multiplier(
+    charged: Event,
+    remaining: Callable[[float], Event],
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    accountant: EpsilonOf = tightest.epsilon,
+) -> float:
+    """The noise multiplier at which what a ledger holds and the rest of the schedule reach ``epsilon``.
+
+    Args:
+        charged: Everything charged so far, ``ledger.event()``.
+        remaining: The releases still to be made, as a function of their multiplier.
+        epsilon: Target for both together.
+        delta: In (0, 1).
+        adjacency: The ledger's adjacency.
+        accountant: ``epsilon`` of an accountant; the tightest one by default.
+
+    Changing the schedule *because of outputs* is adaptive; then charge through a filter
+    (``accountant.filters``), for which this multiplier is only a proposal.
+
+    Raises:
+        CalibrationError: What was charged already costs ``epsilon`` or more.
+    """
+    _check_target(epsilon, delta)
+    spent = accountant(charged, delta, adjacency=adjacency)
+    if not spent < epsilon:
+        raise CalibrationError(f"epsilon {spent:g} is spent already; the target {epsilon:g} leaves nothing")
+    return noise_multiplier(
+        lambda z: compose([charged, remaining(z)]),
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        accountant=accountant,
+    )
 
 
 def sample_rate(

@@ -91,6 +91,16 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
     return float(root)
 
 
+def mu_from_epsilon(epsilon: float, delta: float) -> float:
+    """The largest mu at which a mu-GDP mechanism is (``epsilon``, ``delta``)-private."""
+    target = math.log(delta)
+    low, high = 1e-12, 1.0
+    while log_delta_from_mu(high, epsilon) < target:
+        low, high = high, 2.0 * high
+    root = float(brentq(lambda mu: log_delta_from_mu(mu, epsilon) - target, low, high, xtol=1e-300, rtol=1e-14))
+    return root / _SAFE
+
+
 def clt_epsilon(event: Event, delta: float) -> float:
     """Central-limit approximation for Poisson-sampled Gaussians; NOT a guarantee, it can be too small.
 

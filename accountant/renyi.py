@@ -58,9 +58,15 @@ def epsilon_at_orders(
     a = np.asarray(orders, dtype=np.float64)
     if conversion == "moments":
         return np.asarray(np.maximum(0.0, divergences - math.log(delta) / (a - 1.0)), dtype=np.float64)
-    value = divergences + np.log1p(-1.0 / a) - (math.log(delta) + np.log(a)) / (a - 1.0)
+    value = divergences + epsilon_offsets(a, delta)
     value = np.where(delta * delta >= -np.expm1(-divergences), 0.0, value)
     return np.asarray(np.maximum(0.0, value), dtype=np.float64)
+
+
+def epsilon_offsets(orders: FloatArray, delta: float) -> FloatArray:
+    """What "improved" adds to the divergence at each order; may be negative at small orders."""
+    a = np.asarray(orders, dtype=np.float64)
+    return np.asarray(np.log1p(-1.0 / a) - (math.log(delta) + np.log(a)) / (a - 1.0), dtype=np.float64)
 
 
 def log_delta_at_orders(
