@@ -11,16 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import numpy as np
-
 from accountant.errors import LedgerError
 from accountant.ledger import Ledger, Receipt
 from privbo.errors import ConfigurationError
-from privbo.protocol import FloatArray, Release, Request
-from privbo.release import sums
-from privbo.release.clipping import ClipStatistics, clip_rows, clip_statistics
+from privbo.protocol import Release, Request
+from privbo.release.adaptive import AdaptiveSum, QuantileClipper
+from privbo.release.answer import answer, draw_participants
+from privbo.release.clipping import ClipStatistics
 from privbo.release.intake import vet_rows
-from privbo.release.mechanism import Mechanism, PrivateSum, WeightGeometry, require_request, require_weights
+from privbo.release.mechanism import (
+    Mechanism,
+    PlainSum,
+    PrivateSum,
+    WeightGeometry,
+    require_request,
+    require_weights,
+)
 from privbo.release.noise import BoolArray, NoiseSource
 from privbo.release.payload import decode_release, encode_release
 
@@ -41,7 +47,7 @@ class Ticket:
         *,
         round: int,  # noqa: A002 (the protocol's word)
         request: Request,
-        mechanism: Mechanism,
+        mechanism: PrivateSum | PlainSum | AdaptiveSum,
         receipt: Receipt,
         release: Release | None,
         participants: BoolArray | None,
@@ -71,6 +77,8 @@ class Door:
         noise: Source of noise and participation.
         mechanism: The mechanism that answers a request.
         n_clients: N, the number of registered clients.
+        clipper: Adapts the clipping bound to a noisy quantile of the norms at no further
+            cost; without one every request is clipped as it asks.
 
     Raises:
         ConfigurationError: If the ledger speaks of another number of clients.
@@ -84,6 +92,7 @@ class Door:
         noise: NoiseSource,
         mechanism: Callable[[Request], Mechanism],
         n_clients: int,
+        clipper: QuantileClipper | None = None,
     ) -> None:
         if ledger.policy.n_clients != n_clients:
             raise ConfigurationError(
@@ -95,6 +104,7 @@ class Door:
         self._noise = noise
         self._mechanism = mechanism
         self._n_clients = n_clients
+        self._clipper = clipper
 
     def open(self, round: int, request: Request, plan_position: int | None = None) -> Ticket:  # noqa: A002
         """Charge the ledger for ``request`` and draw the participants.
@@ -105,26 +115,22 @@ class Door:
             LedgerError: If this round was charged as another release, or storage fails.
         """
         mechanism = self._vetted(request)
-        private = isinstance(mechanism, PrivateSum)
         receipt = self._ledger.charge(
             f"{self._run}/{round}",
             mechanism.event(),
             run=self._run,
-            noise_source=self._noise.name if private else "none",
+            noise_source="none" if isinstance(mechanism, PlainSum) else self._noise.name,
             plan_position=plan_position,
         )
         stored = self._ledger.stored_release(receipt.release_id) if receipt.known else None
         noise = self._noise.stream(str(round))
-        participants = None
-        if stored is None:
-            participants = _participants(mechanism, noise)
         return Ticket(
             round=round,
             request=request,
             mechanism=mechanism,
             receipt=receipt,
-            release=None if stored is None else decode_release(stored),
-            participants=participants,
+            release=None if stored is None else self._read(stored),
+            participants=draw_participants(mechanism, noise) if stored is None else None,
             noise=noise,
         )
 
@@ -147,21 +153,28 @@ class Door:
             raise LedgerError(f"{ticket!r} has been closed already; late answers count for nothing")
         request, mechanism = ticket._request, ticket._mechanism
         rows = vet_rows(answers, n_clients=self._n_clients, dim=request.dim)
-        values, statistics = _answer(mechanism, request, rows, participants, ticket._noise)
+        made = answer(mechanism, request, rows, participants, ticket._noise)
         release = Release(
             round=ticket.round,
-            values=values,
+            values=made.values,
             noise_stddev=mechanism.noise_stddev(),
             sequence=ticket.receipt.sequence,
             head=ticket.receipt.head,
         )
-        self._ledger.store_release(ticket.receipt.release_id, encode_release(release))
+        self._ledger.store_release(ticket.receipt.release_id, encode_release(release, made.clipping))
         stored = self._ledger.stored_release(ticket.receipt.release_id)
         if stored is None:
             raise LedgerError(f"release {ticket.receipt.release_id!r} was stored and is gone; restore the ledger")
-        return decode_release(stored), statistics
+        return self._read(stored), made.statistics
 
-    def _vetted(self, request: Request) -> Mechanism:
+    def _read(self, stored: bytes) -> Release:
+        """The release in stored bytes; an adaptive bound learns from it, once per round."""
+        release, clipping = decode_release(stored)
+        if self._clipper is not None and clipping is not None:
+            self._clipper.absorb(release.round, clipping.fraction)
+        return release
+
+    def _vetted(self, request: Request) -> PrivateSum | PlainSum | AdaptiveSum:
         """The request's mechanism, once everything about it is known to be possible."""
         require_request(request)
         if require_weights(request.weights).shape[1] != self._n_clients:
@@ -183,28 +196,5 @@ class Door:
                     f"{self._ledger.policy.adjacency.value}; state the same adjacency"
                 )
             mechanism.grid_step()
+            return mechanism if self._clipper is None else self._clipper.mechanism(mechanism)
         return mechanism
-
-
-def _participants(mechanism: Mechanism, noise: NoiseSource) -> BoolArray:
-    if isinstance(mechanism, PrivateSum):
-        return np.asarray(sums.draw_participation(mechanism, 1, noise)[0])
-    return np.ones(mechanism.geometry.n_clients, dtype=bool)
-
-
-def _answer(
-    mechanism: Mechanism, request: Request, rows: FloatArray, participants: BoolArray, noise: NoiseSource
-) -> tuple[FloatArray, ClipStatistics]:
-    """Values of the release and the private statistics of its making."""
-    if isinstance(mechanism, PrivateSum):
-        clipped = clip_rows(rows, mechanism.applied_bound)
-        values = sums.noisy_sums(mechanism, request.weights, clipped, participants[None], noise)[0]
-        bound, rate = mechanism.vector_bound, mechanism.rate
-    else:
-        clipped = clip_rows(rows, np.inf)
-        values = request.weights @ clipped
-        bound, rate = np.inf, 1.0
-    statistics = clip_statistics(
-        rows, clipped, participants=participants, weights=request.weights, bound=bound, rate=rate
-    )
-    return values, statistics

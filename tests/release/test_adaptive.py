@@ -1,0 +1,148 @@
+"""Adaptive clipping: the bound finds its quantile and costs nothing beyond the plan."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, Unit, compose
+from accountant.ledger import Ledger, LedgerPolicy
+from privbo.errors import ConfigurationError
+from privbo.protocol import Request
+from privbo.release.adaptive import (
+    AdaptiveSum,
+    QuantileClipper,
+    clip_bits,
+    histogram_quantile,
+    norm_histogram_request,
+    one_hot_norms,
+)
+from privbo.release.door import Door
+from privbo.release.mechanism import mechanism_for
+from privbo.release.noise import SimulatedNoise
+
+N, DIM = 400, 4
+
+
+def base(n_clients: int = N, **settings):
+    request = Request(dim=DIM, clipping_norm=1.0, weights=np.full((2, n_clients), 1 / n_clients))
+    return mechanism_for(request, **{"noise_multiplier": 1.0, "sample_rate": 0.5} | settings)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+@pytest.mark.parametrize("calibration", ["tight", "paper"])
+def test_vectors_and_bits_together_are_worth_the_event(sampling, adjacency, calibration) -> None:
+    plan = base(sampling=sampling, adjacency=adjacency, calibration=calibration)
+    mechanism = AdaptiveSum(base=plan, clipping_norm=0.3, count_stddev=20.0)
+    assert mechanism.event() == plan.event()
+    # Both parts in units of their noise; one client moves both at once.
+    vectors = mechanism.vectors.sensitivity() / mechanism.vectors.noise_stddev()
+    bits = mechanism.bits.sensitivity() / mechanism.bits.noise_stddev()
+    assert math.hypot(vectors, bits) == pytest.approx(1 / plan.event().noise_multiplier, rel=1e-11)
+    assert math.hypot(vectors, bits) < 1 / plan.event().noise_multiplier
+    # The bits' sensitivity: 1/2 where a client may only leave, 1 where another takes its place.
+    moved = 0.5 if (sampling, adjacency) == ("poisson", Adjacency.ZERO_OUT) else 1.0
+    assert bits == pytest.approx(moved / 20.0)
+
+
+def test_noise_follows_the_bound_that_clipped() -> None:
+    small, large = (AdaptiveSum(base=base(), clipping_norm=c, count_stddev=20.0) for c in (0.1, 1.0))
+    assert large.noise_stddev() == pytest.approx(10 * small.noise_stddev())
+
+
+def test_bits_that_cost_more_than_the_release_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="raise count_stddev"):
+        AdaptiveSum(base=base(noise_multiplier=3.0), clipping_norm=1.0, count_stddev=1.5)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"target_quantile": 0.0}, {"target_quantile": 1.0}, {"learning_rate": 0.0}, {"count_stddev": math.nan}]
+)
+def test_impossible_settings_are_refused(setting) -> None:
+    with pytest.raises(ConfigurationError):
+        QuantileClipper(**{"count_stddev": 1.0} | setting)
+
+
+def test_bits_of_absent_clients_are_nothing() -> None:
+    rows = np.array([[3.0, 4.0], [0.0, 0.5], [np.nan, 0.0], [1e300, 0.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(clip_bits(rows, 1.0)[:, 0], [-0.5, 0.5, np.nan, np.nan, 0.5])
+
+
+def adaptive_run(path: Path | None, start: float, rounds: range, *, seed: int, quantile: float = 0.5):
+    """Rounds of adaptive clipping on norms with median 1; the bound on one vector after each."""
+    clipper = QuantileClipper(count_stddev=10.0, target_quantile=quantile)
+    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=N)
+    exists = path is not None and path.exists()
+    ledger = Ledger.open(path) if exists else Ledger.create(path, policy)
+    door = Door(
+        ledger,
+        run="r",
+        noise=SimulatedNoise(seed),
+        mechanism=lambda r: mechanism_for(r, noise_multiplier=1.0, sample_rate=0.5),
+        n_clients=N,
+        clipper=clipper,
+    )
+    request = Request(dim=DIM, clipping_norm=start, weights=np.full((1, N), 1 / N))
+    bounds = []
+    for index in rounds:
+        rows = vectors(index)
+        ticket = door.open(index, request, index)
+        if ticket.release is None:
+            door.close(ticket, rows)
+        bounds.append(clipper.clipping_norm(start))
+    event = ledger.event()
+    ledger.close()
+    return bounds, event
+
+
+def vectors(index: int) -> np.ndarray:
+    rng = np.random.default_rng([index, 9])
+    rows = rng.normal(size=(N, DIM))
+    norms = np.exp(rng.normal(0.0, 0.5, (N, 1)))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True) * norms
+
+
+@pytest.mark.parametrize("start", [0.1, 5.0])
+@pytest.mark.parametrize("quantile", [0.5, 0.8])
+def test_the_bound_finds_its_quantile_in_sixty_rounds(start: float, quantile: float) -> None:
+    from scipy.stats import norm
+
+    bounds, event = adaptive_run(None, start, range(60), seed=4, quantile=quantile)
+    assert abs(np.log(bounds[0] / start)) < 0.2
+    target = math.exp(0.5 * norm.ppf(quantile))
+    assert bounds[-1] == pytest.approx(target, rel=0.1)
+    # The price is the plan's, bits included: sixty events of multiplier one.
+    assert event == compose([(PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=1.0), 60)])
+
+
+def test_a_resumed_run_clips_where_it_stood(tmp_path: Path) -> None:
+    whole, _ = adaptive_run(None, 0.1, range(8), seed=6)
+    path = tmp_path / "ledger"
+    adaptive_run(path, 0.1, range(5), seed=6)
+    resumed, event = adaptive_run(path, 0.1, range(8), seed=6)
+    np.testing.assert_allclose(resumed, whole, rtol=1e-12)
+    assert dict(event.parts) == {PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=1.0): 8}
+
+
+def test_a_private_histogram_gives_a_start() -> None:
+    edges = np.geomspace(1e-3, 1e3, 61)
+    request = norm_histogram_request(edges, N)
+    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=N)
+    with Ledger.create(None, policy) as ledger:
+        door = Door(
+            ledger,
+            run="r",
+            noise=SimulatedNoise(1),
+            mechanism=lambda r: mechanism_for(r, noise_multiplier=2.0),
+            n_clients=N,
+        )
+        rows = vectors(0)
+        rows[:3] = np.nan
+        release, _ = door.close(door.open(0, request), one_hot_norms(rows, edges))
+        assert ledger.event() == compose([Gaussian(noise_multiplier=2.0)])
+    # 400 clients, noise 2 per bin over 30 bins: the share below an edge is off by 0.03.
+    assert histogram_quantile(release.values, edges, 0.5) == pytest.approx(1.0, rel=0.3)
