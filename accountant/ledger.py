@@ -17,7 +17,7 @@ an odometer. Several processes, and several runs on one population, may share a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +25,6 @@ from typing import Self
 
 from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
 from accountant.events import (
-    Adjacency,
     Composed,
     Event,
     FixedSizeSampledGaussian,
@@ -62,6 +61,7 @@ class Ledger:
         self._composed = Composed()
         self._sources: set[str] = set()
         self._spent: tuple[str, float] = ("", 0.0)
+        self._price: Callable[[Composed], float] | None = None
         try:
             self.policy = LedgerPolicy.from_dict(json.loads(store.identity.policy))
         except (TypeError, ValueError, AttributeError) as error:
@@ -151,7 +151,7 @@ class Ledger:
             self._refresh()
             if (known := self._known(release_id, event, noise_source)) is not None:
                 return known
-            self._require_kind(noise_source)
+            self._require_kind(noise_source, run)
             self._require_affordable(event)
             body = self._body(release_id, event, run, noise_source, plan_position)
             with self._store.transaction():
@@ -162,7 +162,7 @@ class Ledger:
             self._refresh()
             known = self._known(release_id, event, noise_source)
             if known is None:
-                self._require_kind(noise_source)
+                self._require_kind(noise_source, run)
                 self._require_affordable(event)
                 body = self._body(release_id, event, run, noise_source, plan_position)
                 link = self._store.append("charges", release_id, body)
@@ -257,7 +257,16 @@ class Ledger:
             )
         return Receipt(sequence=entry.sequence, head=entry.digest, release_id=release_id, known=True)
 
-    def _require_kind(self, noise_source: str) -> None:
+    def _require_kind(self, noise_source: str, run: str) -> None:
+        self._require_unseeded(noise_source)
+        budget = self.policy.budget
+        if budget is not None and budget.rule == "planned" and self._entries and self._entries[0].run != run:
+            raise LedgerError(
+                f"run {run!r} does not belong on the ledger of run {self._entries[0].run!r}: its budget holds for one "
+                "planned run; give a ledger shared by runs the budget rule 'gaussian' or 'renyi'"
+            )
+
+    def _require_unseeded(self, noise_source: str) -> None:
         """Seeded noise and real noise never share a ledger: one of them would lend the other its name."""
         present = self._sources
         mixed = "simulation" in present | {noise_source} and len(present | {noise_source}) > 1
@@ -280,15 +289,22 @@ class Ledger:
         budget = self.policy.budget
         if budget is None:
             return Projection(allowed=True, reason=None, spent=None, projected=None, head=self.head)
+        price = self._pricing(budget)
         if self._spent[0] != self.head:
-            self._spent = (self.head, _epsilon(self._composed, budget.delta, self.policy.adjacency))
-        spent = projected = self._spent[1]
-        if event is not None:
-            projected = _epsilon(compose((self._composed, event)), budget.delta, self.policy.adjacency)
+            self._spent = (self.head, price(self._composed))
+        spent = self._spent[1]
+        projected = spent if event is None else price(compose((self._composed, event)))
         # A cost that is not a number is refused like one that is too large.
         allowed = spent <= projected <= budget.epsilon
         reason = None if allowed else _refusal(event, spent, projected, budget)
         return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)
+
+    def _pricing(self, budget: Budget) -> Callable[[Composed], float]:
+        if self._price is None:
+            from accountant.ledger_pricing import price_under
+
+            self._price = price_under(budget, self.policy.adjacency)
+        return self._price
 
     def _body(self, release_id: str, event: Event, run: str, noise_source: str, plan_position: int | None) -> bytes:
         return canonical(
@@ -315,13 +331,6 @@ class Ledger:
                     f"the charge of a receipt (sequence {sequence}) is not in the chain: its tail was lost or replaced"
                 )
         return None
-
-
-def _epsilon(event: Composed, delta: float, adjacency: Adjacency) -> float:
-    """The smallest valid epsilon of the composition."""
-    from accountant.epsilon import epsilon
-
-    return epsilon(event, delta, adjacency=adjacency) if event.parts else 0.0
 
 
 def _refusal(event: Event | None, spent: float, projected: float, budget: Budget) -> str:

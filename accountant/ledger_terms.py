@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from accountant.errors import LedgerError, PrivacyError
 from accountant.events import Adjacency, Event, Unit, from_dict, to_dict
@@ -20,16 +20,27 @@ class Budget:
     Attributes:
         epsilon: Positive and finite.
         delta: In (0, 1).
+        rule: What makes the bound hold. ``"planned"``: everything charged belongs to one
+            run whose schedule was fixed beforehand; priced tightly. ``"gaussian"`` and
+            ``"renyi"`` hold whatever is chosen after looking at outputs, also by several
+            runs: the first is exact and admits rate-1 Gaussian releases only, the second
+            admits every event and costs more (``accountant.filters``).
+
+    Raises:
+        LedgerError: If a value is out of range.
     """
 
     epsilon: float
     delta: float
+    rule: Literal["planned", "gaussian", "renyi"] = "planned"
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < float("inf"):
             raise LedgerError(f"budget epsilon={self.epsilon!r} must be positive and finite")
         if not 0 < self.delta < 1:
             raise LedgerError(f"budget delta={self.delta!r} must lie in (0, 1)")
+        if self.rule not in ("planned", "gaussian", "renyi"):
+            raise LedgerError(f"budget rule={self.rule!r} must be 'planned', 'gaussian' or 'renyi'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +72,7 @@ class LedgerPolicy:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as stored."""
-        budget = None if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
+        budget = None if self.budget is None else asdict(self.budget)
         return {
             "unit": self.unit.value,
             "adjacency": self.adjacency.value,

@@ -286,7 +286,7 @@ def _budget(terms: Terms, shared: SharedLedger | None) -> Budget | None:
     if shared is not None:
         if shared.epsilon is None or shared.delta is None:
             return None
-        return Budget(epsilon=shared.epsilon, delta=shared.delta)
+        return Budget(epsilon=shared.epsilon, delta=shared.delta, rule="renyi")
     bound = terms.privacy.bound if isinstance(terms.privacy, Privacy) else None
     return None if bound is None else Budget(epsilon=bound, delta=terms.delta)
 

@@ -90,6 +90,37 @@ def test_the_budget_is_never_passed_and_a_refusal_changes_nothing(path: Path) ->
         assert accepted == 25
 
 
+@pytest.mark.parametrize(("rule", "accepted"), [("planned", 25), ("gaussian", 25), ("renyi", 21)])
+def test_every_rule_holds_the_budget(path: Path, rule: str, accepted: int) -> None:
+    # Golden for "renyi": one order, fixed beforehand, is worth less than the exact 25 (see above).
+    with Ledger.create(path, policy(Budget(epsilon=2.0, delta=1e-5, rule=rule))) as ledger:
+        event = Gaussian(noise_multiplier=10.0)
+        while ledger.check(event).allowed:
+            charge(ledger, len(ledger.entries()), event)
+        assert len(ledger.entries()) == accepted
+        assert 0 < ledger.check(event).spent <= 2.0
+    with Ledger.open(path) as ledger:
+        assert ledger.policy.budget == Budget(epsilon=2.0, delta=1e-5, rule=rule)
+
+
+def test_only_rules_that_hold_under_adaptivity_are_shared_by_runs(tmp_path: Path) -> None:
+    for rule in ("planned", "gaussian", "renyi"):
+        with Ledger.create(tmp_path / rule, policy(Budget(epsilon=2.0, delta=1e-5, rule=rule))) as ledger:
+            charge(ledger, 0, Gaussian(noise_multiplier=10.0))
+            if rule == "planned":
+                with pytest.raises(LedgerError, match="one planned run"):
+                    charge(ledger, 0, Gaussian(noise_multiplier=10.0), run="second")
+            else:
+                charge(ledger, 0, Gaussian(noise_multiplier=10.0), run="second")
+
+
+def test_the_gaussian_rule_admits_nothing_else(path: Path) -> None:
+    with Ledger.create(path, policy(Budget(epsilon=2.0, delta=1e-5, rule="gaussian"))) as ledger:
+        with pytest.raises(BudgetExceeded, match="inf"):
+            charge(ledger, 0)
+        assert ledger.entries() == []
+
+
 def test_infinite_cost_is_refused_by_a_budget_and_noted_by_an_odometer(tmp_path: Path) -> None:
     with Ledger.create(tmp_path / "a", policy(Budget(epsilon=1e6, delta=0.5))) as ledger:
         with pytest.raises(BudgetExceeded):

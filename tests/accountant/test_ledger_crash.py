@@ -100,7 +100,7 @@ def spend(path: Path, mutant: str) -> tuple[int, int]:
 def budget_for(count: int) -> Budget:
     """A budget that holds ``count`` events exactly: mu = sqrt(count) / z."""
     exact = epsilon_from_mu(count**0.5 / EVENT.noise_multiplier, 1e-5)
-    return Budget(epsilon=exact * (1 + 1e-9), delta=1e-5)
+    return Budget(epsilon=exact * (1 + 1e-9), delta=1e-5, rule="gaussian")
 
 
 def test_four_processes_spend_exactly_one_budget(tmp_path: Path) -> None:
