@@ -65,7 +65,7 @@ class Agents:
             or this round's evaluation failed). ``(n, 0)`` in a round that asks for nothing.
 
         Raises:
-            ConfigurationError: If the broadcast speaks of other features or has a wrong shape.
+            ConfigurationError: If the broadcast speaks of another run or has a wrong shape.
         """
         self._check(broadcast)
         if not len(self._rounds):
@@ -119,10 +119,14 @@ class Agents:
         )
 
     def _check(self, broadcast: Broadcast) -> None:
-        digest = broadcast.arrays.get("features")
-        if digest is not None and not np.array_equal(digest, digest_array(self._features)):
+        if not np.array_equal(broadcast.arrays.get("features", ()), digest_array(self._features)):
             raise ConfigurationError(
                 "the server's random features differ from this client's; use the same public seed and settings"
+            )
+        if not np.array_equal(broadcast.arrays.get("rounds", ()), self._setting.rounds):
+            raise ConfigurationError(
+                f"the server's run has {broadcast.arrays.get('rounds')} rounds, this client's "
+                f"{self._setting.rounds}; use the same setting"
             )
 
     def _initialise(self) -> None:

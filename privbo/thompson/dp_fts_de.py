@@ -116,14 +116,14 @@ class DPFTSDE:
             raise ConfigurationError(f"local_after={self.local_after} must be at least 0")
 
     @staticmethod
-    def paper() -> DPFTSDE:
+    def paper(*, n_init: int = 10, clipping_norm: float = 22.0) -> DPFTSDE:
         """The paper's real-world setting (Section 5.2, Appendix B); its noise is a matter of the run."""
         return DPFTSDE(
             n_regions=4,
             n_features=100,
-            clipping_norm=22.0,
+            clipping_norm=clipping_norm,
             share="sample",
-            n_init=10,
+            n_init=n_init,
             exploration=Exploration(power=1.0),
             lengthscale=0.01,
             noise=1e-6,

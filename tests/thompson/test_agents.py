@@ -253,6 +253,13 @@ def test_other_features_than_the_servers_are_refused():
         cohort.respond(ask.broadcast)
 
 
+def test_another_length_of_run_than_the_servers_is_refused():
+    ask = SMALL.server(setting(rounds=5)).ask()
+    cohort = SMALL.cohort(setting(rounds=4), clients=np.arange(6), evaluate=Counting(), seed=5)
+    with pytest.raises(ConfigurationError, match="5 rounds"):
+        cohort.respond(ask.broadcast)
+
+
 @pytest.mark.parametrize("vectors", [np.zeros((2, 12)), np.full((1, 12), np.nan), np.zeros(12)])
 def test_malformed_vectors_are_refused(vectors):
     with pytest.raises(ConfigurationError, match="vectors"):
