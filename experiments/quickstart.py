@@ -6,6 +6,7 @@ the best point so far, averaged over clients and summed over rounds.
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import privbo as pb
@@ -36,7 +37,12 @@ def arms(n_clients: int) -> tuple[Arm, ...]:
         Arm(label="private, epsilon 2", algorithm=ours, privacy=private),
         Arm(label="local TS", algorithm=ours.local(), privacy=pb.NoPrivacy()),
         Arm(label="clients' sum zeroed", algorithm=ours, privacy=private, control="zeroed"),
-        Arm(label="paper's setting", algorithm=pb.DPFTSDE.paper(), privacy=paper),
+        # As many initial points as everyone else; all else as in the paper's real experiments.
+        Arm(
+            label="paper's setting",
+            algorithm=dataclasses.replace(pb.DPFTSDE.paper(), n_init=ours.n_init),
+            privacy=paper,
+        ),
         Arm(label="non-private", algorithm=ours, privacy=pb.NoPrivacy()),
     )
 
