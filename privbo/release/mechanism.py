@@ -34,9 +34,9 @@ from privbo.release.clipping import LARGEST_BOUND, SMALLEST_BOUND, UNIT_ROUNDOFF
 Sampling: TypeAlias = Literal["poisson", "fixed-size"]
 Calibration: TypeAlias = Literal["tight", "paper"]
 
-# Noise is 2^20 to 2^21 grid units: fine enough to cost nothing, coarse enough that the
+# Noise is 2^16 to 2^17 grid units: fine enough to cost nothing, coarse enough that the
 # rounding errors of floating-point noise vanish in it (docs/noise.md).
-_GRID_BITS = 20
+_GRID_BITS = 16
 
 
 @dataclass(frozen=True, kw_only=True)

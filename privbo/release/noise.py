@@ -3,7 +3,7 @@
 Noise is drawn on the lattice of integers: the release mechanism works in units of a
 power-of-two grid, so that a noisy sum is an exact integer whose possible values do not
 depend on anyone's data (``docs/noise.md`` says what that proves). A source therefore
-draws *rounded* Gaussians with a standard deviation of about 2^20 grid units.
+draws *rounded* Gaussians with a standard deviation of about 2^16 grid units.
 
 Three sources: ``SecureNoise`` (the default), ``ExactNoise`` (OpenDP's discrete Gaussian,
 in ``privbo.release.exact_noise``) and ``SimulatedNoise`` (seeded; never a guarantee).

@@ -108,7 +108,7 @@ def test_the_grid_is_a_power_of_two_far_below_the_noise(norm, multiplier, weight
     mechanism = private(np.full((2, 7), weight), clipping_norm=norm, noise_multiplier=multiplier)
     step = mechanism.grid_step()
     assert math.frexp(step)[0] == 0.5
-    assert 2**20 <= mechanism.grid_scale() < 2**21
+    assert 2**16 <= mechanism.grid_scale() < 2**17
 
 
 @pytest.mark.parametrize(
