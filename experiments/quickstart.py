@@ -33,16 +33,13 @@ def arms(n_clients: int) -> tuple[Arm, ...]:
     private = pb.Privacy(epsilon=EPSILON, delta=delta, noise="simulation")
     paper = pb.Privacy(noise_multiplier=1.0, sample_rate=0.35, delta=delta, calibration="paper", noise="simulation")
     ours = pb.DPFTSDE()
+    # As many initial points as everyone else; all else as in the paper's real experiments.
+    printed = dataclasses.replace(pb.DPFTSDE.paper(), n_init=ours.n_init)
     return (
         Arm(label="private, epsilon 2", algorithm=ours, privacy=private),
         Arm(label="local TS", algorithm=ours.local(), privacy=pb.NoPrivacy()),
         Arm(label="clients' sum zeroed", algorithm=ours, privacy=private, control="zeroed"),
-        # As many initial points as everyone else; all else as in the paper's real experiments.
-        Arm(
-            label="paper's setting",
-            algorithm=dataclasses.replace(pb.DPFTSDE.paper(), n_init=ours.n_init),
-            privacy=paper,
-        ),
+        Arm(label="paper's setting", algorithm=printed, privacy=paper),
         Arm(label="non-private", algorithm=ours, privacy=pb.NoPrivacy()),
     )
 
