@@ -58,7 +58,6 @@ _HOME = {
 __all__ = [
     "DPFTSDE",
     "PFPNE",
-    "ParallelXArmed",
     "Best",
     "Categorical",
     "ConfigurationError",
@@ -66,6 +65,7 @@ __all__ = [
     "FederatedFLCB",
     "Int",
     "NoPrivacy",
+    "ParallelXArmed",
     "Privacy",
     "Problem",
     "Real",

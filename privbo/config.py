@@ -89,7 +89,13 @@ def algorithms() -> dict[str, type[Algorithm]]:
     from privbo.functional.federated import FederatedFLCB
     from privbo.thompson.dp_fts_de import DPFTSDE
 
-    return {"dp-fts-de": DPFTSDE, "f-lcb": FederatedFLCB, "fed-pne": FedPNE, "parallel": ParallelXArmed, "pf-pne": PFPNE}
+    return {
+        "dp-fts-de": DPFTSDE,
+        "f-lcb": FederatedFLCB,
+        "fed-pne": FedPNE,
+        "parallel": ParallelXArmed,
+        "pf-pne": PFPNE,
+    }
 
 
 _PARAMETERS: dict[str, type[Parameter]] = {"real": Real, "int": Int, "categorical": Categorical}
