@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -146,37 +146,111 @@ def _truncated_normal_means(
     return width * np.clip(drawn / np.maximum(counts, 1), -a, a)
 
 
-class Environment:
-    """Clients with shifted copies of one function; answers pulls and remembers what they were worth.
+class Model(Protocol):
+    """What clients earn without noise."""
 
-    Attributes:
+    name: str
+    n_dims: int
+    n_clients: int
+
+    def values(self, clients: IntArray, units: FloatArray) -> FloatArray:
+        """Noiseless reward of ``clients[i]`` at ``units[i]``, ``(n,)``."""
+        ...
+
+    def average(self, units: FloatArray) -> FloatArray:
+        """The average objective at points ``(n, d)``."""
+        ...
+
+    @property
+    def local_bests(self) -> FloatArray:
+        """Best value of every client, ``(M,)``."""
+        ...
+
+    @property
+    def global_optimum(self) -> FloatArray:
+        """Where the average objective is largest, ``(d,)``."""
+        ...
+
+
+class Shifted:
+    """Every client holds the same function, moved by its own shift.
+
+    Args:
         named: The function.
-        shifts: Horizontal shift of every client, ``(M, d)``, in units of the cube.
-        offsets: Vertical offset of every client, ``(M,)``; values are ``(1 - v) f + offset``.
+        n_clients: M.
+        seed: Of the shifts.
+        shift: Standard deviation of the horizontal shifts, in units of the cube; points that
+            leave the cube are moved to its edge.
+        vertical: v in ``(1 - v) f + v u`` with u uniform per client.
     """
 
-    def __init__(
-        self,
-        named: Named,
-        n_clients: int,
-        *,
-        seed: int,
-        shift: float = 0.0,
-        vertical: float = 0.0,
-        noise: Noise = "uniform",
-        width: float = 0.1,
-        horizon: int = 0,
-    ) -> None:
+    def __init__(self, named: Named, n_clients: int, *, seed: int, shift: float = 0.0, vertical: float = 0.0) -> None:
         hidden = np.random.default_rng([seed, 1])
         self.named = named
-        self.n_clients = n_clients
+        self.name, self.n_dims, self.n_clients = named.name, named.n_dims, n_clients
         self.shifts = shift * hidden.standard_normal((n_clients, named.n_dims))
         self.scale = 1.0 - vertical
         self.offsets = vertical * hidden.uniform(0, 1, n_clients)
+
+    def values(self, clients: IntArray, units: FloatArray) -> FloatArray:
+        """Noiseless rewards."""
+        moved = np.clip(units - self.shifts[clients], 0.0, 1.0)
+        return np.asarray(self.scale * self.named.function(moved) + self.offsets[clients])
+
+    def average(self, units: FloatArray) -> FloatArray:
+        """The average objective."""
+        total = np.zeros(len(units))
+        for shift in self.shifts:
+            total += self.named.function(np.clip(units - shift, 0.0, 1.0))
+        return np.asarray(self.scale * total / self.n_clients + self.offsets.mean())
+
+    @property
+    def local_bests(self) -> FloatArray:
+        """Best values (shifts keep every optimum inside the cube)."""
+        return np.asarray(self.scale * self.named.maximum + self.offsets)
+
+    @cached_property
+    def global_optimum(self) -> FloatArray:
+        """A grid, then ever finer ones around its best point; in more than two dimensions the shifted centre."""
+        d = self.n_dims
+        if not np.any(self.shifts):
+            return np.array(self.named.optimum)
+        if d > 2:
+            return np.array(self.named.optimum) + self.shifts.mean(axis=0)
+        return grid_maximum(self.average, d, 2001 if d == 1 else 61)
+
+
+def grid_maximum(function: Function, d: int, side: int) -> FloatArray:
+    """Maximum of a function on the unit cube, by a grid and six finer ones around its best point."""
+    axes = np.meshgrid(*[np.linspace(0, 1, side)] * d, indexing="ij")
+    grid = np.stack(axes, axis=-1).reshape(-1, d)
+    best, width = grid[np.argmax(function(grid))], 2.0 / (side - 1)
+    for _ in range(6):
+        steps = np.meshgrid(*[np.linspace(-width, width, 21)] * d, indexing="ij")
+        near = np.clip(best + np.stack(steps, axis=-1).reshape(-1, d), 0, 1)
+        best, width = near[np.argmax(function(near))], width / 8
+    return np.asarray(best)
+
+
+class Environment:
+    """Clients that answer pulls with noisy rewards, and the book of what those were worth.
+
+    Args:
+        model: What clients earn without noise.
+        seed: Of the reward noise.
+        noise, width: See ``draw_noise``.
+        horizon: Pulls of one client that are booked.
+    """
+
+    def __init__(
+        self, model: Model, *, seed: int, noise: Noise = "uniform", width: float = 0.1, horizon: int = 0
+    ) -> None:
+        self.model = model
+        self.n_clients = model.n_clients
         self._noise, self._width = noise, width
-        self._generator = np.random.default_rng([seed, 2])
+        self._generator = np.random.default_rng([seed, 3])
         self._steps = np.zeros(horizon + 1)
-        self._time = np.zeros(n_clients, dtype=np.int64)
+        self._time = np.zeros(model.n_clients, dtype=np.int64)
 
     @property
     def reward_range(self) -> tuple[float, float]:
@@ -184,32 +258,35 @@ class Environment:
         margin = self._width if self._noise == "uniform" else 0.0
         return (-margin, 1.0 + margin)
 
-    def means(self, clients: IntArray, units: FloatArray) -> FloatArray:
-        """Noiseless rewards, ``(n,)``."""
-        moved = np.clip(units - self.shifts[clients], 0.0, 1.0)
-        return np.asarray(self.scale * self.named.function(moved) + self.offsets[clients])
-
     def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
         """One pull each."""
         return self.pull(clients, units, np.ones(len(clients), dtype=np.int64))
 
     def pull(self, clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
         """Mean rewards of ``counts`` pulls each; NaN for none."""
-        means = self.means(clients, units)
-        self.keep(clients, means, counts)
+        means = self.model.values(clients, units)
+        self._keep(clients, means, counts)
         rewards = means + draw_noise(self._generator, self._noise, means, counts, self._width)
         return np.where(counts > 0, rewards, np.nan)
 
-    def keep(self, clients: IntArray, means: FloatArray, counts: IntArray) -> None:
+    def _keep(self, clients: IntArray, means: FloatArray, counts: IntArray) -> None:
         """Book noiseless rewards in the order the clients earned them."""
+        last = len(self._steps) - 1
+        if len(clients) == self.n_clients and np.all(counts == 1):
+            starts = self._time[clients]
+            if starts.min() == starts.max():  # everyone pulls once: the common case of the silent stage
+                total = float(means.sum())
+                self._steps[min(int(starts[0]), last)] += total
+                self._steps[min(int(starts[0]) + 1, last)] -= total
+                self._time[clients] += 1
+                return
         order = np.argsort(clients, kind="stable")
         who, worth, many = clients[order], means[order], counts[order]
         ends = np.cumsum(many)
         first = np.searchsorted(who, who)
         starts = self._time[who] + (ends - many) - (ends[first] - many[first])
-        last = len(self._steps) - 1
-        np.add.at(self._steps, np.minimum(starts, last), worth)
-        np.subtract.at(self._steps, np.minimum(starts + many, last), worth)
+        self._steps += np.bincount(np.minimum(starts, last), weights=worth, minlength=last + 1)
+        self._steps -= np.bincount(np.minimum(starts + many, last), weights=worth, minlength=last + 1)
         self._time += np.bincount(clients, weights=counts, minlength=self.n_clients).astype(np.int64)
 
     @property
@@ -222,47 +299,22 @@ class Environment:
         reward = np.cumsum(self._steps[:-1]) / self.n_clients
         return np.asarray(np.cumsum(best - reward))
 
-    @cached_property
+    @property
     def local_best(self) -> float:
-        """Mean over clients of the best value of each (shifts stay inside the cube)."""
-        return float(self.scale * self.named.maximum + self.offsets.mean())
+        """Mean over clients of the best value of each."""
+        return float(self.model.local_bests.mean())
 
-    def average(self, units: FloatArray) -> FloatArray:
-        """The average objective at points ``(n, d)``."""
-        total = np.zeros(len(units))
-        for shift in self.shifts:
-            total += self.named.function(np.clip(units - shift, 0.0, 1.0))
-        return np.asarray(self.scale * total / self.n_clients + self.offsets.mean())
-
-    @cached_property
-    def global_optimum(self) -> FloatArray:
-        """Where the average objective is largest, ``(d,)``: a grid, then ever finer ones around its best points."""
-        d = self.named.n_dims
-        if not np.any(self.shifts):
-            return np.array(self.named.optimum)
-        if d > 2:
-            return np.array(self.named.optimum) + self.shifts.mean(axis=0)
-        side = 2001 if d == 1 else 61
-        axes = np.meshgrid(*[np.linspace(0, 1, side)] * d, indexing="ij")
-        grid = np.stack(axes, axis=-1).reshape(-1, d)
-        best, width = grid[np.argmax(self.average(grid))], 2.0 / (side - 1)
-        for _ in range(6):
-            steps = np.meshgrid(*[np.linspace(-width, width, 21)] * d, indexing="ij")
-            near = np.clip(best + np.stack(steps, axis=-1).reshape(-1, d), 0, 1)
-            best, width = near[np.argmax(self.average(near))], width / 8
-        return np.asarray(best)
-
-    @cached_property
+    @property
     def global_best(self) -> float:
         """Largest value of the average objective."""
-        return float(self.average(self.global_optimum[None])[0])
+        return float(self.model.average(self.model.global_optimum[None])[0])
 
     def problem(self) -> pb.Problem:
         """The clients as a problem."""
         return pb.Problem(
-            space={f"x{i}": pb.Real(0.0, 1.0) for i in range(self.named.n_dims)},
+            space={f"x{i}": pb.Real(0.0, 1.0) for i in range(self.model.n_dims)},
             batch_objective=self,
             n_clients=self.n_clients,
-            name=self.named.name,
-            provenance="synthetic",
+            name=self.model.name,
+            provenance="simulation",
         )

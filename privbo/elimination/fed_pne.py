@@ -54,8 +54,8 @@ class FedPNE:
             root), ``"tau"``: tau_h < M, ``"none"``: never.
         tail: What is left of the horizon: ``"commit"`` plays the best node, ``"printed"``
             starts the phase that does not fit, ``"stop"`` leaves it.
-        cap: Most active nodes, or None; the best ones are kept. A capped run may drop the
-            optimum untested.
+        cap: Most active nodes after the first phase, or None; the best ones are kept. A
+            capped run may drop the optimum untested.
         clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
         widen: w, the multiple of the noise half-width by which radii are widened; below 1
             the survival of the optimum's cell is not covered.
@@ -270,8 +270,8 @@ class FedPNEServer:
     def _splits(self, depth: int, n_nodes: int) -> bool:
         """EXPAND: whether the nodes are split once more before they are pulled."""
         algorithm = self._algorithm
-        if algorithm.cap is not None and algorithm.n_children * n_nodes > algorithm.cap:
-            return False
+        if self._spent and algorithm.cap is not None and algorithm.n_children * n_nodes > algorithm.cap:
+            return False  # before the first phase nothing is known, so nothing is capped
         if algorithm.expand == "ktau":
             return depth == 0 or n_nodes * self._confidence.threshold(depth) < self._n_clients
         return algorithm.expand == "tau" and self._confidence.threshold(depth) < self._n_clients

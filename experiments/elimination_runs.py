@@ -1,0 +1,265 @@
+"""What the elimination experiments share: one run and its figures, cells that are never run twice, curves.
+
+Regret is noiseless and cumulative per client. *Global* regret is measured on the average
+objective, *local* regret on every client's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import joblib
+import numpy as np
+from rich.progress import Progress
+from threadpoolctl import threadpool_limits
+
+import privbo as pb
+from experiments.objectives import FUNCTIONS, Environment, Model, Noise, Shifted
+from privbo.elimination.baselines import fed1_ucb, play_tree, random_arms, random_search
+from privbo.elimination.fed_pne import FedPNE, FedPNEServer
+from privbo.elimination.partition import Partition
+from privbo.elimination.pf_pne import PFPNE
+from privbo.elimination.trees import HCT, HOO, VHCT
+from privbo.manifest import describe
+from privbo.protocol import FloatArray, Setting
+from privbo.record import read_json, write_atomically, write_json
+
+Tree: TypeAlias = Literal["hct", "hct-resplit", "vhct", "hoo"]
+POINTS = 100  # of every curve
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clients:
+    """Simulated clients: a test function shifted per client, or a module with a ``model``; with reward noise."""
+
+    function: str
+    n_clients: int
+    horizon: int = 5000
+    shift: float = 0.01
+    vertical: float = 0.0
+    noise: Noise = "uniform"
+    width: float = 0.1
+
+    def model(self, world: int) -> Model:
+        """What the clients of a world earn."""
+        if self.function in FUNCTIONS:
+            return _shifted(self.function, self.n_clients, world, self.shift, self.vertical)
+        module = importlib.import_module(f"experiments.{self.function}")
+        model: Model = module.model(self.n_clients, world)
+        return model
+
+    def environment(self, world: int, seed: int) -> Environment:
+        """The clients of a world with the reward noise of a seed."""
+        return Environment(self.model(world), seed=seed, noise=self.noise, width=self.width, horizon=self.horizon)
+
+
+@lru_cache(maxsize=64)
+def _shifted(function: str, n_clients: int, world: int, shift: float, vertical: float) -> Shifted:
+    return Shifted(FUNCTIONS[function], n_clients, seed=world, shift=shift, vertical=vertical)
+
+
+def play_federated(
+    clients: Clients,
+    algorithm: FedPNE | PFPNE,
+    privacy: pb.Privacy | pb.NoPrivacy,
+    seed: int,
+    world: int,
+    rounds: int = 60,
+) -> dict[str, Any]:
+    """One run of Fed-PNE or PF-PNE on the clients of ``world``, with reward and privacy noise of ``seed``."""
+    env = clients.environment(world, seed)
+    fitted = replace(algorithm, horizon=clients.horizon, reward_range=env.reward_range)
+    result = pb.run(env.problem(), fitted, privacy=privacy, rounds=rounds, seed=seed)
+    sizes = [release.values.shape[1] for release in result.releases]
+    plan = result.config["plan"]
+    cell = figures(env) | {
+        "releases": len(sizes),
+        "planned": plan["releases"],
+        "floats_up": sum(sizes),
+        "floats_down": sum(sizes),
+        "noise_multiplier": plan["noise_multiplier"],
+    }
+    if isinstance(fitted, FedPNE):
+        cell["lost"] = lost_optimum(fitted, env, result, rounds)
+    return cell
+
+
+def figures(env: Environment) -> dict[str, Any]:
+    """Global and local regret of what an environment has seen: totals and curves."""
+    return {
+        "global": _thin(env.regret(env.global_best)),
+        "local": _thin(env.regret(env.local_best)),
+    }
+
+
+def _thin(curve: FloatArray) -> list[float]:
+    at = np.linspace(0, len(curve) - 1, POINTS + 1).astype(int)
+    return [float(x) for x in curve[at]]
+
+
+def lost_optimum(algorithm: FedPNE, env: Environment, result: pb.Result, rounds: int) -> bool:
+    """Whether the last phase's active nodes miss the cell of the average objective's optimum."""
+    server = FedPNEServer(
+        algorithm,
+        Setting(space=env.problem().search_space, n_clients=env.n_clients, rounds=rounds, public_seed=0),
+    )
+    active, depth = np.zeros(1, dtype=np.int64), 0
+    for release in result.releases:
+        if server.phase is not None:
+            active, depth = server.phase.nodes, server.phase.depth
+        server.tell(release)
+    cell = Partition(n_dims=env.model.n_dims, n_children=algorithm.n_children).locate(
+        depth, env.model.global_optimum[None]
+    )
+    return not bool(np.isin(cell, active)[0])
+
+
+def make_tree(kind: Tree, n_dims: int, horizon: int) -> HCT | VHCT | HOO:
+    """A tree bandit with the papers' settings."""
+    partition = Partition(n_dims=n_dims)
+    if kind == "hoo":
+        return HOO(partition, horizon=horizon)
+    return VHCT(partition) if kind == "vhct" else HCT(partition, resplit=kind == "hct-resplit")
+
+
+def play_single(clients: Clients, kind: Tree, seed: int, world: int, sampled: int | None = None) -> dict[str, Any]:
+    """A tree bandit on the average objective, and one on each client's own (``sampled`` of them, evenly)."""
+    env = clients.environment(world, seed)
+    cell: dict[str, Any] = {}
+    if sampled is None:
+        earned = play_tree(
+            make_tree(kind, env.model.n_dims, clients.horizon),
+            lambda x: float(env.model.average(x[None])[0]),
+            _noise(clients, seed, 0),
+        )
+        cell["global"] = _thin(np.cumsum(env.global_best - earned))
+        return cell
+    chosen = np.linspace(0, clients.n_clients - 1, sampled).astype(int)
+    total = np.zeros(clients.horizon)
+    for client in chosen:
+        best = env.model.local_bests[client]
+        who = np.array([client])
+        earned = play_tree(
+            make_tree(kind, env.model.n_dims, clients.horizon),
+            lambda x, who=who: float(env.model.values(who, x[None])[0]),  # type: ignore[misc]
+            _noise(clients, seed, int(client) + 1),
+        )
+        total += np.cumsum(best - earned) / len(chosen)
+    cell["local"] = _thin(total)
+    return cell
+
+
+def _noise(clients: Clients, seed: int, stream: int) -> FloatArray:
+    """Uniform reward noise of a single bandit."""
+    if clients.noise != "uniform":
+        raise pb.ConfigurationError("tree baselines are compared under uniform reward noise")
+    generator = np.random.default_rng([seed, 11, stream])
+    return np.asarray(generator.uniform(-clients.width, clients.width, clients.horizon))
+
+
+def play_fed1(clients: Clients, seed: int, world: int) -> dict[str, Any]:
+    """Fed1-UCB over random arms."""
+    env = clients.environment(world, seed)
+    arms = random_arms(env.model.n_dims, np.random.default_rng([seed, 13]))
+    fed1_ucb(env.pull, n_clients=clients.n_clients, arms=arms, horizon=clients.horizon, noise_scale=clients.width)
+    return figures(env)
+
+
+def play_random(clients: Clients, seed: int, world: int) -> dict[str, Any]:
+    """Random search."""
+    env = clients.environment(world, seed)
+    generator = np.random.default_rng([seed, 17])
+    random_search(
+        env.pull, n_clients=clients.n_clients, n_dims=env.model.n_dims, horizon=clients.horizon, generator=generator
+    )
+    return figures(env)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One task: a function of this module or an experiment, and what it is called with."""
+
+    label: str
+    task: Callable[..., dict[str, Any]]
+    arguments: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """File name, a hash of what is run."""
+        settings = {key: describe(value) for key, value in self.arguments.items()}
+        text = json.dumps([self.label, self.task.__qualname__, settings, pb.__version__], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:20] + ".json"
+
+
+def run_cells(cells: Sequence[Cell], out: Path, jobs: int, title: str) -> dict[str, list[dict[str, Any]]]:
+    """Results by label, in order; finished cells are read back, so an interrupted experiment goes on."""
+    folder = out / "cells"
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [cell for cell in cells if not (folder / cell.name).exists()]
+    with Progress() as bar:
+        task = bar.add_task(title, total=len(missing))
+        work = (joblib.delayed(_run_cell)(cell, folder / cell.name) for cell in missing)
+        for _ in joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(work):
+            bar.advance(task)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        found.setdefault(cell.label, []).append(read_json(folder / cell.name))
+    return found
+
+
+def _run_cell(cell: Cell, path: Path) -> None:
+    with threadpool_limits(1):
+        write_json(path, cell.task(**cell.arguments))
+
+
+def totals(cells: Sequence[Mapping[str, Any]], measure: str) -> FloatArray:
+    """Final regret of every cell, ``(n,)``."""
+    return np.array([cell[measure][-1] for cell in cells])
+
+
+def mean_and_deviation(values: FloatArray) -> str:
+    """``mean ± one standard deviation``."""
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return f"{np.mean(values):.1f} ± {deviation:.1f}"
+
+
+def draw(
+    panels: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], measure: str, horizon: int, path: Path
+) -> None:
+    """Cumulative regret against pulls, one panel per objective, mean and one standard deviation."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5 * len(panels), 4.2), layout="constrained")
+    time = np.linspace(0, horizon, POINTS + 1)
+    for axes, (title, arms) in zip(
+        np.ravel(figure.subplots(1, len(panels), squeeze=False)), panels.items(), strict=True
+    ):
+        for label, cells in arms.items():
+            curves = np.array([cell[measure] for cell in cells if measure in cell])
+            if not len(curves):
+                continue
+            mean, spread = curves.mean(axis=0), curves.std(axis=0)
+            (line,) = axes.plot(time, mean, label=label)
+            axes.fill_between(time, mean - spread, mean + spread, color=line.get_color(), alpha=0.2, lw=0)
+        axes.set_title(title)
+        axes.set_xlabel("pulls of one client")
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, fontsize="small")
+    figure.axes[0].set_ylabel(f"cumulative {measure} regret per client")
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=110)
+    write_atomically(path, picture.getvalue())
+
+
+def settings_of(clients: Clients) -> dict[str, Any]:
+    """The clients as plain values for a summary."""
+    return asdict(clients)

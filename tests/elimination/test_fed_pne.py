@@ -1,0 +1,294 @@
+"""Fed-PNE against its pseudo-code, written out with objects, and at its edges."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.elimination.confidence import noise_half_width
+from privbo.elimination.fed_pne import FedPNEServer
+from privbo.protocol import FloatArray, IntArray, Release, Setting
+
+PLAIN = pb.NoPrivacy()
+
+
+def hills(clients: IntArray, units: FloatArray) -> FloatArray:
+    """Two hills per client, moved a little; values in [0, 1]."""
+    x = units[:, 0] + 0.01 * np.sin(clients)
+    return np.asarray(0.5 + 0.3 * np.sin(7 * x) + 0.15 * np.cos(31 * x))
+
+
+def problem(objective: Callable[[IntArray, FloatArray], FloatArray] = hills, n_clients: int = 20) -> pb.Problem:
+    return pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=objective, n_clients=n_clients, name="hills")
+
+
+def reference(m: int, horizon: int, *, expand: str, tail: str, k: int = 2, c: float = 0.1) -> list[tuple[float, int]]:
+    """Every phase of the pseudo-code: (centre, pulls) of every node, in order; nu1 = 1, rho = 1/2, c1 = 1."""
+    log = math.log(horizon * m)
+
+    def tau(h: int) -> int:
+        return math.ceil(c**2 * log * 4**h)
+
+    def split(cells: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        return [(a + (b - a) * j / k, a + (b - a) * (j + 1) / k) for a, b in cells for j in range(k)]
+
+    def value(cell: tuple[float, float]) -> float:
+        x = np.full((m, 1), (cell[0] + cell[1]) / 2)
+        return float(hills(np.arange(m), x).mean())
+
+    active, h, t, played, best = [(0.0, 1.0)], 0, 0, [], None
+    while t < horizon:
+        while {"ktau": len(active) * tau(h) < m or h == 0, "tau": tau(h) < m, "none": False}[expand]:
+            active, h = split(active), h + 1
+        pulls = math.ceil(tau(h) / m)
+        if len(active) * pulls > horizon - t:
+            if tail == "commit":
+                played.append((sum(best) / 2, horizon - t))
+            else:
+                for cell in active:
+                    now = min(pulls, horizon - t)
+                    if now:
+                        played.append((sum(cell) / 2, now))
+                    t += now
+            break
+        means = [value(cell) for cell in active]
+        played += [((cell[0] + cell[1]) / 2, pulls) for cell in active]
+        t += pulls * len(active)
+        b = c * math.sqrt(log / (m * pulls))
+        top = max(means)
+        best = active[means.index(top)]
+        active = split([cell for cell, mu in zip(active, means, strict=True) if not mu + b + 0.5**h < top - b])
+        h += 1
+    return played
+
+
+def played(algorithm: pb.FedPNE, n_clients: int, privacy: Any = PLAIN, rounds: int = 50) -> list[tuple[float, int]]:
+    """What the shipped algorithm made clients pull."""
+    calls: list[tuple[float, int]] = []
+
+    class Recorder:
+        def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
+            return hills(clients, units)
+
+        def pull(self, clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
+            calls.extend((float(x), int(n)) for x, n in zip(units[clients == 0, 0], counts[clients == 0], strict=True))
+            return hills(clients, units)
+
+    pb.run(problem(Recorder(), n_clients), algorithm, privacy=privacy, rounds=rounds, seed=1)
+    return calls
+
+
+@pytest.mark.parametrize("tail", ["commit", "printed"])
+@pytest.mark.parametrize("expand", ["ktau", "tau", "none"])
+@pytest.mark.parametrize(("n_clients", "horizon", "k"), [(1, 400, 2), (20, 700, 2), (20, 500, 3), (300, 300, 2)])
+def test_plays_the_pseudo_code(tail: Any, expand: Any, n_clients: int, horizon: int, k: int) -> None:
+    ours = played(pb.FedPNE(horizon=horizon, expand=expand, tail=tail, n_children=k), n_clients)
+    wanted = reference(n_clients, horizon, expand=expand, tail=tail, k=k)
+    np.testing.assert_allclose(np.array(ours), np.array(wanted), rtol=1e-12)
+    assert sum(n for _, n in ours) == horizon
+
+
+FORMS = {
+    "certified": pb.FedPNE(horizon=700),
+    "client-centred": pb.FedPNE(horizon=700, centre="client"),
+    "tight clipping": pb.FedPNE(horizon=700, centre="client", clip=0.01),
+    "not widened": pb.FedPNE(horizon=700, widen=0.0),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_with_privacy_off_every_private_form_is_the_plain_algorithm(form: str) -> None:
+    assert played(FORMS[form], 20) == played(pb.FedPNE(horizon=700), 20)
+    np.testing.assert_allclose(played(FORMS[form], 20), reference(20, 700, expand="ktau", tail="commit"), rtol=1e-12)
+
+
+def test_the_cap_holds_after_the_first_phase_and_is_named() -> None:
+    setting = Setting(space=problem().search_space, n_clients=300, rounds=9, public_seed=0)
+    server = FedPNEServer(pb.FedPNE.heuristic(horizon=3000), setting)
+    sizes = []
+    while (ask := server.ask()) is not None and ask.request is not None:
+        sizes.append(ask.request.dim)
+        assert ask.request.clipping_norm == pytest.approx(0.15 * math.sqrt(ask.request.dim))
+        server.tell(Release(round=len(sizes), values=np.zeros((1, ask.request.dim)), noise_stddev=1.0, sequence=0, head=""))
+    assert max(sizes[1:]) <= 8
+    assert not pb.FedPNE.heuristic().is_certified
+    assert pb.FedPNE().is_certified
+    assert not pb.FedPNE(widen=0.5).is_certified
+    assert not pb.FedPNE(clip=0.4).is_certified
+
+
+def test_noise_widens_every_comparison() -> None:
+    """A node goes exactly when it is behind by more than 2 b + 2 beta + nu1 rho^h."""
+    setting = Setting(space=problem().search_space, n_clients=20, rounds=3, public_seed=0)
+    algorithm = pb.FedPNE(horizon=700)
+    for margin, stays in ((-1e-6, True), (1e-6, False)):
+        server = FedPNEServer(algorithm, setting)
+        phase = server.phase
+        assert phase is not None
+        confidence = algorithm.confidence(20)
+        b = float(confidence.radius(int(phase.pulls[0]) * 20))
+        beta = noise_half_width(0.01, len(phase.nodes), 3)
+        behind = 2 * b + 2 * beta + confidence.variation(phase.depth) + margin
+        values = np.zeros((1, len(phase.nodes)))
+        values[0, 1:] = -behind
+        server.tell(Release(round=0, values=values, noise_stddev=0.01, sequence=0, head=""))
+        following = server.phase
+        assert following is not None
+        assert (len(following.nodes) == 2 * len(phase.nodes)) == stays
+        assert (len(following.nodes) == 2) == (not stays)
+
+
+def test_the_plan_bounds_every_run() -> None:
+    """No noise makes more releases than planned; noise that never eliminates makes fewer."""
+    space = problem().search_space
+    for n_clients, horizon in ((5, 900), (100, 5000), (1000, 5000)):
+        setting = Setting(space=space, n_clients=n_clients, rounds=100, public_seed=0)
+        counts = set()
+        for scale in (1e-9, 1e9):  # decisive, and hopeless, differences
+            server = FedPNEServer(pb.FedPNE(horizon=horizon), setting)
+            planned, made = len(list(server.plan())), 0
+            while (ask := server.ask()) is not None and ask.request is not None:
+                values = np.arange(ask.request.dim, dtype=float)[None]
+                server.tell(Release(round=made, values=values, noise_stddev=scale, sequence=0, head=""))
+                made += 1
+            assert 1 <= made <= planned
+            counts.add(made)
+        assert max(counts) == planned
+
+
+def test_rounds_limit_the_releases_and_the_rest_is_silent() -> None:
+    calls = played(pb.FedPNE(horizon=700), 20, rounds=2)
+    result = pb.run(problem(), pb.FedPNE(horizon=700), privacy=PLAIN, rounds=2, seed=1)
+    assert len(result.releases) == 2
+    assert sum(n for _, n in calls) == 700
+    assert calls[-1][1] > 600
+
+
+def test_stop_leaves_the_rest_of_the_horizon() -> None:
+    calls = played(pb.FedPNE(horizon=700, tail="stop"), 20)
+    assert sum(n for _, n in calls) < 700
+
+
+def test_everyone_is_told_the_best_node() -> None:
+    result = pb.run(problem(), pb.FedPNE(horizon=2000), privacy=PLAIN, rounds=50, seed=1)
+    grid = np.linspace(0, 1, 2001)[:, None]
+    average = np.mean([hills(np.full(len(grid), m), grid) for m in range(20)], axis=0)
+    found = result.clients.recommended
+    assert np.ptp(found) == 0
+    at = np.mean([hills(np.array([m]), found[:1])[0] for m in range(20)])
+    assert average.max() - at < 0.01
+
+
+@pytest.mark.parametrize("n_clients", [1, 2])
+def test_one_and_two_clients(n_clients: int) -> None:
+    result = pb.run(problem(n_clients=n_clients), pb.FedPNE(horizon=300), privacy=PLAIN, rounds=50, seed=1)
+    assert result.clients.recommended.shape == (n_clients, 1)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+def test_plateaus_and_ties_split_on_to_the_end(value: float) -> None:
+    flat = problem(lambda clients, units: np.full(len(clients), value))
+    result = pb.run(flat, pb.FedPNE(horizon=700), privacy=PLAIN, rounds=50, seed=1)
+    assert np.all(np.isfinite(result.clients.recommended))
+    assert [r.values.shape[1] for r in result.releases] == [8, 16, 32]  # nothing is ever eliminated
+
+
+def test_a_client_that_drops_out_for_good_costs_one_share() -> None:
+    """Client 3 fails after 10 pulls; the others still find the top."""
+    seen = 0
+
+    def tiring(clients: IntArray, units: FloatArray) -> FloatArray:
+        nonlocal seen
+        values = hills(clients, units)
+        gone = clients == 3
+        seen += int(gone.sum())
+        values[gone & (seen > 10)] = np.nan
+        return values
+
+    result = pb.run(problem(tiring), pb.FedPNE(horizon=700), privacy=PLAIN, rounds=50, seed=1)
+    whole = pb.run(problem(), pb.FedPNE(horizon=700), privacy=PLAIN, rounds=50, seed=1)
+    assert np.isnan(result.clients.values[3, -1])
+    assert abs(result.clients.recommended[0, 0] - whole.clients.recommended[0, 0]) < 0.02
+
+
+def test_rewards_outside_the_declared_range_are_refused_without_being_shown() -> None:
+    loud = problem(lambda clients, units: np.where(clients == 7, 41.75, hills(clients, units)))
+    with pytest.raises(pb.ConfigurationError, match="reward_range") as refused:
+        pb.run(loud, pb.FedPNE(horizon=300), privacy=PLAIN, rounds=5, seed=1)
+    assert "41" not in str(refused.value)
+    assert "7" not in str(refused.value)
+
+
+def test_declared_clipping_clips_and_counts() -> None:
+    setting = Setting(space=problem().search_space, n_clients=4, rounds=5, public_seed=0)
+    algorithm = pb.FedPNE(horizon=300, outside="clip")
+    server = algorithm.server(setting)
+    cohort = algorithm.cohort(
+        setting, clients=np.arange(4), evaluate=lambda c, u: np.where(c == 1, 7.0, hills(c, u)), seed=0
+    )
+    ask = server.ask()
+    assert ask is not None
+    answers = cohort.respond(ask.broadcast)
+    pulls = int(np.sum(ask.broadcast.arrays["pulls"]))
+    assert cohort.n_clipped == pulls
+    np.testing.assert_array_equal(answers[1], 0.5)
+
+
+BAD: list[dict[str, Any]] = [
+    {"nu1": 0.0},
+    {"nu1": math.nan},
+    {"rho": 0.0},
+    {"rho": 1.0},
+    {"c": 0.0},
+    {"c1": -1.0},
+    {"horizon": 0},
+    {"horizon": 10.5},
+    {"n_children": 4, "cap": 3},
+    {"cap": 1},
+    {"clip": 0.0},
+    {"widen": -1.0},
+    {"expand": "all"},
+    {"tail": "none"},
+    {"centre": "mean"},
+    {"reward_range": (1.0, 0.0)},
+    {"outside": "ignore"},
+]
+
+
+@pytest.mark.parametrize("settings", BAD, ids=str)
+def test_refuses_bad_settings_by_name(settings: dict[str, Any]) -> None:
+    with pytest.raises(pb.ConfigurationError, match=next(iter(reversed(settings)))):
+        pb.FedPNE(**settings)
+
+
+def test_refuses_a_horizon_below_one_phase_before_any_pull() -> None:
+    calls: list[int] = []
+    counting = problem(lambda clients, units: calls.append(1) or hills(clients, units), n_clients=1000)
+    with pytest.raises(pb.ConfigurationError, match="horizon=5 does not hold one phase"):
+        pb.run(counting, pb.FedPNE(horizon=5), privacy=PLAIN, rounds=5)
+    assert not calls
+
+
+def test_works_on_logarithmic_integer_and_mixed_spaces() -> None:
+    space = pb.Space({"C": pb.Real(1e-3, 1e3, log=True), "depth": pb.Int(1, 6), "kind": pb.Categorical(("a", "b", "c"))})
+
+    def score(client: int, params: dict[str, Any]) -> float:
+        near = abs(math.log10(params["C"]) - 1) / 8 + abs(params["depth"] - 4) / 20
+        return max(0.0, 0.9 - near - 0.3 * (params["kind"] != "b"))
+
+    mixed = pb.Problem(space=space, objective=score, n_clients=3)
+    result = pb.run(mixed, pb.FedPNE(horizon=2000, rho=0.8, n_children=3), privacy=PLAIN, rounds=50, seed=1)
+    found = space.decode(result.clients.recommended[0])
+    assert found["kind"] == "b"
+    assert abs(found["depth"] - 4) <= 1  # type: ignore[operator]
+
+
+def test_frozen_and_replaceable() -> None:
+    algorithm = pb.FedPNE()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        algorithm.cap = 3  # type: ignore[misc]
+    assert dataclasses.replace(algorithm, cap=4).cap == 4
