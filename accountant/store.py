@@ -217,13 +217,16 @@ class Store:
     def problem(self) -> str | None:
         """What is wrong with the whole file, or None."""
         try:
+            # The witness is read before the chains, so that what others commit meanwhile is never missed.
             with failing_closed(self.path):
-                report = self.connection.execute("PRAGMA integrity_check").fetchone()[0]
+                witnessed = None if self._witness is None else self._witness.read()
+            with self._snapshot() as connection:
+                report = connection.execute("PRAGMA integrity_check").fetchone()[0]
                 if report != "ok":
                     return f"SQLite reports damage ({report})"
-                if read_identity(self.connection, self.path) != self.identity:
+                if read_identity(connection, self.path) != self.identity:
                     return "its identity or policy was changed"
-            chains = {table: self.rows_after(table, 0, self.identity.genesis(table)) for table in TABLES}
+                chains = {table: self.rows_after(table, 0, self.identity.genesis(table)) for table in TABLES}
         except LedgerError as error:
             return str(error)
         charged = {row.release_id for row in chains["charges"]}
@@ -232,7 +235,19 @@ class Store:
             return f"release {unpaid[0]!r} was stored without a charge"
         if self._witness is None:
             return None
-        return self._witness.problem({table: [row.digest for row in rows] for table, rows in chains.items()})
+        digests: dict[str, list[str]] = {table: [row.digest for row in rows] for table, rows in chains.items()}
+        return self._witness.problem(witnessed, digests)
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+        """One state of the file for several reads."""
+        with failing_closed(self.path):
+            connection = self.connection
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("COMMIT")
 
     def close(self) -> None:
         """Close the connection of this process."""

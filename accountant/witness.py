@@ -50,13 +50,17 @@ class Witness:
         finally:
             os.close(descriptor)
 
-    def problem(self, chains: Mapping[str, Sequence[str]]) -> str | None:
-        """What the chains (digests in order, by table) lack, or None."""
-        if not self.exists():
+    def read(self) -> str | None:
+        """What was witnessed, or None without a file."""
+        return self.path.read_bytes().decode("ascii", errors="replace") if self.exists() else None
+
+    def problem(self, witnessed: str | None, chains: Mapping[str, Sequence[str]]) -> str | None:
+        """What the chains (digests in order, by table) lack of what ``read`` gave, or None."""
+        if witnessed is None:
             if any(chains.values()):
                 return f"its witness {self.path.name} is missing (a ledger is moved together with it)"
             return None
-        for line in self.path.read_bytes().decode("ascii", errors="replace").split("\n"):
+        for line in witnessed.split("\n"):
             match = _LINE.fullmatch(line)
             if match is None and _is_cut(line):
                 continue

@@ -349,3 +349,21 @@ def test_the_flush_is_seen_before_the_send(path: Path, mutant: str) -> None:
     work("once", path, mutant, prefix=("strace", "-f", "-y", "-s", "64", "-e", calls, "-o", str(log)))
     flushed = [flushed_before(log.read_text(), step) for step in ("CHARGED", "STORED")]
     assert flushed == [mutant == "sound"] * 2
+
+
+def test_opening_beside_a_busy_writer_raises_no_false_alarm(path: Path) -> None:
+    writer = subprocess.Popen(
+        [*WORKER, "fill", str(path), str(path.with_name("wire"))], cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE
+    )
+    try:
+        seen = []
+        while len(seen) < 60 or seen[-1] == 0:
+            assert writer.poll() is None
+            with Ledger.open(path) as ledger:
+                seen.append(len(ledger.entries()))
+                assert ledger.verify().ok
+    finally:
+        writer.kill()
+        writer.communicate()
+    assert seen == sorted(seen)
+    assert seen[-1] > seen[0]
