@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,11 @@ from privbo.release.adaptive import (
     norm_histogram_request,
     one_hot_norms,
 )
+from privbo.release.answer import answer
 from privbo.release.door import Door
 from privbo.release.mechanism import mechanism_for
 from privbo.release.noise import SimulatedNoise
+from privbo.release.replay import ScriptedNoise
 
 N, DIM = 400, 4
 
@@ -146,3 +149,36 @@ def test_a_private_histogram_gives_a_start() -> None:
         assert ledger.event() == compose([Gaussian(noise_multiplier=2.0)])
     # 400 clients, noise 2 per bin over 30 bins: the share below an edge is off by 0.03.
     assert histogram_quantile(release.values, edges, 0.5) == pytest.approx(1.0, rel=0.3)
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+@pytest.mark.parametrize("planted", [False, True])
+def test_one_client_moves_vectors_and_bits_together_by_no_more_than_the_event_says(
+    adjacency: Adjacency, planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replayed through the shipped path: same participants, no noise, neighbouring data."""
+    plan = base(n_clients=5, adjacency=adjacency, noise_multiplier=0.5, sample_rate=1.0)
+    mechanism = AdaptiveSum(base=plan, clipping_norm=0.7, count_stddev=0.6)
+    request = Request(dim=DIM, clipping_norm=1.0, weights=np.full((2, 5), 1 / 5))
+    if planted:  # the vectors keep all of the noise and the bits come for nothing
+        monkeypatch.setattr(AdaptiveSum, "vectors", property(lambda self: replace(plan, clipping_norm=0.7)))
+    everyone = np.ones(5, dtype=bool)
+    rows = np.full((5, DIM), 3.0)
+
+    def played(vector: float) -> tuple[np.ndarray, float]:
+        changed = rows.copy()
+        changed[2] = vector
+        made = answer(mechanism, request, changed, everyone, ScriptedNoise(participants=everyone))
+        assert made.clipping is not None
+        return made.values, made.clipping.fraction * 5
+
+    values, count = played(3.0)
+    # Leaving is an absence; replacing turns the vector round, and with it may just meet the bound of 0.49497.
+    for other in [np.nan] if adjacency is Adjacency.ZERO_OUT else [-3.0, 0.0, -0.2474, 0.2, np.nan]:
+        moved_values, moved_count = played(other)
+        vectors = np.linalg.norm(moved_values - values) / mechanism.noise_stddev()
+        bits = abs(moved_count - count) / mechanism.count_stddev
+        exceeded = math.hypot(vectors, bits) * mechanism.event().noise_multiplier > 1 + 1e-9
+        if exceeded:
+            break
+    assert exceeded == planted
