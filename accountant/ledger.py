@@ -27,10 +27,8 @@ from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
 from accountant.events import (
     Composed,
     Event,
-    FixedSizeSampledGaussian,
     check_adjacency,
     compose,
-    parts,
     to_dict,
 )
 from accountant.ledger_terms import (
@@ -43,6 +41,10 @@ from accountant.ledger_terms import (
     Verification,
     canonical,
     read_entry,
+    refusal,
+    require_names,
+    require_population,
+    sampler_of,
 )
 from accountant.store import Link, Store
 
@@ -142,7 +144,7 @@ class Ledger:
             LedgerError: If the id was charged for another event, the event does not fit
                 the policy, or storage fails.
         """
-        _require_names(release_id=release_id, run=run)
+        require_names(release_id=release_id, run=run)
         if noise_source not in NOISE_SOURCES:
             raise LedgerError(f"noise_source={noise_source!r} must be one of {NOISE_SOURCES}")
         # Pricing may be slow, so it happens outside the transaction and counts only if the
@@ -285,7 +287,7 @@ class Ledger:
         """Price everything charged, and ``event`` on top of it."""
         if event is not None:
             check_adjacency(event, self.policy.adjacency)
-            _require_population(event, self.policy.n_clients)
+            require_population(event, self.policy.n_clients)
         budget = self.policy.budget
         if budget is None:
             return Projection(allowed=True, reason=None, spent=None, projected=None, head=self.head)
@@ -296,7 +298,7 @@ class Ledger:
         projected = spent if event is None else price(compose((self._composed, event)))
         # A cost that is not a number is refused like one that is too large.
         allowed = spent <= projected <= budget.epsilon
-        reason = None if allowed else _refusal(event, spent, projected, budget)
+        reason = None if allowed else refusal(event, spent, projected, budget)
         return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)
 
     def _pricing(self, budget: Budget) -> Callable[[Composed], float]:
@@ -316,7 +318,7 @@ class Ledger:
                 "population": self.policy.population,
                 "n_clients": self.policy.n_clients,
                 "adjacency": self.policy.adjacency.value,
-                "sampler": _sampler(event),
+                "sampler": sampler_of(event),
                 "noise_source": noise_source,
                 "plan_position": plan_position,
                 "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -331,26 +333,3 @@ class Ledger:
                     f"the charge of a receipt (sequence {sequence}) is not in the chain: its tail was lost or replaced"
                 )
         return None
-
-
-def _refusal(event: Event | None, spent: float, projected: float, budget: Budget) -> str:
-    what = "what was charged" if event is None else f"{event} on top of epsilon {spent:.6g}"
-    return f"{what} comes to epsilon {projected:.6g} at delta {budget.delta:.3g}, over the budget {budget.epsilon:.6g}"
-
-
-def _sampler(event: Event) -> str:
-    names = {type(part).__name__ for part, _ in parts(event)}
-    known = {"PoissonSampledGaussian": "poisson", "FixedSizeSampledGaussian": "fixed-size"}
-    return "+".join(sorted({known.get(name, "everyone") for name in names})) or "everyone"
-
-
-def _require_population(event: Event, n_clients: int) -> None:
-    for part, _ in parts(event):
-        if isinstance(part, FixedSizeSampledGaussian) and part.n_clients != n_clients:
-            raise LedgerError(f"{part} samples from {part.n_clients} clients, the ledger speaks of {n_clients}")
-
-
-def _require_names(**names: str) -> None:
-    for name, value in names.items():
-        if not isinstance(value, str) or not value or len(value) > 500:
-            raise LedgerError(f"{name}={value!r} must be a string of 1 to 500 characters")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from accountant.errors import LedgerError, PrivacyError
-from accountant.events import Adjacency, Event, Unit, from_dict, to_dict
+from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, Unit, from_dict, parts, to_dict
 from accountant.store import Link
 
 NOISE_SOURCES = ("secure", "exact", "simulation", "none")
@@ -199,3 +199,30 @@ def read_entry(link: Link, policy: LedgerPolicy) -> Entry:
     if meaning != (link.release_id, policy.unit, policy.population, policy.n_clients, policy.adjacency):
         raise LedgerError(f"charge {link.sequence} contradicts the ledger's policy; restore the ledger")
     return entry
+
+
+def refusal(event: Event | None, spent: float, projected: float, budget: Budget) -> str:
+    """Why a charge is not allowed."""
+    what = "what was charged" if event is None else f"{event} on top of epsilon {spent:.6g}"
+    return f"{what} comes to epsilon {projected:.6g} at delta {budget.delta:.3g}, over the budget {budget.epsilon:.6g}"
+
+
+def sampler_of(event: Event) -> str:
+    """How participants of an event are drawn, in a word."""
+    names = {type(part).__name__ for part, _ in parts(event)}
+    known = {"PoissonSampledGaussian": "poisson", "FixedSizeSampledGaussian": "fixed-size"}
+    return "+".join(sorted({known.get(name, "everyone") for name in names})) or "everyone"
+
+
+def require_population(event: Event, n_clients: int) -> None:
+    """Refuse an event that samples from another number of clients than the ledger speaks of."""
+    for part, _ in parts(event):
+        if isinstance(part, FixedSizeSampledGaussian) and part.n_clients != n_clients:
+            raise LedgerError(f"{part} samples from {part.n_clients} clients, the ledger speaks of {n_clients}")
+
+
+def require_names(**names: str) -> None:
+    """Refuse names that are no strings of a sensible length."""
+    for name, value in names.items():
+        if not isinstance(value, str) or not value or len(value) > 500:
+            raise LedgerError(f"{name}={value!r} must be a string of 1 to 500 characters")

@@ -22,7 +22,8 @@ from accountant.events import Event
 from privbo.errors import ConfigurationError
 from privbo.protocol import FloatArray, Request
 from privbo.release.clipping import row_norms
-from privbo.release.mechanism import PrivateSum, WeightGeometry
+from privbo.release.geometry import WeightGeometry
+from privbo.release.mechanism import PrivateSum
 
 # The split of the noise is rounded; this much more noise makes the rounding safe.
 _MARGIN = 1.0 + 2.0**-40

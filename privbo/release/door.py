@@ -18,14 +18,13 @@ from privbo.protocol import Release, Request
 from privbo.release.adaptive import AdaptiveSum, QuantileClipper
 from privbo.release.answer import answer, draw_participants
 from privbo.release.clipping import ClipStatistics
+from privbo.release.geometry import WeightGeometry, require_weights
 from privbo.release.intake import vet_rows
 from privbo.release.mechanism import (
     Mechanism,
     PlainSum,
     PrivateSum,
-    WeightGeometry,
     require_request,
-    require_weights,
 )
 from privbo.release.noise import BoolArray, NoiseSource
 from privbo.release.payload import decode_release, encode_release

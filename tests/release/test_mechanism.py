@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, NonPrivate, PoissonSampledGaussian
 from privbo.errors import ConfigurationError
 from privbo.protocol import Request
-from privbo.release.mechanism import PlainSum, PrivateSum, WeightGeometry, mechanism_for
+from privbo.release.geometry import WeightGeometry
+from privbo.release.mechanism import PlainSum, PrivateSum, mechanism_for
 
 WEIGHTS = np.array([[0.3, 0.0, 0.1], [0.4, 0.2, 0.1]])
 
