@@ -43,9 +43,10 @@ from accountant.steering import (
 MAX_LOSS: Final = 500.0
 MAX_POINTS: Final = 2**21
 PROMISED_WIDTH: Final = (0.005, 0.002)  # of every numerical interval: relative, or absolute
-_SOUGHT_WIDTH: Final = (0.001, 1e-7)
+_SOUGHT_WIDTH: Final = (0.001, 1e-5)
 _TRUNCATED: Final = 1e-6  # share of delta spent on losses counted as infinite
 _ATTEMPTS: Final = 7
+_MAX_STEP_TILT: Final = 20.0  # tilt over one lattice step: beyond, a bounded loss is all edge
 _ENOUGH_POINTS: Final = 2**17  # beyond it a promised width is not narrowed further
 
 Method = Literal["closed-form", "numerical", "renyi"]
@@ -151,8 +152,9 @@ def _directions(event: Event, adjacency: Adjacency) -> list[_Direction]:
             sampled.append((part, count))
         else:
             full += count * mu_squared
-    if full:
-        sampled.append((Gaussian(noise_multiplier=1.0 / math.sqrt(full)), 1))
+    if full:  # one exact Gaussian, made of as few equal ones as keep each release's losses small
+        count = math.ceil(full / 4.0)
+        sampled.append((Gaussian(noise_multiplier=math.sqrt(count / full)), count))
     both = [(_pairs(part, adjacency), count) for part, count in sampled]
     n_directions = max(len(pairs) for pairs, _ in both)
     return [tuple((pairs[min(index, len(pairs) - 1)], count) for pairs, count in both) for index in range(n_directions)]
@@ -180,6 +182,7 @@ def _epsilon_of(pairs: _Direction, delta: float, *, enough: float) -> tuple[floa
     spacing = spacing_for(moments, theta, 0.6 * max(_SOUGHT_WIDTH[0] * guess, _SOUGHT_WIDTH[1]))
     lower, upper = 0.0, math.inf
     for _ in range(_ATTEMPTS):
+        theta = min(theta, _MAX_STEP_TILT / spacing)
         window = window_for(moments, theta, spacing)
         if not _affordable(pairs, window, spacing, reach):
             spacing *= 4.0
@@ -208,10 +211,11 @@ def _delta_of(pairs: _Direction, epsilon: float, bound: float) -> tuple[float, f
     """(lower, upper) delta of one direction; ``bound`` is any upper bound of it."""
     reach = _reach(pairs, bound * 1e-3)
     if epsilon >= _ceiling(pairs, reach):
-        return 0.0, bound * 1e-3
+        return 0.0, bound * 1e-3 * _TRUNCATED  # only a loss beyond the reach could exceed epsilon
     moments = _rough(pairs, reach)
     theta, _ = tilt_for_epsilon(moments, epsilon)
     spacing = spacing_for(moments, theta, 0.005 / (theta + 1.0))
+    theta = min(theta, _MAX_STEP_TILT / spacing)
     window = window_for(moments, theta, spacing)
     if not _affordable(pairs, window, spacing, reach):
         raise _OutOfRangeError

@@ -228,8 +228,8 @@ def _laplace_divergence(b: float, orders: FloatArray) -> FloatArray:
     a = orders
     first = np.log(a / (2.0 * a - 1.0)) + (a - 1.0) / b
     second = np.log((a - 1.0) / (2.0 * a - 1.0)) - a / b
-    small = _laplace_small(b, a)
-    value = np.where(a / b < 1e-3, small, np.logaddexp(first, second)) / (a - 1.0)
+    small = a / b < 1e-3
+    value = np.where(small, _laplace_small(b, np.where(small, a, 1.0)), np.logaddexp(first, second)) / (a - 1.0)
     return np.asarray(np.minimum(value, 1.0 / b), dtype=np.float64)
 
 

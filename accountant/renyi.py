@@ -52,14 +52,12 @@ def epsilon_at_orders(
     """Epsilon that each order alone guarantees at ``delta``; never negative.
 
     "improved" is Canonne, Kamath, Steinke 2020, Proposition 12 (also Balle et al. 2020,
-    Theorem 21); "moments" is Mironov 2017, Proposition 3. Where delta^2 >= 1 - exp(-D) the
-    total variation is already below delta (Bretagnolle-Huber) and epsilon is 0.
+    Theorem 21); "moments" is Mironov 2017, Proposition 3.
     """
     a = np.asarray(orders, dtype=np.float64)
     if conversion == "moments":
         return np.asarray(np.maximum(0.0, divergences - math.log(delta) / (a - 1.0)), dtype=np.float64)
     value = divergences + epsilon_offsets(a, delta)
-    value = np.where(delta * delta >= -np.expm1(-divergences), 0.0, value)
     return np.asarray(np.maximum(0.0, value), dtype=np.float64)
 
 
@@ -77,8 +75,6 @@ def log_delta_at_orders(
     value = (a - 1.0) * (divergences - epsilon)
     if conversion == "improved":
         value = value - np.log(a - 1.0) + a * np.log1p(-1.0 / a)
-        with np.errstate(divide="ignore"):
-            value = np.minimum(value, 0.5 * np.log(-np.expm1(-divergences)))
     return np.asarray(np.minimum(0.0, value), dtype=np.float64)
 
 
@@ -92,12 +88,9 @@ def epsilon(event: Event, delta: float, *, adjacency: Adjacency, conversion: Con
     trivial = trivial_epsilon(event, delta, adjacency)
     if trivial is not None:
         return trivial
-
-    def bound(orders: FloatArray) -> FloatArray:
-        total = curve(event, orders, adjacency=adjacency)
-        return epsilon_at_orders(total, orders, delta, conversion=conversion)
-
-    return _best(bound)[1]
+    if conversion == "improved" and delta >= _total_variation(event, adjacency):
+        return 0.0
+    return _best(_epsilon_bound(event, delta, adjacency, conversion))[1]
 
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency, conversion: Conversion = "improved") -> float:
@@ -110,17 +103,29 @@ def delta(event: Event, epsilon: float, *, adjacency: Adjacency, conversion: Con
         total = curve(event, orders, adjacency=adjacency)
         return log_delta_at_orders(total, orders, epsilon, conversion=conversion)
 
-    return math.exp(_best(bound)[1])
+    found = math.exp(_best(bound)[1])
+    return min(found, _total_variation(event, adjacency)) if conversion == "improved" else found
 
 
-def best_order(event: Event, delta: float, *, adjacency: Adjacency, conversion: Conversion = "improved") -> float:
-    """The order at which ``epsilon`` is attained; what a fixed-order filter should use."""
+def _total_variation(event: Event, adjacency: Adjacency) -> float:
+    """Bretagnolle-Huber: the total variation is at most sqrt(1 - exp(-D)), best at the lowest order."""
+    lowest = float(curve(event, [1.0 + _MIN_EXCESS], adjacency=adjacency)[0])
+    return math.sqrt(-math.expm1(-lowest))
 
+
+def _epsilon_bound(
+    event: Event, delta: float, adjacency: Adjacency, conversion: Conversion
+) -> Callable[[FloatArray], FloatArray]:
     def bound(orders: FloatArray) -> FloatArray:
         total = curve(event, orders, adjacency=adjacency)
         return epsilon_at_orders(total, orders, delta, conversion=conversion)
 
-    return _best(bound)[0]
+    return bound
+
+
+def best_order(event: Event, delta: float, *, adjacency: Adjacency, conversion: Conversion = "improved") -> float:
+    """The order at which ``epsilon`` is attained; what a fixed-order filter should use."""
+    return _best(_epsilon_bound(event, delta, adjacency, conversion))[0]
 
 
 def _best(bound: Callable[[FloatArray], FloatArray]) -> tuple[float, float]:

@@ -1,0 +1,357 @@
+"""What every accountant must do, and a planted fault that each property catches.
+
+Properties hold to an accountant's own tolerance: rounding for closed forms and optimised
+orders, the certified width for the numerical accountant.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from accountant import epsilon as best
+from accountant import gaussian_dp, moments, numerical, renyi
+from accountant.errors import AccountingError, EventError
+from accountant.events import (
+    Adjacency,
+    Composed,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    PoissonSampledGaussian,
+    compose,
+    repeat,
+)
+
+ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
+DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class Accountant:
+    """Functions under test; ``tolerance`` is relative plus absolute slack."""
+
+    name: str
+    epsilon: Any
+    delta: Any
+    sampled: bool
+    tolerance: float
+
+    def close(self, a, b):
+        return a == b or abs(a - b) <= self.tolerance * max(abs(a), abs(b)) + 0.1 * self.tolerance
+
+    def at_most(self, a, b):
+        return a <= b or self.close(a, b)
+
+
+ACCOUNTANTS = [
+    Accountant("moments", moments.epsilon, moments.delta, True, 1e-9),
+    Accountant("renyi", renyi.epsilon, renyi.delta, True, 1e-6),
+    Accountant("tight", numerical.epsilon, numerical.delta, True, 2e-3),
+    Accountant("best", best.epsilon, best.delta, True, 2e-3),
+    Accountant("gaussian-dp", gaussian_dp.epsilon, gaussian_dp.delta, False, 1e-9),
+]
+
+
+def poisson(q, z):
+    return PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
+
+
+def fixed(m, z, n=30):
+    return FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z)
+
+
+def singles(accountant):
+    """Events the accountant knows, cheap to dear."""
+    gaussians = [Gaussian(noise_multiplier=5.0), Gaussian(noise_multiplier=1.0)]
+    if not accountant.sampled:
+        return gaussians
+    return [*gaussians, poisson(0.01, 2.0), poisson(0.3, 1.0), fixed(10, 1.5), Laplace(scale_multiplier=3.0)]
+
+
+def empty_costs_nothing(accountant):
+    return (
+        accountant.epsilon(Composed(), DELTA, adjacency=ZERO)
+        == 0.0
+        == accountant.delta(Composed(), 1.0, adjacency=ZERO)
+    )
+
+
+def non_private_is_infinite(accountant):
+    event = compose([Gaussian(noise_multiplier=1.0), NonPrivate()])
+    return (
+        accountant.epsilon(event, DELTA, adjacency=ZERO) == math.inf
+        and accountant.delta(event, 1.0, adjacency=ZERO) == 1.0
+    )
+
+
+def count_n_equals_n_singles(accountant):
+    def cost(event):
+        return accountant.epsilon(event, DELTA, adjacency=ZERO)
+
+    return all(
+        cost(repeat(event, 7)) == cost(compose([event] * 7)) > cost(event) * (1 + 2 * accountant.tolerance)
+        for event in singles(accountant)
+    )
+
+
+def order_is_irrelevant(accountant):
+    events = singles(accountant)
+    values = {
+        accountant.epsilon(compose(order), DELTA, adjacency=ZERO)
+        for order in (events, events[::-1], events[1:] + events[:1])
+    }
+    return len(values) == 1
+
+
+def more_noise_costs_less(accountant):
+    ladders = [[Gaussian(noise_multiplier=z) for z in (0.5, 1.0, 1.1, 4.0)]]
+    if accountant.sampled:
+        ladders.append([poisson(0.2, z) for z in (0.5, 1.0, 1.1, 4.0)])
+        ladders.append([fixed(10, z) for z in (0.5, 1.0, 1.1, 4.0)])
+        ladders.append([Laplace(scale_multiplier=b) for b in (0.5, 1.0, 1.1, 4.0)])
+    return all(_falling(accountant, ladder) for ladder in ladders)
+
+
+def less_rate_costs_less(accountant):
+    if not accountant.sampled:
+        return True
+    ladders = [[poisson(q, 1.0) for q in (1.0, 0.99, 0.5, 0.01)], [fixed(m, 1.0) for m in (30, 29, 10, 1)]]
+    return all(_falling(accountant, ladder) for ladder in ladders)
+
+
+def _falling(accountant, ladder):
+    costs = [accountant.epsilon(repeat(event, 5), DELTA, adjacency=ZERO) for event in ladder]
+    strictly = costs[-1] < 0.9 * costs[0]
+    return strictly and all(accountant.at_most(low, high) for high, low in pairwise(costs))
+
+
+def delta_and_epsilon_are_inverse(accountant):
+    for event in singles(accountant):
+        for delta in (1e-3, 1e-7):
+            epsilon = accountant.epsilon(repeat(event, 3), delta, adjacency=ZERO)
+            if epsilon > 0 and not isinstance(event, Laplace):
+                back = accountant.delta(repeat(event, 3), epsilon, adjacency=ZERO)
+                again = accountant.epsilon(repeat(event, 3), back, adjacency=ZERO)
+                if not accountant.close(epsilon, again):
+                    return False
+    return True
+
+
+def replace_one_costs_no_less(accountant):
+    """Same noise and clipping norm: replace-one doubles the sensitivity, so halves the multiplier."""
+    if not accountant.sampled:
+        pairs = [(Gaussian(noise_multiplier=2.0), Gaussian(noise_multiplier=1.0))]
+    else:
+        pairs = [(poisson(q, 2 * z), poisson(q, z)) for q in (0.01, 0.3, 1.0) for z in (0.5, 1.0, 3.0)]
+    return all(
+        accountant.at_most(
+            accountant.epsilon(repeat(add, 10), DELTA, adjacency=ZERO),
+            accountant.epsilon(repeat(replaced, 10), DELTA, adjacency=REPLACE),
+        )
+        for add, replaced in pairs
+    )
+
+
+def unknown_events_are_named(accountant):
+    @dataclass(frozen=True)
+    class Mystery:
+        noise_multiplier: float = 1.0
+
+    try:
+        accountant.epsilon(Mystery(), DELTA, adjacency=ZERO)
+    except EventError as error:
+        return "Mystery" in str(error)
+    return False
+
+
+def unsound_pairs_are_refused(accountant):
+    try:
+        accountant.epsilon(fixed(3, 1.0), DELTA, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
+    except EventError as error:
+        return "add-or-remove-one" in str(error)
+    return False
+
+
+def impossible_targets_are_refused(accountant):
+    for delta in (0.0, 1.0, -1.0, math.nan):
+        try:
+            accountant.epsilon(Gaussian(noise_multiplier=1.0), delta, adjacency=ZERO)
+        except AccountingError:
+            continue
+        return False
+    try:
+        accountant.delta(Gaussian(noise_multiplier=1.0), -0.1, adjacency=ZERO)
+    except AccountingError:
+        return True
+    return False
+
+
+PROPERTIES = [
+    empty_costs_nothing,
+    non_private_is_infinite,
+    count_n_equals_n_singles,
+    order_is_irrelevant,
+    more_noise_costs_less,
+    less_rate_costs_less,
+    delta_and_epsilon_are_inverse,
+    replace_one_costs_no_less,
+    unknown_events_are_named,
+    unsound_pairs_are_refused,
+    impossible_targets_are_refused,
+]
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS, ids=lambda a: a.name)
+@pytest.mark.parametrize("holds", PROPERTIES, ids=lambda p: p.__name__)
+def test_every_accountant(accountant, holds):
+    assert holds(accountant)
+
+
+CHAIN = [
+    (poisson(0.25, 1.0), 40, ZERO),
+    (poisson(0.01, 1.1), 1000, ZERO),
+    (poisson(0.25, 1.0), 40, REPLACE),
+    (poisson(1e-4, 0.4), 100, ZERO),
+    (fixed(10, 1.0), 20, ZERO),
+    (fixed(10, 1.0), 20, REPLACE),
+    (Gaussian(noise_multiplier=3.0), 5, ZERO),
+    (Laplace(scale_multiplier=2.0), 5, ZERO),
+]
+
+
+def in_order(loose, middle, tight):
+    return all(
+        loose(repeat(event, n), delta, adjacency=adjacency) * (1 + 1e-9)
+        >= middle(repeat(event, n), delta, adjacency=adjacency)
+        >= tight(repeat(event, n), delta, adjacency=adjacency) * 0.998
+        for event, n, adjacency in CHAIN
+        for delta in (1e-2, 1e-6)
+    )
+
+
+def test_moments_above_renyi_above_tight():
+    assert in_order(moments.epsilon, renyi.epsilon, numerical.epsilon)
+
+
+def test_a_swapped_chain_is_caught():
+    assert not in_order(renyi.epsilon, moments.epsilon, numerical.epsilon)
+    assert not in_order(moments.epsilon, numerical.epsilon, renyi.epsilon)
+
+
+# --- planted faults: each breaks one property of an otherwise sound accountant ---------------
+
+
+def _map_event(change):
+    """An accountant that prices a changed event."""
+
+    def plant(accountant):
+        return replace(
+            accountant,
+            epsilon=lambda event, delta, *, adjacency: accountant.epsilon(
+                change(event, adjacency), delta, adjacency=adjacency
+            ),
+            delta=lambda event, epsilon, *, adjacency: accountant.delta(
+                change(event, adjacency), epsilon, adjacency=adjacency
+            ),
+        )
+
+    return plant
+
+
+def _epsilon_only(wrap):
+    def plant(accountant):
+        def epsilon(event, delta, *, adjacency):
+            return wrap(accountant, event, delta, adjacency)
+
+        return replace(accountant, epsilon=epsilon)
+
+    return plant
+
+
+def _sound(accountant, event, delta, adjacency):
+    return accountant.epsilon(event, delta, adjacency=adjacency)
+
+
+def _parts(event):
+    return event.parts if isinstance(event, Composed) else ((event, 1),)
+
+
+def _forget_counts(event, adjacency):
+    return Composed(parts=tuple((part, 1) for part, _ in _parts(event)))
+
+
+def _drop_non_private(event, adjacency):
+    return Composed(parts=tuple(pair for pair in _parts(event) if not isinstance(pair[0], NonPrivate)))
+
+
+def _inverse_noise(event, adjacency):
+    def flip(part):
+        return replace(part, noise_multiplier=1 / part.noise_multiplier) if hasattr(part, "noise_multiplier") else part
+
+    return compose([(flip(part), count) for part, count in _parts(event)])
+
+
+def _inverse_rate(event, adjacency):
+    def flip(part):
+        sampled = isinstance(part, PoissonSampledGaussian)
+        return replace(part, sample_rate=max(1e-9, 1 - part.sample_rate)) if sampled else part
+
+    return compose([(flip(part), count) for part, count in _parts(event)])
+
+
+def _forget_factor_two(event, adjacency):
+    def halve(part):
+        known = hasattr(part, "noise_multiplier") and adjacency == REPLACE
+        return replace(part, noise_multiplier=2.2 * part.noise_multiplier) if known else part
+
+    return compose([(halve(part), count) for part, count in _parts(event)])
+
+
+def _swallow(accountant, event, delta, adjacency):
+    try:
+        return accountant.epsilon(event, delta, adjacency=adjacency)
+    except (EventError, AccountingError):
+        return 1.0
+
+
+def _order_sensitive(accountant, event, delta, adjacency):
+    calls = getattr(_order_sensitive, "calls", 0)
+    _order_sensitive.calls = calls + 1
+    return accountant.epsilon(event, delta, adjacency=adjacency) * (1 + 0.01 * (calls % 3))
+
+
+def _constant_for_empty(accountant, event, delta, adjacency):
+    return max(0.1, _sound(accountant, event, delta, adjacency))
+
+
+def _other_delta(accountant, event, delta, adjacency):
+    return accountant.epsilon(event, min(0.5, 3 * delta), adjacency=adjacency)
+
+
+FAULTS = [
+    (empty_costs_nothing, _epsilon_only(_constant_for_empty)),
+    (non_private_is_infinite, _map_event(_drop_non_private)),
+    (count_n_equals_n_singles, _map_event(_forget_counts)),
+    (order_is_irrelevant, _epsilon_only(_order_sensitive)),
+    (more_noise_costs_less, _map_event(_inverse_noise)),
+    (less_rate_costs_less, _map_event(_inverse_rate)),
+    (delta_and_epsilon_are_inverse, _epsilon_only(_other_delta)),
+    (replace_one_costs_no_less, _map_event(_forget_factor_two)),
+    (unknown_events_are_named, _epsilon_only(_swallow)),
+    (unsound_pairs_are_refused, _epsilon_only(_swallow)),
+    (impossible_targets_are_refused, _epsilon_only(_swallow)),
+]
+
+
+@pytest.mark.parametrize("accountant", [a for a in ACCOUNTANTS if a.sampled], ids=lambda a: a.name)
+@pytest.mark.parametrize(("holds", "plant"), FAULTS, ids=lambda item: getattr(item, "__name__", ""))
+def test_every_property_catches_its_fault(accountant, holds, plant):
+    assert not holds(plant(accountant))
+
+
+def test_every_property_has_a_fault():
+    assert {holds for holds, _ in FAULTS} == set(PROPERTIES)

@@ -1,0 +1,158 @@
+"""Rényi curves against mpmath, and the conversions.
+
+``tests/golden/renyi_mpmath.json`` holds 40-digit integrals (``make_renyi_golden.py``). For
+replace-one and fixed-size sampling the reference is brute-force quadrature written here
+from the two densities: dp-accounting 0.6.0's Rényi accountant forgets the factor 2 of
+replace-one there and is no oracle.
+"""
+
+import json
+import math
+from pathlib import Path
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from accountant import renyi
+from accountant.events import (
+    Adjacency,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    Laplace,
+    PoissonSampledGaussian,
+    repeat,
+)
+from accountant.quadrature import renyi_divergence
+from accountant.without_replacement import renyi_bound_2019
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "renyi_mpmath.json").read_text())["rows"]
+ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
+
+
+def one(event, order, adjacency=ZERO):
+    return float(renyi_divergence(event, np.array([order]), adjacency)[0])
+
+
+def test_poisson_to_twelve_digits():
+    assert len(GOLDEN) >= 150
+    worst = 0.0
+    for q, z, order, text in GOLDEN:
+        truth = float(text)
+        found = one(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), order)
+        worst = max(worst, abs(found / truth - 1))
+    assert worst <= 1e-12
+
+
+def test_a_direct_sum_loses_the_digits():
+    """Planted fault: A - 1 taken as a difference has no correct digit at q = 1e-6."""
+    q, z, order, text = next(row for row in GOLDEN if row[0] == 1e-6 and row[1] == 50.0 and row[2] == 1.01)
+    t = np.linspace(-12, 12, 20_001)
+    weight = np.exp(-0.5 * t * t) * (t[1] - t[0]) / math.sqrt(2 * math.pi)
+    moment = np.sum(weight * (1 - q + q * np.exp(t / z - 0.5 / z**2)) ** order)
+    assert abs(math.log(moment) / (order - 1) / float(text) - 1) > 1e-3
+
+
+def test_a_vector_of_orders_equals_single_orders():
+    event = PoissonSampledGaussian(sample_rate=0.02, noise_multiplier=0.9)
+    orders = np.array([1.05, 1.9, 7.3, 33.0, 190.0])
+    together = renyi_divergence(event, orders, ZERO)
+    np.testing.assert_allclose(together, [one(event, order) for order in orders], rtol=1e-12)
+
+
+def brute_force(log_p, log_q, order, span):
+    """log E_Q[(P/Q)^a] / (a-1) at 25 digits."""
+    mp.mp.dps = 25
+    total = mp.quad(
+        lambda x: mp.exp(order * log_p(x) + (1 - order) * log_q(x)), mp.linspace(-span, span, 41), maxdegree=6
+    )
+    return float(mp.log(total) / (order - 1))
+
+
+@pytest.mark.parametrize(("q", "z", "order"), [(0.3, 1.0, 2.5), (0.01, 0.6, 6.0), (0.7, 4.0, 1.2), (0.05, 2.0, 30.0)])
+def test_replace_one_poisson_by_brute_force(q, z, order):
+    def mixture(mean):
+        return lambda x: mp.log((1 - q) * mp.npdf(x, 0, z) + q * mp.npdf(x, mean, z))
+
+    truth = brute_force(mixture(mp.mpf(1) / 2), mixture(mp.mpf(-1) / 2), order, 20 * z + order)
+    event = PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
+    assert one(event, order, REPLACE) == pytest.approx(truth, rel=1e-10)
+
+
+@pytest.mark.parametrize(("m", "n", "z", "order"), [(10, 29, 1.0, 2.5), (1, 100, 0.6, 6.0), (28, 29, 3.0, 1.3)])
+def test_fixed_size_by_brute_force(m, n, z, order):
+    mp.mp.dps = 25
+    q, a = mp.mpf(m) / n, mp.mpf(order)
+
+    def phi(t):
+        return t**a - 1 - a * (t - 1)
+
+    def integrand(x):
+        r = 1 - q + q * mp.exp((2 * x - 1) / (2 * z * z))
+        return phi(r) * mp.npdf(x, 0, z) + phi(1 / r) * ((1 - q) * mp.npdf(x, 0, z) + q * mp.npdf(x, 1, z))
+
+    points = mp.linspace(mp.mpf(1) / 2, order + 20 * z, 41)
+    truth = float(mp.log1p(mp.quad(integrand, points, maxdegree=6)) / (a - 1))
+    event = FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z)
+    assert one(event, order, REPLACE) == pytest.approx(truth, rel=1e-11)
+    assert one(event, order, ZERO) == one(event, order, REPLACE)
+
+
+def test_fixed_size_reference_figures():
+    """Source: reference table, 10 of 29, z=1, 60 releases: 2019 bound and tight Rényi."""
+    event = repeat(FixedSizeSampledGaussian(n_clients=29, sample_size=10, noise_multiplier=1), 60)
+    orders = np.arange(2.0, 200.0)
+    for delta, wbk19, tight in [(0.0246, 32.24, 13.83), (0.00294, 34.36, 16.71), (1e-5, 40.04, 22.66)]:
+        old = renyi.epsilon_at_orders(60 * renyi_bound_2019(10 / 29, 1.0, orders), orders, delta).min()
+        assert old == pytest.approx(wbk19, abs=0.01)
+        assert renyi.epsilon(event, delta, adjacency=REPLACE) == pytest.approx(tight, abs=0.01)
+
+
+def test_the_2019_bound_can_be_worse_than_no_sampling():
+    orders = np.arange(2.0, 64.0)
+    assert np.any(renyi_bound_2019(28 / 29, 1.0, orders) > orders / 2.0)
+    full = one(FixedSizeSampledGaussian(n_clients=29, sample_size=28, noise_multiplier=1.0), 8.0)
+    assert full <= 8.0 / 2.0
+
+
+@pytest.mark.parametrize(("b", "order"), [(0.5, 2.0), (3.0, 1.3), (20.0, 5.0), (1000.0, 1.5)])
+def test_laplace_by_brute_force(b, order):
+    def density(mean):
+        return lambda x: -abs(x - mean) / b - mp.log(2 * b)
+
+    mp.mp.dps = 25
+    points = [-60 * b - 5, -b, 0, mp.mpf(1) / 2, 1, 1 + b, 60 * b + 5]
+    total = mp.quad(lambda x: mp.exp(order * density(0)(x) + (1 - order) * density(1)(x)), points, maxdegree=8)
+    truth = float(mp.log(total) / (order - 1))
+    assert one(Laplace(scale_multiplier=b), order) == pytest.approx(truth, rel=1e-8)
+
+
+REFERENCE = [(0.25, 1.0, 40, 200**-1.1, 8.3607), (0.35, 1.0, 60, 200**-1.1, 15.4582), (0.01, 1.1, 10_000, 1e-5, 5.632)]
+
+
+@pytest.mark.parametrize(("q", "z", "count", "delta", "epsilon"), REFERENCE)
+def test_reference_epsilons(q, z, count, delta, epsilon):
+    """Source: Opacus' Rényi accountant, which searches a fixed grid of orders: 8.362, 15.458, 5.632."""
+    event = repeat(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), count)
+    assert renyi.epsilon(event, delta, adjacency=ZERO) == pytest.approx(epsilon, abs=5e-4)
+
+
+def test_the_best_order_is_found_far_from_any_usual_grid():
+    loud = repeat(Gaussian(noise_multiplier=0.1), 100)
+    quiet = Gaussian(noise_multiplier=400.0)
+    assert renyi.best_order(loud, 0.1, adjacency=ZERO) < 1.1
+    assert renyi.best_order(quiet, 1e-6, adjacency=ZERO) > 500
+    # a Gaussian's Rényi epsilon under the "moments" conversion is mu^2/2 + mu sqrt(2 log 1/delta)
+    for z in (0.3, 1.0, 40.0):
+        expected = 0.5 / z**2 + math.sqrt(2 * math.log(1e6)) / z
+        found = renyi.epsilon(Gaussian(noise_multiplier=z), 1e-6, adjacency=ZERO, conversion="moments")
+        assert found == pytest.approx(expected, rel=1e-7)
+
+
+def test_improved_never_loses_to_moments():
+    for q, z, count in [(0.2, 1.0, 30), (1e-4, 0.5, 1000), (0.9, 20.0, 3)]:
+        event = repeat(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), count)
+        for delta in (0.3, 1e-3, 1e-9):
+            improved = renyi.epsilon(event, delta, adjacency=ZERO)
+            plain = renyi.epsilon(event, delta, adjacency=ZERO, conversion="moments")
+            assert 0.0 <= improved <= plain * (1 + 1e-9)
