@@ -56,6 +56,8 @@ class FedPNE:
             starts the phase that does not fit, ``"stop"`` leaves it.
         cap: Most active nodes after the first phase, or None; the best ones are kept. A
             capped run may drop the optimum untested.
+        releases: Most releases, or None for as many as rounds and horizon allow. Noise that
+            is larger than what still separates nodes makes late phases a lottery.
         clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
         widen: w, the multiple of the noise half-width by which radii are widened; below 1
             the survival of the optimum's cell is not covered.
@@ -76,6 +78,7 @@ class FedPNE:
     expand: Expand = "ktau"
     tail: Tail = "commit"
     cap: int | None = None
+    releases: int | None = None
     clip: float | None = None
     widen: float = 1.0
     centre: Centre = "middle"
@@ -85,6 +88,8 @@ class FedPNE:
     def __post_init__(self) -> None:
         self.confidence(1)
         require_private_form(self.cap, self.clip, self.widen, self.centre, self.n_children)
+        if self.releases is not None and self.releases < 1:
+            raise ConfigurationError(f"releases={self.releases!r} must be at least 1, or None")
         if self.expand not in ("ktau", "tau", "none"):
             raise ConfigurationError(f"expand={self.expand!r} must be 'ktau', 'tau' or 'none'")
         if self.tail not in ("commit", "printed", "stop"):
@@ -94,8 +99,8 @@ class FedPNE:
 
     @classmethod
     def heuristic(cls, **changes: Any) -> FedPNE:  # noqa: ANN401  # the fields of this class
-        """The low-regret private form: at most 8 active nodes, s = 0.15, client-centred."""
-        return replace(cls(cap=8, clip=0.15, centre="client"), **changes)
+        """The low-regret private form: at most 8 active nodes, 5 releases, s = 0.15, client-centred."""
+        return replace(cls(cap=8, releases=5, clip=0.15, centre="client"), **changes)
 
     @property
     def is_certified(self) -> bool:
@@ -183,7 +188,8 @@ class FedPNEServer:
         self._silent = False
         self._first = self._start()
         self._phase: Phase | None = self._first
-        self._n_releases = self._count_plan(setting.rounds)
+        most = setting.rounds if algorithm.releases is None else min(setting.rounds, algorithm.releases)
+        self._n_releases = self._count_plan(most)
 
     @property
     def phase(self) -> Phase | None:
@@ -290,11 +296,11 @@ class FedPNEServer:
         pulls = np.array([left], dtype=np.int64)
         return Phase(depth=best_depth, nodes=np.array([best], dtype=np.int64), pulls=pulls, best=self._best)
 
-    def _count_plan(self, rounds: int) -> int:
+    def _count_plan(self, most: int) -> int:
         """P: no run makes more releases, because every phase after the first has at least k nodes."""
         first = self._first
         spent, depth, count = first.length, first.depth + 1, 1
-        while count < rounds and depth <= self._partition.max_depth:
+        while count < most and depth <= self._partition.max_depth:
             spent += self._algorithm.n_children * self._confidence.pulls_per_client(depth)
             if spent > self._algorithm.horizon:
                 break

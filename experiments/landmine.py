@@ -1,0 +1,141 @@
+"""Landmine detection: clients are mine fields and tune an SVM; the reward is a field's AUC.
+
+Data: LandmineData.mat, Xue, Liao, Carin, Krishnapuram, JMLR 8:35-63, 2007 (29 fields, 9
+features, no licence stated), never part of this project. The folder named by ``PRIVBO_DATA``
+holds it, or ``landmine.npz`` with X, y, field, is_val, split_order; from the original file the
+halves are drawn as the DP-FTS-DE authors do (stratified, random_state=0).
+
+Parameters as in the papers: C in [1e-4, 10] and gamma in [0.01, 10], both on linear scales. The
+AUC ranks decision values. A validation half holds 8 to 24 mines: the AUC is coarse.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+
+import privbo as pb
+from privbo.protocol import FloatArray, IntArray
+
+LOW, HIGH = np.array([1e-4, 0.01]), np.array([10.0, 10.0])
+# Where the best values are searched: most fields have theirs at the smallest gamma.
+GAMMAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+COSTS = (1e-4, 0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
+
+
+class Fields:
+    """The fields' training and validation halves.
+
+    Raises:
+        ConfigurationError: If the data is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        packed, original = folder / "landmine.npz", folder / "LandmineData.mat"
+        if packed.exists():
+            self.halves = _from_npz(packed)
+        elif original.exists():
+            self.halves = _from_mat(original)
+        else:
+            raise pb.ConfigurationError(
+                f"PRIVBO_DATA={str(folder)!r} holds neither landmine.npz nor LandmineData.mat; name a folder that does"
+            )
+        self._known: dict[tuple[int, float, float], float] = {}
+
+    def auc(self, field: int, unit: FloatArray) -> float:
+        """Validation AUC of one field at a point of the unit square; every SVM is trained once."""
+        key = (field, float(unit[0]), float(unit[1]))
+        if key not in self._known:
+            self._known[key] = self._train(field, LOW + unit * (HIGH - LOW))
+        return self._known[key]
+
+    def _train(self, field: int, setting: FloatArray) -> float:
+        from scipy.stats import rankdata
+        from sklearn.svm import SVC
+
+        x, y, held_x, held_y = self.halves[field]
+        scores = SVC(C=float(setting[0]), gamma=float(setting[1])).fit(x, y).decision_function(held_x)
+        mines = held_y == 1
+        positive, negative = int(mines.sum()), int((~mines).sum())
+        return float((rankdata(scores)[mines].sum() - positive * (positive + 1) / 2) / (positive * negative))
+
+
+Halves = tuple[FloatArray, IntArray, FloatArray, IntArray]
+
+
+def _from_npz(path: Path) -> list[Halves]:
+    with np.load(path, allow_pickle=False) as data:
+        held = {name: data[name] for name in ("X", "y", "field", "is_val", "split_order")}
+    halves = []
+    for field in range(int(held["field"].max()) + 1):
+        parts = []
+        for side in (False, True):
+            rows = np.flatnonzero((held["field"] == field) & (held["is_val"] == side))
+            rows = rows[np.argsort(held["split_order"][rows], kind="stable")]
+            parts += [held["X"][rows], held["y"][rows].astype(np.int64)]
+        halves.append((parts[0], parts[1], parts[2], parts[3]))
+    return halves
+
+
+def _from_mat(path: Path) -> list[Halves]:
+    from scipy.io import loadmat
+    from sklearn.model_selection import train_test_split
+
+    data = loadmat(path)
+    halves = []
+    for x, y in zip(data["feature"].ravel(), data["label"].ravel(), strict=True):
+        labels = np.asarray(y).ravel().astype(np.int64)
+        a, b, c, d = train_test_split(x, labels, test_size=0.5, stratify=labels, random_state=0)
+        halves.append((a, c, b, d))
+    return halves
+
+
+@lru_cache(maxsize=1)
+def fields() -> Fields:
+    """The data in the folder ``PRIVBO_DATA``."""
+    return Fields(Path(os.environ.get("PRIVBO_DATA", "data")))
+
+
+class Detectors:
+    """Clients that were given a random field each."""
+
+    def __init__(self, data: Fields, n_clients: int, *, seed: int) -> None:
+        self.name, self.n_dims, self.n_clients = "landmine", 2, n_clients
+        self._data = data
+        generator = np.random.default_rng([seed, 29])
+        self.field = generator.integers(0, len(data.halves), n_clients)
+
+    def values(self, clients: IntArray, units: FloatArray) -> FloatArray:
+        """AUC of the clients' fields."""
+        return np.array([self._data.auc(int(f), u) for f, u in zip(self.field[clients], units, strict=True)])
+
+    def average(self, units: FloatArray) -> FloatArray:
+        """Average over clients; a field counts as often as it was given."""
+        names, counts = np.unique(self.field, return_counts=True)
+        rows = [[self._data.auc(int(f), u) for u in units] for f in names]
+        return np.asarray(counts @ np.array(rows) / counts.sum())
+
+    @property
+    def _grid(self) -> FloatArray:
+        settings = np.stack(np.meshgrid(COSTS, GAMMAS, indexing="ij"), axis=-1).reshape(-1, 2)
+        return np.asarray((settings - LOW) / (HIGH - LOW))
+
+    @cached_property
+    def local_bests(self) -> FloatArray:
+        """Best AUC of every client's field on a grid."""
+        best = {int(f): max(self._data.auc(int(f), u) for u in self._grid) for f in np.unique(self.field)}
+        return np.array([best[int(f)] for f in self.field])
+
+    @cached_property
+    def global_optimum(self) -> FloatArray:
+        """Best point of the grid for the average."""
+        return np.asarray(self._grid[np.argmax(self.average(self._grid))])
+
+
+@lru_cache(maxsize=4)
+def model(n_clients: int, seed: int) -> Detectors:
+    """Fields drawn for an experiment."""
+    return Detectors(fields(), n_clients, seed=seed)
