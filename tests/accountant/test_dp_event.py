@@ -1,0 +1,80 @@
+"""Exchange with dp-accounting, and another library's price of an exported ledger.
+
+Compared with dp-accounting's privacy-loss distribution only. Its Rényi accountant (0.6.0)
+forgets the factor 2 of replace-one and fixed-size sampling; the last test pins that, so
+that a corrected version is noticed.
+"""
+
+import dp_accounting as dp
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from accountant import moments, numerical, renyi
+from accountant.dp_event import from_dp_event, neighboring_relation, to_dp_event
+from accountant.errors import EventError
+from accountant.events import (
+    Adjacency,
+    Composed,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    PoissonSampledGaussian,
+    compose,
+    repeat,
+)
+
+ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
+EVENTS = [
+    Composed(),
+    Gaussian(noise_multiplier=2.5),
+    compose([(PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.1), 40), Gaussian(noise_multiplier=7.0)]),
+    compose([(FixedSizeSampledGaussian(n_clients=29, sample_size=10, noise_multiplier=1.5), 3)]),
+    compose([Laplace(scale_multiplier=3.0), NonPrivate()]),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+def test_round_trip(event, adjacency):
+    assert from_dp_event(to_dp_event(event, adjacency=adjacency), adjacency=adjacency) == compose([event])
+
+
+@pytest.mark.parametrize(
+    ("event", "adjacency"),
+    [
+        (repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.0), 40), ADD),
+        (repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.0), 40), ZERO),
+        (repeat(Gaussian(noise_multiplier=3.0), 5), REPLACE),
+    ],
+)
+def test_priced_alike(event, adjacency):
+    accountant = PLDAccountant(neighboring_relation(adjacency), value_discretization_interval=1e-3)
+    accountant.compose(to_dp_event(event, adjacency=adjacency))
+    theirs = accountant.get_epsilon(1e-5)
+    ours = numerical.epsilon_interval(event, 1e-5, adjacency=adjacency)
+    assert ours.lower <= theirs * (1 + 1e-9)
+    assert ours.upper == pytest.approx(theirs, rel=2e-3)
+
+
+def test_what_has_no_sound_accountant_is_refused():
+    event = dp.SampledWithReplacementDpEvent(10, 3, dp.GaussianDpEvent(1.0))
+    with pytest.raises(EventError, match="SampledWithReplacement"):
+        from_dp_event(event, adjacency=REPLACE)
+    fixed = FixedSizeSampledGaussian(n_clients=29, sample_size=10, noise_multiplier=1.5)
+    with pytest.raises(EventError, match="add-or-remove-one"):
+        to_dp_event(fixed, adjacency=ADD)
+
+
+def test_their_renyi_accountant_is_no_oracle_for_replace_one():
+    """z relative to one contribution is 2, so relative to replace-one 1; theirs prices 2."""
+    event = repeat(Gaussian(noise_multiplier=1.0), 4)
+    accountant = RdpAccountant(neighboring_relation=neighboring_relation(REPLACE))
+    accountant.compose(to_dp_event(event, adjacency=REPLACE))
+    theirs = accountant.get_epsilon(1e-5)
+    truth = numerical.epsilon(event, 1e-5, adjacency=REPLACE)
+    halved = renyi.epsilon(repeat(Gaussian(noise_multiplier=2.0), 4), 1e-5, adjacency=REPLACE)
+    assert theirs == pytest.approx(halved, rel=0.02)
+    assert theirs < 0.6 * truth
+    assert moments.epsilon(event, 1e-5, adjacency=REPLACE) >= truth

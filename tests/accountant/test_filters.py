@@ -1,0 +1,132 @@
+"""Filters: what they admit, what they guarantee, and an adaptive adversary that beats what is no filter."""
+
+import math
+
+import numpy as np
+import pytest
+
+from accountant import filters, gaussian_dp, numerical, renyi
+from accountant.errors import AccountingError, EventError
+from accountant.events import (
+    Adjacency,
+    Composed,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    NonPrivate,
+    PoissonSampledGaussian,
+    compose,
+    repeat,
+)
+from accountant.filters import Spent, fixed_order_filter, gaussian_filter, planned_filter, quote
+
+ZERO = Adjacency.ZERO_OUT
+ROUND = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.0)
+
+
+def charge_until_refused(guard, event, limit=10_000):
+    spent, count = Spent(adjacency=ZERO), 0
+    while count < limit and guard.admits(spent, event):
+        spent, count = spent.add(event), count + 1
+    return spent, count
+
+
+def test_spent_adds_up_like_the_composition():
+    other = Gaussian(noise_multiplier=3.0)
+    spent = Spent(adjacency=ZERO).add(ROUND).add(other, 4).add(compose([ROUND, (other, 2)]))
+    whole = compose([(ROUND, 2), (other, 6)])
+    np.testing.assert_allclose(spent.curve, renyi.curve(whole, filters.ORDERS, adjacency=ZERO), rtol=1e-12)
+    assert spent.releases == 8
+    assert spent.mu_squared == math.inf
+    assert spent.epsilon(1e-5) == pytest.approx(renyi.epsilon(whole, 1e-5, adjacency=ZERO), rel=0.02)
+    assert spent.epsilon(1e-5) >= renyi.epsilon(whole, 1e-5, adjacency=ZERO)
+
+
+def test_nothing_spent_costs_nothing_and_gaussians_stay_exact():
+    assert Spent(adjacency=ZERO).epsilon(1e-5) == 0.0
+    spent = Spent(adjacency=ZERO).add(Gaussian(noise_multiplier=5.0), 10)
+    assert spent.epsilon(1e-5) == pytest.approx(
+        gaussian_dp.epsilon(repeat(Gaussian(noise_multiplier=5.0), 10), 1e-5, adjacency=ZERO), rel=1e-9
+    )
+
+
+def test_a_fixed_order_filter_never_passes_its_epsilon():
+    guard = fixed_order_filter(epsilon=8.4, delta=200**-1.1, plan=repeat(ROUND, 40), adjacency=ZERO)
+    spent, count = charge_until_refused(guard, ROUND)
+    assert 35 <= count <= 40
+    assert spent.epsilon(guard.delta) <= 8.4
+    assert not guard.admits(spent, Gaussian(noise_multiplier=0.1))
+    assert guard.admits(spent, Gaussian(noise_multiplier=1e6))
+
+
+def test_a_planned_filter_admits_exactly_the_plan():
+    guard = planned_filter(repeat(ROUND, 40), 1e-5, adjacency=ZERO)
+    spent, count = charge_until_refused(guard, ROUND)
+    assert count == 40
+    assert guard.epsilon == pytest.approx(spent.epsilon(1e-5), rel=1e-12)
+    # half the noise costs more at every order: not even within what 40 rounds left over
+    assert not guard.admits(spent, PoissonSampledGaussian(sample_rate=1e-6, noise_multiplier=1.0))
+
+
+def test_a_gaussian_filter_is_exact_and_refuses_sampling():
+    guard = gaussian_filter(epsilon=2.6, delta=1e-5)
+    _, count = charge_until_refused(guard, Gaussian(noise_multiplier=5.0))
+    assert count == 10
+    assert gaussian_dp.epsilon(repeat(Gaussian(noise_multiplier=5.0), 11), 1e-5, adjacency=ZERO) > 2.6
+    assert not guard.admits(Spent(adjacency=ZERO), ROUND)
+
+
+@pytest.mark.parametrize("plan", [None, repeat(ROUND, 3)])
+def test_a_budget_too_small_for_any_order_is_refused(plan):
+    with pytest.raises(AccountingError, match="no Rényi order"):
+        fixed_order_filter(epsilon=1e-9, delta=1e-5, plan=plan, adjacency=ZERO)
+
+
+def test_non_private_is_never_admitted():
+    for guard in (
+        fixed_order_filter(epsilon=100, delta=1e-5, adjacency=ZERO),
+        planned_filter(repeat(ROUND, 100), 1e-5, adjacency=ZERO),
+        gaussian_filter(epsilon=100, delta=1e-5),
+    ):
+        assert not guard.admits(Spent(adjacency=ZERO), NonPrivate())
+
+
+def test_unsound_events_are_refused():
+    event = FixedSizeSampledGaussian(n_clients=5, sample_size=2, noise_multiplier=1)
+    with pytest.raises(EventError, match="add-or-remove-one"):
+        Spent(adjacency=Adjacency.ADD_OR_REMOVE_ONE).add(event)
+
+
+def test_the_best_order_of_what_was_spent_is_no_fixed_order():
+    """Reading the smallest epsilon over orders admits spending that the order fixed beforehand refuses."""
+    rare_but_loud = PoissonSampledGaussian(sample_rate=1e-3, noise_multiplier=0.8)
+    steady = PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=8.0)
+    refused = 0
+    for planned, made in [(rare_but_loud, steady), (steady, rare_but_loud)]:
+        guard = fixed_order_filter(epsilon=1.5, delta=1e-6, plan=planned, adjacency=ZERO)
+        low, high = 0, 10**7
+        while high - low > 1:
+            middle = (low + high) // 2
+            reading = Spent(adjacency=ZERO).add(made, middle).epsilon(1e-6)
+            low, high = (middle, high) if reading <= 1.5 else (low, middle)
+        assert low > 0
+        refused += not guard.admits(Spent(adjacency=ZERO), made, low)
+    assert refused == 2
+
+
+def test_quote_of_a_followed_plan_is_the_plans():
+    plan = repeat(ROUND, 40)
+    stopped_early = quote(repeat(ROUND, 25), 1e-5, adjacency=ZERO, plan=plan, followed=True)
+    assert stopped_early.guaranteed == numerical.epsilon(plan, 1e-5, adjacency=ZERO)
+    assert stopped_early.as_if_non_adaptive < stopped_early.guaranteed
+
+
+def test_quote_refuses_the_reading_once_the_plan_was_left():
+    plan = repeat(ROUND, 40)
+    left = quote(repeat(ROUND, 25), 1e-5, adjacency=ZERO, plan=plan, followed=False)
+    assert left.guaranteed == math.inf
+    assert left.as_if_non_adaptive is None
+    guard = fixed_order_filter(epsilon=9.0, delta=1e-5, adjacency=ZERO)
+    guarded = quote(repeat(ROUND, 2), 1e-5, adjacency=ZERO, plan=plan, followed=False, admitted_by=guard)
+    assert guarded.guaranteed == 9.0
+    assert "FixedOrderFilter" in guarded.because
+    assert quote(Composed(), 1e-9, adjacency=ZERO, plan=None, followed=False, admitted_by=guard).guaranteed == math.inf
