@@ -87,7 +87,7 @@ class DPFTSDE:
     """
 
     n_regions: int = 1
-    n_features: int = 16
+    n_features: int = 64
     clipping_norm: float | None = None
     share: Share = "mean"
     n_init: int = 2

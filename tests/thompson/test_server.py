@@ -11,7 +11,7 @@ from privbo.thompson.exploration import Exploration, Weighting
 from tests.thompson.conftest import setting
 
 
-def _release(round_, shape=(1, 16)):
+def _release(round_, shape=(1, 64)):
     return Release(round=round_, values=np.full(shape, float(round_)), noise_stddev=0.5, sequence=round_, head="")
 
 
