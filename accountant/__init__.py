@@ -2,6 +2,22 @@
 
 No private data and no random numbers pass here. Names are loaded on first use, so that
 importing this package stays free of scipy.
+
+Which accountant may I quote, when?
+
+| situation | quote | from |
+|---|---|---|
+| every parameter fixed beforehand, plan followed (queries may be adaptive) | tight | `numerical` |
+| the same, everybody takes part in every release | Gaussian DP, exact | `gaussian_dp` |
+| stopped early because of outputs | the whole plan's tight epsilon | `filters.quote` |
+| noise, rate or count chosen from outputs | the filter's epsilon, if one admitted every charge | `filters` |
+| comparing with a paper that prints the moments accountant | moments, named so | `moments` |
+| a setting the lattice does not reach | Rényi; `Interval.method` says so | `renyi` |
+| central-limit approximation | never as a guarantee: it can be too small | `gaussian_dp.clt_epsilon` |
+
+`epsilon_table` prints moments, renyi, tight and, where exact, gaussian_dp side by side: all are
+upper bounds, so the smallest may be quoted while the plan stands. `docs/accountants.md`
+has the same table with its reasons.
 """
 
 from __future__ import annotations

@@ -165,6 +165,11 @@ def _pairs(event: Basic, adjacency: Adjacency) -> tuple[Pair, ...]:
     return pairs_of(event, adjacency)
 
 
+def clear_caches() -> None:
+    """Forget all cached pairs; for measurements."""
+    _pairs.cache_clear()
+
+
 def _reach(pairs: _Direction, delta: float) -> float:
     """Standard deviations at which all truncated mass together is a small share of ``delta``."""
     releases = sum(count for _, count in pairs)

@@ -83,6 +83,12 @@ def renyi_divergence(  # noqa: PLR0911 - one return per kind of event
     raise EventError(f"unknown event {event!r} of type {type(event).__name__}: no Rényi curve is known")
 
 
+def clear_caches() -> None:
+    """Forget all cached grids; for measurements."""
+    for cached in (_poisson_grid, _opposed_grid, _half_line):
+        cached.cache_clear()
+
+
 def _top(orders: FloatArray) -> float:
     """The largest order, rounded up so that grids are shared between nearby calls."""
     return float(2.0 ** math.ceil(math.log2(float(orders.max()))))

@@ -15,9 +15,9 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from accountant import quadrature
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, Event, parts
-from accountant.quadrature import renyi_divergence
 
 FloatArray = npt.NDArray[np.float64]
 Conversion: TypeAlias = Literal["improved", "moments"]
@@ -41,9 +41,15 @@ def curve(event: Event, orders: npt.ArrayLike, *, adjacency: Adjacency) -> Float
 
 @lru_cache(maxsize=16384)
 def _cached(event: Basic, orders: tuple[float, ...], adjacency: Adjacency) -> FloatArray:
-    value = renyi_divergence(event, np.array(orders), adjacency)
+    value = quadrature.renyi_divergence(event, np.array(orders), adjacency)
     value.flags.writeable = False
     return value
+
+
+def clear_caches() -> None:
+    """Forget all cached curves and grids; for measurements."""
+    _cached.cache_clear()
+    quadrature.clear_caches()
 
 
 def epsilon_at_orders(
