@@ -113,7 +113,9 @@ def test_the_cap_holds_after_the_first_phase_and_is_named() -> None:
     while (ask := server.ask()) is not None and ask.request is not None:
         sizes.append(ask.request.dim)
         assert ask.request.clipping_norm == pytest.approx(0.15 * math.sqrt(ask.request.dim))
-        server.tell(Release(round=len(sizes), values=np.zeros((1, ask.request.dim)), noise_stddev=1.0, sequence=0, head=""))
+        server.tell(
+            Release(round=len(sizes), values=np.zeros((1, ask.request.dim)), noise_stddev=1.0, sequence=0, head="")
+        )
     assert max(sizes[1:]) <= 8
     assert not pb.FedPNE.heuristic().is_certified
     assert pb.FedPNE().is_certified
@@ -274,7 +276,9 @@ def test_refuses_a_horizon_below_one_phase_before_any_pull() -> None:
 
 
 def test_works_on_logarithmic_integer_and_mixed_spaces() -> None:
-    space = pb.Space({"C": pb.Real(1e-3, 1e3, log=True), "depth": pb.Int(1, 6), "kind": pb.Categorical(("a", "b", "c"))})
+    space = pb.Space(
+        {"C": pb.Real(1e-3, 1e3, log=True), "depth": pb.Int(1, 6), "kind": pb.Categorical(("a", "b", "c"))}
+    )
 
     def score(client: int, params: dict[str, Any]) -> float:
         near = abs(math.log10(params["C"]) - 1) / 8 + abs(params["depth"] - 4) / 20

@@ -1,0 +1,265 @@
+"""PF-PNE and PE against their pseudo-code, the silent stages, and where each guarantee ends."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.elimination.confidence import Confidence
+from privbo.elimination.forest import Forest
+from privbo.elimination.pairs import checkpoints
+from privbo.elimination.partition import Partition
+from privbo.elimination.pf_pne import PersonalElimination
+from privbo.protocol import FloatArray, IntArray
+from privbo.space import Space
+
+PLAIN = pb.NoPrivacy()
+M, C = 12, 0.1
+
+
+def hills(clients: IntArray, units: FloatArray) -> FloatArray:
+    """Two tents per client, 1-Lipschitz; the second is higher for every third client, lower on average."""
+    x = units[:, 0]
+    second = np.where(clients % 3 == 0, 0.9, 0.6)
+    return np.asarray(np.maximum(0.8 - np.abs(x - 0.3 - 0.01 * np.sin(clients)), second - np.abs(x - 0.8)))
+
+
+class Environment:
+    """Noiseless clients that remember every pull."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, float, int]] = []
+
+    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
+        return self.pull(clients, units, np.ones(len(clients), dtype=np.int64))
+
+    def pull(self, clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
+        self.seen += [(int(c), float(x), int(n)) for c, x, n in zip(clients, units[:, 0], counts, strict=True)]
+        return hills(clients, units)
+
+
+def play(algorithm: Any, **settings: Any) -> tuple[Environment, pb.Result]:
+    environment = Environment()
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=environment, n_clients=M, name="hills")
+    return environment, pb.run(problem, algorithm, **({"privacy": PLAIN, "rounds": 50, "seed": 1} | settings))
+
+
+def reference(client: int, horizon: int, shared: int, *, tail: str) -> dict[float, int]:
+    """The printed algorithm for one client: pulls by point; nu1 = 1, rho = 1/2, c1 = 1, binary tree."""
+    log = math.log(horizon * M)
+
+    def tau(h: int) -> int:
+        return math.ceil(C**2 * log * 4**h)
+
+    def b(n: float) -> float:
+        return C * math.sqrt(log / n)
+
+    def centre(h: int, i: int) -> float:
+        return (i + 0.5) / 2**h
+
+    def own(h: int, i: int, m: int = client) -> float:
+        return float(hills(np.array([m]), np.array([[centre(h, i)]]))[0])
+
+    pulls: dict[float, int] = {}
+    left = horizon
+    kept: dict[int, dict[int, tuple[float, float]]] = {}
+    counted: dict[tuple[int, int], int] = {}
+    active = [0]
+    for h in range(shared):  # stage 1
+        each = math.ceil(tau(h) / M)
+        for i in active:
+            pulls[centre(h, i)] = pulls.get(centre(h, i), 0) + each
+            counted[h, i] = each
+            left -= each
+        mu = {i: np.mean([own(h, i, m) for m in range(M)]) for i in active}
+        radius, top = b(M * each), max(mu.values())
+        active = [i for i in active if not mu[i] + radius + 0.5**h < top - radius]
+        kept[h] = {i: (float(mu[i]), radius) for i in active}
+        active = [c for i in active for c in (2 * i, 2 * i + 1)]
+    mine, h, best = [0], 0, None
+    while left > 0:  # PE
+        known = kept.get(h, {})
+        need = {i: max(0, tau(h) - counted.get((h, i), 0)) for i in mine if i not in known}
+        if sum(need.values()) > left:
+            if tail == "commit":
+                pulls[centre(*best)] = pulls.get(centre(*best), 0) + left
+                break
+            for i, n in need.items():
+                now = min(n, left)
+                pulls[centre(h, i)] = pulls.get(centre(h, i), 0) + now
+                left -= now
+            break
+        for i, n in need.items():
+            pulls[centre(h, i)] = pulls.get(centre(h, i), 0) + n
+            left -= n
+        facts = {i: known.get(i) or (own(h, i), b(max(tau(h), counted.get((h, i), 0)))) for i in mine}
+        lead = max(facts, key=lambda i: (facts[i][0], -i))
+        best, low = (h, lead), facts[lead][0] - facts[lead][1]
+        mine = [i for i in mine if i in known or not facts[i][0] + facts[i][1] + 0.5**h < low]
+        mine = [c for i in mine for c in (2 * i, 2 * i + 1)]
+        h += 1
+    return {x: n for x, n in pulls.items() if n}
+
+
+def counts(environment: Environment, client: int) -> dict[float, int]:
+    found: dict[float, int] = {}
+    for who, x, n in environment.seen:
+        if who == client and n:
+            found[x] = found.get(x, 0) + n
+    return found
+
+
+@pytest.mark.parametrize("tail", ["commit", "printed"])
+@pytest.mark.parametrize(("gap", "shared"), [(0.3, 2), (0.04, 5)])
+def test_the_printed_form_plays_the_pseudo_code(tail: str, gap: float, shared: int) -> None:
+    environment, result = play(pb.PFPNE(horizon=900, gap=gap, stage2="printed", tail=tail))
+    assert len(result.releases) == shared
+    for client in range(M):
+        assert counts(environment, client) == reference(client, 900, shared, tail=tail)
+
+
+@pytest.mark.parametrize("tail", ["commit", "printed"])
+def test_alone_it_is_pe(tail: str) -> None:
+    environment, result = play(PersonalElimination(horizon=900, stage2="printed", tail=tail))
+    assert result.releases == ()
+    for client in range(M):
+        assert counts(environment, client) == reference(client, 900, 0, tail=tail)
+
+
+@pytest.mark.parametrize("stage2", ["printed", "in-phase", "warm", "optimistic"])
+@pytest.mark.parametrize("centre", ["middle", "client"])
+def test_every_client_spends_its_horizon_after_h0_releases(stage2: Any, centre: Any) -> None:
+    environment, result = play(pb.PFPNE(horizon=900, gap=0.04, stage2=stage2, centre=centre))
+    assert len(result.releases) == pb.PFPNE(gap=0.04).shared_depths == 5
+    for client in range(M):
+        assert sum(counts(environment, client).values()) == 900
+    assert np.all(np.isfinite(result.clients.recommended))
+
+
+@pytest.mark.parametrize("stage2", ["in-phase", "optimistic"])
+def test_a_client_keeps_an_optimum_the_average_gave_up(stage2: Any) -> None:
+    """Every third client's best hill is not the average's; both double-checking forms find it."""
+    _, result = play(pb.PFPNE(horizon=1500, gap=0.04, c=0.05, stage2=stage2))
+    found = result.clients.recommended[:, 0]
+    assert np.all(np.abs(found[::3] - 0.8) < 0.03)
+    assert np.all(np.abs(np.delete(found, np.s_[::3]) - 0.3) < 0.06)
+
+
+def test_warm_gives_the_double_check_up() -> None:
+    """What the average removed is gone: the named price of starting below its survivors."""
+    only_left = lambda clients, units: hills(np.where(clients == 0, 0, 1), units)  # noqa: E731
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=only_left, n_clients=M, name="hills")
+    found = {
+        stage2: pb.run(
+            problem,
+            pb.PFPNE(horizon=1500, gap=0.01, nu1=0.5, c=0.02, stage2=stage2),
+            privacy=PLAIN,
+            rounds=50,
+            seed=1,
+        ).clients.recommended[0, 0]
+        for stage2 in ("warm", "optimistic")
+    }
+    assert abs(found["optimistic"] - 0.8) < 0.03
+    assert abs(found["warm"] - 0.3) < 0.06
+
+
+def test_rounds_shorten_the_shared_stage() -> None:
+    _, result = play(pb.PFPNE(horizon=900), rounds=3)
+    assert len(result.releases) == 3
+
+
+def test_silent_rounds_are_public() -> None:
+    """Their number is the same whatever the clients see."""
+    lengths = set()
+    for value in (0.0, 1.0):
+        problem = pb.Problem(
+            space={"x": pb.Real(0, 1)},
+            batch_objective=lambda clients, units, v=value: np.full(len(clients), v),
+            n_clients=M,
+            name="flat",
+        )
+        seen: list[int] = []
+        pb.run(
+            problem,
+            pb.PFPNE(horizon=400, stage2="in-phase"),
+            privacy=PLAIN,
+            rounds=9,
+            on_round=lambda r, s=seen: s.append(r.index),
+        )
+        lengths.add(len(seen))
+    assert len(lengths) == 1
+
+
+def test_checkpoints_double_up_to_the_threshold() -> None:
+    assert checkpoints(1, in_phase=True) == [1]
+    assert checkpoints(8, in_phase=True) == [1, 2, 4, 8]
+    assert checkpoints(9, in_phase=True) == [1, 2, 4, 8, 9]
+    assert checkpoints(9, in_phase=False) == [9]
+
+
+def one_tree(client: int, horizon: int, confidence: Confidence, noise: FloatArray) -> list[float]:
+    """The optimistic tree of one client, written out with dictionaries; nothing shared."""
+    nodes: dict[tuple[int, int], list[float]] = {(0, 0): [], (1, 0): [], (1, 1): []}
+    path_points = []
+
+    def bound(h: int, i: int) -> float:
+        pulls = nodes[h, i]
+        upper = math.inf
+        if pulls:
+            upper = float(np.mean(pulls)) + float(confidence.radius(len(pulls))) + confidence.variation(h)
+        if (h + 1, 2 * i) in nodes:
+            upper = min(upper, max(bound(h + 1, 2 * i), bound(h + 1, 2 * i + 1)))
+        return upper
+
+    for turn in range(horizon):
+        h, i = 0, 0
+        while (h + 1, 2 * i) in nodes and (h == 0 or len(nodes[h, i]) >= confidence.threshold(h)):
+            h, i = h + 1, 2 * i + (bound(h + 1, 2 * i + 1) >= bound(h + 1, 2 * i))
+        x = (i + 0.5) / 2**h
+        path_points.append(x)
+        nodes[h, i].append(float(hills(np.array([client]), np.array([[x]]))[0]) + noise[turn])
+        if (h + 1, 2 * i) not in nodes and len(nodes[h, i]) >= confidence.threshold(h):
+            nodes[h + 1, 2 * i], nodes[h + 1, 2 * i + 1] = [], []
+    return path_points
+
+
+def test_the_forest_is_one_optimistic_tree_per_client() -> None:
+    confidence = Confidence(horizon=150, n_clients=3, nu1=1.0, rho=0.5, c=0.1, c1=1.0)
+    forest = Forest.roots(3, Partition(n_dims=1), Space({"x": pb.Real(0, 1)}), confidence)
+    noise = np.random.default_rng(5).uniform(-0.1, 0.1, (3, 150))
+    played: list[FloatArray] = []
+    for turn in range(150):
+        path = forest.select()
+        points = forest.points[np.arange(3), path[:, -1]]
+        played.append(points[:, 0])
+        forest.receive(path, hills(np.arange(3), points) + noise[:, turn])
+    for client in range(3):
+        np.testing.assert_array_equal([p[client] for p in played], one_tree(client, 150, confidence, noise[client]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"gap": 0.0}, "gap"),
+        ({"stage2": "cold"}, "stage2"),
+        ({"tail": "stop"}, "tail"),
+        ({"rho": 2.0}, "rho"),
+        ({"clip": -1.0}, "clip"),
+    ],
+)
+def test_refuses_bad_settings_by_name(settings: dict[str, Any], name: str) -> None:
+    with pytest.raises(pb.ConfigurationError, match=name):
+        pb.PFPNE(**settings)
+
+
+def test_alone_there_is_no_warm_start() -> None:
+    with pytest.raises(pb.ConfigurationError, match="warm"):
+        PersonalElimination(stage2="warm")
+
+
+def test_local_control_keeps_the_way_clients_go_on() -> None:
+    assert pb.PFPNE(stage2="printed").local().stage2 == "printed"
+    assert pb.PFPNE(stage2="warm").local().stage2 == "in-phase"
+    assert pb.PFPNE().local().stage2 == "optimistic"

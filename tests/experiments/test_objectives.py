@@ -1,0 +1,129 @@
+"""Test functions, shifted clients, and the book an environment keeps."""
+
+import numpy as np
+import pytest
+
+from experiments.covid import EFFICACY, Countries, efficacy, simulate, world
+from experiments.objectives import ACKLEY_TOP, FUNCTIONS, RASTRIGIN_TOP, Environment, Shifted, draw_noise
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_lie_in_the_unit_interval_and_the_optimum_is_one(name: str) -> None:
+    named = FUNCTIONS[name]
+    points = np.random.default_rng(0).random((200_000, named.n_dims))
+    corners = np.round(points[:2000])
+    values = np.concatenate([named.function(points), named.function(corners)])
+    assert values.min() >= 0.0
+    assert values.max() <= named.maximum + 1e-9
+    near = np.clip(np.array(named.optimum) + 1e-6 * (points[:1000] - 0.5), 0, 1)
+    assert named.function(near).max() <= named.maximum + 1e-9
+
+
+def test_known_maxima() -> None:
+    assert FUNCTIONS["garland"].maximum == pytest.approx(0.997772, abs=1e-6)
+    assert FUNCTIONS["two-sines"].maximum == pytest.approx(0.737800, abs=1e-6)
+    for name in ("double-sine", "himmelblau", "rastrigin", "ackley"):
+        assert FUNCTIONS[name].maximum == pytest.approx(1.0, abs=1e-12)
+
+
+def test_normalising_constants_are_the_largest_values() -> None:
+    x = np.linspace(-1, 1, 200_001)
+    assert pytest.approx((x**2 + 10 - 10 * np.cos(2 * np.pi * x)).max(), abs=2e-6) == RASTRIGIN_TOP
+    edge = np.stack([np.ones_like(x), (x + 1) / 2], axis=-1)
+    lowest = FUNCTIONS["ackley"].function(edge).min()
+    assert 0 <= lowest < 1e-6
+    assert ACKLEY_TOP > 4.675
+
+
+@pytest.mark.parametrize("name", ["garland", "himmelblau", "rastrigin"])
+def test_the_average_optimum_is_no_worse_than_any_random_point(name: str) -> None:
+    model = Shifted(FUNCTIONS[name], 30, seed=1, shift=0.01)
+    points = np.clip(
+        np.array(FUNCTIONS[name].optimum) + 0.1 * np.random.default_rng(2).normal(size=(3000, model.n_dims)), 0, 1
+    )
+    assert model.average(points).max() <= model.average(model.global_optimum[None])[0] + 1e-4
+
+
+def test_vertical_moves_stay_in_the_unit_interval() -> None:
+    model = Shifted(FUNCTIONS["garland"], 50, seed=1, vertical=0.4)
+    clients = np.repeat(np.arange(50), 100)
+    values = model.values(clients, np.tile(np.linspace(0, 1, 100), 50)[:, None])
+    assert values.min() >= 0
+    assert values.max() <= 1
+    assert np.ptp(model.local_bests) > 0.2
+
+
+@pytest.mark.parametrize("noise", ["uniform", "inside", "normal-inside"])
+@pytest.mark.parametrize("count", [1, 30, 60, 400])
+def test_mean_noise_has_mean_zero_and_the_variance_of_single_pulls(noise: str, count: int) -> None:
+    """20,000 draws: the mean is within 5.5 standard errors (false alarm 4e-8), the variance within 8 %."""
+    generator = np.random.default_rng([3, count])
+    means = np.full(20_000, 0.3)
+    single = draw_noise(generator, noise, np.full(100_000, 0.3), np.ones(100_000, dtype=int), 0.2)  # type: ignore[arg-type]
+    drawn = draw_noise(generator, noise, means, np.full(20_000, count), 0.2)  # type: ignore[arg-type]
+    assert abs(drawn.mean()) < 5.5 * drawn.std() / np.sqrt(20_000)
+    assert drawn.var() * count == pytest.approx(single.var(), rel=0.08)
+    if noise != "uniform":
+        assert np.all((means + drawn >= 0) & (means + drawn <= 1))
+
+
+def test_the_book_knows_every_pull_in_order() -> None:
+    model = Shifted(FUNCTIONS["garland"], 2, seed=0)
+    environment = Environment(model, seed=0, horizon=6)
+    units = np.array([[0.2], [0.4], [0.6]])
+    environment.pull(np.array([0, 0, 1]), units, np.array([2, 1, 3]))
+    environment(np.array([0, 1]), units[:2])
+    worth = model.values(np.zeros(3, dtype=int), units)
+    first = worth[[0, 0, 1, 0]]
+    second = worth[[2, 2, 2, 1]]
+    best = environment.global_best
+    np.testing.assert_allclose(environment.regret(best)[:4], np.cumsum(best - (first + second) / 2))
+    assert environment.pulls.tolist() == [4, 4]
+
+
+def test_an_epidemic_conserves_people_and_vaccine_helps() -> None:
+    countries = world(6, seed=1)
+    doses = np.array([0.0, 0.15, 0.5, 1.0])
+    infected, dead = simulate(countries, doses)
+    assert np.all((infected > 0) & (infected < 1))
+    assert np.all(dead < infected)
+    assert np.all(infected[:, 1:] < infected[:, :1])
+    assert np.all(dead[:, 1:] < dead[:, :1])
+
+
+def test_steps_of_a_day_are_fine_enough() -> None:
+    countries = world(4, seed=2)
+    doses = np.array([0.3, 1.0])
+    coarse, fine = simulate(countries, doses)[0], simulate(countries, doses, step=0.25)[0]
+    np.testing.assert_allclose(coarse, fine, atol=3e-3)
+
+
+def test_without_immunity_to_gain_the_final_size_equation_holds() -> None:
+    """No vaccine, R = 2 in one country: the final size of the next-generation matrix, solved by iteration."""
+    from experiments.covid import IMMUNE, _force, _start
+
+    countries = world(8, seed=0)
+    force = _force(countries) / 0.2
+    infected, _ = simulate(countries, np.array([0.0]))
+    for n in np.flatnonzero(countries.reproduction == 2.0):
+        start = _start(countries, 1)[:, n, 0]
+        attack = np.full(9, 0.5)
+        for _ in range(500):
+            caught = start[0] * (1 - np.exp(-force[n] @ (attack + start[2] + start[3])))
+            attack = caught
+        assert infected[n, 0] == pytest.approx(float(countries.shares[n] @ attack), rel=0.03)
+    assert np.all(IMMUNE < 1)
+
+
+def test_efficacy_is_monotone_and_meets_its_points() -> None:
+    curve = efficacy(np.linspace(0, 1, 101))
+    assert np.all(np.diff(curve) > 0)
+    np.testing.assert_allclose(efficacy(np.array(EFFICACY[0])), EFFICACY[1], atol=1e-12)
+
+
+def test_countries_are_clients() -> None:
+    model = Countries(world(5, seed=0))
+    values = model.values(np.arange(5), np.full((5, 1), 0.1))
+    assert np.all((values > 0) & (values <= 1))
+    assert model.average(model.global_optimum[None])[0] >= model.average(np.array([[1.0]]))[0]
+    assert np.all(model.local_bests >= values - 1e-12)
