@@ -67,8 +67,9 @@ def _tails(total: TiltedSum, theta: float, spacing: float) -> _Tails:
     ks = np.arange(total.window.start, total.window.start + total.window.size, dtype=np.float64)
     loss = spacing * ks
     mass = _discounted_tail(total.tilted, theta * spacing)
-    # each of the two running sums loses at most 2 eps a step, relative to itself
-    slack = total.error + 4.0 * EPS * total.window.size * mass
+    # the running sums lose at most 2 eps a step, the unit's exponent a few eps of its size
+    exponent = abs(total.log_scale) + theta * float(np.max(np.abs(loss)))
+    slack = total.error + 4.0 * EPS * (total.window.size + exponent) * mass
     return _Tails(
         loss=loss,
         log_unit=total.log_scale - theta * loss,

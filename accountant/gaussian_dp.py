@@ -24,7 +24,12 @@ from accountant.events import (
     parts,
 )
 
-_SAFE = 1.0 + 1e-12  # the closed form is good to about 1e-13 relative; quoted values err upwards
+_SAFE = 1.0 + 1e-12  # quoted values err upwards by more than the closed form's rounding
+
+
+def _safe_epsilon(epsilon: float, delta: float) -> float:
+    """Epsilon moved up by its rounding: relative, and absolute where the two terms nearly cancel."""
+    return epsilon * _SAFE + 1e-14 * (1.0 - math.log(delta)) if epsilon > 0.0 else 0.0
 
 
 def mu_squared(event: Event) -> float | None:
@@ -53,7 +58,9 @@ def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
         EventError: A part is no Gaussian mechanism at rate 1, or unsound under ``adjacency``.
     """
     trivial = trivial_epsilon(event, delta, adjacency)
-    return epsilon_from_mu(math.sqrt(_required(event)), delta) * _SAFE if trivial is None else trivial
+    if trivial is not None:
+        return trivial
+    return _safe_epsilon(epsilon_from_mu(math.sqrt(_required(event)), delta), delta)
 
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:

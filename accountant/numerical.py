@@ -90,7 +90,8 @@ def epsilon_interval(event: Event, delta: float, *, adjacency: Adjacency) -> Int
         return Interval(lower=trivial, upper=trivial, method="closed-form")
     if gaussian_dp.is_exact(event):
         exact = gaussian_dp.epsilon(event, delta, adjacency=adjacency)
-        return Interval(lower=exact * (1.0 - 1e-11), upper=exact, method="closed-form")
+        below = max(0.0, exact * (1.0 - 1e-11) - 1e-13 * (1.0 - math.log(delta)))
+        return Interval(lower=below, upper=exact, method="closed-form")
     try:
         return _epsilon_interval(_directions(event, adjacency), delta)
     except _OutOfRangeError:

@@ -15,8 +15,9 @@ from pathlib import Path
 import mpmath as mp
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
-from accountant import bounds, lattice, numerical, renyi
+from accountant import bounds, gaussian_dp, lattice, numerical, renyi
 from accountant.events import (
     Adjacency,
     FixedSizeSampledGaussian,
@@ -26,6 +27,7 @@ from accountant.events import (
     compose,
     repeat,
 )
+from accountant.pairs import _normal_error, pairs_of
 from accountant.without_replacement import profile
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -183,6 +185,28 @@ def test_gaussian_lattice_agrees_with_the_closed_form():
     assert nearly.method == "numerical"
     assert nearly.lower <= closed * (1 + 1e-5)
     assert nearly.upper >= closed * (1 - 1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 7, 300, 100_000])
+@pytest.mark.parametrize("total_mu", [0.05, 1.0, 6.0])
+@pytest.mark.parametrize("delta", [0.05, 1e-6, 1e-40])
+def test_compositions_of_known_truth(count, total_mu, delta):
+    """Gaussian releases sent through lattice and FFT although a closed form exists: the interval holds it."""
+    truth = gaussian_dp.epsilon_from_mu(total_mu, delta)
+    if truth == 0.0:
+        return
+    (pair,) = pairs_of(Gaussian(noise_multiplier=math.sqrt(count) / total_mu), ADD)
+    lower, upper = numerical._epsilon_of(((pair, count),), delta, enough=0.0)
+    assert lower <= truth <= upper
+    assert upper - lower <= max(RELATIVE * upper, ABSOLUTE)
+
+
+def test_normal_tails_are_as_accurate_as_the_lattice_assumes():
+    mp.mp.dps = 40
+    for t in np.linspace(-39.9, 8.0, 400):
+        truth = mp.ncdf(mp.mpf(float(t)))
+        bound = float(_normal_error(np.array([t]))[0])
+        assert abs(mp.mpf(float(ndtr(t))) / truth - 1) <= bound or truth < 1e-300
 
 
 def random_event(rng):
