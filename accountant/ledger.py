@@ -112,9 +112,9 @@ class Ledger:
 
     @property
     def guarantees(self) -> bool:
-        """Whether every charge so far came with a guarantee: no seeded noise, no plain sum."""
+        """Whether every charge so far came with a guarantee: durable, no seeded noise, no plain sum."""
         self._refresh()
-        return all(entry.noise_source in ("secure", "exact") for entry in self._entries)
+        return self.path is not None and all(entry.noise_source in ("secure", "exact") for entry in self._entries)
 
     def check(self, event: Event) -> Projection:
         """What charging ``event`` would do; changes nothing and raises nothing over budget."""

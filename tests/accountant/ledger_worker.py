@@ -42,6 +42,18 @@ def release(ledger: Ledger, wire: int, release_id: str, *, mutant: str = "") -> 
         send(wire, release_id, stored)
 
 
+def wait_for_a_moment(dice: random.Random, wire: int) -> None:
+    """Sometimes while the child opens the ledger, mostly somewhere inside its next releases."""
+    if dice.random() < 0.2:
+        time.sleep(dice.uniform(0.0, 0.02))
+        return
+    releases, sent, start = dice.choice([1, 2, 3]), os.fstat(wire).st_size, time.monotonic()
+    # Counted in what was sent, so that a busy machine kills at the same places as an idle one.
+    while os.fstat(wire).st_size < sent + releases * 40 and time.monotonic() < start + 10:
+        time.sleep(0.0002)
+    time.sleep(dice.uniform(0.0, 0.5 * (time.monotonic() - start)))
+
+
 def crash(path: Path, kills: int, mutant: str) -> dict[str, int]:
     """Kill a releasing child ``kills`` times; every child resumes where the ledger stands."""
     dice = random.Random(kills)
@@ -56,7 +68,7 @@ def crash(path: Path, kills: int, mutant: str) -> dict[str, int]:
                 for index in range(start, start + 1000):
                     release(ledger, wire, f"r/{index}", mutant=mutant)
             os._exit(1)
-        time.sleep(dice.uniform(0.0, 0.08))
+        wait_for_a_moment(dice, wire)
         os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
         if not os.WIFSIGNALED(status):

@@ -28,12 +28,12 @@ def test_no_norm_passes_the_bound_in_exact_arithmetic(row, bound) -> None:
 
 
 def test_random_vectors_hold_the_bound_where_the_naive_rule_fails() -> None:
-    rows = np.random.default_rng(0).normal(size=(5000, 30))
+    rows = np.random.default_rng(0).normal(size=(2000, 30))
     bounds = {rule: rule(rows, 1.7) for rule in (clip_rows, naive_clip)}
     over = {rule: sum(exact_square(row) > Fraction(1.7) ** 2 for row in kept) for rule, kept in bounds.items()}
     assert over[clip_rows] == 0
     assert np.all(np.linalg.norm(bounds[clip_rows], axis=1) <= 1.7)
-    assert over[naive_clip] > 50  # the planted fault: about 2 % and more of the vectors
+    assert over[naive_clip] > 20  # the planted fault: about 2 % and more of the vectors
     np.testing.assert_allclose(bounds[clip_rows], bounds[naive_clip], rtol=1e-13)
 
 

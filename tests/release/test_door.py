@@ -213,9 +213,9 @@ def test_the_plain_sum_is_charged_as_non_private() -> None:
     assert book.entries()[0].noise_source == "none"
 
 
-def test_the_ledger_names_the_source_of_noise_and_never_mixes_seeded_with_real() -> None:
+def test_the_ledger_names_the_source_of_noise_and_never_mixes_seeded_with_real(tmp_path: Path) -> None:
     for first, second in [(SecureNoise(), SimulatedNoise(0)), (SimulatedNoise(0), SecureNoise())]:
-        book = ledger()
+        book = ledger(tmp_path / first.name)
         door(book, noise=first).open(0, request())
         door(book, noise=first, noise_multiplier=2.0).open(1, request())
         with pytest.raises(LedgerError, match="ledger of its own"):
