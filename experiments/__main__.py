@@ -15,6 +15,10 @@ from accountant.errors import PrivacyError
 
 EXPERIMENTS = {
     "quickstart": "40 clients tune an SVM on shards of digits: private, local, zeroed, paper's setting, non-private",
+    "fed-pne": "Fed-PNE, figures 2 and 3: global regret beside HCT and Fed1-UCB, 1 to 1000 clients",
+    "pf-pne": "PF-PNE: local regret beside per-client HCT, every way clients go on alone, communication",
+    "parallel": "parallel X-armed bandit, figure 2: loss with 1, 4 and 16 players, averaged over shifts",
+    "private-elimination": "regret of private Fed-PNE and PF-PNE against epsilon at 100, 1000, 10,000 clients",
     "f-lcb-smooth": "F-LCB, Figure 1: three smooth functions, certified and printed rates",
     "f-lcb-nonsmooth": "F-LCB, Figure 2: three piecewise linear functions, triple averaging",
     "f-lcb-inexact": "F-LCB, Figure 3: noisy gradients, stochastic accelerated gradient",

@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import io
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -26,7 +27,7 @@ from experiments.objectives import FUNCTIONS, Environment, Model, Noise, Shifted
 from privbo.elimination.baselines import fed1_ucb, play_tree, random_arms, random_search
 from privbo.elimination.fed_pne import FedPNE, FedPNEServer
 from privbo.elimination.partition import Partition
-from privbo.elimination.pf_pne import PFPNE
+from privbo.elimination.pf_pne import PFPNE, PersonalElimination
 from privbo.elimination.trees import HCT, HOO, VHCT
 from privbo.manifest import describe
 from privbo.protocol import FloatArray, Setting
@@ -56,6 +57,10 @@ class Clients:
         model: Model = module.model(self.n_clients, world)
         return model
 
+    def world(self, seed: int) -> int:
+        """Shifts change with the seed; countries and fields, which are costly to prepare, do not."""
+        return seed if self.function in FUNCTIONS else 0
+
     def environment(self, world: int, seed: int) -> Environment:
         """The clients of a world with the reward noise of a seed."""
         return Environment(self.model(world), seed=seed, noise=self.noise, width=self.width, horizon=self.horizon)
@@ -68,7 +73,7 @@ def _shifted(function: str, n_clients: int, world: int, shift: float, vertical: 
 
 def play_federated(
     clients: Clients,
-    algorithm: FedPNE | PFPNE,
+    algorithm: FedPNE | PFPNE | PersonalElimination,
     privacy: pb.Privacy | pb.NoPrivacy,
     seed: int,
     world: int,
@@ -181,6 +186,21 @@ def play_random(clients: Clients, seed: int, world: int) -> dict[str, Any]:
         env.pull, n_clients=clients.n_clients, n_dims=env.model.n_dims, horizon=clients.horizon, generator=generator
     )
     return figures(env)
+
+
+def play_dp_fts_de(clients: Clients, seed: int, world: int, rounds: int = 30) -> dict[str, Any]:
+    """DP-FTS-DE without privacy: its rounds, then every client plays the point it recommends."""
+    env = clients.environment(world, seed)
+    result = pb.run(env.problem(), pb.DPFTSDE(), privacy=pb.NoPrivacy(), rounds=rounds, seed=seed)
+    left = np.maximum(clients.horizon - env.pulls, 0)
+    env.pull(np.arange(clients.n_clients), result.clients.recommended, left)
+    return figures(env)
+
+
+def has_landmines() -> bool:
+    """Whether the folder ``PRIVBO_DATA`` holds the landmine data."""
+    folder = os.environ.get("PRIVBO_DATA")
+    return folder is not None and any((Path(folder) / n).exists() for n in ("landmine.npz", "LandmineData.mat"))
 
 
 @dataclass(frozen=True)

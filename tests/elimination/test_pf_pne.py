@@ -46,7 +46,7 @@ def play(algorithm: Any, **settings: Any) -> tuple[Environment, pb.Result]:
     return environment, pb.run(problem, algorithm, **({"privacy": PLAIN, "rounds": 50, "seed": 1} | settings))
 
 
-def reference(client: int, horizon: int, shared: int, *, tail: str) -> dict[float, int]:
+def reference(client: int, horizon: int, shared: int, *, tail: str) -> dict[float, int]:  # noqa: C901
     """The printed algorithm for one client: pulls by point; nu1 = 1, rho = 1/2, c1 = 1, binary tree."""
     log = math.log(horizon * M)
 

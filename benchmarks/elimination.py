@@ -1,0 +1,119 @@
+"""Eliminations: our HCT against PyXAB's, a large Fed-PNE without its environment, memory of nodes."""
+
+from __future__ import annotations
+
+import math
+import time
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import privbo as pb
+from privbo.elimination.partition import Partition
+from privbo.elimination.trees import HCT
+from privbo.protocol import FloatArray, IntArray
+
+ROUNDS = 10_000
+CLIENTS, HORIZON, SECONDS = 10_000, 5000, 2.0
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    """HCT rounds against PyXAB (bar: 20), Fed-PNE against its time limit, bytes per node against objects."""
+    noise = np.random.default_rng(0).uniform(-0.1, 0.1, ROUNDS).tolist()
+    peer = _best_of(lambda: _pyxab(noise))
+    ours = _best_of(lambda: _hct(noise))
+    yield _row(f"HCT, {ROUNDS} rounds on Garland", ours, "PyXAB", peer)
+    yield _row(f"Fed-PNE, M={CLIENTS}, T={HORIZON}, environment excluded", _fed_pne(), "limit", SECONDS)
+    yield from _memory()
+
+
+def _row(name: str, ours: float, peer: str, peer_s: float) -> dict[str, Any]:
+    return {"name": name, "ours_s": ours, "peer": peer, "peer_s": peer_s, "ratio": peer_s / ours}
+
+
+def _best_of(run: Any, times: int = 3) -> float:  # noqa: ANN401  # any callable
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def _garland(x: float) -> float:
+    return x * (1 - x) * (4 - math.sqrt(abs(math.sin(60 * x))))
+
+
+def _pyxab(noise: list[float]) -> None:
+    from PyXAB.algos import HCT as peers
+
+    bandit = peers.HCT(domain=[[0, 1]])
+    for turn, disturbance in enumerate(noise):
+        bandit.receive_reward(turn + 1, _garland(bandit.pull(turn + 1)[0]) + disturbance)
+
+
+def _hct(noise: list[float]) -> None:
+    bandit = HCT(Partition(n_dims=1))
+    known: dict[int, float] = {}
+    for disturbance in noise:
+        node = bandit.select()
+        value = known.get(node)
+        if value is None:
+            value = known[node] = _garland(float(bandit.tree.point(node)[0]))
+        bandit.receive(value + disturbance)
+
+
+class _Timed:
+    """An environment that knows how long it took."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._generator = np.random.default_rng(0)
+
+    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
+        return self.pull(clients, units, np.ones(len(clients), dtype=np.int64))
+
+    def pull(self, clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
+        start = time.perf_counter()
+        x = units[:, 0] + 0.01 * np.sin(clients)
+        means = 0.5 + 0.3 * np.sin(7 * x) + self._generator.normal(0, 0.05, len(x)) / np.sqrt(np.maximum(counts, 1))
+        self.seconds += time.perf_counter() - start
+        return np.clip(means, 0, 1)
+
+
+def _fed_pne() -> float:
+    """Seconds of a whole private run, door and ledger included, less the environment's."""
+    environment = _Timed()
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=environment, n_clients=CLIENTS, name="bench")
+    privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+    start = time.perf_counter()
+    pb.run(problem, pb.FedPNE(horizon=HORIZON), privacy=privacy, rounds=20, seed=0)
+    return time.perf_counter() - start - environment.seconds
+
+
+def _memory() -> Iterator[dict[str, Any]]:
+    """Peak bytes per node of children and centres in one dimension, beside PyXAB's node objects."""
+    from PyXAB.partition.BinaryPartition import BinaryPartition
+
+    partition = Partition(n_dims=1)
+    for count in (10_000, 100_000):
+        tracemalloc.start()
+        nodes = partition.children(np.arange(count // 2))
+        partition.centres(20, nodes)
+        ours = tracemalloc.get_traced_memory()[1] / count
+        tracemalloc.stop()
+        tracemalloc.start()
+        peer = BinaryPartition(domain=[[0, 1]])
+        for _ in range(int(math.log2(count)) - 1):
+            peer.deepen()
+        held = tracemalloc.get_traced_memory()[1] / sum(len(layer) for layer in peer.get_node_list())
+        tracemalloc.stop()
+        yield {
+            "name": f"{count} active nodes, peak bytes per node (in the columns of seconds)",
+            "ours_s": ours,
+            "peer": "PyXAB objects",
+            "peer_s": held,
+            "ratio": held / ours,
+        }

@@ -1,0 +1,133 @@
+"""Fed-PNE, figures 2 and 3: cumulative global regret per client, and what more clients bring.
+
+Fed-PNE with both tails beside HCT on the average objective (leaf-checked, and with PyXAB's
+re-splitting), VHCT, Fed1-UCB, random search and DP-FTS-DE, on Garland, DoubleSine, fractional
+doses and (where ``PRIVBO_DATA`` names it) landmines; then Fed-PNE with 1 to 1000 clients.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import privbo as pb
+from experiments.elimination_runs import (
+    Cell,
+    Clients,
+    draw,
+    has_landmines,
+    mean_and_deviation,
+    play_dp_fts_de,
+    play_fed1,
+    play_federated,
+    play_random,
+    play_single,
+    run_cells,
+    settings_of,
+    totals,
+)
+from privbo.record import write_atomically, write_json
+
+NUMBERS = (1, 10, 50, 100, 200, 400, 1000)
+
+
+def cells_for(clients: Clients, seeds: range, *, slow: bool) -> list[Cell]:
+    """All arms on one objective; ``slow`` adds those that take minutes."""
+    found = []
+    single = clients.function != "landmine"
+    for seed in seeds:
+        at: dict[str, Any] = {"clients": clients, "seed": seed, "world": clients.world(seed)}
+        plain = at | {"privacy": pb.NoPrivacy()}
+        found.append(Cell("Fed-PNE", play_federated, plain | {"algorithm": pb.FedPNE()}))
+        found.append(Cell("Fed-PNE, printed tail", play_federated, plain | {"algorithm": pb.FedPNE(tail="printed")}))
+        for label, kind in (("HCT", "hct"), ("HCT, re-splitting", "hct-resplit"), ("VHCT", "vhct")):
+            if single or kind == "hct":
+                found.append(Cell(label, play_single, at | {"kind": kind}))
+        found.append(Cell("Fed1-UCB", play_fed1, at))
+        if slow and single:
+            found.append(Cell("random search", play_random, at))
+            found.append(Cell("DP-FTS-DE, not private", play_dp_fts_de, at))
+    return found
+
+
+def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
+    """Run all objectives and numbers of clients."""
+    paper = scale == "paper"
+    chosen = range(seeds if seeds is not None else (10 if paper else 2))
+    functions = ["garland", "double-sine", "covid"] + (["landmine"] if has_landmines() else [])
+    panels, tables, ratios = {}, [], {}
+    for function in functions:
+        clients = Clients(function=function, n_clients=100)
+        panels[function] = run_cells(cells_for(clients, chosen, slow=paper), out, jobs, function)
+        tables.append(_table(function, panels[function]))
+        fed = totals(panels[function]["Fed-PNE"], "global").mean()
+        ratios[function] = {
+            label: float(fed / totals(panels[function][label], "global").mean())
+            for label in ("HCT", "HCT, re-splitting")
+            if label in panels[function]
+        }
+    growth = {f: _growth(f, chosen, out, jobs, NUMBERS if paper else NUMBERS[1:4]) for f in functions[:2]}
+    write_json(
+        out / "summary.json",
+        {
+            "clients": settings_of(Clients(function="garland", n_clients=100)),
+            "seeds": list(chosen),
+            "final_regret": {
+                f: {a: totals(c, "global").tolist() for a, c in arms.items()} for f, arms in panels.items()
+            },
+            "ratios": ratios,
+            "clients_and_regret": growth,
+        },
+    )
+    text = "Cumulative global regret per client after T = 5000 pulls, mean and one standard deviation.\n\n"
+    text += "".join(tables) + _growth_table(growth)
+    write_atomically(out / "table.md", text.encode())
+    draw(panels, "global", 5000, out / "figure.png")
+
+
+def _table(function: str, arms: dict[str, list[dict[str, Any]]]) -> str:
+    lines = [f"| {function} | regret | rounds | floats up |", "|---|---|---|---|"]
+    for label, cells in arms.items():
+        rounds = sorted({cell["releases"] for cell in cells if "releases" in cell})
+        floats = [cell["floats_up"] for cell in cells if "floats_up" in cell]
+        lines.append(
+            f"| {label} | {mean_and_deviation(totals(cells, 'global'))} | "
+            f"{'-' if not rounds else f'{rounds[0]} to {rounds[-1]}'} | {np.mean(floats) if floats else 0:.0f} |"
+        )
+    return "\n".join(lines) + "\n\n"
+
+
+def _growth(function: str, seeds: range, out: Path, jobs: int, numbers: tuple[int, ...]) -> dict[str, Any]:
+    """Regret against the number of clients, and the slope of its logarithm from 10 to 400."""
+    cells = [
+        Cell(
+            str(n),
+            play_federated,
+            {
+                "clients": Clients(function=function, n_clients=n),
+                "seed": seed,
+                "world": seed,
+                "algorithm": pb.FedPNE(),
+                "privacy": pb.NoPrivacy(),
+            },
+        )
+        for n in numbers
+        for seed in seeds
+    ]
+    found = run_cells(cells, out, jobs, f"{function}, clients")
+    means = {n: float(totals(found[str(n)], "global").mean()) for n in numbers}
+    inside = [n for n in numbers if 10 <= n <= 400]
+    slope = float(np.polyfit(np.log(inside), np.log([means[n] for n in inside]), 1)[0])
+    return {"regret": {str(n): value for n, value in means.items()}, "slope_10_to_400": slope}
+
+
+def _growth_table(growth: dict[str, dict[str, Any]]) -> str:
+    text = ""
+    for function, row in growth.items():
+        text += f"| clients, {function} | " + " | ".join(row["regret"]) + " |\n"
+        text += "|---" * (len(row["regret"]) + 1) + "|\n"
+        text += "| regret | " + " | ".join(f"{value:.1f}" for value in row["regret"].values()) + " |\n\n"
+        text += f"Slope of log regret over log clients, 10 to 400: {row['slope_10_to_400']:.2f}\n\n"
+    return text

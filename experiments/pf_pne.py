@@ -1,0 +1,87 @@
+"""PF-PNE: cumulative local regret per client, every way clients can go on alone, and communication.
+
+The printed algorithm beside ours, per-client HCT (leaf-checked), Fed-PNE judged locally, and
+Fed1-UCB, on Garland, DoubleSine, Himmelblau, Rastrigin, Ackley and (where ``PRIVBO_DATA``
+names it) landmines.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import privbo as pb
+from experiments.elimination_runs import (
+    Cell,
+    Clients,
+    draw,
+    has_landmines,
+    mean_and_deviation,
+    play_fed1,
+    play_federated,
+    play_single,
+    run_cells,
+    totals,
+)
+from privbo.elimination.pf_pne import PFPNE, PersonalElimination
+from privbo.record import write_atomically, write_json
+
+ARMS: dict[str, Any] = {
+    "PF-PNE, printed": PFPNE(stage2="printed", tail="printed"),
+    "PF-PNE, in-phase": PFPNE(stage2="in-phase"),
+    "PF-PNE, warm": PFPNE(stage2="warm"),
+    "PF-PNE, optimistic": PFPNE(),
+    "PE alone, printed": PersonalElimination(stage2="printed", tail="printed"),
+    "Fed-PNE": pb.FedPNE(),
+}
+BEST = "PF-PNE, optimistic"
+
+
+def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
+    """Run all objectives."""
+    paper = scale == "paper"
+    chosen = range(seeds if seeds is not None else (10 if paper else 2))
+    functions = ["garland", "double-sine", "himmelblau", "rastrigin", "ackley"]
+    functions += ["landmine"] if has_landmines() else []
+    panels = {}
+    for function in functions if paper else functions[:2]:
+        clients = Clients(function=function, n_clients=100)
+        cells = []
+        for seed in chosen:
+            at: dict[str, Any] = {"clients": clients, "seed": seed, "world": clients.world(seed)}
+            for label, algorithm in ARMS.items():
+                plain = {"algorithm": algorithm, "privacy": pb.NoPrivacy()}
+                cells.append(Cell(label, play_federated, at | plain))
+            cells.append(Cell("HCT per client", play_single, at | {"kind": "hct", "sampled": 100 if paper else 20}))
+            cells.append(Cell("Fed1-UCB", play_fed1, at))
+        panels[function] = run_cells(cells, out, jobs, function)
+    verdict = {
+        function: {
+            "best": BEST,
+            "regret": float(totals(arms[BEST], "local").mean()),
+            "hct": float(totals(arms["HCT per client"], "local").mean()),
+            "below_hct": bool(totals(arms[BEST], "local").mean() < totals(arms["HCT per client"], "local").mean()),
+        }
+        for function, arms in panels.items()
+    }
+    final = {f: {a: totals(c, "local").tolist() for a, c in arms.items()} for f, arms in panels.items()}
+    write_json(out / "summary.json", {"seeds": list(chosen), "final_regret": final, "verdict": verdict})
+    write_atomically(out / "table.md", _table(panels).encode())
+    draw(panels, "local", 5000, out / "figure.png")
+
+
+def _table(panels: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
+    lines = ["Cumulative local regret per client after T = 5000 pulls (rounds, floats up).", ""]
+    labels = [*ARMS, "HCT per client", "Fed1-UCB"]
+    lines.append("| arm | " + " | ".join(panels) + " |")
+    lines.append("|---" * (len(panels) + 1) + "|")
+    for label in labels:
+        entries = []
+        for arms in panels.values():
+            cells = arms[label]
+            entry = mean_and_deviation(totals(cells, "local"))
+            if cells[0].get("releases"):
+                entry += f" ({cells[0]['releases']}, {cells[0]['floats_up']})"
+            entries.append(entry)
+        lines.append(f"| {label} | " + " | ".join(entries) + " |")
+    return "\n".join(lines) + "\n"
