@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -233,13 +233,6 @@ def compose(events: Iterable[Event | tuple[Event, int]]) -> Composed:
 def repeat(event: Event, count: int) -> Composed:
     """``event`` made ``count`` times; zero times is the empty composition."""
     return compose([(event, count)]) if count else Composed()
-
-
-def unroll(event: Event) -> Iterator[Basic]:
-    """Every single release of ``event``, one by one."""
-    for part, count in parts(event):
-        for _ in range(count):
-            yield part
 
 
 def to_dict(event: Event) -> dict[str, Any]:

@@ -6,14 +6,13 @@ compose (Zhu, Dong, Wang 2022, Theorem 10), so a whole run is as private as the 
 its pairs. All numerical accounting needs of a pair is P(L > l) and Q(L > l) with high
 relative accuracy in both tails, and the range of losses that matters.
 
-Replace-one with Poisson sampling. With g_v the density of N(v, z^2 I), the pair
-(1-q) g_0 + q g_x against (1-q) g_0 + q g_x', |x|, |x'| <= 1/2, is dominated by x' = -x of
-full length: for gamma >= 1, H_gamma = max over sets A of q E_x[A] - q(gamma-1)... written
-a E_x[A] - b E_0[A] - c E_x'[A] with a, b, c >= 0; the best A has outward normals in the
-cone of -x and x' - x. Turning x' away from x (its velocity v is orthogonal to x' and has
-v.x <= 0) changes E_x'[A] by minus the flow n.v >= 0 through the boundary, so H grows; once
-opposed, A is a half-line and lengthening either vector moves mass the right way. gamma < 1
-is the same statement with P and Q exchanged.
+Replace-one with Poisson sampling. With g_v the density of N(v, z^2 I) and |x|, |x'| <= 1/2, the
+pair (1-q) g_0 + q g_x against (1-q) g_0 + q g_x' is dominated by the opposed one, x' = -x of
+full length. For gamma >= 1 its divergence is max over sets A of a E_x[A] - b E_0[A] - c E_x'[A]
+with a, b, c >= 0. The best A has outward normals n in the cone of -x and x' - x. Turn x' away
+from x: its velocity v has v.x' = 0 and v.x <= 0, so n.v >= 0 and E_x'[A] falls, H grows. Once
+opposed, A is a half-line and lengthening either vector only helps. gamma < 1 is the same
+statement with P and Q exchanged.
 """
 
 from __future__ import annotations
