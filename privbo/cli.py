@@ -66,16 +66,23 @@ def run(
 
 
 @app.command("report")
-def report_command(directory: RunDir, as_json: AsJson = False) -> None:
-    """What a run cost: writes report.html and prints the table, or prints JSON."""
-    from privbo.api import load
-    from privbo.pages.report import report
+def report_command(
+    directory: RunDir,
+    out: Annotated[Path | None, typer.Option(help="Where the page goes; DIR/report.html by default.")] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Add private diagnostics; the page stays private.")
+    ] = False,
+    regret: Annotated[bool, typer.Option("--regret", help="Private diagnostics with regret.")] = False,
+    shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What a run cost: writes report.html and prints the tables, or prints JSON."""
+    from privbo.jobs import report_data, report_run
 
-    result = load(directory)
-    data = report(result.config, result.ledger)
-    if not as_json:
-        data["report"] = str(result.report())
-    _show(data, as_json=as_json)
+    if as_json:
+        _show(report_data(directory, private=private, regret=regret), as_json=True)
+        return
+    _show(report_run(directory, out=out, private=private, regret=regret, shared_assets=shared_assets), as_json=False)
 
 
 @app.command()
@@ -102,6 +109,36 @@ def ledger_show(directory: RunDir, as_json: AsJson = False) -> None:
     from privbo.jobs import show_ledger
 
     _show(show_ledger(directory), as_json=as_json)
+
+
+@ledger_app.command("verify")
+def ledger_verify(directory: RunDir, as_json: AsJson = False) -> None:
+    """Read the whole ledger again; exit code 3 if it is not what it was."""
+    from privbo.jobs import verify_ledger
+
+    found = verify_ledger(directory)
+    _show(found, as_json=as_json)
+    if not found["verified"]:
+        raise typer.Exit(3)
+
+
+@ledger_app.command("export")
+def ledger_export(
+    directory: RunDir,
+    form: Annotated[str, typer.Option("--format", help="jsonl, csv or dpevent.")] = "jsonl",
+    population: Annotated[bool, typer.Option("--population", help="Every run on the ledger.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A file instead of the terminal.")] = None,
+) -> None:
+    """Charges for other programs: JSON lines, CSV, or dp-accounting's DpEvent."""
+    from privbo.jobs import export_ledger
+
+    content = export_ledger(directory, form, population=population)
+    if out is None:
+        typer.echo(content, nl=False)
+        return
+    from privbo.record import write_atomically
+
+    write_atomically(out, content.encode())
 
 
 def _show(data: dict[str, Any], *, as_json: bool) -> None:

@@ -187,6 +187,20 @@ def space_from(tables: Mapping[str, Mapping[str, Any]]) -> Space:
     return Space({key: _parameter(key, dict(table) | {"type": table["type"].lower()}) for key, table in tables.items()})
 
 
+def algorithm_from(description: Mapping[str, Any]) -> Algorithm:
+    """The algorithm a run's configuration describes.
+
+    Raises:
+        ConfigurationError: If it is none of this package.
+    """
+    kinds = {kind.__name__: kind for kind in algorithms().values()}
+    return construct(_pick(kinds, description, "algorithm"), _plain(_without_type(description)), "algorithm")
+
+
+def _plain(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _plain(_without_type(v)) if isinstance(v, Mapping) else v for k, v in table.items()}
+
+
 def _parameter(key: str, table: Mapping[str, Any]) -> Parameter:
     where = f"problem.space.{key}"
     kind = _pick(_PARAMETERS, table, where)

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from accountant.ledger_export import Format, export
 from privbo.api import Result, load, mean_best_so_far, run
 from privbo.config import Config, Job, build, parse, read
 from privbo.errors import ConfigurationError
 from privbo.loop import OnRound, Round, plan
 from privbo.manifest import describe_plan
-from privbo.pages.report import price, report
+from privbo.pages.diagnostics import LABELS, diagnostics
+from privbo.pages.prices import price
+from privbo.pages.report import report, write_page
 from privbo.privacy import Privacy
 from privbo.protocol import FloatArray
-from privbo.record import RunDirectory, read_json, write_json
+from privbo.record import RunDirectory, read_json, read_lines, write_json
 from privbo.threads import limited_threads
-
-LABELS = {"private": "this run", "local": "local only, nothing shared", "zeroed": "clients' sum set to zero"}
 
 
 def load_job(
@@ -77,12 +79,17 @@ def run_job(job: Job, home: Path, *, resume: bool, progress: bool = True) -> dic
 
 @contextmanager
 def _interruptible() -> Iterator[OnRound]:
-    """Ctrl-C that is never lost: compiled code may swallow the exception, so every round asks again."""
+    """Ctrl-C that is never lost: the first stops after the round, the second at once.
+
+    Compiled code may swallow an exception raised in the middle of it, so every round asks again.
+    """
     asked = threading.Event()
 
     def handle(_signal: int, _frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
         asked.set()
-        raise KeyboardInterrupt
+        sys.stderr.write("privbo: stopping after this round; press Ctrl-C again to stop at once\n")
 
     def after_round(_: Round) -> None:
         if asked.is_set():
@@ -117,13 +124,13 @@ def _run_job(job: Job, home: Path, *, resume: bool, progress: bool, on_round: On
         curves[control] = mean_best_so_far(_control(job, control, seed, progress=progress, on_round=on_round).clients)
     lines = {name: curve.tolist() for name, curve in curves.items()}
     write_json(RunDirectory(home).private / "diagnostics.json", {"mean_best_so_far": lines})
-    page = result.report()
-    return report(result.config, result.ledger) | {
+    data = report(result.config, result.ledger)
+    return data | {
         "directory": str(home),
-        "report": str(page),
+        "report": str(write_page(data, RunDirectory(home).report_path)),
         "private_diagnostics": {
             "note": "private diagnostics, not covered by epsilon",
-            "mean_best_score": {LABELS[name]: _milestones(curve) for name, curve in curves.items()},
+            "milestones": {LABELS[name]: _milestones(curve) for name, curve in curves.items()},
         },
     }
 
@@ -160,6 +167,63 @@ def _control(job: Job, control: str, seed: int, *, progress: bool, on_round: OnR
         progress=progress,
         on_round=on_round,
     )
+
+
+def report_data(directory: Path, *, private: bool = False, regret: bool = False) -> dict[str, Any]:
+    """The report of a run; with ``private`` its private diagnostics under a key of their own.
+
+    Raises:
+        ConfigurationError: If regret is asked for and the problem states no best values.
+    """
+    home, result = RunDirectory(directory), load(directory)
+    data = report(result.config, result.ledger)
+    if not (private or regret):
+        return data
+    return data | {"private_diagnostics": diagnostics(home, _best_values(home) if regret else None)}
+
+
+def report_run(
+    directory: Path, *, out: Path | None, private: bool, regret: bool, shared_assets: bool
+) -> dict[str, Any]:
+    """Write a run's page and return the report with the page's path.
+
+    A page with private diagnostics lies in the run's private folder unless ``out`` names
+    another place.
+    """
+    home = RunDirectory(directory)
+    data = report_data(directory, private=private, regret=regret)
+    extra = data.get("private_diagnostics")
+    target = out or (home.report_path if extra is None else home.private / "report.html")
+    return data | {"report": str(write_page(data, target, private=extra, shared_assets=shared_assets))}
+
+
+def _best_values(home: RunDirectory) -> FloatArray | Callable[[], FloatArray]:
+    source = home.config()["source"]
+    values = None if source is None else build(parse(source)).problem.best_values
+    if values is None:
+        raise ConfigurationError(f"{home.path}: the problem states no best_values, so regret is not defined")
+    return values
+
+
+def verify_ledger(directory: Path) -> dict[str, Any]:
+    """Read a run's whole ledger again, and hold it against the heads its history has seen."""
+    result = load(directory)
+    seen = [(row["sequence"], row["head"]) for row in read_lines(RunDirectory(directory).history_path) if "head" in row]
+    state = result.ledger.verify(seen)
+    return {
+        "run": result.config["run_id"],
+        "verified": state.ok,
+        "problem": state.problem,
+        "head": state.head,
+        "entries": state.n_entries,
+        "receipts": len(seen),
+    }
+
+
+def export_ledger(directory: Path, form: str, *, population: bool) -> str:
+    """A run's charges (or its whole population's) as text for another program."""
+    result = load(directory)
+    return export(result.ledger, cast("Format", form), None if population else result.config["run_id"])
 
 
 def show_ledger(directory: Path) -> dict[str, Any]:

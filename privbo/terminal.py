@@ -59,11 +59,22 @@ def facts_table(report: Mapping[str, Any]) -> Table:
         "sample rate": number(report["sample_rate"]),
         "unit of privacy, adjacency": f"{report['unit']}, {report['adjacency']}",
         "noise source": report["noise_source_text"],
+        "guaranteed": f"{number(report['guaranteed'])} ({report['because']})",
+        "as if non-adaptive, so far": number(report["as_if_non_adaptive"]),
         "ledger": f"{state}, head {ledger['head'][:12]}",
     }
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def attacker_line(report: Mapping[str, Any]) -> str:
+    """What a guess about one client improves to, at most."""
+    right = report["attacker"]["right_guess"]
+    if right is None:
+        return "Nothing limits what can be learnt about a single client."
+    words = f"With even odds, a guess whether one {report['unit']}'s data were used is right at most {right:.1%}"
+    return f"{words} of the time (50.0% without this run)."
 
 
 def diagnostics_table(rows: Mapping[str, Mapping[str, float]]) -> Table:
@@ -85,14 +96,19 @@ def show(data: Mapping[str, Any]) -> None:
         console.print(facts_table(data))
     if "epsilon_at" in data:
         console.print(price_table(data))
-    if "entries" in data and "rounds" not in data:
+    if "entries" in data and "ledger" in data and "rounds" not in data:
         console.print(_entries_table(data))
-    if "private_diagnostics" in data:
-        console.print(diagnostics_table(data["private_diagnostics"]["mean_best_score"]))
+    if "attacker" in data:
+        console.print(attacker_line(data), soft_wrap=True)
+    if "milestones" in data.get("private_diagnostics", {}):
+        console.print(diagnostics_table(data["private_diagnostics"]["milestones"]))
     if "plan" in data:
         _print_plan(console, data)
     if "sample_rate" in data and "name" not in data:
         _print_calibration(console, data)
+    if "receipts" in data:
+        state = "verified" if data["verified"] else f"NOT VERIFIED: {data['problem']}"
+        console.print(f"{data['run']}: {data['entries']} charges, {state}, head {data['head']}", soft_wrap=True)
     if "report" in data:
         console.print(f"report: {data['report']}", soft_wrap=True)
 

@@ -85,13 +85,47 @@ def test_report_json(finished: Path) -> None:
 
 
 def test_report_page_opens_offline_and_carries_the_headline(finished: Path) -> None:
+    """What a browser makes of it is looked at in tests/browser."""
     assert privbo("report", str(finished)).returncode == 0
     page = (finished / "report.html").read_text()
-    assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
-        "http://creativecommons.org", ""
-    )
-    assert "<script" not in page
-    assert "epsilon = <b>2</b>" in page or "epsilon = <b>1.99" in page
+    assert "default-src 'none'; script-src 'sha256-" in page
+    assert "src=" not in page.partition("<script>")[0]
+    assert '<b id="epsilon">2</b>' in page
+
+
+def test_ledger_verify_and_export(finished: Path, tmp_path: Path) -> None:
+    verified = json.loads(privbo("ledger", "verify", str(finished), "--json").stdout)
+    assert verified["verified"] is True
+    assert verified["receipts"] == verified["entries"] == 3
+    lines = [json.loads(line) for line in privbo("ledger", "export", str(finished)).stdout.splitlines()]
+    assert [line["digest"] for line in lines][-1] == verified["head"]
+    assert privbo("ledger", "export", str(finished), "--format", "csv", "--out", str(tmp_path / "l.csv")).stdout == ""
+    assert len((tmp_path / "l.csv").read_text().splitlines()) == 4
+    assert "DpEvent" in privbo("ledger", "export", str(finished), "--format", "dpevent").stdout
+    assert privbo("ledger", "export", str(finished), "--format", "xml").returncode == 2
+
+
+def test_a_ledger_that_lost_its_tail_is_noticed(finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    home = tmp_path / "run"
+    shutil.copytree(finished, home)
+    history = (home / "history.jsonl").read_text()
+    last = next(row for row in map(json.loads, reversed(history.splitlines())) if "head" in row)
+    forged = history.replace(last["head"], "0" * 64)
+    (home / "history.jsonl").write_text(forged)
+    done = privbo("ledger", "verify", str(home))
+    assert done.returncode == 3
+    assert "NOT VERIFIED" in done.stdout
+
+
+def test_private_diagnostics_are_off_unless_asked_for(finished: Path, tmp_path: Path) -> None:
+    assert "private_diagnostics" not in json.loads(privbo("report", str(finished), "--json").stdout)
+    done = privbo("report", str(finished), "--private")
+    assert done.returncode == 0, done.stderr
+    assert "not covered by epsilon" in (finished / "private" / "report.html").read_text()
+    assert "not covered by epsilon" not in (finished / "report.html").read_text()
+    assert privbo("report", str(finished), "--regret").returncode == 2
 
 
 def test_ledger_show(finished: Path) -> None:

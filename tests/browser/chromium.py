@@ -1,0 +1,95 @@
+"""A real headless Chromium, driven by Debian's chromedriver, for tests that look at pages."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+)  # fmt: skip
+
+
+def require_browser() -> None:
+    """Skip without Chromium, or fail where the browser is required."""
+    missing = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    if not missing:
+        return
+    if os.environ.get("CI_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"{', '.join(missing)} missing; continuous integration must provide it")
+    pytest.skip(f"{', '.join(missing)} missing")
+
+
+@contextmanager
+def chromium(profile: Path) -> Iterator[Browser]:
+    """A browser with a fresh profile."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(shutil.which("chromium"))
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(shutil.which("chromedriver"))))
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()
+
+
+class Browser:
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        """Load a page at a width, light or dark; what it logged before is forgotten."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+        for kind in ("browser", "performance"):
+            self.driver.get_log(kind)
+        self.driver.get(page.as_uri())
+
+    def run(self, script: str) -> Any:
+        return self.driver.execute_script(script)
+
+    def problems(self) -> list[str]:
+        """Everything the console said that is not mere information."""
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] != "INFO"]
+
+    def requests(self) -> list[str]:
+        """Every address that was asked for since the page was opened."""
+        messages = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
+        return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+
+    def marks(self, figure: str) -> int:
+        """Points, lines and bars drawn in a figure."""
+        return int(
+            self.run(
+                f"return document.querySelectorAll('#{figure} .points path, #{figure} path.point, "
+                f"#{figure} path.js-line').length"
+            )
+        )
+
+    def screenshot(self, path: Path) -> Path:
+        """The whole page as PNG."""
+        import base64
+
+        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+        path.write_bytes(base64.b64decode(shot["data"]))
+        return path
+
+    def pdf(self) -> bytes:
+        """The page as printed."""
+        import base64
+
+        return base64.b64decode(self.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"])

@@ -1,0 +1,131 @@
+"""The pages in a real browser: silent console, no request, figures with marks, names inert."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from accountant.events import Adjacency, PoissonSampledGaussian, Unit
+from accountant.ledger import Ledger, LedgerPolicy
+from privbo.pages.document import Document, bound, figure, paragraph, write_document
+from privbo.pages.report import report, write_page
+from privbo.protocol import Release
+from privbo.release.payload import encode_release
+from tests.browser.chromium import Browser, chromium, require_browser
+from tests.pages.runs import evil_run, small_run
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # selenium leaves its log pipe to the collector
+]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    require_browser()
+    with chromium(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> pb.Result:
+    return small_run(tmp_path_factory.mktemp("run") / "run", pb.FedPNE(horizon=400, c=0.02), rounds=8)
+
+
+def check(browser: Browser, page: Path, figures: tuple[str, ...], **look) -> None:
+    """Nothing on the console, nothing asked of anybody, marks in every figure, no sideways scrolling."""
+    browser.open(page, **look)
+    assert browser.problems() == []
+    assert [url for url in browser.requests() if not url.startswith(("data:", page.as_uri()))] == []
+    for name in figures:
+        assert browser.marks(name) > 0, name
+    width = browser.run("return document.documentElement.scrollWidth")
+    assert width <= browser.run("return window.innerWidth")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_report(browser: Browser, finished: pb.Result, width: int, dark: bool) -> None:
+    page = finished.report()
+    data = report(finished.config, finished.ledger)
+    figures = ("epsilon-by-release", "delta-epsilon", "trade-off", "release-norms", "active-nodes")
+    check(browser, page, figures, width=width, dark=dark)
+    headline = browser.run("return document.getElementById('epsilon').textContent")
+    assert headline == bound(min(data["epsilon"].values())) == "2"
+    assert contrast(browser) > 7
+
+
+def contrast(browser: Browser) -> float:
+    """WCAG contrast of the text; 7 is its strictest grade. The figures' ink must be the text's."""
+    ink, paper, ticks = browser.run(
+        "const s=getComputedStyle(document.body);"
+        "const t=document.querySelector('.plot .xtick text');"
+        "return [s.color,s.backgroundColor,getComputedStyle(t).fill];"
+    )
+    assert ticks == ink
+    light, dark = sorted((luminance(ink), luminance(paper)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(p) / 255 for p in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_shared_assets(browser: Browser, finished: pb.Result, tmp_path: Path) -> None:
+    page = write_page(report(finished.config, finished.ledger), tmp_path / "report.html", shared_assets=True)
+    assert page.stat().st_size < 200_000
+    browser.open(page)
+    assert browser.problems() == []
+    assert browser.marks("trade-off") > 0
+    assert [Path(url).name for url in browser.requests() if url.startswith("file:")] == ["report.html", "plotly.min.js"]
+
+
+def test_names_are_inert(browser: Browser, tmp_path: Path) -> None:
+    result = evil_run(tmp_path / "run")
+    browser.open(result.report())
+    assert browser.problems() == []
+    assert browser.run("return document.scripts.length") == 3
+    assert "<script>alert(1)</script>" in browser.run("return document.body.innerText")
+
+
+def test_a_planted_script_does_not_run_and_is_noticed(browser: Browser, tmp_path: Path) -> None:
+    """The policy holds where escaping fails, and these tests would see it."""
+    body = paragraph("planted") + "<script>document.title='ran'</script>" + figure("f", "")
+    shapes = {"f": {"data": [{"type": "scatter", "x": [1, 2], "y": [1, 2]}], "layout": {}}}
+    browser.open(write_document(Document(title="still", body=body, figures=shapes), tmp_path / "page.html"))
+    assert browser.run("return document.title") == "still"
+    assert any("Content Security Policy" in message for message in browser.problems())
+    assert browser.marks("f") > 0
+
+
+def test_on_paper(browser: Browser, finished: pb.Result) -> None:
+    """Printed from a dark screen the ink is black and the page has some sheets."""
+    browser.open(finished.report(), dark=True)
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert browser.run("return getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    browser.run("window.dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("return getComputedStyle(document.querySelector('.xtick text')).fill") == "rgb(0, 0, 0)"
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert browser.pdf().count(b"/Type /Page\n") >= 2
+
+
+def test_five_hundred_rounds_stay_under_six_megabytes(browser: Browser, tmp_path: Path) -> None:
+    config = small_run(tmp_path / "run").config | {"rounds": 500}
+    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="many", n_clients=7)
+    ledger, run = Ledger.create(None, policy), config["run_id"]
+    event = PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=40.0)
+    for index in range(500):
+        receipt = ledger.charge(f"{run}/{index}", event, run=run, noise_source="secure", plan_position=index)
+        values = np.full((2, 8), float(index))
+        made = Release(round=index, values=values, noise_stddev=1.0, sequence=receipt.sequence, head=receipt.head)
+        ledger.store_release(receipt.release_id, encode_release(made))
+    page = write_page(report(config, ledger), tmp_path / "many.html")
+    assert page.stat().st_size < 6e6
+    check(browser, page, ("epsilon-by-release", "release-norms"))
+    assert browser.run("return document.querySelectorAll('.long tr').length") >= 500
