@@ -18,7 +18,7 @@ FLOORS = [
     {"privbo.jobs", "privbo.calibration"},
     {"privbo.api"},
     {"privbo.terminal", "privbo.pages"},
-    {"privbo.loop", "privbo.config"},
+    {"privbo.loop", "privbo.config", "privbo.training"},
     {"privbo.manifest"},
     {"privbo.privacy", "privbo.thompson", "privbo.elimination", "privbo.functional", "privbo.transports"},
     {"privbo.problem", "privbo.release"},

@@ -9,6 +9,7 @@ is the judge's last answer, never the best one so far.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -108,8 +109,11 @@ class PrivateNeuralArm:
         """Reserve the pull's steps, make them, and have the result judged."""
         self.trainer.reserve(self.steps)
         state.model.train()
-        for _ in range(self.steps):
-            self._one_step(state)
+        with warnings.catch_warnings():
+            # Per-record gradients hook every layer, the first one included, whose input needs no gradient.
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            for _ in range(self.steps):
+                self._one_step(state)
         state.losses.append(self.judge(lambda: record_losses(state.model, self.data)))
         return state
 
