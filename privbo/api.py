@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -147,6 +148,7 @@ def run(
     device: str = "cpu",
     progress: bool = False,
     on_round: OnRound | None = None,
+    on_evaluation: Callable[[], None] | None = None,
     source: dict[str, Any] | None = None,
 ) -> Result:
     """Run a private federated optimisation.
@@ -169,6 +171,7 @@ def run(
         device: Torch device of batched agents.
         progress: Show a progress bar on standard error.
         on_round: Called after every round with public quantities.
+        on_evaluation: Called after every evaluation; what it raises ends the run, which can be resumed.
         source: The configuration file's content, kept so that the command line can resume.
 
     Returns:
@@ -197,6 +200,7 @@ def run(
             source=source,
             device=device,
             on_round=_both(bar, on_round),
+            on_evaluation=on_evaluation,
         )
     return Result(
         config=outcome.config,

@@ -16,7 +16,7 @@ from accountant.ledger_export import Format, export
 from privbo.api import Result, load, mean_best_so_far, run
 from privbo.config import Config, Job, build, parse, read
 from privbo.errors import ConfigurationError
-from privbo.loop import OnRound, Round, plan
+from privbo.loop import plan
 from privbo.manifest import describe_plan
 from privbo.pages.diagnostics import LABELS, diagnostics
 from privbo.pages.prices import price
@@ -74,11 +74,11 @@ def price_job(job: Job) -> dict[str, Any]:
 def run_job(job: Job, home: Path, *, resume: bool, progress: bool = True) -> dict[str, Any]:
     """Run a job and its controls, write the report, and return what the terminal shows."""
     with limited_threads(job.config.threads), _interruptible() as stop:
-        return _run_job(job, home, resume=resume, progress=progress, on_round=stop)
+        return _run_job(job, home, resume=resume, progress=progress, check=stop)
 
 
 @contextmanager
-def _interruptible() -> Iterator[OnRound]:
+def _interruptible() -> Iterator[Callable[..., None]]:
     """Ctrl-C that is never lost: the first stops after the round, the second at once.
 
     Compiled code may swallow an exception raised in the middle of it, so every round asks again.
@@ -89,20 +89,20 @@ def _interruptible() -> Iterator[OnRound]:
         if asked.is_set():
             raise KeyboardInterrupt
         asked.set()
-        sys.stderr.write("privbo: stopping after this round; press Ctrl-C again to stop at once\n")
+        sys.stderr.write("privbo: stopping at the next evaluation or round; press Ctrl-C again to stop at once\n")
 
-    def after_round(_: Round) -> None:
+    def check(_: object = None) -> None:
         if asked.is_set():
             raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, handle)
     try:
-        yield after_round
+        yield check
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _run_job(job: Job, home: Path, *, resume: bool, progress: bool, on_round: OnRound) -> dict[str, Any]:
+def _run_job(job: Job, home: Path, *, resume: bool, progress: bool, check: Callable[..., None]) -> dict[str, Any]:
     result = run(
         job.problem,
         job.algorithm,
@@ -115,13 +115,14 @@ def _run_job(job: Job, home: Path, *, resume: bool, progress: bool, on_round: On
         ledger=job.ledger,
         device=job.config.device,
         progress=progress,
-        on_round=on_round,
+        on_round=check,
+        on_evaluation=check,
         source=job.config.model_dump(exclude_none=True),
     )
     seed = int(read_json(RunDirectory(home).seed_path)["seed"])
     curves = {"private": mean_best_so_far(result.clients)}
     for control in job.config.controls:
-        curves[control] = mean_best_so_far(_control(job, control, seed, progress=progress, on_round=on_round).clients)
+        curves[control] = mean_best_so_far(_control(job, control, seed, progress=progress, check=check).clients)
     lines = {name: curve.tolist() for name, curve in curves.items()}
     write_json(RunDirectory(home).private / "diagnostics.json", {"mean_best_so_far": lines})
     data = report(result.config, result.ledger)
@@ -146,7 +147,7 @@ def _milestones(curve: FloatArray) -> dict[str, float]:
     }
 
 
-def _control(job: Job, control: str, seed: int, *, progress: bool, on_round: OnRound) -> Result:
+def _control(job: Job, control: str, seed: int, *, progress: bool, check: Callable[..., None]) -> Result:
     """The same clients and seeds without sharing, or behind the same mechanism with the sum zeroed.
 
     Controls live in memory, release nothing and use simulated noise.
@@ -165,7 +166,8 @@ def _control(job: Job, control: str, seed: int, *, progress: bool, on_round: OnR
         name=f"control: {LABELS[control]}",
         device=job.config.device,
         progress=progress,
-        on_round=on_round,
+        on_round=check,
+        on_evaluation=check,
     )
 
 

@@ -28,6 +28,7 @@ from privbo.protocol import Algorithm, Broadcast, ClientHistory, FloatArray, Rel
 from privbo.record import RunDirectory, append_line, read_json, save_arrays, write_lines
 from privbo.release.clipping import ClipStatistics
 from privbo.release.door import Door
+from privbo.release.exact_noise import ExactNoise
 from privbo.release.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.transports.in_process import InProcess, ZeroedCohort
 
@@ -109,7 +110,7 @@ def execute(
     on_evaluation: Callable[[], None] | None = None,
 ) -> Outcome:
     """Run an algorithm to its end under the terms of ``plan``; see ``privbo.run`` for the arguments."""
-    if directory is None and terms.noise_source == "secure":
+    if directory is None and terms.noise_source in {"secure", "exact"}:
         raise ConfigurationError("a private run needs a directory for its durable ledger; name one")
     home = None if directory is None else RunDirectory(directory)
     wanted = describe_run(
@@ -292,7 +293,9 @@ def _budget(terms: Terms, shared: SharedLedger | None) -> Budget | None:
 
 
 def _noise(terms: Terms, root: int) -> NoiseSource:
-    return SimulatedNoise(derive_seed(root, "noise")) if terms.noise_source == "simulation" else SecureNoise()
+    if terms.noise_source == "simulation":
+        return SimulatedNoise(derive_seed(root, "noise"))
+    return ExactNoise() if terms.noise_source == "exact" else SecureNoise()
 
 
 def _setting(problem: Problem, rounds: int, *, public_seed: int, device: str) -> Setting:

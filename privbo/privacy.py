@@ -37,7 +37,7 @@ def default_delta(n_clients: int) -> float:
 _CHOICES = {
     "calibration": ("tight", "paper"),
     "sampling": ("poisson", "fixed-size"),
-    "noise": ("secure", "simulation"),
+    "noise": ("secure", "exact", "simulation"),
 }
 
 
@@ -60,7 +60,8 @@ class Privacy:
         budget: Epsilon at ``delta`` that the ledger refuses to pass, beside a noise multiplier
             (a target epsilon is its own budget). A plan that costs more is refused before
             any data is touched.
-        noise: ``"secure"`` is cryptographic noise; ``"simulation"`` is seeded noise, for
+        noise: ``"secure"`` is cryptographic noise; ``"exact"`` OpenDP's discrete Gaussian (the
+            extra ``exact``, slower); ``"simulation"`` is seeded noise, for
             experiments only: no guarantee, and every report says so.
 
     Raises:
@@ -75,7 +76,7 @@ class Privacy:
     calibration: Literal["tight", "paper"] = "tight"
     sampling: Literal["poisson", "fixed-size"] = "poisson"
     budget: float | None = None
-    noise: Literal["secure", "simulation"] = "secure"
+    noise: Literal["secure", "exact", "simulation"] = "secure"
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise_multiplier is None):
@@ -172,7 +173,7 @@ class Terms:
 
     @property
     def noise_source(self) -> str:
-        """Source of the noise: "secure", "simulation", or "none" for a non-private run."""
+        """Source of the noise: "secure", "exact", "simulation", or "none" for a non-private run."""
         return "none" if isinstance(self.privacy, NoPrivacy) else self.privacy.noise
 
     def mechanism(self, request: Request) -> Mechanism:
