@@ -23,7 +23,8 @@ from experiments.elimination_runs import (
     run_cells,
     totals,
 )
-from privbo.elimination.pf_pne import PFPNE, PersonalElimination
+from privbo.elimination.alone import PersonalElimination
+from privbo.elimination.pf_pne import PFPNE
 from privbo.record import write_atomically, write_json
 
 ARMS: dict[str, Any] = {

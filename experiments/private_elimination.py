@@ -48,7 +48,7 @@ def arms(n_clients: int, *, certified: bool) -> dict[str, dict[str, Any]]:
                 "privacy": private(epsilon, delta),
             }
         found[f"PF-PNE, epsilon {epsilon:g}, delta 1e-5"] = {
-            "algorithm": pb.PFPNE(stage2="warm", clip=0.15, centre="client"),
+            "algorithm": pb.PFPNE.heuristic(),
             "privacy": private(epsilon, 1e-5),
         }
         if certified:

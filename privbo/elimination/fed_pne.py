@@ -30,7 +30,7 @@ from privbo.errors import ConfigurationError
 from privbo.protocol import Ask, Evaluate, FloatArray, IntArray, Release, Request, Setting
 
 if TYPE_CHECKING:
-    from privbo.elimination.pf_pne import PersonalElimination
+    from privbo.elimination.alone import PersonalElimination
 
 Expand: TypeAlias = Literal["ktau", "tau", "none"]
 Tail: TypeAlias = Literal["commit", "printed", "stop"]
@@ -138,7 +138,7 @@ class FedPNE:
 
     def local(self) -> PersonalElimination:
         """Every client eliminates alone, with its own pulls."""
-        from privbo.elimination.pf_pne import PersonalElimination
+        from privbo.elimination.alone import PersonalElimination
 
         return PersonalElimination(
             horizon=self.horizon,
@@ -249,7 +249,7 @@ class FedPNEServer:
         keep = upper >= means[best] - radius[best]
         keep[best] = True
         if self._algorithm.cap is not None:
-            keep &= _among_best(means, self._algorithm.cap // self._algorithm.n_children)
+            keep &= among_best(means, self._algorithm.cap // self._algorithm.n_children)
         return np.asarray(phase.nodes[keep])
 
     def _start(self) -> Phase:
@@ -308,7 +308,7 @@ class FedPNEServer:
         return count
 
 
-def _among_best(means: FloatArray, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def among_best(means: FloatArray, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which entries are among the ``count`` largest; ties go to the first."""
     chosen = np.zeros(len(means), dtype=bool)
     chosen[np.argsort(-means, kind="stable")[:count]] = True

@@ -27,7 +27,7 @@ from privbo.errors import ConfigurationError
 from privbo.protocol import Ask, Evaluate, IntArray, Release, Request, Setting
 
 if TYPE_CHECKING:
-    from privbo.elimination.pf_pne import PersonalElimination
+    from privbo.elimination.alone import PersonalElimination
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ class ParallelXArmed:
 
     def local(self) -> PersonalElimination:
         """Every player alone: ``c = 1/sqrt(2)`` makes its margin ``3 nu1 rho^h`` too."""
-        from privbo.elimination.pf_pne import PersonalElimination
+        from privbo.elimination.alone import PersonalElimination
 
         return PersonalElimination(
             horizon=self.horizon,

@@ -21,15 +21,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from privbo.elimination.alone import Alone, PersonalElimination, first_alone, require_alone
 from privbo.elimination.confidence import Confidence, noise_half_width
-from privbo.elimination.fed_pne import mean_request, require_private_form
+from privbo.elimination.fed_pne import among_best, mean_request, require_private_form
 from privbo.elimination.pairs import Kept
 from privbo.elimination.partition import Partition
-from privbo.elimination.personal import SEGMENTS, PersonalCohort, Stage2
+from privbo.elimination.personal import PersonalCohort, Stage2
 from privbo.elimination.rewards import Centre, Outside, RewardRange
 from privbo.errors import ConfigurationError
 from privbo.protocol import Ask, Broadcast, Evaluate, IntArray, Release, Request, Setting
@@ -53,6 +55,8 @@ class PFPNE:
         stage2: ``"printed"``, ``"in-phase"``, ``"warm"`` or ``"optimistic"``, see above.
         tail: ``"commit"`` plays the best known node when the next pulls do not fit,
             ``"printed"`` pulls on in order.
+        cap: Most nodes of a shared phase, or None; the best ones are kept. With
+            ``stage2="optimistic"`` this loses nothing for good: the shared stage only advises.
         clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
         widen: w, the multiple of the noise half-width by which radii are widened.
         centre: ``"middle"`` or ``"client"``, what a client subtracts before sending.
@@ -72,6 +76,7 @@ class PFPNE:
     n_children: int = 2
     stage2: Stage2 = "optimistic"
     tail: str = "commit"
+    cap: int | None = None
     clip: float | None = None
     widen: float = 1.0
     centre: Centre = "middle"
@@ -80,12 +85,17 @@ class PFPNE:
 
     def __post_init__(self) -> None:
         self.confidence(1)
-        require_private_form(None, self.clip, self.widen, self.centre, self.n_children)
-        _require_alone(self.stage2, self.tail)
+        require_private_form(self.cap, self.clip, self.widen, self.centre, self.n_children)
+        require_alone(self.stage2, self.tail)
         if not (math.isfinite(self.gap) and self.gap > 0):
             raise ConfigurationError(f"gap={self.gap!r} must be a finite number > 0")
         object.__setattr__(self, "reward_range", tuple(self.reward_range))
         _ = self.allowed
+
+    @classmethod
+    def heuristic(cls, **changes: Any) -> PFPNE:  # noqa: ANN401  # the fields of this class
+        """The low-noise private form: at most 8 nodes per phase, s = 0.15, client-centred."""
+        return replace(cls(cap=8, clip=0.15, centre="client"), **changes)
 
     @property
     def allowed(self) -> RewardRange:
@@ -159,7 +169,7 @@ class PFPNEServer:
     def plan(self) -> Iterator[Request]:
         """H0 requests, or as many as the horizon or the rounds allow."""
         for depth in range(self._n_releases):
-            n_nodes = min(self._algorithm.n_children**depth, self._algorithm.horizon)
+            n_nodes = min(self._algorithm.n_children**depth, self._algorithm.cap or self._algorithm.horizon)
             yield mean_request(n_nodes, self._algorithm.clipping_norm(n_nodes), self._n_clients)
 
     def ask(self) -> Ask | None:
@@ -201,6 +211,8 @@ class PFPNEServer:
         noise = noise_half_width(release.noise_stddev, len(means), self._n_releases)
         radius = float(self._confidence.radius(pulls)) + self._algorithm.widen * noise
         keep = means + radius + self._confidence.variation(depth) >= means.max() - radius
+        if self._algorithm.cap is not None:
+            keep &= among_best(means, self._algorithm.cap // self._algorithm.n_children)
         return Kept(depth=depth, nodes=self._nodes[keep], means=means[keep], radii=np.full(int(keep.sum()), radius))
 
     def _count_plan(self, most: int) -> int:
@@ -216,125 +228,3 @@ class PFPNEServer:
                 break
             count += 1
         return count
-
-
-@dataclass(frozen=True, kw_only=True)
-class PersonalElimination:
-    """PE: every client eliminates alone; nothing is ever sent.
-
-    Attributes:
-        horizon, nu1, rho, c, c1, n_children, tail, reward_range, outside: As for ``PFPNE``.
-        stage2: ``"printed"``, ``"in-phase"`` or ``"optimistic"``.
-
-    Raises:
-        ConfigurationError: If a setting is impossible.
-    """
-
-    horizon: int = 5000
-    nu1: float = 1.0
-    rho: float = 0.5
-    c: float = 0.1
-    c1: float = 1.0
-    n_children: int = 2
-    stage2: Stage2 = "optimistic"
-    tail: str = "commit"
-    reward_range: tuple[float, float] = (0.0, 1.0)
-    outside: Outside = "error"
-
-    def __post_init__(self) -> None:
-        self.confidence(1)
-        _require_alone(self.stage2, self.tail)
-        if self.stage2 == "warm":
-            raise ConfigurationError("stage2='warm' starts below a shared stage; PE alone has none")
-        object.__setattr__(self, "reward_range", tuple(self.reward_range))
-
-    def confidence(self, n_clients: int) -> Confidence:
-        """Thresholds and radii; delta_b = 1/M as in the shared algorithms."""
-        return Confidence(horizon=self.horizon, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=self.c, c1=self.c1)
-
-    def server(self, setting: Setting) -> AloneServer:
-        """The public side: a clock."""
-        partition = Partition(n_dims=setting.space.n_dims, n_children=self.n_children)
-        return AloneServer(first_alone(self.confidence(setting.n_clients), partition, 0, self.stage2))
-
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002
-        """The private side."""
-        low, high = self.reward_range
-        return PersonalCohort(
-            setting,
-            partition=Partition(n_dims=setting.space.n_dims, n_children=self.n_children),
-            clients=clients,
-            evaluate=evaluate,
-            allowed=RewardRange(low=low, high=high, outside=self.outside),
-            centre="middle",
-            confidence=self.confidence(setting.n_clients),
-            stage2=self.stage2,
-            commit=self.tail == "commit",
-        )
-
-    def local(self) -> PersonalElimination:
-        """Itself: nothing is shared."""
-        return self
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alone:
-    """A silent round: the depth (or share of the pulls) all clients play alone, and the last one."""
-
-    depth: int
-    last: int
-
-    def ask(self, round_: int, kept: Kept | None) -> Ask | None:
-        """The round; None after the last."""
-        if self.depth > self.last:
-            return None
-        arrays = {"alone": np.array(self.depth), "last": np.array(self.depth == self.last)}
-        said = {} if kept is None else kept.arrays()
-        return Ask(broadcast=Broadcast(round=round_, arrays=arrays | said), request=None)
-
-    def after(self) -> Alone:
-        """The next depth."""
-        return Alone(depth=self.depth + 1, last=self.last)
-
-
-class AloneServer:
-    """A server that shares nothing and only counts the silent rounds."""
-
-    def __init__(self, first: Alone) -> None:
-        self._alone = first
-        self._round = 0
-
-    def plan(self) -> Iterator[Request]:
-        """Nothing is ever released."""
-        return iter(())
-
-    def ask(self) -> Ask | None:
-        """The next silent round."""
-        return self._alone.ask(self._round, None)
-
-    def tell(self, release: Release | None) -> None:  # noqa: ARG002  # always None: nothing was asked for
-        """Go on."""
-        self._round += 1
-        self._alone = self._alone.after()
-
-
-def first_alone(confidence: Confidence, partition: Partition, start: int, stage2: Stage2) -> Alone:
-    """The first silent round; their number is public and must not depend on how far clients came.
-
-    An optimistic stage has a fixed number of equal shares. The others have one round per
-    depth up to that whose nodes cannot all reach their threshold, and play whatever lies
-    deeper in the last one.
-    """
-    if stage2 == "optimistic":
-        return Alone(depth=0, last=SEGMENTS - 1)
-    last = start
-    while last < partition.max_depth and partition.n_children * confidence.threshold(last) <= confidence.horizon:
-        last += 1
-    return Alone(depth=start, last=last)
-
-
-def _require_alone(stage2: str, tail: str) -> None:
-    if stage2 not in ("printed", "in-phase", "warm", "optimistic"):
-        raise ConfigurationError(f"stage2={stage2!r} must be 'printed', 'in-phase', 'warm' or 'optimistic'")
-    if tail not in ("commit", "printed"):
-        raise ConfigurationError(f"tail={tail!r} must be 'commit' or 'printed'")

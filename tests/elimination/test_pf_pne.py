@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from privbo.elimination.alone import PersonalElimination
 from privbo.elimination.confidence import Confidence
 from privbo.elimination.forest import Forest
 from privbo.elimination.pairs import checkpoints
 from privbo.elimination.partition import Partition
-from privbo.elimination.pf_pne import PersonalElimination
 from privbo.protocol import FloatArray, IntArray
 from privbo.space import Space
 
@@ -131,10 +131,10 @@ def test_alone_it_is_pe(tail: str) -> None:
 @pytest.mark.parametrize("stage2", ["printed", "in-phase", "warm", "optimistic"])
 @pytest.mark.parametrize("centre", ["middle", "client"])
 def test_every_client_spends_its_horizon_after_h0_releases(stage2: Any, centre: Any) -> None:
-    environment, result = play(pb.PFPNE(horizon=900, gap=0.04, stage2=stage2, centre=centre))
+    environment, result = play(pb.PFPNE(horizon=500, gap=0.04, stage2=stage2, centre=centre))
     assert len(result.releases) == pb.PFPNE(gap=0.04).shared_depths == 5
     for client in range(M):
-        assert sum(counts(environment, client).values()) == 900
+        assert sum(counts(environment, client).values()) == 500
     assert np.all(np.isfinite(result.clients.recommended))
 
 

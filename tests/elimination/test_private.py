@@ -1,0 +1,104 @@
+"""What the private forms promise: noise stays inside its half-width, the optimum's cell survives."""
+
+import math
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.elimination.confidence import NOISE_FAILURE, noise_half_width, reward_noise_multiplier
+from privbo.elimination.fed_pne import FedPNEServer
+from privbo.elimination.partition import Partition
+from privbo.elimination.rewards import RewardRange, centred
+from privbo.protocol import FloatArray, Release, Setting
+
+SPACE = pb.Space({"x": pb.Real(0, 1)})
+OPTIMUM = 0.3217
+
+
+def exceedances(width: float, runs: int) -> int:
+    """Runs of 6 releases of 16 entries in which some noise leaves the width."""
+    noise = np.random.default_rng(0).normal(0, 0.01, (runs, 6 * 16))
+    return int(np.any(np.abs(noise) > width, axis=1).sum())
+
+
+def test_noise_of_a_whole_run_stays_inside_its_half_width() -> None:
+    """20,000 runs; at most 5 % may leave. 1,160 is 5.2 standard deviations above: false alarm 1e-7."""
+    width = noise_half_width(0.01, 16, 6)
+    most = 20_000 * NOISE_FAILURE + 5.2 * math.sqrt(20_000 * NOISE_FAILURE * (1 - NOISE_FAILURE))
+    assert exceedances(width, 20_000) <= most
+    assert exceedances(0.8 * width, 20_000) > most  # a half-width that forgets a factor is caught
+
+
+def tent(x: FloatArray) -> FloatArray:
+    """Lipschitz with constant 1.9: nu1 = 1 bounds the variation of a cell from its centre."""
+    return np.asarray(0.97 - 1.9 * np.abs(x - OPTIMUM))
+
+
+def loses(algorithm: pb.FedPNE, n_clients: int, noise: float, seed: int) -> bool:
+    """Whether a run on the average itself, with release noise only, ever drops the optimum's cell."""
+    generator = np.random.default_rng([7, seed])
+    server = FedPNEServer(algorithm, Setting(space=SPACE, n_clients=n_clients, rounds=8, public_seed=0))
+    partition = Partition(n_dims=1)
+    while (ask := server.ask()) is not None and ask.request is not None:
+        phase = server.phase
+        assert phase is not None
+        if partition.locate(phase.depth, np.array([[OPTIMUM]]))[0] not in phase.nodes:
+            return True
+        values = tent(partition.centres(phase.depth, phase.nodes)[:, 0]) + generator.normal(0, noise, len(phase.nodes))
+        server.tell(Release(round=0, values=values[None], noise_stddev=noise, sequence=0, head=""))
+    return False
+
+
+@pytest.mark.parametrize("noise", [0.003, 0.02, 0.1])
+def test_the_certified_form_keeps_the_optimum(noise: float) -> None:
+    """400 runs; the promise is a loss of at most 1/M + 0.05; 44 losses are 5.1 deviations above (false alarm 1e-6)."""
+    n_clients, runs = 400, 400
+    bound = 1 / n_clients + NOISE_FAILURE
+    most = runs * bound + 5.1 * math.sqrt(runs * bound * (1 - bound))
+    assert sum(loses(pb.FedPNE(), n_clients, noise, seed) for seed in range(runs)) <= most
+
+
+def test_without_widening_the_optimum_is_lost() -> None:
+    """The planted fault of the test above: comparisons that ignore the noise."""
+    lost = sum(loses(pb.FedPNE(widen=0.0), 400, 0.1, seed) for seed in range(400))
+    assert lost > 400 * (1 / 400 + NOISE_FAILURE) + 5.1 * math.sqrt(400 * 0.0525 * 0.9475)
+
+
+@pytest.mark.parametrize("centre", ["client", "middle"])
+def test_a_clients_vector_fits_the_certified_bound(centre: str) -> None:
+    """Any rewards in the range, whole vector: norm at most half the width times sqrt K, so nothing is clipped."""
+    allowed = RewardRange(low=-0.1, high=1.1, outside="error")
+    generator = np.random.default_rng(3)
+    for k in (1, 2, 7, 64):
+        means = np.concatenate([generator.uniform(-0.1, 1.1, (200, k)), generator.choice([-0.1, 1.1], (200, k))])
+        norms = np.linalg.norm(centred(means, allowed, centre), axis=1)  # type: ignore[arg-type]
+        algorithm = pb.FedPNE(reward_range=(-0.1, 1.1))
+        assert norms.max() <= algorithm.clipping_norm(k) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("centre", ["client", "middle"])
+def test_one_reward_moves_the_average_by_no_more_than_the_reward_unit_says(centre: str) -> None:
+    allowed = RewardRange(low=0.0, high=1.0, outside="error")
+    generator = np.random.default_rng(4)
+    n_clients, k, pulls = 9, 5, 4
+    rewards = generator.random((n_clients, k, pulls))
+    changed = rewards.copy()
+    rewards[2, 3, 1], changed[2, 3, 1] = 0.0, 1.0
+    before, after = (centred(r.mean(axis=2), allowed, centre).mean(axis=0) for r in (rewards, changed))  # type: ignore[arg-type]
+    moved = float(np.linalg.norm(after - before))
+    allowed_move = 1 / reward_noise_multiplier(1.0, pulls, n_clients, 1.0)
+    assert 0.8 * allowed_move < moved <= allowed_move * (1 + 1e-12)
+
+
+def test_the_plan_is_quoted_whether_or_not_all_of_it_is_made() -> None:
+    """A run that stops early is quoted at its plan's epsilon; the ledger lists what was made."""
+    problem = pb.Problem(
+        space=SPACE, batch_objective=lambda clients, units: tent(units[:, 0]), n_clients=400, name="tent"
+    )
+    privacy = pb.Privacy(epsilon=2, delta=1e-5, noise="simulation")
+    result = pb.run(problem, pb.FedPNE(reward_range=(-1, 1)), privacy=privacy, rounds=50, seed=1)
+    plan = pb.plan(problem, pb.FedPNE(reward_range=(-1, 1)), privacy=privacy, rounds=50)
+    made = len(result.ledger.entries(result.config["run_id"]))
+    assert made == len(result.releases) < plan.planned_releases
+    assert 1.99 < result.epsilon() <= 2.0
