@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "f-lcb-inexact": "F-LCB, Figure 3: noisy gradients, stochastic accelerated gradient",
     "f-lcb-federated": "private federated F-LCB: 1,000 clients, best of three smooth functions, against epsilon",
     "neural-arms": "Table 4 on digits: rank of the model selected by Hyperband, halving and F-LCB against budget",
+    "neural-private": "private model selection on digits: F-LCB, halving, Hyperband, private selection against epsilon",
     "f-lcb-cauchy": "F-LCB, Figure 5: SGD-UCB-SMoM, its functional form and robust UCB under Cauchy noise",
 }
 

@@ -29,12 +29,14 @@ class RecordedArm:
         losses: Validation loss after every pull.
         test: Test accuracy after every pull.
         scale: g(k) = scale * f(x_1)/sqrt(k), as for live arms.
+        reference: In place of f(x_1); None is the paper.
     """
 
     name: str
     losses: tuple[float, ...]
     test: tuple[float, ...]
     scale: float = 2.0
+    reference: float | None = None
     value_stddev: float = 0.0
 
     def init(self) -> int:
@@ -57,7 +59,7 @@ class RecordedArm:
 
     def rate(self, state: int, k: int, delta: float) -> float:  # noqa: ARG002  # a heuristic
         """The heuristic of ``NeuralArm``."""
-        return self.scale * self.losses[0] / math.sqrt(k)
+        return self.scale * (self.losses[0] if self.reference is None else self.reference) / math.sqrt(k)
 
     @property
     def best_test(self) -> float:

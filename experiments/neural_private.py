@@ -99,6 +99,7 @@ def run_search(search: str, epsilon: float, seed: int) -> dict[str, Any]:
             trainer=run.trainer,
             judge=run.judge,
             seed=1000 * seed + index,
+            reference=math.log(10),
         )
         for index, (name, make) in enumerate(MODELS.items())
     ]

@@ -3,6 +3,11 @@
 No convergence rate holds for such training. Following the paper's heuristic, the rate is
 g(k) = 2 f(x_1)/sqrt(k), with f(x_1) the validation loss after the first pull, and the
 value is the best validation loss so far. F-LCB reports where the heuristic was seen to fail.
+
+With f(x_1) of the arm itself, as printed, LCB = f - g starts at -f(x_1): the worse an arm
+begins, the better its bound, and a fast learner is starved until all others are trained.
+``reference`` puts one number for all arms in its place, such as log(n_classes), the loss
+of a uniform guess: then equal pulls are ranked by their losses.
 """
 
 from __future__ import annotations
@@ -89,6 +94,7 @@ class NeuralArm:
         batch_size: Records per step.
         seed: Of initial weights, batches and dropout.
         scale: g(k) = scale * f(x_1) / sqrt(k).
+        reference: In place of f(x_1), the same for all arms; None is the paper.
     """
 
     name: str
@@ -99,6 +105,7 @@ class NeuralArm:
     batch_size: int = 64
     seed: int = 0
     scale: float = 2.0
+    reference: float | None = None
     value_stddev: float = 0.0
 
     def init(self) -> Training:
@@ -136,7 +143,7 @@ class NeuralArm:
 
     def rate(self, state: Training, k: int, delta: float) -> float:  # noqa: ARG002  # a heuristic
         """The heuristic: scale * f(x_1) / sqrt(k)."""
-        return self.scale * state.first / math.sqrt(k)
+        return self.scale * (state.first if self.reference is None else self.reference) / math.sqrt(k)
 
     def _train(self, state: Training) -> None:
         state.model.train()

@@ -80,6 +80,7 @@ class PrivateNeuralArm:
         steps: Optimiser steps per pull.
         seed: Of initial weights.
         scale: g(k) = scale * f(x_1)/sqrt(k), the heuristic of ``NeuralArm``.
+        reference: In place of f(x_1), the same for all arms; None is the paper.
     """
 
     name: str
@@ -91,6 +92,7 @@ class PrivateNeuralArm:
     steps: int = 40
     seed: int = 0
     scale: float = 2.0
+    reference: float | None = None
 
     @property
     def value_stddev(self) -> float:
@@ -123,7 +125,8 @@ class PrivateNeuralArm:
 
     def rate(self, state: PrivateTraining, k: int, delta: float) -> float:  # noqa: ARG002  # a heuristic
         """The heuristic: scale * f(x_1) / sqrt(k), with the released f(x_1), at least 0."""
-        return self.scale * max(state.losses[0], 0.0) / math.sqrt(k)
+        first = max(state.losses[0], 0.0) if self.reference is None else self.reference
+        return self.scale * first / math.sqrt(k)
 
     def _one_step(self, state: PrivateTraining) -> None:
         batch = self.trainer.sample()
