@@ -25,6 +25,8 @@ EXPERIMENTS = {
     "f-lcb-federated": "private federated F-LCB: 1,000 clients, best of three smooth functions, against epsilon",
     "neural-arms": "Table 4 on digits: rank of the model selected by Hyperband, halving and F-LCB against budget",
     "neural-private": "private model selection on digits: F-LCB, halving, Hyperband, private selection against epsilon",
+    "f-lcb-cifar10": "F-LCB, Figure 4: five models on CIFAR-10, where the archive is present",
+    "f-lcb-cifar100": "F-LCB over the CIFAR-100 candidates, where the archive is present",
     "f-lcb-cauchy": "F-LCB, Figure 5: SGD-UCB-SMoM, its functional form and robust UCB under Cauchy noise",
 }
 

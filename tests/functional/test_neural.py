@@ -14,7 +14,10 @@ import torch
 from torch import nn
 
 import privbo as pb
+from experiments import cifar_arms
+from experiments.__main__ import main as experiments_main
 from experiments.cifar import CIFAR10, CIFAR100, Images, load
+from experiments.curves import RecordedArm
 from privbo.functional import architectures
 from privbo.functional.f_lcb import f_lcb
 from privbo.functional.neural import NeuralArm, Split, accuracy, adam, validation_loss
@@ -184,6 +187,42 @@ def test_archives_that_do_not_fit_are_refused(tmp_path) -> None:
         load(dataclasses.replace(tiny, train=("train.bin",)), tmp_path)
     with pytest.raises(pb.ConfigurationError, match="whole number"):
         load(dataclasses.replace(tiny, n_labels=2), tmp_path)
+
+
+def test_the_cifar_study_runs_on_a_tiny_archive(tmp_path, monkeypatch) -> None:
+    tiny, _ = tiny_archive(tmp_path, CIFAR10, per_member=6)
+    monkeypatch.setenv("PRIVBO_DATA", str(tmp_path))
+    monkeypatch.setattr(cifar_arms, "N_VALIDATION", 10)
+    monkeypatch.setattr(cifar_arms.split_of, "__defaults__", (10,))
+    models = {
+        "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)),
+        "resnet": lambda: architectures.resnet((1,), (4,), 10),
+    }
+    cifar_arms.run(tiny, models, tmp_path / "out", pulls=3, seeds=1)
+    assert "| linear |" in (tmp_path / "out" / "table.md").read_text()
+    assert (tmp_path / "out" / "figure.png").exists()
+    assert main_of_experiments(["f-lcb-cifar10", "--out", str(tmp_path / "no")], monkeypatch, tmp_path) == 2
+
+
+def main_of_experiments(arguments, monkeypatch, folder):
+    """The command line without the archive says so and exits with 2."""
+    monkeypatch.setenv("PRIVBO_DATA", str(folder / "nowhere"))
+    monkeypatch.setattr("sys.argv", ["experiments", *arguments])
+    return experiments_main()
+
+
+def test_the_own_first_loss_starves_a_fast_learner_and_a_common_one_does_not() -> None:
+    """Curves of a fast good model and five slow ones; the paper's g prefers whoever begins badly."""
+    fast = RecordedArm(name="fast", losses=tuple(0.1 + 0.9 / k for k in range(1, 60)), test=())
+    slow = [
+        RecordedArm(name=f"slow {i}", losses=tuple(0.2 + 2.1 / k**0.7 for k in range(1, 60)), test=()) for i in range(5)
+    ]
+    arms = [fast, *slow]
+    own = f_lcb(arms, budget=40)
+    common = f_lcb([dataclasses.replace(arm, reference=2.3) for arm in arms], budget=40)
+    assert own.pulls[0] < own.pulls[1:].min()
+    assert common.pulls[0] > common.pulls[1:].max()
+    assert common.chosen == 0
 
 
 def test_empty_splits_are_refused() -> None:
