@@ -1,6 +1,6 @@
 """Certified bounds of one direction, read from its lattice sums.
 
-Every function here takes ``Sums`` and returns a bound that holds for the computed doubles:
+Every bound here takes ``UpperSum`` or ``LowerSums`` and returns a number that holds for the computed doubles:
 upper bounds add, lower bounds subtract, all slack that the sums report.
 """
 
@@ -13,37 +13,62 @@ from dataclasses import dataclass
 import numpy as np
 
 from accountant.fourier import TiltedSum, Window, tilted_sum
-from accountant.lattice import lower_cells, upper_cells
+from accountant.lattice import Cells, lower_cells, upper_cells
 from accountant.pairs import EPS, FloatArray, Pair
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sums:
-    """Everything the bounds are read from, for one direction."""
+class Place:
+    """Where one direction is computed: its pairs and counts, tilt, lattice spacing, window, reach."""
 
-    upper: TiltedSum
-    lower_p: TiltedSum
-    lower_q: TiltedSum
-    infinite: float
-    loss_error: float
+    pairs: Sequence[tuple[Pair, int]]
     theta: float
     spacing: float
+    window: Window
+    reach: float
+
+    def total(self, cells: Sequence[Cells]) -> TiltedSum:
+        """The tilted sum of these cells at this place."""
+        return tilted_sum(cells, spacing=self.spacing, theta=self.theta, window=self.window)
 
 
-def lattice_sums(
-    pairs: Sequence[tuple[Pair, int]], window: Window, *, theta: float, spacing: float, reach: float
-) -> Sums:
-    """Upper and lower lattice sums of one direction."""
-    upper = [upper_cells(pair, count, spacing=spacing, t=reach) for pair, count in pairs]
-    lower = [lower_cells(pair, count, spacing=spacing, t=reach) for pair, count in pairs]
-    return Sums(
-        upper=tilted_sum([item.cells for item in upper], spacing=spacing, theta=theta, window=window),
-        lower_p=tilted_sum([item.p for item in lower], spacing=spacing, theta=theta, window=window),
-        lower_q=tilted_sum([item.q_scaled for item in lower], spacing=spacing, theta=theta, window=window),
-        infinite=sum(item.infinite for item in upper),
-        loss_error=sum(item.loss_error for item in upper),
-        theta=theta,
-        spacing=spacing,
+@dataclass(frozen=True, kw_only=True)
+class UpperSum:
+    """What upper bounds are read from: the dominating lattice sum and what it left out."""
+
+    place: Place
+    total: TiltedSum
+    infinite: float
+    loss_error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowerSums:
+    """What lower bounds are read from: the test's P-masses, and its Q-masses times exp(loss)."""
+
+    place: Place
+    p: TiltedSum
+    q: TiltedSum
+
+
+def upper_sum(place: Place) -> UpperSum:
+    """The sum of dominating lattice releases."""
+    parts = [upper_cells(pair, count, spacing=place.spacing, t=place.reach) for pair, count in place.pairs]
+    return UpperSum(
+        place=place,
+        total=place.total([part.cells for part in parts]),
+        infinite=sum(part.infinite for part in parts),
+        loss_error=sum(part.loss_error for part in parts),
+    )
+
+
+def lower_sums(place: Place) -> LowerSums:
+    """The sums of testing lattice releases."""
+    parts = [lower_cells(pair, count, spacing=place.spacing, t=place.reach) for pair, count in place.pairs]
+    return LowerSums(
+        place=place,
+        p=place.total([part.p for part in parts]),
+        q=place.total([part.q_scaled for part in parts]),
     )
 
 
@@ -63,7 +88,8 @@ class _Tails:
     slack: FloatArray
 
 
-def _tails(total: TiltedSum, theta: float, spacing: float) -> _Tails:
+def _tails(total: TiltedSum, place: Place) -> _Tails:
+    theta, spacing = place.theta, place.spacing
     ks = np.arange(total.window.start, total.window.start + total.window.size, dtype=np.float64)
     loss = spacing * ks
     mass = _discounted_tail(total.tilted, theta * spacing)
@@ -94,9 +120,9 @@ def _discounted_tail(values: FloatArray, rate: float) -> FloatArray:
     return out
 
 
-def upper_epsilon(sums: Sums, delta: float) -> float:
+def upper_epsilon(sums: UpperSum, delta: float) -> float:
     """Epsilon that certainly suffices at ``delta``; infinite where these sums prove nothing."""
-    tails = _tails(sums.upper, sums.theta, sums.spacing)
+    tails = _tails(sums.total, sums.place)
     allowed = delta - sums.infinite
     if allowed <= 0.0:
         return math.inf
@@ -110,17 +136,17 @@ def upper_epsilon(sums: Sums, delta: float) -> float:
         return max(0.0, high + sums.loss_error)
     # between the previous point and this one delta = mass - exp(eps - loss) discounted + slack,
     # with the slack of the previous point, whose unit is the larger one
-    slack = float(tails.slack[index - 1]) * math.exp(sums.theta * sums.spacing)
+    slack = float(tails.slack[index - 1]) * math.exp(sums.place.theta * sums.place.spacing)
     excess = float(tails.mass[index]) + slack - float(target[index])
     low = float(tails.loss[index - 1])
     value = low if excess <= 0.0 else high + math.log(excess / float(tails.discounted[index]))
     return max(0.0, min(max(value, low), high) + sums.loss_error)
 
 
-def lower_epsilon(sums: Sums, delta: float) -> float:
+def lower_epsilon(sums: LowerSums, delta: float) -> float:
     """Epsilon that is certainly exceeded or met at ``delta``: some test shows it."""
-    p = _tails(sums.lower_p, sums.theta, sums.spacing)
-    q = _tails(sums.lower_q, sums.theta, sums.spacing)
+    p = _tails(sums.p, sums.place)
+    q = _tails(sums.q, sums.place)
     target = np.exp(np.minimum(math.log(delta) - p.log_unit, 700.0))
     gain = p.mass - p.slack - target
     use = gain > 0.0
@@ -131,22 +157,22 @@ def lower_epsilon(sums: Sums, delta: float) -> float:
     return max(0.0, float(np.max(values)))
 
 
-def upper_delta(sums: Sums, epsilon: float) -> float:
+def upper_delta(sums: UpperSum, epsilon: float) -> float:
     """Delta that certainly suffices at ``epsilon``; 1 where these sums prove nothing."""
-    tails = _tails(sums.upper, sums.theta, sums.spacing)
+    tails = _tails(sums.total, sums.place)
     shifted = max(0.0, epsilon - sums.loss_error)
     index = int(np.searchsorted(tails.loss, shifted))
     if index == 0 or index == len(tails.loss):
         return 1.0
     value = float(tails.mass[index]) - math.exp(shifted - float(tails.loss[index])) * float(tails.discounted[index])
-    total = value + float(tails.slack[index - 1]) * math.exp(sums.theta * sums.spacing)
+    total = value + float(tails.slack[index - 1]) * math.exp(sums.place.theta * sums.place.spacing)
     return sums.infinite + math.exp(min(0.0, math.log(total) + float(tails.log_unit[index])))
 
 
-def lower_delta(sums: Sums, epsilon: float) -> float:
+def lower_delta(sums: LowerSums, epsilon: float) -> float:
     """Delta that some test certainly reaches at ``epsilon``."""
-    p = _tails(sums.lower_p, sums.theta, sums.spacing)
-    q = _tails(sums.lower_q, sums.theta, sums.spacing)
+    p = _tails(sums.p, sums.place)
+    q = _tails(sums.q, sums.place)
     ratio = np.exp(np.minimum(epsilon - p.loss + q.log_unit - p.log_unit, 700.0))
     values = p.mass - p.slack - ratio * (q.discounted + q.slack)
     use = values > 0.0

@@ -6,6 +6,7 @@ as the same accountant reports it. Searches bracket the answer, then use Brent's
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -13,6 +14,7 @@ from typing import Final, Protocol
 from scipy.optimize import brentq
 
 from accountant import epsilon as tightest
+from accountant import numerical
 from accountant.checks import check_delta, check_epsilon
 from accountant.errors import CalibrationError
 from accountant.events import Adjacency, Event, PoissonSampledGaussian, compose, repeat
@@ -20,6 +22,7 @@ from accountant.events import Adjacency, Event, PoissonSampledGaussian, compose,
 _LOW: Final = 2.0**-6
 _HIGH: Final = 2.0**24
 _RTOL: Final = 1e-6
+_GOOD: Final = 1.0 - 1e-4
 MAX_ROUNDS: Final = 2**40
 
 
@@ -54,11 +57,15 @@ def noise_multiplier(
     """
     _check_target(epsilon, delta)
 
-    def cost(log_z: float) -> float:
-        return accountant(plan(math.exp(log_z)), delta, adjacency=adjacency)
+    def cost(log_z: float, by: EpsilonOf = accountant) -> float:
+        return by(plan(math.exp(log_z)), delta, adjacency=adjacency)
 
-    low, high = _bracket(cost, epsilon)
-    return math.exp(_decreasing_root(cost, low, high, epsilon))
+    if accountant is tightest.epsilon:
+        found = _solve(lambda log_z: cost(log_z, numerical.quick_epsilon), epsilon)
+        # the search saw upper ends only: what counts is what the accountant itself reports
+        if _GOOD * epsilon <= cost(found) <= epsilon:
+            return math.exp(found)
+    return math.exp(_solve(cost, epsilon))
 
 
 def remaining_noise_multiplier(
@@ -179,28 +186,42 @@ def _check_target(epsilon: float, delta: float) -> None:
         raise CalibrationError(f"a target epsilon must be positive and finite, got {epsilon!r}")
 
 
-def _bracket(cost: Callable[[float], float], target: float) -> tuple[float, float]:
-    """Logarithms of two multipliers, the first too cheap in noise (or the least tried), the second enough."""
-    low, high = 0.0, 0.0
-    while cost(high) > target:
-        low, high = high, high + math.log(4.0)
-        if high > math.log(_HIGH):
+def _solve(cost: Callable[[float], float], target: float) -> float:
+    """The log multiplier at which a falling ``cost`` meets ``target`` from below.
+
+    log cost is nearly straight in log z, so steps along it bracket the answer tightly;
+    Brent's method then works inside the bracket.
+    """
+    known = functools.lru_cache(maxsize=None)(cost)
+    here, slope = 0.0, -1.5
+    low, high = -math.inf, math.inf
+    while not (low > -math.inf and high < math.inf):
+        value = known(here)
+        low, high = (max(low, here), high) if value > target else (low, min(high, here))
+        if here <= math.log(_LOW) and value <= target:
+            return here
+        if here >= math.log(_HIGH):
             raise CalibrationError(
                 f"no noise multiplier below {_HIGH:g} reaches epsilon={target:g}; the plan has a part whose "
                 "cost does not fall with the noise, or too many rounds"
             )
-    while low == high or cost(low) <= target:
-        high, low = low, low - math.log(4.0)
-        if low < math.log(_LOW):
-            return low, high
-    return low, high
+        step = math.log(value / target) / -slope if 0.0 < value < math.inf else math.copysign(2.0, value - target)
+        # a little beyond the predicted place, so that the next point lies on the other side
+        step += math.copysign(0.01 + 0.1 * abs(step), value - target)
+        there = min(max(here + min(max(step, -3.0), 3.0), math.log(_LOW)), math.log(_HIGH))
+        ahead = known(there)
+        if 0.0 < ahead < math.inf and 0.0 < value < math.inf and ahead != value and there != here:
+            slope = min(-0.3, math.log(ahead / value) / (there - here))
+        here = there
+    return _decreasing_root(known, low, high, target)
 
 
 def _decreasing_root(cost: Callable[[float], float], low: float, high: float, target: float) -> float:
-    """X in [low, high] with cost(x) <= target, as small as Brent finds it; cost(high) <= target holds."""
+    """The x in [low, high] with cost(x) <= target, as small as Brent finds it; cost(high) <= target holds."""
+    known = functools.lru_cache(maxsize=None)(cost)
 
     def gap(x: float) -> float:
-        value = cost(x)
+        value = known(x)
         return 50.0 if value == math.inf else math.log(max(value, 1e-12 * target) / target)
 
     if gap(low) <= 0.0:
@@ -209,7 +230,7 @@ def _decreasing_root(cost: Callable[[float], float], low: float, high: float, ta
         return high
     root = float(brentq(gap, low, high, xtol=_RTOL, rtol=1e-12))
     step = 0.5 * _RTOL
-    while cost(root) > target:
+    while known(root) > target:
         root, step = root + step, 2.0 * step
         if root >= high:
             return high

@@ -167,7 +167,9 @@ class GaussianFilter:
         return spent.mu_squared + count * price.mu_squared <= self.mu_squared
 
 
-def fixed_order_filter(*, epsilon: float, delta: float, plan: Event | None = None, adjacency: Adjacency) -> FixedOrderFilter:
+def fixed_order_filter(
+    *, epsilon: float, delta: float, plan: Event | None = None, adjacency: Adjacency
+) -> FixedOrderFilter:
     """A Rényi filter that guarantees (``epsilon``, ``delta``) whatever is chosen adaptively.
 
     The order must not depend on outputs: it is the one at which ``plan`` (public, made

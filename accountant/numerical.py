@@ -26,10 +26,9 @@ from typing import Final, Literal
 from scipy.special import ndtri
 
 from accountant import gaussian_dp, renyi
-from accountant.bounds import lattice_sums, lower_delta, lower_epsilon, upper_delta, upper_epsilon
+from accountant.bounds import Place, lower_delta, lower_epsilon, lower_sums, upper_delta, upper_epsilon, upper_sum
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, Event, Gaussian, parts
-from accountant.fourier import Window
 from accountant.pairs import Pair, pairs_of
 from accountant.steering import (
     Rough,
@@ -71,6 +70,26 @@ class _OutOfRangeError(Exception):
 def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
     """The certified upper epsilon at ``delta``."""
     return epsilon_interval(event, delta, adjacency=adjacency).upper
+
+
+def quick_epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
+    """An upper epsilon at ``delta`` without a lower end to judge it by; steers searches, quote ``epsilon``."""
+    trivial = trivial_epsilon(event, delta, adjacency)
+    if trivial is not None:
+        return trivial
+    if gaussian_dp.is_exact(event):
+        return gaussian_dp.epsilon(event, delta, adjacency=adjacency)
+    upper = 0.0
+    try:
+        for pairs in _directions(event, adjacency):
+            reach = _reach(pairs, delta)
+            if _ceiling(pairs, reach) > upper:
+                moments = _rough(pairs, reach)
+                place = _place(pairs, moments, *_start(moments, delta), reach)
+                upper = max(upper, upper_epsilon(upper_sum(place), delta) if _affordable(place) else math.inf)
+    except _OutOfRangeError:
+        upper = math.inf
+    return upper if math.isfinite(upper) else epsilon(event, delta, adjacency=adjacency)
 
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
@@ -184,28 +203,40 @@ def _epsilon_of(pairs: _Direction, delta: float, *, enough: float) -> tuple[floa
     """(lower, upper) epsilon of one direction, refined until narrow or below ``enough``."""
     reach = _reach(pairs, delta)
     moments = _rough(pairs, reach)
-    theta, guess = tilt_for_delta(moments, delta)
-    spacing = spacing_for(moments, theta, 0.6 * max(_SOUGHT_WIDTH[0] * guess, _SOUGHT_WIDTH[1]))
+    theta, spacing = _start(moments, delta)
     lower, upper = 0.0, math.inf
     for _ in range(_ATTEMPTS):
-        theta = min(theta, _MAX_STEP_TILT / spacing)
-        window = window_for(moments, theta, spacing)
-        if not _affordable(pairs, window, spacing, reach):
+        place = _place(pairs, moments, theta, spacing, reach)
+        if not _affordable(place):
             spacing *= 4.0
             continue
-        sums = lattice_sums(pairs, window, theta=theta, spacing=spacing, reach=reach)
-        lower, upper = max(lower, lower_epsilon(sums, delta)), min(upper, upper_epsilon(sums, delta))
-        settled = window.size > _ENOUGH_POINTS and _narrow((lower, upper), PROMISED_WIDTH)
-        if upper <= enough or settled or _narrow((lower, upper), _SOUGHT_WIDTH):
+        upper = min(upper, upper_epsilon(upper_sum(place), delta))
+        if upper <= enough:  # another direction decides; this one's lower end is of no use
             break
         if not math.isfinite(upper):
             spacing *= 0.5
             continue
+        lower = max(lower, lower_epsilon(lower_sums(place), delta))
+        settled = place.window.size > _ENOUGH_POINTS and _narrow((lower, upper), PROMISED_WIDTH)
+        if settled or _narrow((lower, upper), _SOUGHT_WIDTH):
+            break
         # look where the answer is: the first tilt looked where Chernoff's bound put it
         theta, _ = tilt_for_epsilon(moments, 0.5 * (lower + upper))
         share = max(_SOUGHT_WIDTH[0] * upper, _SOUGHT_WIDTH[1]) / (upper - lower)
         spacing *= min(0.7, max(0.1, 0.8 * math.sqrt(share)))
     return lower, upper
+
+
+def _start(moments: Rough, delta: float) -> tuple[float, float]:
+    """Tilt and spacing that usually suffice."""
+    theta, guess = tilt_for_delta(moments, delta)
+    return theta, spacing_for(moments, theta, 0.6 * max(_SOUGHT_WIDTH[0] * guess, _SOUGHT_WIDTH[1]))
+
+
+def _place(pairs: _Direction, moments: Rough, theta: float, spacing: float, reach: float) -> Place:
+    tilt = min(theta, _MAX_STEP_TILT / spacing)
+    window = window_for(moments, tilt, spacing)
+    return Place(pairs=pairs, theta=tilt, spacing=spacing, window=window, reach=reach)
 
 
 def _narrow(interval: tuple[float, float], width: tuple[float, float]) -> bool:
@@ -221,12 +252,10 @@ def _delta_of(pairs: _Direction, epsilon: float, bound: float) -> tuple[float, f
     moments = _rough(pairs, reach)
     theta, _ = tilt_for_epsilon(moments, epsilon)
     spacing = spacing_for(moments, theta, 0.005 / (theta + 1.0))
-    theta = min(theta, _MAX_STEP_TILT / spacing)
-    window = window_for(moments, theta, spacing)
-    if not _affordable(pairs, window, spacing, reach):
+    place = _place(pairs, moments, theta, spacing, reach)
+    if not _affordable(place):
         raise _OutOfRangeError
-    sums = lattice_sums(pairs, window, theta=theta, spacing=spacing, reach=reach)
-    return lower_delta(sums, epsilon), min(1.0, bound, upper_delta(sums, epsilon))
+    return lower_delta(lower_sums(place), epsilon), min(1.0, bound, upper_delta(upper_sum(place), epsilon))
 
 
 def _rough(pairs: _Direction, reach: float) -> Rough:
@@ -237,6 +266,6 @@ def _rough(pairs: _Direction, reach: float) -> Rough:
     return rough(pairs, reach)
 
 
-def _affordable(pairs: _Direction, window: Window, spacing: float, reach: float) -> bool:
-    span = sum(high - low for low, high in (pair.loss_range(reach) for pair, _ in pairs))
-    return window.size <= MAX_POINTS and span / spacing <= 8 * MAX_POINTS
+def _affordable(place: Place) -> bool:
+    span = sum(high - low for low, high in (pair.loss_range(place.reach) for pair, _ in place.pairs))
+    return place.window.size <= MAX_POINTS and span / place.spacing <= 8 * MAX_POINTS
