@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privbo.functional.f_lcb import f_lcb
+from privbo.functional.private_neural import PrivateNeuralArm
+from privbo.training import RecordPrivacy, central_run
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from privbo.functional.neural import Split
 
 N_ARMS = 100
 N_PULLS = 20_000
+N_BLOCKS = 5
 LIMIT = 50e-6
 
 
@@ -50,8 +60,81 @@ def rows() -> Iterator[dict[str, Any]]:
         "ours_s": seconds,
         "peer": "the bar, 50 microseconds",
         "peer_s": LIMIT,
-        "ratio": seconds / LIMIT,
+        "ratio": LIMIT / seconds,
     }
+    yield _private_training()
+
+
+def _private_training() -> dict[str, Any]:
+    """Seconds of processor time for 200 DP-SGD steps on digits, ledger and judge included."""
+    import torch
+
+    from experiments.digits_arms import load_digits
+
+    torch.set_num_threads(1)
+    data = load_digits(0).split
+    pairs = [(_ours(data), _plain_opacus(data)) for _ in range(5)]
+    ours, plain = (min(times) for times in zip(*pairs, strict=True))
+    return {
+        "name": "private training on digits, 200 steps, charged and judged",
+        "ours_s": ours,
+        "peer": "plain Opacus, the same steps",
+        "peer_s": plain,
+        "ratio": plain / ours,
+    }
+
+
+def _ours(data: Split) -> float:
+    privacy = RecordPrivacy(epsilon=3.0, pulls=N_BLOCKS, noise="simulation")
+    run = central_run(privacy, n_training=1000, n_validation=400, seed=0)
+    arm = PrivateNeuralArm(name="mlp", model=_model, data=data, optimiser=_sgd, trainer=run.trainer, judge=run.judge)
+    state = arm.init()
+    start = time.process_time()
+    for _ in range(N_BLOCKS):
+        state = arm.step(state)
+    return time.process_time() - start
+
+
+def _plain_opacus(data: Split) -> float:
+    import torch
+    from opacus import PrivacyEngine
+    from torch.utils.data import DataLoader, TensorDataset
+
+    model = _model()
+    loader = DataLoader(TensorDataset(data.train_x, data.train_y), batch_size=63)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, optimiser, loader = PrivacyEngine().make_private(
+            module=model,
+            optimizer=_sgd(model.parameters()),
+            data_loader=loader,
+            noise_multiplier=2.36,
+            max_grad_norm=1.0,
+            noise_generator=torch.Generator().manual_seed(0),
+        )
+        model.train()
+        start, steps = time.process_time(), 0
+        while steps < 40 * N_BLOCKS:
+            for x, y in loader:
+                optimiser.zero_grad()
+                torch.nn.functional.cross_entropy(model(x), y).backward()
+                optimiser.step()
+                steps += 1
+                if steps == 40 * N_BLOCKS:
+                    break
+        return time.process_time() - start
+
+
+def _model() -> nn.Module:
+    from experiments.digits_arms import perceptron
+
+    return perceptron(64)
+
+
+def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
+    from torch.optim import SGD
+
+    return SGD(parameters, lr=0.5)
 
 
 def _timed(call: Any) -> float:  # noqa: ANN401
