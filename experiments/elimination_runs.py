@@ -27,9 +27,10 @@ from experiments.objectives import FUNCTIONS, Environment, Model, Noise, Shifted
 from privbo.elimination.alone import PersonalElimination
 from privbo.elimination.baselines import fed1_ucb, play_tree, random_arms, random_search
 from privbo.elimination.fed_pne import FedPNE, FedPNEServer
+from privbo.elimination.hoo import HOO
 from privbo.elimination.partition import Partition
 from privbo.elimination.pf_pne import PFPNE
-from privbo.elimination.trees import HCT, HOO, VHCT
+from privbo.elimination.trees import HCT, VHCT
 from privbo.manifest import describe
 from privbo.protocol import FloatArray, Setting
 from privbo.record import read_json, write_atomically, write_json

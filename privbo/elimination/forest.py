@@ -11,8 +11,9 @@ the largest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -222,6 +223,24 @@ class Forest:
             lower = np.where(self.visits > 0, self.means - self.confidence.radius(self.visits), -np.inf)
         rows, nodes = np.arange(len(self.size)), lower.argmax(axis=1)
         return np.stack([self.depths[rows, nodes], self.indices[rows, nodes]], axis=1)
+
+    def gained(self, visits: IntArray, totals: FloatArray) -> Iterator[dict[str, Any]]:
+        """Pulls since ``visits`` and ``totals`` (rewards summed), as rows of a table, depth by depth."""
+        width = self.visits.shape[1] - visits.shape[1]
+        fresh = self.visits - np.pad(visits, ((0, 0), (0, width)))
+        earned = self.visits * self.means - np.pad(totals, ((0, 0), (0, width)))
+        owners, nodes = np.nonzero(fresh)
+        depths = self.depths[owners, nodes]
+        for depth in np.unique(depths):
+            who, node = owners[depths == depth], nodes[depths == depth]
+            pulls = fresh[who, node]
+            yield {
+                "owners": who,
+                "depth": int(depth),
+                "nodes": self.indices[who, node],
+                "pulls": pulls,
+                "means": earned[who, node] / pulls,
+            }
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Named arrays for a snapshot."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from privbo.elimination.confidence import Confidence
 from privbo.protocol import Broadcast, FloatArray, IntArray
 
 BoolArray = npt.NDArray[np.bool_]
@@ -79,3 +80,21 @@ class Pairs:
         top = np.repeat(np.maximum.reduceat(means, first), lengths)
         positions = np.where(means == top, np.arange(len(self)), len(self))
         return np.asarray(np.repeat(np.minimum.reduceat(positions, first), lengths))
+
+    def merge(self, asked: IntArray, fresh: FloatArray, pulls: IntArray, confidence: Confidence) -> None:
+        """Add the means of new pulls to the pairs at ``asked``; failed pulls count for nothing."""
+        good = ~np.isnan(fresh)
+        asked, fresh, pulls = asked[good], fresh[good], pulls[good]
+        before = self.counts[asked]
+        total = before + pulls
+        old = np.where(before > 0, self.means[asked], 0.0)
+        self.means[asked] = (old * before + fresh * pulls) / total
+        self.counts[asked] = total
+        self.radii[asked] = confidence.radius(total)
+
+    def stays(self, variation: float) -> BoolArray:
+        """Whether ``mu + b + nu1 rho^h >= mu_best - b_best``; protected and unknown nodes stay."""
+        best = self.best()
+        lower = self.means[best] - self.radii[best]
+        drop = self.means + self.radii + variation < lower
+        return ~drop | self.protected

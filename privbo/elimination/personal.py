@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from privbo.elimination.confidence import Confidence
 from privbo.elimination.forest import Forest
-from privbo.elimination.pairs import BoolArray, Kept, Pairs, checkpoints
+from privbo.elimination.pairs import Kept, Pairs, checkpoints
 from privbo.elimination.partition import Partition
 from privbo.elimination.pull_table import PullTable
 from privbo.elimination.rewards import Centre, RewardRange, centred, mean_rewards
@@ -136,7 +136,7 @@ class PersonalCohort:
             if not len(pairs):
                 break
             pairs = self._pull_to(pairs, depth, target, in_phase, round_)
-            pairs = pairs.where(self._stays(pairs, depth))
+            pairs = pairs.where(pairs.stays(self._confidence.variation(depth)))
         self._remember(pairs, depth)
         going = self._left[pairs.owners] > 0
         self._depth, self._alive = depth, (pairs.owners[going], pairs.nodes[going])
@@ -155,7 +155,8 @@ class PersonalCohort:
             forest.receive(path, rewards)
         self._forest = forest
         self._best = forest.best()
-        self._book(forest, *before, round_)
+        for rows in forest.gained(*before):
+            self._table = self._table.add(round_=round_, **rows)
 
     def _plant(self) -> Forest:
         """Trees that know the shared phases."""
@@ -165,26 +166,6 @@ class PersonalCohort:
             forest.seed(depth, nodes, means, pulls, self._kept[depth].nodes)
         forest.refresh()
         return forest
-
-    def _book(self, forest: Forest, visits: IntArray, totals: FloatArray, round_: int) -> None:
-        """One row of the table for every node that was pulled in this segment."""
-        width = forest.visits.shape[1] - visits.shape[1]
-        fresh = forest.visits - np.pad(visits, ((0, 0), (0, width)))
-        gained = forest.visits * forest.means - np.pad(totals, ((0, 0), (0, width)))
-        owners, nodes = np.nonzero(fresh)
-        depths = forest.depths[owners, nodes]
-        for depth in np.unique(depths):
-            at = depths == depth
-            who, node = owners[at], nodes[at]
-            pulls = fresh[who, node]
-            self._table = self._table.add(
-                owners=who,
-                depth=int(depth),
-                nodes=forest.indices[who, node],
-                pulls=pulls,
-                means=gained[who, node] / pulls,
-                round_=round_,
-            )
 
     def _enter(self, depth: int) -> Pairs:
         """The active pairs of a depth with all that is known of them."""
@@ -250,21 +231,10 @@ class PersonalCohort:
         asked = np.flatnonzero(due)
         if len(asked):
             fresh = self._pull(pairs.owners[asked], depth, pairs.nodes[asked], due[asked], round_)
-            self._merge(pairs, asked, fresh, due[asked])
+            pairs.merge(asked, fresh, due[asked], self._confidence)
         if not self._commit:
             self._remember(pairs, depth)
         return pairs
-
-    def _merge(self, pairs: Pairs, asked: IntArray, fresh: FloatArray, due: IntArray) -> None:
-        """Running means over old and new pulls; failed pulls count for nothing."""
-        good = ~np.isnan(fresh)
-        asked, fresh, due = asked[good], fresh[good], due[good]
-        before = pairs.counts[asked]
-        total = before + due
-        old = np.where(before > 0, pairs.means[asked], 0.0)
-        pairs.means[asked] = (old * before + fresh * due) / total
-        pairs.counts[asked] = total
-        pairs.radii[asked] = self._confidence.radius(total)
 
     def _cut(self, owners: IntArray, due: IntArray) -> IntArray:
         """Pulls of every client in order until its budget is spent."""
@@ -272,14 +242,6 @@ class PersonalCohort:
         first = np.searchsorted(owners, owners)
         before = ends - due - (ends[first] - due[first])
         return np.asarray(np.clip(self._left[owners] - before, 0, due))
-
-    def _stays(self, pairs: Pairs, depth: int) -> BoolArray:
-        """Whether mu + b + nu1 rho^h >= mu_best - b_best; protected and unknown nodes stay."""
-        best = pairs.best()
-        lower = pairs.means[best] - pairs.radii[best]
-        upper = pairs.means + pairs.radii + self._confidence.variation(depth)
-        drop = upper < lower
-        return ~drop | pairs.protected
 
     def _remember(self, pairs: Pairs, depth: int) -> None:
         """Best node of every client that knows the mean of one at this depth."""

@@ -46,6 +46,7 @@ CASES = [
     Case("pf-pne printed", pb.PFPNE(horizon=60, c=0.02, stage2="printed")),
     Case("pf-pne in-phase, client-centred", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client")),
     Case("pf-pne optimistic", pb.PFPNE(horizon=100, c=0.02)),
+    Case("pf-pne heuristic", pb.PFPNE.heuristic(horizon=100, c=0.02)),
     Case("pf-pne warm", pb.PFPNE(horizon=60, c=0.02, stage2="warm")),
     Case("f-lcb", pb.FederatedFLCB()),
 ]

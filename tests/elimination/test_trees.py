@@ -8,8 +8,9 @@ import pytest
 
 import privbo as pb
 from privbo.elimination.baselines import fed1_ucb, play_tree, random_arms
+from privbo.elimination.hoo import HOO
 from privbo.elimination.partition import Partition
-from privbo.elimination.trees import HCT, HOO, VHCT, TreeBandit
+from privbo.elimination.trees import HCT, VHCT, TreeBandit
 
 
 def garland(x: float) -> float:
