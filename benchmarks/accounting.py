@@ -171,8 +171,14 @@ def calibration_rows(target: float) -> Iterator[dict[str, Any]]:
     """The noise multiplier of 1,000 steps at rate 0.01."""
     from opacus.accountants.utils import get_noise_multiplier
 
+    def plan(z: float) -> Event:
+        return poisson(0.01, z, 1000)
+
     def ours() -> float:
-        return calibrate.noise_multiplier(lambda z: poisson(0.01, z, 1000), epsilon=target, delta=DELTA, adjacency=ADD)
+        return calibrate.noise_multiplier(plan, epsilon=target, delta=DELTA, adjacency=ADD)
+
+    def ours_renyi() -> float:
+        return calibrate.noise_multiplier(plan, epsilon=target, delta=DELTA, adjacency=ADD, accountant=renyi.epsilon)
 
     def theirs_dp() -> float:
         return float(
@@ -195,10 +201,13 @@ def calibration_rows(target: float) -> Iterator[dict[str, Any]]:
     name = f"calibration epsilon {target:g}"
     mine, _ = cpu_seconds(fresh(ours), 3)
     seconds, _ = cpu_seconds(theirs_dp)
-    yield row(name, mine, "dp-accounting PLD, default", seconds)
-    for mechanism in ("prv", "rdp"):
-        seconds, _ = cpu_seconds(lambda mechanism=mechanism: theirs_opacus(mechanism))
-        yield row(name, mine, f"Opacus {mechanism.upper()}, default", seconds)
+    yield row(f"{name} tight", mine, "dp-accounting PLD, default", seconds)
+    seconds, _ = cpu_seconds(lambda: theirs_opacus("prv"))
+    yield row(f"{name} tight", mine, "Opacus PRV, default", seconds)
+    seconds, _ = cpu_seconds(lambda: theirs_opacus("rdp"))
+    yield row(f"{name} tight", mine, "Opacus RDP, default (looser)", seconds)
+    mine, _ = cpu_seconds(fresh(ours_renyi), 3)
+    yield row(f"{name} renyi", mine, "Opacus RDP, default", seconds)
 
 
 def charge_rows() -> Iterator[dict[str, Any]]:
