@@ -80,11 +80,12 @@ def play_federated(
     seed: int,
     world: int,
     rounds: int = 60,
+    control: Literal["zeroed"] | None = None,
 ) -> dict[str, Any]:
     """One run of Fed-PNE or PF-PNE on the clients of ``world``, with reward and privacy noise of ``seed``."""
     env = clients.environment(world, seed)
     fitted = replace(algorithm, horizon=clients.horizon, reward_range=env.reward_range)
-    result = pb.run(env.problem(), fitted, privacy=privacy, rounds=rounds, seed=seed)
+    result = pb.run(env.problem(), fitted, privacy=privacy, rounds=rounds, seed=seed, control=control)
     sizes = [release.values.shape[1] for release in result.releases]
     plan = result.config["plan"]
     cell = figures(env) | {

@@ -41,6 +41,12 @@ def arms(n_clients: int, *, certified: bool) -> dict[str, dict[str, Any]]:
     """Algorithms under privacies, by label."""
     found: dict[str, dict[str, Any]] = {"not private": {"algorithm": pb.FedPNE(), "privacy": pb.NoPrivacy()}}
     paper = pb.paper_delta(n_clients)
+    for label, algorithm in (("heuristic", pb.FedPNE.heuristic()), ("PF-PNE", pb.PFPNE.heuristic())):
+        found[f"{label}, epsilon 2, clients' sum zeroed"] = {
+            "algorithm": algorithm,
+            "privacy": private(2.0, 1e-5),
+            "control": "zeroed",
+        }
     for epsilon in EPSILONS:
         for name, delta in (("1e-5", 1e-5), (f"M^-1.1={paper:.2g}", paper)):
             found[f"heuristic, epsilon {epsilon:g}, delta {name}"] = {
