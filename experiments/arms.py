@@ -6,23 +6,21 @@ they finish under a hash of their settings, and are never run twice.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import joblib
 import numpy as np
 from rich.progress import Progress
 
 import privbo as pb
+from privbo.cells import Cell, complete, digest
 from privbo.manifest import describe
 from privbo.protocol import Algorithm, FloatArray
-from privbo.record import read_json, write_atomically, write_json
-from privbo.threads import limited_threads
+from privbo.record import write_atomically
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,36 +49,31 @@ class Study:
 
 def run_cells(study: Study, seeds: Sequence[int], out: Path, jobs: int) -> dict[str, list[dict[str, Any]]]:
     """All cells by arm label, in the order of ``seeds``; finished ones are read back."""
-    cells = out / "cells"
-    cells.mkdir(parents=True, exist_ok=True)
-    todo = [(arm, seed, cells / _cell_name(study, arm, seed)) for seed in seeds for arm in study.arms]
-    missing = [cell for cell in todo if not cell[2].exists()]
-    work = (joblib.delayed(_run_cell)(study, arm, seed, path) for arm, seed, path in missing)
+    cells = [
+        Cell(
+            label=arm.label,
+            seed=seed,
+            path=out / "cells" / f"{digest([study.name, study.rounds, describe(arm), seed, pb.__version__])}.json",
+            work=partial(_run_cell, study, arm, seed),
+        )
+        for seed in seeds
+        for arm in study.arms
+    ]
     with Progress() as bar:
-        task = bar.add_task(study.name, total=len(missing))
-        for _ in joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(work):
-            bar.advance(task)
+        task = bar.add_task(study.name, total=len(cells))
+        results = complete(cells, jobs=jobs, on_cell=lambda _: bar.advance(task))
     found: dict[str, list[dict[str, Any]]] = {arm.label: [] for arm in study.arms}
-    for arm, _, path in todo:
-        found[arm.label].append(read_json(path))
+    for cell, result in zip(cells, results, strict=True):
+        found[cell.label].append(result)
     return found
 
 
-def _cell_name(study: Study, arm: Arm, seed: int) -> str:
-    settings = [study.name, study.rounds, describe(arm), seed, pb.__version__]
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    return f"{digest}.json"
-
-
-def _run_cell(study: Study, arm: Arm, seed: int, path: Path) -> None:
-    with limited_threads(1):
-        problem = study.problem(seed)
-        result = pb.run(
-            problem, arm.algorithm, privacy=arm.privacy, rounds=study.rounds, seed=seed, control=arm.control
-        )
+def _run_cell(study: Study, arm: Arm, seed: int) -> dict[str, Any]:
+    problem = study.problem(seed)
+    result = pb.run(problem, arm.algorithm, privacy=arm.privacy, rounds=study.rounds, seed=seed, control=arm.control)
     regret = regret_curve(problem, result)
     plan = result.config["plan"]
-    cell = {
+    return {
         "arm": arm.label,
         "seed": seed,
         "regret": regret.tolist(),
@@ -88,7 +81,6 @@ def _run_cell(study: Study, arm: Arm, seed: int, path: Path) -> None:
         "noise_multiplier": plan["noise_multiplier"],
         "epsilon": {f"{delta:.6g}": finite(result.epsilon(delta)) for delta in deltas(problem.n_clients).values()},
     }
-    write_json(path, cell)
 
 
 def deltas(n_clients: int) -> dict[str, float]:

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from privbo.errors import ConfigurationError, RunError
     from privbo.functional.federated import FederatedFLCB
     from privbo.loop import Round, plan
+    from privbo.pages.compare import Comparison
     from privbo.privacy import NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
     from privbo.problem import Problem
     from privbo.space import Categorical, Int, Real, Space
+    from privbo.sweep import compare
     from privbo.thompson.dp_fts_de import DPFTSDE
 
 __version__ = "0.1.0"
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Best": "privbo.api",
     "Categorical": "privbo.space",
+    "Comparison": "privbo.pages.compare",
     "ConfigurationError": "privbo.errors",
     "DPFTSDE": "privbo.thompson.dp_fts_de",
     "FedPNE": "privbo.elimination.fed_pne",
@@ -48,6 +51,7 @@ _HOME = {
     "RunError": "privbo.errors",
     "SharedLedger": "privbo.privacy",
     "Space": "privbo.space",
+    "compare": "privbo.sweep",
     "default_delta": "privbo.privacy",
     "load": "privbo.api",
     "paper_delta": "privbo.privacy",
@@ -60,6 +64,7 @@ __all__ = [
     "PFPNE",
     "Best",
     "Categorical",
+    "Comparison",
     "ConfigurationError",
     "FedPNE",
     "FederatedFLCB",
@@ -74,6 +79,7 @@ __all__ = [
     "RunError",
     "SharedLedger",
     "Space",
+    "compare",
     "default_delta",
     "load",
     "paper_delta",

@@ -86,6 +86,48 @@ def report_command(
 
 
 @app.command()
+def compare(
+    what: Annotated[list[Path], typer.Argument(help="One sweep file (TOML), or directories of runs.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of cells, page and tables.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Parallel processes, one thread each.")] = 2,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler to use instead.")] = None,
+    recommend: Annotated[str | None, typer.Option(help="Best setting within a budget: epsilon=2")] = None,
+    shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Utility against epsilon: a sweep of settings over seeds, or runs side by side."""
+    from privbo.jobs import compare_runs, compare_sweep
+
+    budget = _budget(recommend)
+    try:
+        if len(what) == 1 and what[0].suffix == ".toml":
+            found = compare_sweep(
+                what[0], out=out, jobs=jobs, scheduler=scheduler, budget=budget, shared_assets=shared_assets
+            )
+        else:
+            found = compare_runs(what, out=out, budget=budget, shared_assets=shared_assets)
+    except KeyboardInterrupt:
+        typer.echo("privbo: interrupted; the same command goes on with what is left", err=True)
+        raise typer.Exit(130) from None
+    _show(found, as_json=as_json)
+
+
+def _budget(recommend: str | None) -> float | None:
+    from privbo.errors import ConfigurationError
+
+    if recommend is None:
+        return None
+    name, _, text = recommend.partition("=")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if name.strip() != "epsilon" or not value > 0:
+        raise ConfigurationError(f"--recommend {recommend!r}: write epsilon=VALUE with a value > 0")
+    return value
+
+
+@app.command()
 def calibrate(
     rounds: Annotated[int | None, typer.Option(help="Number of releases.")] = None,
     sample_rate: Annotated[float | None, typer.Option(help="Probability of taking part.")] = None,

@@ -127,7 +127,7 @@ def parse(content: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate(content)
     except ValidationError as error:
-        raise ConfigurationError(_explain(error, prefix="")) from None
+        raise ConfigurationError(explain(error, prefix="")) from None
 
 
 def build(config: Config) -> Job:
@@ -237,10 +237,11 @@ def construct(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     try:
         return TypeAdapter(kind).validate_python(dict(table))
     except ValidationError as error:
-        raise ConfigurationError(_explain(error, prefix=f"{where}.")) from None
+        raise ConfigurationError(explain(error, prefix=f"{where}.")) from None
 
 
-def _explain(error: ValidationError, *, prefix: str) -> str:
+def explain(error: ValidationError, *, prefix: str) -> str:
+    """Every fault of a table on one line: key, what is wrong, what was given."""
     lines = []
     for item in error.errors(include_url=False):
         key = prefix + ".".join(str(part) for part in item["loc"])

@@ -18,12 +18,16 @@ from privbo.config import Config, Job, build, parse, read
 from privbo.errors import ConfigurationError
 from privbo.loop import plan
 from privbo.manifest import describe_plan
+from privbo.pages.compare import Comparison, describe_comparison, recommend
+from privbo.pages.compare_page import write_comparison
 from privbo.pages.diagnostics import LABELS, diagnostics
 from privbo.pages.prices import price
 from privbo.pages.report import report, write_page
 from privbo.privacy import Privacy
 from privbo.protocol import FloatArray
 from privbo.record import RunDirectory, read_json, read_lines, write_json
+from privbo.sweep import compare, read_sweep, recommended, run_sweep
+from privbo.terminal import cell_progress
 from privbo.threads import limited_threads
 
 
@@ -197,6 +201,44 @@ def report_run(
     extra = data.get("private_diagnostics")
     target = out or (home.report_path if extra is None else home.private / "report.html")
     return data | {"report": str(write_page(data, target, private=extra, shared_assets=shared_assets))}
+
+
+def compare_sweep(
+    path: Path, *, out: Path | None, jobs: int, scheduler: str | None, budget: float | None, shared_assets: bool
+) -> dict[str, Any]:
+    """Run a sweep's missing cells and write page, tables and summary; a sweep over private data writes privately.
+
+    Raises:
+        ConfigurationError: If the sweep or the recommendation asks for what it may not.
+    """
+    sweep = read_sweep(path)
+    folder = out or Path("sweeps") / sweep.config.name
+    planned = {setting.label: len(sweep.seeds) for setting in sweep.settings}
+    with cell_progress(planned) as on_cell:
+        found = run_sweep(sweep, folder, jobs=jobs, scheduler=scheduler, on_cell=on_cell)
+    target = folder / "private" if sweep.config.data == "private" else folder
+    # The results stand before a recommendation may be refused.
+    write_comparison(found, target, shared_assets=shared_assets)
+    if budget is not None:
+        found = recommended(sweep, found, folder, budget)
+    return _written(found, target, shared_assets=shared_assets)
+
+
+def compare_runs(
+    directories: Sequence[Path], *, out: Path | None, budget: float | None, shared_assets: bool
+) -> dict[str, Any]:
+    """Compare finished runs; the page holds private diagnostics unless all runs were simulations."""
+    found = compare([str(directory) for directory in directories])
+    if budget is not None:
+        found = dataclasses.replace(found, recommendation=recommend(found, budget))
+    return _written(found, out or Path("comparison"), shared_assets=shared_assets)
+
+
+def _written(found: Comparison, folder: Path, *, shared_assets: bool) -> dict[str, Any]:
+    page = write_comparison(found, folder, shared_assets=shared_assets)
+    summary = describe_comparison(found)
+    write_json(folder / "summary.json", summary)
+    return summary | {"report": str(page)}
 
 
 def _best_values(home: RunDirectory) -> FloatArray | Callable[[], FloatArray]:

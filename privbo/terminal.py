@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from privbo.loop import OnRound, Round
+
+
+class Labelled(Protocol):
+    """A finished cell of a sweep."""
+
+    @property
+    def label(self) -> str:
+        """The setting it belongs to."""
+        ...
+
+
+OnCell: TypeAlias = Callable[[Labelled], None]
 
 
 @contextmanager
@@ -24,6 +37,19 @@ def progress_bar(label: str, rounds: int) -> Iterator[OnRound]:
             progress.update(task, completed=min(event.index, rounds))
 
         yield moved
+
+
+@contextmanager
+def cell_progress(planned: Mapping[str, int]) -> Iterator[OnCell]:
+    """A live table on standard error: cells finished by setting; yields the callback that counts them."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        tasks = {label: progress.add_task(label, total=total) for label, total in planned.items()}
+
+        def finished(cell: Labelled) -> None:
+            progress.advance(tasks[cell.label])
+
+        yield finished
 
 
 def number(value: float | None) -> str:
@@ -91,26 +117,31 @@ def diagnostics_table(rows: Mapping[str, Mapping[str, float]]) -> Table:
 def show(data: Mapping[str, Any]) -> None:
     """Print what a command found: its tables, then its plain lines."""
     console = Console()
-    if "ledger" in data and "rounds" in data:
-        console.print(f"[bold]{data['name']}[/bold]")
-        console.print(facts_table(data))
-    if "epsilon_at" in data:
-        console.print(price_table(data))
-    if "entries" in data and "ledger" in data and "rounds" not in data:
-        console.print(_entries_table(data))
-    if "attacker" in data:
-        console.print(attacker_line(data), soft_wrap=True)
-    if "milestones" in data.get("private_diagnostics", {}):
-        console.print(diagnostics_table(data["private_diagnostics"]["milestones"]))
-    if "plan" in data:
-        _print_plan(console, data)
-    if "sample_rate" in data and "name" not in data:
-        _print_calibration(console, data)
-    if "receipts" in data:
+    if "settings" in data:
+        _print_comparison(console, data)
+    elif "receipts" in data:
         state = "verified" if data["verified"] else f"NOT VERIFIED: {data['problem']}"
         console.print(f"{data['run']}: {data['entries']} charges, {state}, head {data['head']}", soft_wrap=True)
+    elif "plan" in data:
+        console.print(price_table(data))
+        _print_plan(console, data)
+    elif "epsilon_at" in data:
+        _print_report(console, data)
+    elif "entries" in data:
+        console.print(_entries_table(data))
+    else:
+        _print_calibration(console, data)
     if "report" in data:
         console.print(f"report: {data['report']}", soft_wrap=True)
+
+
+def _print_report(console: Console, data: Mapping[str, Any]) -> None:
+    console.print(f"[bold]{escape(data['name'])}[/bold]")
+    console.print(facts_table(data))
+    console.print(price_table(data))
+    console.print(attacker_line(data), soft_wrap=True)
+    if "milestones" in data.get("private_diagnostics", {}):
+        console.print(diagnostics_table(data["private_diagnostics"]["milestones"]))
 
 
 def _entries_table(data: Mapping[str, Any]) -> Table:
@@ -124,6 +155,24 @@ def _entries_table(data: Mapping[str, Any]) -> Table:
             str(entry["sequence"]), entry["release"], entry["event"], entry["noise_source"], entry["digest"][:12]
         )
     return table
+
+
+def _print_comparison(console: Console, data: Mapping[str, Any]) -> None:
+    table = Table(title=f"{data['name']}: {data['utility']} of the mean best score ({data['data']} data)")
+    for column in ("setting", "epsilon", "delta", "utility", "standard error", "seeds"):
+        table.add_column(column, justify="left" if column == "setting" else "right")
+    for row in data["settings"]:
+        price = "nothing released" if row["releases"] == 0 else number(row["epsilon"] or float("inf"))
+        values = (number(row[name]) for name in ("delta", "utility", "standard_error"))
+        table.add_row(row["setting"], price, *values, str(row["seeds"]))
+    console.print(table)
+    if data["composed_epsilon"] is not None:
+        smallest = min((v for v in data["composed_epsilon"].values() if v is not None), default=None)
+        console.print(f"all cells together cost epsilon {number(smallest)} at delta {data['composed_delta']:.3g}")
+    if data["recommendation"] is not None:
+        chosen = data["recommendation"]
+        console.print(f"recommended: {chosen['label']} (epsilon {number(chosen['epsilon'])})", soft_wrap=True)
+        console.print(chosen["because"], soft_wrap=True)
 
 
 def _print_plan(console: Console, data: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 import privbo as pb
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
+from privbo.pages.compare import Comparison, Setting, recommend
+from privbo.pages.compare_page import write_comparison
 from privbo.pages.document import Document, bound, figure, paragraph, write_document
 from privbo.pages.report import report, write_page
 from privbo.protocol import Release
@@ -75,6 +78,24 @@ def luminance(colour: str) -> float:
     parts = [int(p) / 255 for p in colour[colour.index("(") + 1 : -1].split(",")[:3]]
     linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_the_comparison(browser: Browser, tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    settings = tuple(
+        Setting(
+            label=f"{evil} {index}", kind="private", epsilon=2.0**index, delta=1e-5, noise_multiplier=1.0, releases=3,
+            overrides={}, seeds=(0, 1, 2), curves=np.random.default_rng(index).normal(size=(3, 4)),
+        )
+        for index in range(4)
+    )  # fmt: skip
+    found = Comparison(name=evil, data="public", utility="final", settings=settings)
+    found = dataclasses.replace(found, recommendation=recommend(found, 4.0))
+    page = write_comparison(found, tmp_path)
+    for width in (1280, 390):
+        check(browser, page, ("frontier", "convergence"), width=width)
+    assert browser.run("return document.scripts.length") == 3
+    assert browser.run("return document.querySelectorAll('#frontier .errorbar').length") == 4
 
 
 def test_shared_assets(browser: Browser, finished: pb.Result, tmp_path: Path) -> None:
