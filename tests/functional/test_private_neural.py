@@ -118,6 +118,7 @@ def test_steps_beyond_the_block_raise_before_the_model_changes() -> None:
     run = run_of()
     arm = arm_of(run)
     state = arm.step(arm.init())
+    state.model.train()
     before = [p.detach().clone() for p in state.model.parameters()]
     with pytest.raises(BudgetExceeded):
         arm._one_step(state)
