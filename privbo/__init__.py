@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privbo.api import Best, Result, load, run
+    from privbo.api import Best, Result, audit, load, run
     from privbo.elimination.fed_pne import FedPNE
     from privbo.elimination.parallel import ParallelXArmed
     from privbo.elimination.pf_pne import PFPNE
@@ -51,6 +51,7 @@ _HOME = {
     "RunError": "privbo.errors",
     "SharedLedger": "privbo.privacy",
     "Space": "privbo.space",
+    "audit": "privbo.api",
     "compare": "privbo.sweep",
     "default_delta": "privbo.privacy",
     "load": "privbo.api",
@@ -79,6 +80,7 @@ __all__ = [
     "RunError",
     "SharedLedger",
     "Space",
+    "audit",
     "compare",
     "default_delta",
     "load",

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,11 @@ from privbo.problem import Problem
 from privbo.protocol import Algorithm, ClientHistory, FloatArray, Release
 from privbo.record import RunDirectory, load_arrays
 from privbo.space import Space, Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from privbo.pages.audit import ClippingAudit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +114,16 @@ class Result:
         """
         return mean_best_so_far(self.clients)
 
+    def history(self) -> pd.DataFrame:
+        """Public: one row per release, from the ledger; ``.to_parquet(path)`` keeps it.
+
+        Raises:
+            ConfigurationError: If pandas is not installed.
+        """
+        from privbo.pages.history import history_frame
+
+        return history_frame(self.config, self.ledger)
+
     def report(self, path: str | Path | None = None) -> Path:
         """Write the HTML report and return its path."""
         from privbo.pages.report import write_report
@@ -120,6 +135,19 @@ class Result:
         if self.directory is None:
             raise ConfigurationError("this run has no directory; name the report's path")
         return RunDirectory(self.directory).report_path
+
+
+def audit(result: Result) -> ClippingAudit:
+    """PRIVATE: how clipping met the clients' vectors of a run, from its private folder.
+
+    Raises:
+        RunError: If the run's private folder is not on this machine.
+    """
+    from privbo.pages.audit import clipping_audit
+
+    if result.directory is None:
+        raise RunError("a run in memory keeps no clip statistics; give it a directory")
+    return clipping_audit(RunDirectory(result.directory), result.ledger)
 
 
 def mean_best_so_far(history: ClientHistory) -> FloatArray:

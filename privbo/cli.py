@@ -77,7 +77,7 @@ def report_command(
     as_json: AsJson = False,
 ) -> None:
     """What a run cost: writes report.html and prints the tables, or prints JSON."""
-    from privbo.jobs import report_data, report_run
+    from privbo.page_jobs import report_data, report_run
 
     if as_json:
         _show(report_data(directory, private=private, regret=regret), as_json=True)
@@ -96,7 +96,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Utility against epsilon: a sweep of settings over seeds, or runs side by side."""
-    from privbo.jobs import compare_runs, compare_sweep
+    from privbo.page_jobs import compare_runs, compare_sweep
 
     budget = _budget(recommend)
     try:
@@ -128,6 +128,29 @@ def _budget(recommend: str | None) -> float | None:
 
 
 @app.command()
+def audit(
+    target: Annotated[Path, typer.Argument(help="Directory of a run; with --empirical also a configuration.")],
+    empirical: Annotated[bool, typer.Option("--empirical", help="Attack the mechanism as a black box.")] = False,
+    trials: Annotated[int, typer.Option(min=1000, help="Releases per side of the attack.")] = 20_000,
+    publish_norms: Annotated[
+        float | None, typer.Option(help="Release a noisy histogram of norms with this noise multiplier; charged.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the page goes; DIR/private/audit.html by default.")] = None,
+    shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """PRIVATE: is the clipping right? Exit code 3 if the black-box audit contradicts the claim."""
+    from privbo.page_jobs import audit_target
+
+    found = audit_target(
+        target, empirical=empirical, trials=trials, publish=publish_norms, out=out, shared_assets=shared_assets
+    )
+    _show(found, as_json=as_json)
+    if not all(row["passed"] for row in found["empirical"]):
+        raise typer.Exit(3)
+
+
+@app.command()
 def calibrate(
     rounds: Annotated[int | None, typer.Option(help="Number of releases.")] = None,
     sample_rate: Annotated[float | None, typer.Option(help="Probability of taking part.")] = None,
@@ -148,7 +171,7 @@ def calibrate(
 @ledger_app.command("show")
 def ledger_show(directory: RunDir, as_json: AsJson = False) -> None:
     """Entries, totals and verification."""
-    from privbo.jobs import show_ledger
+    from privbo.page_jobs import show_ledger
 
     _show(show_ledger(directory), as_json=as_json)
 
@@ -156,7 +179,7 @@ def ledger_show(directory: RunDir, as_json: AsJson = False) -> None:
 @ledger_app.command("verify")
 def ledger_verify(directory: RunDir, as_json: AsJson = False) -> None:
     """Read the whole ledger again; exit code 3 if it is not what it was."""
-    from privbo.jobs import verify_ledger
+    from privbo.page_jobs import verify_ledger
 
     found = verify_ledger(directory)
     _show(found, as_json=as_json)
@@ -172,7 +195,7 @@ def ledger_export(
     out: Annotated[Path | None, typer.Option(help="A file instead of the terminal.")] = None,
 ) -> None:
     """Charges for other programs: JSON lines, CSV, or dp-accounting's DpEvent."""
-    from privbo.jobs import export_ledger
+    from privbo.page_jobs import export_ledger
 
     content = export_ledger(directory, form, population=population)
     if out is None:

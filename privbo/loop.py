@@ -10,7 +10,7 @@ charge (nothing of it had left), and clients that answered answer the same again
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -24,7 +24,7 @@ from privbo.errors import ConfigurationError, RunError
 from privbo.manifest import describe_run, now, require_same_run, versions
 from privbo.privacy import NoPrivacy, Privacy, SharedLedger, Terms, resolve
 from privbo.problem import Problem
-from privbo.protocol import Algorithm, Broadcast, ClientHistory, FloatArray, Release, Server, Setting
+from privbo.protocol import Algorithm, Broadcast, ClientHistory, FloatArray, Release, Request, Server, Setting
 from privbo.record import RunDirectory, append_line, read_json, save_arrays, write_lines
 from privbo.release.clipping import ClipStatistics
 from privbo.release.door import Door
@@ -87,9 +87,17 @@ def plan(problem: Problem, algorithm: Algorithm, *, privacy: Privacy | NoPrivacy
         ConfigurationError: If the settings are impossible.
         BudgetExceeded: If no noise meets the target.
     """
+    return resolve(privacy, planned_requests(problem, algorithm, rounds=rounds), n_clients=problem.n_clients)
+
+
+def planned_requests(problem: Problem, algorithm: Algorithm, *, rounds: int) -> Iterator[Request]:
+    """Every request a run can make, without touching any data.
+
+    Raises:
+        ConfigurationError: If the settings are impossible.
+    """
     _require_rounds(rounds)
-    server = algorithm.server(_setting(problem, rounds, public_seed=0, device="cpu"))
-    return resolve(privacy, server.plan(), n_clients=problem.n_clients)
+    return algorithm.server(_setting(problem, rounds, public_seed=0, device="cpu")).plan()
 
 
 def execute(

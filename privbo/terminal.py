@@ -119,6 +119,8 @@ def show(data: Mapping[str, Any]) -> None:
     console = Console()
     if "settings" in data:
         _print_comparison(console, data)
+    elif "audit" in data:
+        _print_audit(console, data)
     elif "receipts" in data:
         state = "verified" if data["verified"] else f"NOT VERIFIED: {data['problem']}"
         console.print(f"{data['run']}: {data['entries']} charges, {state}, head {data['head']}", soft_wrap=True)
@@ -155,6 +157,39 @@ def _entries_table(data: Mapping[str, Any]) -> Table:
             str(entry["sequence"]), entry["release"], entry["event"], entry["noise_source"], entry["digest"][:12]
         )
     return table
+
+
+def _print_audit(console: Console, data: Mapping[str, Any]) -> None:
+    if "clipping" in data:
+        audit = data["clipping"]
+        table = Table(title=f"{data['audit']}: {audit['note']}", title_justify="left")
+        for column in ("round", "bound", "clipped", "signal", "bias", "noise"):
+            table.add_column(column, justify="right")
+        for row in audit["rounds"]:
+            values = (number(row[name]) for name in ("signal", "bias", "noise"))
+            table.add_row(str(row["round"]), number(row["bound"]), f"{row['clipped_share']:.0%}", *values)
+        console.print(table)
+        for words in audit["warnings"]:
+            console.print(f"notice: {words}", soft_wrap=True)
+        best = number(audit["best_clipping_norm"])
+        console.print(f"S was {number(audit['clipping_norm'])}; {best} had made bias and noise together smallest")
+    for row in data["empirical"]:
+        verdict = "within the claim" if row["passed"] else "ABOVE THE CLAIM"
+        console.print(
+            f"{row['event']}, {row['world']}: at epsilon {number(row['epsilon'])} delta measured at least "
+            f"{number(row['delta_lower'])}, claimed {number(row['delta_claimed'])}: {verdict}",
+            soft_wrap=True,
+        )
+        if row["epsilon_lower"] is not None:
+            bounds = f"{number(row['epsilon_lower'])} (attack) <= epsilon <= {number(row['epsilon_claimed'])} (claim)"
+            console.print(f"  {bounds} at delta {number(row['delta'])}, one release", soft_wrap=True)
+    if "published_norms" in data:
+        norms = data["published_norms"]
+        console.print(
+            f"published: median norm about {number(norms['median'])} in round {norms['round']}, charge "
+            f"{norms['sequence']} of the ledger",
+            soft_wrap=True,
+        )
 
 
 def _print_comparison(console: Console, data: Mapping[str, Any]) -> None:

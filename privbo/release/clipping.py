@@ -67,6 +67,10 @@ class ClipStatistics:
             ``NORM_LEVELS``; empty if there are none.
         bias: Norm of (weighted sum of clipped vectors - weighted sum of vectors), all blocks
             together, after division by the rate.
+        signal_by_block: Norm of every block's weighted sum of vectors, after division by the rate.
+        bias_by_block: ``bias`` of every block.
+        bias_at: What ``bias`` had been with the bound times each of ``BOUND_FACTORS``; empty
+            where nothing was clipped by design.
     """
 
     bound: float
@@ -76,16 +80,23 @@ class ClipStatistics:
     clipped_share: float
     norm_quantiles: tuple[float, ...]
     bias: float
+    signal_by_block: tuple[float, ...]
+    bias_by_block: tuple[float, ...]
+    bias_at: tuple[float, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for the private side of a run's record."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__} | {
+        """Plain values for the private side of a run's record; an infinite bound is None."""
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in content.items()}
+        return plain | {
+            "bound": self.bound if np.isfinite(self.bound) else None,
             "norm_levels": list(NORM_LEVELS),
-            "norm_quantiles": list(self.norm_quantiles),
+            "bound_factors": list(BOUND_FACTORS),
         }
 
 
 NORM_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+BOUND_FACTORS = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 
 
 def clip_statistics(
@@ -104,7 +115,8 @@ def clip_statistics(
     norms = row_norms(rows)
     counted = np.asarray(participants, dtype=bool) & np.isfinite(norms)
     n_present = int(counted.sum())
-    lost = weights[:, counted] @ (clipped[counted] - rows[counted]) if n_present else np.zeros((1, 1))
+    weighed = weights[:, counted] / rate
+    lost = weighed @ (clipped[counted] - rows[counted])
     return ClipStatistics(
         bound=bound,
         n_clients=len(rows),
@@ -112,5 +124,16 @@ def clip_statistics(
         n_absent=int(np.sum(participants)) - n_present,
         clipped_share=float(np.mean(norms[counted] > bound)) if n_present else 0.0,
         norm_quantiles=tuple(float(x) for x in np.quantile(norms[counted], NORM_LEVELS)) if n_present else (),
-        bias=float(np.linalg.norm(lost)) / rate,
+        bias=float(np.linalg.norm(lost)),
+        signal_by_block=tuple(row_norms(weighed @ rows[counted]).tolist()),
+        bias_by_block=tuple(row_norms(lost).tolist()),
+        bias_at=_bias_at(weighed, rows[counted], norms[counted], bound),
     )
+
+
+def _bias_at(weights: FloatArray, rows: FloatArray, norms: FloatArray, bound: float) -> tuple[float, ...]:
+    """Norm of what other bounds would have taken away from the weighted sums."""
+    if not np.isfinite(bound):
+        return ()
+    kept = (np.minimum(1.0, factor * bound / np.maximum(norms, SMALLEST_BOUND)) for factor in BOUND_FACTORS)
+    return tuple(float(np.linalg.norm((weights * (share - 1.0)) @ rows)) for share in kept)

@@ -1,0 +1,131 @@
+"""The black-box audit of a plan's mechanism: measured lower bound beside the accountant's claim.
+
+Vectors are made up, noise is the shipped secure source: this touches no client and says
+something about the code that ran, not about this run's data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from accountant.events import Gaussian
+from privbo.config import algorithm_from
+from privbo.errors import ConfigurationError
+from privbo.pages.broadcasts import setting_of
+from privbo.pages.report import event_text
+from privbo.protocol import FloatArray, Request
+from privbo.release.curve_audit import World, audit_curve, gaussian_lower_bound
+from privbo.release.mechanism import Mechanism, PrivateSum, mechanism_for
+from privbo.release.noise import SecureNoise
+
+_MOST_MECHANISMS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Empirical:
+    """One mechanism in one world.
+
+    Attributes:
+        event: What a release is charged as.
+        world: What the other clients send.
+        trials: Releases with and without the canary.
+        passed: Whether the measured curve stays below the claimed one.
+        epsilon: Where they come closest.
+        delta_lower: Lower confidence bound there.
+        delta_claimed: The accountant's value there.
+        delta: Of the two below.
+        epsilon_lower: At rate 1: epsilon is at least this, with 95 % confidence.
+        epsilon_claimed: The accountant's epsilon of one release.
+        alpha: False-alarm rate of ``passed``.
+    """
+
+    event: str
+    world: str
+    trials: int
+    passed: bool
+    epsilon: float
+    delta_lower: float
+    delta_claimed: float
+    delta: float
+    epsilon_lower: float | None
+    epsilon_claimed: float | None
+    alpha: float
+
+
+def audit_run(config: Mapping[str, Any], *, trials: int) -> list[Empirical]:
+    """Audit the mechanisms of a run's plan, from its public configuration.
+
+    Raises:
+        ConfigurationError: If the run is not private.
+    """
+    privacy, z = config["privacy"], config["plan"]["noise_multiplier"]
+    if z is None or privacy["type"] == "NoPrivacy":
+        raise ConfigurationError("a run without noise claims nothing, so there is nothing to audit")
+
+    def mechanism(request: Request) -> Mechanism:
+        return mechanism_for(
+            request,
+            noise_multiplier=z,
+            sample_rate=privacy["sample_rate"],
+            sampling=privacy["sampling"],
+            calibration=privacy["calibration"],
+        )
+
+    plan = algorithm_from(config["algorithm"]).server(setting_of(config)).plan()
+    return audit_plan(plan, mechanism, delta=config["plan"]["delta"], trials=trials)
+
+
+def audit_plan(
+    plan: Iterable[Request], mechanism: Callable[[Request], Mechanism], *, delta: float, trials: int
+) -> list[Empirical]:
+    """Audit the first mechanisms of a plan that differ, at most three, in every world."""
+    found: list[Empirical] = []
+    for request in _distinct(plan, mechanism):
+        found += _audit(request, mechanism, delta=delta, trials=trials)
+    if not found:
+        raise ConfigurationError("the plan releases nothing, so there is nothing to audit")
+    return found
+
+
+def _distinct(plan: Iterable[Request], mechanism: Callable[[Request], Mechanism]) -> Iterator[Request]:
+    seen = set()
+    for request in plan:
+        described = mechanism(request)
+        if described not in seen:
+            seen.add(described)
+            yield request
+        if len(seen) == _MOST_MECHANISMS:
+            return
+
+
+def _audit(
+    request: Request, mechanism: Callable[[Request], Mechanism], *, delta: float, trials: int
+) -> Iterator[Empirical]:
+    def build(weights: FloatArray) -> PrivateSum:
+        described = mechanism(dataclasses.replace(request, weights=weights))
+        if not isinstance(described, PrivateSum):
+            raise ConfigurationError("a release without noise claims nothing, so there is nothing to audit")
+        return described
+
+    whole, noise = build(request.weights), SecureNoise()
+    bounds: tuple[float, float] | tuple[None, None] = (None, None)
+    if isinstance(whole.event(), Gaussian):
+        bounds = gaussian_lower_bound(whole, request.weights, noise=noise, delta=delta, trials=trials)
+    for world in get_args(World):
+        measured = audit_curve(build, request.weights, noise=noise, world=world, trials=trials)
+        yield Empirical(
+            event=event_text(whole.event()),
+            world=world,
+            trials=trials,
+            passed=measured.passed,
+            epsilon=measured.epsilon,
+            delta_lower=measured.delta_measured,
+            delta_claimed=measured.delta_accounted,
+            delta=delta,
+            epsilon_lower=bounds[0],
+            epsilon_claimed=bounds[1],
+            alpha=measured.alpha,
+        )
