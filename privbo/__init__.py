@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from privbo.elimination.pf_pne import PFPNE
     from privbo.errors import ConfigurationError, RunError
     from privbo.functional.federated import FederatedFLCB
-    from privbo.loop import Round, plan
+    from privbo.loop import plan
+    from privbo.notes import Round
     from privbo.pages.compare import Comparison
     from privbo.privacy import NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
     from privbo.problem import Problem
@@ -47,7 +48,7 @@ _HOME = {
     "Problem": "privbo.problem",
     "Real": "privbo.space",
     "Result": "privbo.api",
-    "Round": "privbo.loop",
+    "Round": "privbo.notes",
     "RunError": "privbo.errors",
     "SharedLedger": "privbo.privacy",
     "Space": "privbo.space",

@@ -17,7 +17,8 @@ from accountant.events import Adjacency, from_dict
 from accountant.ledger import Ledger
 from privbo.config import space_from
 from privbo.errors import ConfigurationError, RunError
-from privbo.loop import OnRound, Round, execute, plan
+from privbo.loop import execute, plan
+from privbo.notes import OnRound, Round
 from privbo.privacy import NoPrivacy, Privacy, SharedLedger
 from privbo.problem import Problem
 from privbo.protocol import Algorithm, ClientHistory, FloatArray, Release

@@ -22,10 +22,11 @@ from accountant.events import Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 from privbo.errors import ConfigurationError, RunError
 from privbo.manifest import describe_run, now, require_same_run, versions
+from privbo.notes import Notes, OnRound
 from privbo.privacy import NoPrivacy, Privacy, SharedLedger, Terms, resolve
 from privbo.problem import Problem
 from privbo.protocol import Algorithm, Broadcast, ClientHistory, FloatArray, Release, Request, Server, Setting
-from privbo.record import RunDirectory, append_line, read_json, save_arrays, write_lines
+from privbo.record import RunDirectory, read_json, save_arrays
 from privbo.release.clipping import ClipStatistics
 from privbo.release.door import Door
 from privbo.release.exact_noise import ExactNoise
@@ -39,22 +40,6 @@ class Transport(Protocol):
     def collect(self, broadcast: Broadcast) -> FloatArray:
         """Answers ``(n_clients, dim)``; rows that are not finite are absences."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """What a callback is told after every round; public.
-
-    Attributes:
-        index: Zero-based round.
-        release: The round's release, or None for a round of local work.
-    """
-
-    index: int
-    release: Release | None
-
-
-OnRound = Callable[[Round], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +132,7 @@ def execute(
         cohort=ZeroedCohort(cohort=cohort) if control == "zeroed" else cohort,
         save=(lambda _: None) if home is None else home.save_clients,
     )
-    notes = _Notes(home=home, on_round=on_round)
+    notes = Notes(home=home, on_round=on_round)
     play(algorithm.server(setting), transport, door, notes)
     history = cohort.history()
     if home is not None:
@@ -163,7 +148,7 @@ def execute(
     )
 
 
-def play(server: Server, transport: Transport, door: Door, notes: _Notes) -> None:
+def play(server: Server, transport: Transport, door: Door, notes: Notes) -> None:
     """The one loop, from the first open round to the last."""
     position = 0
     while (ask := server.ask()) is not None:
@@ -181,48 +166,6 @@ def play(server: Server, transport: Transport, door: Door, notes: _Notes) -> Non
             release, clipping = ticket.release, None
         server.tell(release)
         notes.add(ask.broadcast.round, release, clipping)
-
-
-@dataclass(kw_only=True)
-class _Notes:
-    """Collects what happened, and writes it beside the ledger, public and private apart."""
-
-    home: RunDirectory | None
-    on_round: OnRound | None
-    releases: list[Release] = field(default_factory=list)
-    clipping: list[ClipStatistics] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        # The public history is rebuilt from replayed releases, so a resumed run lists none twice.
-        if self.home is not None:
-            write_lines(self.home.history_path, [])
-
-    def add(self, index: int, release: Release | None, clipping: ClipStatistics | None) -> None:
-        if release is not None:
-            self.releases.append(release)
-        if self.home is not None:
-            append_line(self.home.history_path, _public_line(index, release))
-            if clipping is not None:
-                append_line(self.home.clipping_path, {"round": index} | clipping.to_dict())
-        if clipping is not None:
-            self.clipping.append(clipping)
-        if self.on_round is not None:
-            self.on_round(Round(index=index, release=release))
-
-
-def _public_line(index: int, release: Release | None) -> dict[str, Any]:
-    if release is None:
-        return {"round": index, "released": False}
-    return {
-        "round": index,
-        "released": True,
-        "sequence": release.sequence,
-        "head": release.head,
-        "noise_stddev": release.noise_stddev,
-        "norm": float(np.linalg.norm(release.values)),
-        "floats_up": int(release.values.shape[1]),
-        "floats_down": int(release.values.size),
-    }
 
 
 def _settle(

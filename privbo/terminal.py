@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from privbo.loop import OnRound, Round
+from privbo.notes import OnRound, Round
 
 
 class Labelled(Protocol):

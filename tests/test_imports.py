@@ -22,7 +22,7 @@ FLOORS = [
     {"privbo.api"},
     {"privbo.terminal", "privbo.pages"},
     {"privbo.loop", "privbo.config", "privbo.training"},
-    {"privbo.manifest"},
+    {"privbo.manifest", "privbo.notes"},
     {"privbo.privacy", "privbo.thompson", "privbo.elimination", "privbo.functional", "privbo.transports"},
     {"privbo.problem", "privbo.release"},
     {"privbo.protocol", "privbo.record"},
