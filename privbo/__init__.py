@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from privbo.problem import Problem
     from privbo.space import Categorical, Int, Real, Space
     from privbo.sweep import compare
-    from privbo.thompson.dp_fts_de import DPFTSDE
+    from privbo.thompson.dp_fts_de import DPFTSDE, OwnModel
+    from privbo.thompson.exploration import Exploration, Weighting
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,9 @@ _HOME = {
     "Comparison": "privbo.pages.compare",
     "ConfigurationError": "privbo.errors",
     "DPFTSDE": "privbo.thompson.dp_fts_de",
+    "Exploration": "privbo.thompson.exploration",
+    "OwnModel": "privbo.thompson.dp_fts_de",
+    "Weighting": "privbo.thompson.exploration",
     "FedPNE": "privbo.elimination.fed_pne",
     "FederatedFLCB": "privbo.functional.federated",
     "Int": "privbo.space",
@@ -68,10 +72,12 @@ __all__ = [
     "Categorical",
     "Comparison",
     "ConfigurationError",
+    "Exploration",
     "FedPNE",
     "FederatedFLCB",
     "Int",
     "NoPrivacy",
+    "OwnModel",
     "ParallelXArmed",
     "Privacy",
     "Problem",
@@ -81,6 +87,7 @@ __all__ = [
     "RunError",
     "SharedLedger",
     "Space",
+    "Weighting",
     "audit",
     "compare",
     "default_delta",
