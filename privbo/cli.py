@@ -74,11 +74,14 @@ def report_command(
     ] = False,
     regret: Annotated[bool, typer.Option("--regret", help="Private diagnostics with regret.")] = False,
     shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
+    parquet: Annotated[Path | None, typer.Option(help="Also write the public history as Parquet.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """What a run cost: writes report.html and prints the tables, or prints JSON."""
-    from privbo.page_jobs import report_data, report_run
+    from privbo.page_jobs import report_data, report_run, write_history
 
+    if parquet is not None:
+        write_history(directory, parquet)
     if as_json:
         _show(report_data(directory, private=private, regret=regret), as_json=True)
         return

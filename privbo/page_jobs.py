@@ -20,6 +20,7 @@ from privbo.pages.compare_page import write_comparison
 from privbo.pages.diagnostics import diagnostics
 from privbo.pages.document import write_document
 from privbo.pages.empirical import Empirical, audit_plan, audit_run
+from privbo.pages.history import write_parquet
 from privbo.pages.report import report, write_page
 from privbo.protocol import FloatArray
 from privbo.record import RunDirectory, read_lines, write_json
@@ -132,6 +133,12 @@ def _written(found: Comparison, folder: Path, *, shared_assets: bool) -> dict[st
     summary = describe_comparison(found)
     write_json(folder / "summary.json", summary)
     return summary | {"report": str(page)}
+
+
+def write_history(directory: Path, path: Path) -> Path:
+    """Write a run's public history as Parquet."""
+    result = load(directory)
+    return write_parquet(result.config, result.ledger, path)
 
 
 def _best_values(home: RunDirectory) -> FloatArray | Callable[[], FloatArray]:

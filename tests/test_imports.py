@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 FLOORS = [
     {"experiments", "benchmarks"},
     {"privbo.cli"},
-    {"privbo.jobs", "privbo.page_jobs", "privbo.calibration"},
+    {"privbo.jobs", "privbo.page_jobs", "privbo.calibration", "privbo.bridges"},
     {"privbo.sweep"},
     {"privbo.cell_runs", "privbo.selection"},
     {"privbo.cells"},

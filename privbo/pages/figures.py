@@ -7,8 +7,8 @@ from typing import Any
 
 from privbo.pages.document import Figure
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, without black and yellow.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
+# After Okabe and Ito, whom colour-blind readers can tell apart; the blue is lighter, for dark paper.
+COLOURS = ("#2b87c8", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 

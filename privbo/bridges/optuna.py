@@ -1,0 +1,195 @@
+"""Optuna: its distributions, a sampler for an agent's own study, and released quantities as a study."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from privbo.api import Result
+from privbo.errors import ConfigurationError
+from privbo.pages.report import report
+from privbo.protocol import Algorithm, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Setting
+from privbo.space import Categorical, Int, Parameter, Real, Space
+
+try:
+    import optuna
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+    from optuna.samplers import BaseSampler, RandomSampler
+    from optuna.study import Study, StudyDirection
+    from optuna.trial import FrozenTrial, TrialState, create_trial
+except ImportError:
+    raise ConfigurationError("Optuna is not installed; install privbo[optuna]") from None
+
+INITIAL_ROUND = -1
+
+
+def distributions_of(space: Space) -> dict[str, BaseDistribution]:
+    """A search space in Optuna's words."""
+    return {name: _distribution(parameter) for name, parameter in space.parameters.items()}
+
+
+def _distribution(parameter: Parameter) -> BaseDistribution:
+    match parameter:
+        case Real():
+            return FloatDistribution(parameter.low, parameter.high, log=parameter.log)
+        case Int():
+            return IntDistribution(parameter.low, parameter.high, log=parameter.log)
+        case Categorical():
+            return CategoricalDistribution(parameter.choices)
+
+
+def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
+    """Optuna's distributions as a search space.
+
+    Raises:
+        ConfigurationError: If a distribution has steps, which have no counterpart here.
+    """
+    return Space({name: _parameter(name, distribution) for name, distribution in distributions.items()})
+
+
+def _parameter(name: str, distribution: BaseDistribution) -> Parameter:
+    match distribution:
+        case FloatDistribution(step=None):
+            return Real(distribution.low, distribution.high, log=distribution.log)
+        case IntDistribution(step=1):
+            return Int(distribution.low, distribution.high, log=distribution.log)
+        case CategoricalDistribution():
+            return Categorical(tuple(distribution.choices))  # type: ignore[arg-type]  # checked by Categorical
+        case _:
+            raise ConfigurationError(f"{name}: {distribution} has steps; use an integer range or a categorical")
+
+
+class _Asked(Exception):  # noqa: N818 (an answer, not an error)
+    """Carries the point an agent would evaluate next."""
+
+    def __init__(self, units: FloatArray) -> None:
+        super().__init__()
+        self.units = units
+
+
+class FTSSampler(BaseSampler):
+    """An agent of a federation that picks the points of its own Optuna study.
+
+    The agent acts as it would inside a run: random initial points, then its own Thompson
+    draw or, more and more often, the maximiser of what the federation released. It reads
+    releases and sends nothing, so a study costs no privacy.
+
+    Args:
+        algorithm: Such as ``DPFTSDE()``; it has to query one point per round.
+        setting: What the federation's sides were told.
+        client: Number of this agent.
+        seed: Of the agent's own randomness.
+        n_init: Initial points of the algorithm.
+        shared: Gives the federation's latest broadcast; without it the agent is alone.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        setting: Setting,
+        *,
+        client: int,
+        seed: int,
+        n_init: int,
+        shared: Callable[[], Broadcast] | None = None,
+    ) -> None:
+        self._algorithm, self._setting = algorithm, setting
+        self._client, self._seed, self._n_init = client, seed, n_init
+        self._shared = shared
+        self._independent = RandomSampler(seed=seed)
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
+        """The federation's space, whatever the study has seen."""
+        return distributions_of(self._setting.space)
+
+    def sample_relative(
+        self,
+        study: Study,
+        trial: FrozenTrial,  # noqa: ARG002 (Optuna's signature)
+        search_space: dict[str, BaseDistribution],  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """The agent's next point."""
+        done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return self._setting.space.decode(self._next([t for t in done if t.value is not None], study))
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:  # noqa: ANN401  # Optuna's signature
+        """Parameters outside the federation's space are drawn at random."""
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+    def _next(self, done: Sequence[FrozenTrial], study: Study) -> FloatArray:
+        if len(done) < self._n_init:
+            return self._initial()[len(done)]
+        sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
+        space = self._setting.space
+        units = np.array([space.encode({k: t.params[k] for k in space.parameters}) for t in done])
+        rounds = [*[INITIAL_ROUND] * self._n_init, *range(1, len(done) - self._n_init + 1)]
+        cohort = self._cohort(_ask)
+        seen = {
+            "units": units[None],
+            "values": np.array([[sign * float(t.value or 0.0) for t in done]]),
+            "rounds": np.array(rounds, dtype=np.int64),
+        }
+        cohort.restore(dict(cohort.snapshot()) | seen)
+        try:
+            cohort.respond(dataclasses.replace(self._broadcast(), round=len(done) - self._n_init + 1))
+        except _Asked as asked:
+            return np.asarray(asked.units[0])
+        raise ConfigurationError(f"{type(self._algorithm).__name__} asked for no point; use an algorithm that does")
+
+    def _initial(self) -> list[FloatArray]:
+        """The agent's initial points, all known beforehand."""
+        points: list[FloatArray] = []
+
+        def note(clients: IntArray, units: FloatArray) -> FloatArray:
+            points.append(np.array(units[0]))
+            return np.arange(len(clients), dtype=np.float64) + len(points)
+
+        self._cohort(note).respond(dataclasses.replace(self._broadcast(), round=0))
+        if len(points) != self._n_init:
+            raise ConfigurationError(f"n_init={self._n_init}, the algorithm has {len(points)} initial points")
+        return points
+
+    def _cohort(self, evaluate: Evaluate) -> Cohort:
+        return self._algorithm.cohort(
+            self._setting, clients=np.array([self._client]), evaluate=evaluate, seed=self._seed
+        )
+
+    def _broadcast(self) -> Broadcast:
+        if self._shared is not None:
+            return self._shared()
+        ask = self._algorithm.server(self._setting).ask()
+        if ask is None:
+            raise ConfigurationError("the algorithm's server has nothing to say; use one with at least one round")
+        return ask.broadcast
+
+
+def _ask(clients: IntArray, units: FloatArray) -> NoReturn:  # noqa: ARG001 (an objective's signature)
+    raise _Asked(np.array(units))
+
+
+def export_releases(result: Result, *, storage: str | None = None, study_name: str | None = None) -> Study:
+    """Released quantities of a run as an Optuna study: one trial per release, its norm the value.
+
+    Args:
+        result: A run; only its public side is read.
+        storage: Optuna's storage URL; in memory by default.
+        study_name: The run's by default.
+    """
+    data = report(result.config, result.ledger)
+    study = optuna.create_study(
+        storage=storage, study_name=study_name or data["run"], direction="maximize", load_if_exists=False
+    )
+    made = {f"{data['run']}/{row['round']}": row for row in data["utility"]["releases"]}
+    for entry in data["entries"]:
+        if (row := made.get(entry["release"])) is None:
+            continue
+        price = {"cumulative_epsilon": entry["cumulative_epsilon"], "delta": data["delta"], "digest": entry["digest"]}
+        study.add_trial(create_trial(value=row["norm"], user_attrs=row | price))
+    for key in ("delta", "adjacency", "noise_source", "guaranteed"):
+        study.set_user_attr(key, data[key])
+    return study
