@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     from privbo.loop import plan
     from privbo.notes import Round
     from privbo.pages.compare import Comparison
-    from privbo.privacy import NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
+    from privbo.privacy import AdaptiveClipping, NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
     from privbo.problem import Problem
+    from privbo.side_by_side import compare
     from privbo.space import Categorical, Int, Real, Space
-    from privbo.sweep import compare
     from privbo.thompson.dp_fts_de import DPFTSDE, OwnModel
     from privbo.thompson.exploration import Exploration, Weighting
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "AdaptiveClipping": "privbo.privacy",
     "Best": "privbo.api",
     "Categorical": "privbo.space",
     "Comparison": "privbo.pages.compare",
@@ -57,7 +58,7 @@ _HOME = {
     "SharedLedger": "privbo.privacy",
     "Space": "privbo.space",
     "audit": "privbo.api",
-    "compare": "privbo.sweep",
+    "compare": "privbo.side_by_side",
     "default_delta": "privbo.privacy",
     "load": "privbo.api",
     "paper_delta": "privbo.privacy",
@@ -68,6 +69,7 @@ _HOME = {
 __all__ = [
     "DPFTSDE",
     "PFPNE",
+    "AdaptiveClipping",
     "Best",
     "Categorical",
     "Comparison",

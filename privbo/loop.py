@@ -27,6 +27,7 @@ from privbo.privacy import NoPrivacy, Privacy, SharedLedger, Terms, resolve
 from privbo.problem import Problem
 from privbo.protocol import Algorithm, Broadcast, ClientHistory, FloatArray, Release, Request, Server, Setting
 from privbo.record import RunDirectory, read_json, save_arrays
+from privbo.release.adaptive import QuantileClipper
 from privbo.release.clipping import ClipStatistics
 from privbo.release.door import Door
 from privbo.release.exact_noise import ExactNoise
@@ -127,6 +128,7 @@ def execute(
         noise=_noise(terms, root),
         mechanism=terms.mechanism,
         n_clients=problem.n_clients,
+        clipper=_clipper(terms),
     )
     transport = InProcess(
         cohort=ZeroedCohort(cohort=cohort) if control == "zeroed" else cohort,
@@ -247,6 +249,15 @@ def _noise(terms: Terms, root: int) -> NoiseSource:
     if terms.noise_source == "simulation":
         return SimulatedNoise(derive_seed(root, "noise"))
     return ExactNoise() if terms.noise_source == "exact" else SecureNoise()
+
+
+def _clipper(terms: Terms) -> QuantileClipper | None:
+    asked = terms.privacy.adaptive_clipping if isinstance(terms.privacy, Privacy) else None
+    if asked is None:
+        return None
+    return QuantileClipper(
+        target_quantile=asked.target_quantile, learning_rate=asked.learning_rate, count_stddev=asked.count_stddev
+    )
 
 
 def _setting(problem: Problem, rounds: int, *, public_seed: int, device: str) -> Setting:

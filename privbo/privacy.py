@@ -42,6 +42,25 @@ _CHOICES = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdaptiveClipping:
+    """Clip at a noisy quantile of the norms, found as the run goes, within the same price.
+
+    A statistical guarantee that rests on a fixed clipping norm (certified
+    eliminations) does not hold with it; privacy is unchanged.
+
+    Attributes:
+        target_quantile: Share of vectors that should be within the bound, in (0, 1).
+        learning_rate: How fast the bound moves.
+        count_stddev: Noise standard deviation of the count of clients within the bound; it
+            must be worth more than the release's own noise multiplier.
+    """
+
+    count_stddev: float
+    target_quantile: float = 0.5
+    learning_rate: float = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
 class Privacy:
     """The privacy of a run: a target epsilon, or a noise multiplier.
 
@@ -57,6 +76,7 @@ class Privacy:
             multiplier.
         sampling: ``"poisson"``: every client by its own secret coin; ``"fixed-size"``: a
             secret subset of ``round(q N)`` clients, with its own larger sensitivity.
+        adaptive_clipping: Move the clipping norm to a noisy quantile; None keeps what is asked.
         budget: Epsilon at ``delta`` that the ledger refuses to pass, beside a noise multiplier
             (a target epsilon is its own budget). A plan that costs more is refused before
             any data is touched.
@@ -75,6 +95,7 @@ class Privacy:
     delta: float | Literal["paper"] | None = None
     calibration: Literal["tight", "paper"] = "tight"
     sampling: Literal["poisson", "fixed-size"] = "poisson"
+    adaptive_clipping: AdaptiveClipping | None = None
     budget: float | None = None
     noise: Literal["secure", "exact", "simulation"] = "secure"
 

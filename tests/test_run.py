@@ -120,6 +120,33 @@ def test_another_runs_ledger_is_refused(tmp_path: Path) -> None:
         play(directory=tmp_path / "a", resume=True)
 
 
+def test_adaptive_clipping_moves_the_bound_within_the_same_price_and_resumes(tmp_path: Path) -> None:
+    adaptive = pb.AdaptiveClipping(count_stddev=2.0, learning_rate=1.0)
+    privacy = pb.Privacy(noise_multiplier=2.0, noise="simulation", adaptive_clipping=adaptive)
+    fixed, moved = play(rounds=4), play(rounds=4, privacy=privacy)
+    assert moved.epsilon() == fixed.epsilon()
+    assert moved.ledger.event() == fixed.ledger.event()
+    spread = [release.noise_stddev for release in moved.releases]
+    assert len(set(spread)) > 1
+    assert len({release.noise_stddev for release in fixed.releases}) == 1
+
+    def stop(event: pb.Round) -> None:
+        if event.index == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        play(rounds=4, privacy=privacy, directory=tmp_path / "run", on_round=stop)
+    resumed = play(rounds=4, privacy=privacy, directory=tmp_path / "run", resume=True)
+    assert [release.noise_stddev for release in resumed.releases] == spread
+
+
+def test_exact_noise_runs(tmp_path: Path) -> None:
+    pytest.importorskip("opendp")
+    result = play(privacy=pb.Privacy(noise_multiplier=2.0, noise="exact"), directory=tmp_path / "run", rounds=1)
+    assert {entry.noise_source for entry in result.ledger.entries()} == {"exact"}
+    assert report(result.config, result.ledger)["guarantee"]
+
+
 def test_streams_of_a_seed_differ() -> None:
     seeds = {derive_seed(root, stream) for root in (0, 1) for stream in ("public", "clients", "noise")}
     assert len(seeds) == 6
