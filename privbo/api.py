@@ -27,6 +27,7 @@ from privbo.space import Space, Value
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
     from privbo.pages.audit import ClippingAudit
 
@@ -124,6 +125,15 @@ class Result:
         from privbo.pages.history import history_frame
 
         return history_frame(self.config, self.ledger)
+
+    def figures(self) -> dict[str, go.Figure]:
+        """Public: the report's figures by name, as Plotly figures."""
+        import plotly.graph_objects as go
+
+        from privbo.pages.report import report
+        from privbo.pages.report_page import report_figures
+
+        return {name: go.Figure(spec) for name, spec in report_figures(report(self.config, self.ledger)).items()}
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the HTML report and return its path."""

@@ -24,7 +24,8 @@ from privbo.pages.history import write_parquet
 from privbo.pages.report import report, write_page
 from privbo.protocol import FloatArray
 from privbo.record import RunDirectory, read_lines, write_json
-from privbo.sweep import compare, read_sweep, recommended, run_sweep
+from privbo.side_by_side import compare
+from privbo.sweep import read_sweep, recommended, run_sweep
 from privbo.terminal import cell_progress
 
 

@@ -1,4 +1,4 @@
-"""Sweeps: settings x seeds of one configuration, and runs side by side.
+"""Sweeps: settings x seeds of one configuration.
 
 A sweep file::
 
@@ -31,11 +31,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import privbo
 from accountant.ledger import Ledger
-from privbo.api import Result, load
 from privbo.cell_runs import Content, run_private, run_public
 from privbo.cells import Cell, OnCell, complete, digest
 from privbo.config import construct, explain
-from privbo.errors import ConfigurationError, RunError
+from privbo.errors import ConfigurationError
 from privbo.pages import prices
 from privbo.pages.compare import Comparison, Kind, Setting, Utility, recommend
 from privbo.pages.document import flat
@@ -272,60 +271,3 @@ def composed(comparison: Comparison, shared: SharedLedger, delta: float) -> Comp
     with Ledger.open(shared.path) as ledger:
         table = prices.table(ledger.event(), at, ledger.policy.adjacency)
     return dataclasses.replace(comparison, composed=table, composed_delta=at)
-
-
-def compare(
-    runs: Sequence[Result | str | Path], *, name: str = "runs", utility: Utility = "mean over rounds"
-) -> Comparison:
-    """Finished runs side by side; runs that differ in their seed only are one setting.
-
-    The utilities come from clients' own scores: unless every run was a simulation, the
-    comparison is marked private, and a population that several runs charged is priced
-    as a whole.
-
-    Raises:
-        RunError: If a run's evaluations are not on this machine.
-        ConfigurationError: If nothing is given or runs of one setting share a seed.
-    """
-    results = [run if isinstance(run, Result) else load(run) for run in runs]
-    if not results:
-        raise ConfigurationError("give at least one run to compare")
-    groups: dict[str, list[Result]] = {}
-    for result in results:
-        groups.setdefault(digest(_identity(result.config)), []).append(result)
-    settings = tuple(_grouped(index, group) for index, group in enumerate(groups.values()))
-    simulated = all(r.config["plan"]["noise_source"] in ("simulation", "none") for r in results)
-    found = Comparison(name=name, data="simulated" if simulated else "private", utility=utility, settings=settings)
-    shared = results[0].config["ledger"]
-    if simulated or shared is None or any(r.config["ledger"] != shared for r in results):
-        return found
-    return composed(found, SharedLedger(**{k: v for k, v in shared.items() if k != "type"}), settings[0].delta)
-
-
-def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("problem", "algorithm", "privacy", "rounds", "control")
-    return {key: config[key] for key in kept} | {"name": config["name"]}
-
-
-def _grouped(index: int, group: Sequence[Result]) -> Setting:
-    first = group[0]
-    plan = first.config["plan"]
-    curves = [result.best_so_far() for result in group]
-    if len({len(curve) for curve in curves}) > 1:
-        raise RunError(f"runs of {first.config['name']!r} have different lengths; finish them before comparing")
-    seeds = [result.config["seed"] for result in group]
-    distinct = None not in seeds and len(set(seeds)) == len(seeds)
-    kind: Kind = "non-private" if plan["noise_source"] == "none" and plan["releases"] else "private"
-    if plan["releases"] == 0:
-        kind = "local"
-    return Setting(
-        label=f"{index + 1}: {first.config['name']}",
-        kind=kind,
-        epsilon=prices.finite(first.epsilon()),
-        delta=first.delta,
-        noise_multiplier=plan["noise_multiplier"],
-        releases=plan["releases"],
-        overrides={},
-        seeds=tuple(seeds) if distinct else tuple(range(len(group))),
-        curves=np.array(curves),
-    )

@@ -16,6 +16,7 @@ FLOORS = [
     {"experiments", "benchmarks"},
     {"privbo.cli"},
     {"privbo.jobs", "privbo.page_jobs", "privbo.calibration", "privbo.bridges"},
+    {"privbo.side_by_side"},
     {"privbo.sweep"},
     {"privbo.cell_runs", "privbo.selection"},
     {"privbo.cells"},

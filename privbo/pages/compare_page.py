@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from privbo.pages import document as doc
-from privbo.pages.compare import Comparison, Setting, csv_text, epsilon_text, latex, markdown, standard_error
+from privbo.pages.compare import Comparison, Setting, standard_error
 from privbo.pages.figures import COLOURS, layout, line
 from privbo.pages.prices import smallest
+from privbo.pages.tables import csv_text, epsilon_text, latex, markdown
 from privbo.record import write_atomically
 
 _LINES = {"local": (4, "dash"), "non-private": (2, "dot"), "zeroed": (3, "dashdot")}

@@ -33,10 +33,11 @@ def document(data: Mapping[str, Any], private: Mapping[str, Any] | None) -> doc.
             _private_section(private),
         )
     )
-    return doc.Document(title=f"Privacy report: {data['name']}", body=body, figures=_figures(data, private))
+    return doc.Document(title=f"Privacy report: {data['name']}", body=body, figures=report_figures(data, private))
 
 
-def _figures(data: Mapping[str, Any], private: Mapping[str, Any] | None) -> dict[str, doc.Figure]:
+def report_figures(data: Mapping[str, Any], private: Mapping[str, Any] | None = None) -> dict[str, doc.Figure]:
+    """The page's figures by name, as Plotly's data and layout."""
     quoted = smallest(data["epsilon"])
     found = {}
     if quoted is not None and data["cumulative_epsilon"]:

@@ -12,9 +12,11 @@ import pytest
 import privbo as pb
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
+from privbo.pages.audit_page import document as audit_document
 from privbo.pages.compare import Comparison, Setting, recommend
 from privbo.pages.compare_page import write_comparison
 from privbo.pages.document import Document, bound, figure, paragraph, write_document
+from privbo.pages.empirical import audit_run
 from privbo.pages.report import report, write_page
 from privbo.protocol import Release
 from privbo.release.payload import encode_release
@@ -96,6 +98,16 @@ def test_the_comparison(browser: Browser, tmp_path: Path) -> None:
         check(browser, page, ("frontier", "convergence"), width=width)
     assert browser.run("return document.scripts.length") == 3
     assert browser.run("return document.querySelectorAll('#frontier .errorbar').length") == 4
+
+
+def test_the_audit(browser: Browser, finished: pb.Result, tmp_path: Path) -> None:
+    found = audit_run(finished.config, trials=1000)
+    page = write_document(
+        audit_document("<script>alert(1)</script>", pb.audit(finished), found), tmp_path / "audit.html"
+    )
+    for width in (1280, 390):
+        check(browser, page, ("bias-and-noise", "error-by-bound", "norms"), width=width, dark=True)
+    assert "not covered by epsilon" in browser.run("return document.body.innerText")
 
 
 def test_shared_assets(browser: Browser, finished: pb.Result, tmp_path: Path) -> None:

@@ -16,8 +16,10 @@ import pytest
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.ledger import Ledger
-from privbo.pages.compare import Comparison, Setting, csv_text, difference, latex, markdown, recommend
-from privbo.sweep import compare, read_sweep, recommended, run_sweep
+from privbo.pages.compare import Comparison, Setting, difference, recommend
+from privbo.pages.tables import csv_text, latex, markdown
+from privbo.side_by_side import compare
+from privbo.sweep import read_sweep, recommended, run_sweep
 from tests.pages.runs import small_run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -102,7 +104,8 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()} == before
     assert list(found.frame()["setting"]) == ["epsilon=1.0", "epsilon=4.0", "local only", "non-private"]
     assert len(found.figure().data) == 3
-    path.write_text(PUBLIC.replace("n_features = 8", "n_features = 10"))
+    other = PUBLIC.replace("n_features = 8", "n_features = 10").replace("seeds = 2", "seeds = 1\ncontrols = []")
+    path.write_text(other)
     run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
     assert len(list((tmp_path / "out" / "cells").iterdir())) > len(before)
 

@@ -45,6 +45,14 @@ def test_another_program_recomputes_epsilon_from_the_json_alone(tmp_path: Path, 
     ) == pytest.approx(theirs, rel=1e-3)
 
 
+def test_python_gets_figures_and_a_frame(tmp_path: Path) -> None:
+    result = small_run(tmp_path / "run", rounds=2)
+    found = result.figures()
+    assert {"epsilon-by-release", "delta-epsilon", "trade-off", "release-norms"} == set(found)
+    assert len(found["epsilon-by-release"].data) == 3
+    assert list(result.history()["round"]) == [0, 1]
+
+
 def test_a_forged_multiplier_would_be_seen(tmp_path: Path) -> None:
     """The planted fault of the test above: 2 % more noise than was drawn moves epsilon by more than 1 %."""
     event = PoissonSampledGaussian(sample_rate=0.4, noise_multiplier=2.0)

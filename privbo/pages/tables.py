@@ -1,0 +1,66 @@
+"""A comparison's table for papers and spreadsheets: Markdown, CSV, LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from privbo.pages.compare import Comparison
+
+
+def markdown(comparison: Comparison) -> str:
+    """The table as Markdown."""
+    head, rows = _cells(comparison)
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(_escaped(row, "|", "\\|")) + " |" for row in rows)]) + "\n"
+
+
+def csv_text(comparison: Comparison) -> str:
+    """The table as CSV, all digits."""
+    rows, text = comparison.rows(), io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+_LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+          "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}  # fmt: skip
+
+
+def latex(comparison: Comparison) -> str:
+    """The table as LaTeX (booktabs)."""
+    head, rows = _cells(comparison)
+    lines = [" & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in row) + r" \\" for row in (head, *rows)]
+    columns = "l" + "r" * (len(head) - 1)
+    body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"]
+    return "\n".join([*body, r"\end{tabular}"]) + "\n"
+
+
+def _escaped(cells: Sequence[str], what: str, by: str) -> list[str]:
+    return [cell.replace(what, by) for cell in cells]
+
+
+def _cells(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    head = ["setting", "epsilon", "delta", "noise multiplier", comparison.utility, "final", "seeds"]
+    return head, [
+        [
+            row["setting"],
+            epsilon_text(row),
+            f"{row['delta']:.3g}",
+            "-" if row["noise_multiplier"] is None else f"{row['noise_multiplier']:.3g}",
+            f"{row['utility']:.4f}" + ("" if row["standard_error"] is None else f" ± {row['standard_error']:.4f}"),
+            f"{row['final']:.4f}",
+            str(row["seeds"]),
+        ]
+        for row in comparison.rows()
+    ]
+
+
+def epsilon_text(row: Mapping[str, Any]) -> str:
+    """Epsilon in a table: infinity and nothing released spelled out."""
+    if row["releases"] == 0:
+        return "nothing released"
+    return "infinite" if row["epsilon"] is None else f"{row['epsilon']:.4g}"

@@ -1,0 +1,74 @@
+"""Finished runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privbo.api import Result, load
+from privbo.cells import digest
+from privbo.errors import ConfigurationError, RunError
+from privbo.pages import prices
+from privbo.pages.compare import Comparison, Kind, Setting, Utility
+from privbo.privacy import SharedLedger
+from privbo.sweep import composed
+
+
+def compare(
+    runs: Sequence[Result | str | Path], *, name: str = "runs", utility: Utility = "mean over rounds"
+) -> Comparison:
+    """Finished runs side by side; runs that differ in their seed only are one setting.
+
+    The utilities come from clients' own scores: unless every run was a simulation, the
+    comparison is marked private, and a population that several runs charged is priced
+    as a whole.
+
+    Raises:
+        RunError: If a run's evaluations are not on this machine.
+        ConfigurationError: If nothing is given or runs of one setting share a seed.
+    """
+    results = [run if isinstance(run, Result) else load(run) for run in runs]
+    if not results:
+        raise ConfigurationError("give at least one run to compare")
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(digest(_identity(result.config)), []).append(result)
+    settings = tuple(_grouped(index, group) for index, group in enumerate(groups.values()))
+    simulated = all(r.config["plan"]["noise_source"] in ("simulation", "none") for r in results)
+    found = Comparison(name=name, data="simulated" if simulated else "private", utility=utility, settings=settings)
+    shared = results[0].config["ledger"]
+    if simulated or shared is None or any(r.config["ledger"] != shared for r in results):
+        return found
+    return composed(found, SharedLedger(**{k: v for k, v in shared.items() if k != "type"}), settings[0].delta)
+
+
+def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("problem", "algorithm", "privacy", "rounds", "control")
+    return {key: config[key] for key in kept} | {"name": config["name"]}
+
+
+def _grouped(index: int, group: Sequence[Result]) -> Setting:
+    first = group[0]
+    plan = first.config["plan"]
+    curves = [result.best_so_far() for result in group]
+    if len({len(curve) for curve in curves}) > 1:
+        raise RunError(f"runs of {first.config['name']!r} have different lengths; finish them before comparing")
+    seeds = [result.config["seed"] for result in group]
+    distinct = None not in seeds and len(set(seeds)) == len(seeds)
+    kind: Kind = "non-private" if plan["noise_source"] == "none" and plan["releases"] else "private"
+    if plan["releases"] == 0:
+        kind = "local"
+    return Setting(
+        label=f"{index + 1}: {first.config['name']}",
+        kind=kind,
+        epsilon=prices.finite(first.epsilon()),
+        delta=first.delta,
+        noise_multiplier=plan["noise_multiplier"],
+        releases=plan["releases"],
+        overrides={},
+        seeds=tuple(seeds) if distinct else tuple(range(len(group))),
+        curves=np.array(curves),
+    )
