@@ -123,9 +123,11 @@ def gaussian_lower_bound(
     """Lower confidence bound on epsilon at ``delta`` of a release at rate 1, and the accountant's value.
 
     At rate 1 every pair of neighbours is at most as distinguishable as N(0, 1) and N(mu, 1).
-    With the false positive and false negative rates of one threshold on the canary's
-    score, mu >= ppf(1 - fpr) - ppf(fnr), so upper bounds on the two rates bound mu from
-    below (Nasr et al. 2023, section 4).
+    Any test of N(0, 1) against N(mu, 1) errs at least as often as the threshold midway does:
+    fpr + fnr >= 2 Phi(-mu / 2). So an upper bound on the sum of the two rates of one
+    threshold on the canary's score bounds mu from below. The errors of both worlds are
+    independent trials; among such sums with a given mean the binomial has the widest
+    tails (Hoeffding 1956), so one Clopper-Pearson bound over 2 x ``trials`` covers them.
 
     Raises:
         ConfigurationError: If not everyone takes part.
@@ -145,9 +147,8 @@ def gaussian_lower_bound(
     # The best threshold lies midway between the two means, both of which the mechanism states.
     shift = mechanism.sensitivity() / mechanism.noise_stddev()
     middle = shift / 2 if mechanism.adjacency is Adjacency.ZERO_OUT else 0.0
-    false_positive = _upper(np.asarray(np.sum(without > middle), dtype=np.float64), trials, alpha / 2)
-    false_negative = _upper(np.asarray(np.sum(with_canary <= middle), dtype=np.float64), trials, alpha / 2)
-    mu = max(0.0, float(ndtri(1 - false_positive) - ndtri(false_negative)))
+    errors = np.asarray(np.sum(without > middle) + np.sum(with_canary <= middle), dtype=np.float64)
+    mu = max(0.0, -2.0 * float(ndtri(_upper(errors, 2 * trials, alpha))))
     return gaussian_dp.epsilon_from_mu(mu, delta), gaussian_dp.epsilon(event, delta, adjacency=mechanism.adjacency)
 
 

@@ -69,10 +69,12 @@ def test_each_fault_fails_in_its_world(name: str, monkeypatch: pytest.MonkeyPatc
 
 def test_the_gaussian_audit_is_tight_at_rate_one() -> None:
     request = Request(dim=1, clipping_norm=2.0, weights=WEIGHTS)
-    for multiplier in (0.5, 1.0):
+    # The bound's standard deviation is 0.4 % and 0.7 % of epsilon below a mean 0.6 % and 1.1 % under it, so
+    # each floor is an event of probability below 1e-6 (5 sigma).
+    for multiplier, floor in ((0.5, 0.97), (1.0, 0.95)):
         mechanism = mechanism_for(request, noise_multiplier=multiplier)
         low, accounted = gaussian_lower_bound(mechanism, WEIGHTS, noise=SecureNoise(), delta=1e-5, trials=TRIALS)
-        # 95 % bound: a bound above the truth is an event of probability 0.05, 2 % above it one of 1e-6.
-        assert 0.97 * accounted <= low <= 1.02 * accounted
+        # 95 % bound: a bound above the truth is an event of probability 0.05, 3 % above it one below 1e-6.
+        assert floor * accounted <= low <= 1.03 * accounted
     with pytest.raises(ConfigurationError, match="subsampled"):
         gaussian_lower_bound(build()(WEIGHTS), WEIGHTS, noise=SecureNoise(), delta=1e-5)
