@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
@@ -99,8 +100,13 @@ def attacker_line(report: Mapping[str, Any]) -> str:
     right = report["attacker"]["right_guess"]
     if right is None:
         return "Nothing limits what can be learnt about a single client."
-    words = f"With even odds, a guess whether one {report['unit']}'s data were used is right at most {right:.1%}"
+    words = f"With even odds, a guess whether one {report['unit']}'s data were used is right at most {_up(right):.1%}"
     return f"{words} of the time (50.0% without this run)."
+
+
+def _up(share: float) -> float:
+    """A share rounded up to tenths of a percent, so that a bound stays one."""
+    return min(1.0, math.ceil(1000 * share) / 1000)
 
 
 def diagnostics_table(rows: Mapping[str, Mapping[str, float]]) -> Table:
