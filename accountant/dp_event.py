@@ -57,6 +57,34 @@ def to_dp_event(event: Event, *, adjacency: Adjacency) -> DpEvent:
     return dp.ComposedDpEvent(rows) if rows else dp.NoOpDpEvent()
 
 
+def dp_event_expression(event: Event, *, adjacency: Adjacency) -> str:
+    """``to_dp_event`` as a Python expression over their classes; needs no dp-accounting.
+
+    Raises:
+        EventError: ``event`` is unknown or unsound under ``adjacency``.
+    """
+    check_adjacency(event, adjacency)
+    rows = [f"SelfComposedDpEvent(event={_words(part, adjacency)}, count={count})" for part, count in parts(event)]
+    return f"ComposedDpEvent(events=[{', '.join(rows)}])" if rows else "NoOpDpEvent()"
+
+
+def _words(part: Basic, adjacency: Adjacency) -> str:
+    factor = _factor(adjacency)
+    match part:
+        case Gaussian(noise_multiplier=z):
+            return f"GaussianDpEvent(noise_multiplier={factor * z!r})"
+        case PoissonSampledGaussian(sample_rate=q, noise_multiplier=z):
+            inner = f"GaussianDpEvent(noise_multiplier={factor * z!r})"
+            return f"PoissonSampledDpEvent(sampling_probability={q!r}, event={inner})"
+        case FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z):
+            inner = f"GaussianDpEvent(noise_multiplier={2.0 * z!r})"
+            return f"SampledWithoutReplacementDpEvent(source_dataset_size={n}, sample_size={m}, event={inner})"
+        case Laplace(scale_multiplier=b):
+            return f"LaplaceDpEvent(noise_multiplier={factor * b!r})"
+        case NonPrivate():
+            return "NonPrivateDpEvent()"
+
+
 def _one_to(part: Basic, adjacency: Adjacency) -> DpEvent:
     import dp_accounting as dp
 

@@ -296,8 +296,9 @@ class Ledger:
             self._spent = (self.head, price(self._composed))
         spent = self._spent[1]
         projected = spent if event is None else price(compose((self._composed, event)))
-        # A cost that is not a number is refused like one that is too large.
-        allowed = spent <= projected <= budget.epsilon
+        # Certified upper ends may fall by their own width when something small is added, so both are
+        # held to the bound; a cost that is not a number passes neither comparison.
+        allowed = 0.0 <= spent <= budget.epsilon and 0.0 <= projected <= budget.epsilon
         reason = None if allowed else refusal(event, spent, projected, budget)
         return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)
 

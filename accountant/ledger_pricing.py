@@ -41,10 +41,9 @@ def _gaussian(budget: Budget) -> Price:
 
 
 def _renyi(budget: Budget, adjacency: Adjacency) -> Price:
-    from accountant.filters import FixedOrderFilter, Spent, fixed_order_filter
+    from accountant.filters import Spent, fixed_order_filter
 
     order = fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, adjacency=adjacency)
-    assert isinstance(order, FixedOrderFilter)  # noqa: S101 (narrows the type)
 
     def price(event: Composed) -> float:
         spent = Spent(adjacency=adjacency)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from accountant.errors import LedgerError
+from accountant.dp_event import dp_event_expression
 from accountant.events import (
     Adjacency,
     Composed,
@@ -26,7 +26,6 @@ from accountant.events import (
     to_dict,
 )
 from accountant.ledger import Entry, Ledger
-from accountant.ledger_export import dp_event_expression
 from privbo.pages import prices
 from privbo.pages.broadcasts import active_nodes, stored_releases
 from privbo.pages.document import write_document
@@ -97,7 +96,7 @@ def report(config: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
         "attacker": prices.attacker(curve),
         "delta_epsilon_curve": curve,
         "planned_event": plan["event"],
-        "dp_event": _dp_event(event, adjacency),
+        "dp_event": dp_event_expression(event, adjacency=adjacency),
         "releases": len(entries),
         "planned_releases": plan["releases"],
         "rounds": config["rounds"],
@@ -146,14 +145,6 @@ def _population(ledger: Ledger, delta: float, adjacency: Adjacency) -> dict[str,
         "epsilon": prices.table(ledger.event(), delta, adjacency),
         "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta, "rule": budget.rule},
     }
-
-
-def _dp_event(event: Event, adjacency: Adjacency) -> str | None:
-    """The plan in dp-accounting's words, so that another program can check the price; None if it has none."""
-    try:
-        return dp_event_expression(event, adjacency=adjacency)
-    except LedgerError:
-        return None
 
 
 def _row(entry: Entry, epsilon: float | None) -> dict[str, Any]:
