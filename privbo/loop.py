@@ -73,6 +73,12 @@ def plan(problem: Problem, algorithm: Algorithm, *, privacy: Privacy | NoPrivacy
         ConfigurationError: If the settings are impossible.
         BudgetExceeded: If no noise meets the target.
     """
+    adaptive = isinstance(privacy, Privacy) and privacy.adaptive_clipping is not None
+    if adaptive and getattr(algorithm, "is_certified", False):
+        raise ConfigurationError(
+            "adaptive_clipping would break the guarantee of a certified elimination, which needs its clipping norm "
+            "fixed; drop it, or choose the heuristic form"
+        )
     return resolve(privacy, planned_requests(problem, algorithm, rounds=rounds), n_clients=problem.n_clients)
 
 

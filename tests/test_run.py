@@ -140,6 +140,14 @@ def test_adaptive_clipping_moves_the_bound_within_the_same_price_and_resumes(tmp
     assert [release.noise_stddev for release in resumed.releases] == spread
 
 
+def test_adaptive_clipping_may_not_break_a_certified_elimination() -> None:
+    adaptive = pb.AdaptiveClipping(count_stddev=2.0)
+    privacy = pb.Privacy(noise_multiplier=2.0, noise="simulation", adaptive_clipping=adaptive)
+    with pytest.raises(pb.ConfigurationError, match="certified"):
+        pb.plan(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=privacy, rounds=2)
+    assert pb.plan(problem(), pb.FedPNE.heuristic(horizon=400, c=0.02), privacy=privacy, rounds=2).planned_releases
+
+
 def test_exact_noise_runs(tmp_path: Path) -> None:
     pytest.importorskip("opendp")
     result = play(privacy=pb.Privacy(noise_multiplier=2.0, noise="exact"), directory=tmp_path / "run", rounds=1)
