@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from privbo.side_by_side import compare
     from privbo.space import Categorical, Int, Real, Space
     from privbo.thompson.dp_fts_de import DPFTSDE, OwnModel
-    from privbo.thompson.exploration import Exploration, Weighting
+    from privbo.thompson.exploration import Cut, Exploration, Weighting
 
 __version__ = "0.1.0"
 
@@ -39,6 +39,7 @@ _HOME = {
     "Categorical": "privbo.space",
     "Comparison": "privbo.pages.compare",
     "ConfigurationError": "privbo.errors",
+    "Cut": "privbo.thompson.exploration",
     "DPFTSDE": "privbo.thompson.dp_fts_de",
     "Exploration": "privbo.thompson.exploration",
     "OwnModel": "privbo.thompson.dp_fts_de",
@@ -74,6 +75,7 @@ __all__ = [
     "Categorical",
     "Comparison",
     "ConfigurationError",
+    "Cut",
     "Exploration",
     "FedPNE",
     "FederatedFLCB",

@@ -198,7 +198,14 @@ def algorithm_from(description: Mapping[str, Any]) -> Algorithm:
 
 
 def _plain(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: _plain(_without_type(v)) if isinstance(v, Mapping) else v for k, v in table.items()}
+    return {key: _plain_value(value) for key, value in table.items()}
+
+
+def _plain_value(value: object) -> object:
+    """A described value without the names of its types."""
+    if isinstance(value, Mapping):
+        return _plain(_without_type(value))
+    return [_plain_value(item) for item in value] if isinstance(value, list) else value
 
 
 def _parameter(key: str, table: Mapping[str, Any]) -> Parameter:

@@ -16,7 +16,7 @@ import torch
 from privbo.errors import ConfigurationError
 from privbo.protocol import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 from privbo.thompson.dp_fts_de import DPFTSDE, digest_array, shared_vectors
-from privbo.thompson.exploration import assign_regions
+from privbo.thompson.exploration import Regions, assign_regions
 from privbo.thompson.features import draw_frequencies
 from privbo.thompson.hyperparameters import fit, start
 from privbo.thompson.maximise import Search, maximise
@@ -135,7 +135,8 @@ class Agents:
         points = np.empty((len(self._clients), count, space.n_dims))
         for row, client, region in zip(points, self._clients, self._home, strict=True):
             generator = client_stream(self._seed, int(client), 0, Stream.INITIAL)
-            row[...] = self._regions.sample(int(region), count, space, generator)
+            regions = self._regions if self._algorithm.start == "region" else Regions.of(1, space)
+            row[...] = regions.sample(int(region) % regions.count, count, space, generator)
         for index in range(count):
             self._query(points[:, index], INITIAL_ROUND)
 
@@ -144,14 +145,17 @@ class Agents:
         round_ = broadcast.round
         shape = (self._algorithm.n_regions, self._algorithm.n_features)
         vectors = shared_vectors(broadcast, shape)
+        uniform = self._algorithm.federated_step == "uniform" and self._algorithm.federates(round_)
         alone = np.ones(len(self._clients), dtype=bool)
-        if vectors is not None:
+        if vectors is not None or uniform:
             probability = self._algorithm.exploration.own_probability(round_)
             coins = [client_stream(self._seed, int(c), round_, Stream.CHOICE).random() for c in self._clients]
             alone = np.array(coins) < probability
         points = np.empty((len(self._clients), self._setting.space.n_dims))
         if vectors is not None and not alone.all():
             points[~alone] = self._shared_maximiser(vectors, round_)
+        elif not alone.all():
+            points[~alone] = self._uniform_points(self._clients[~alone], round_)
         for chunk in np.array_split(np.flatnonzero(alone), -(-int(alone.sum()) // _CHUNK) or 1):
             if len(chunk):
                 points[chunk] = self._own_maximisers(chunk, round_)
@@ -176,6 +180,12 @@ class Agents:
         search = Search(n_candidates=self._algorithm.n_candidates, n_starts=8)
         best = maximise(functions, self._setting.space, search, self._candidates(round_))
         return np.asarray(best[0])
+
+    def _uniform_points(self, clients: IntArray, round_: int) -> FloatArray:
+        """A random point per client: the control in which federated steps only explore."""
+        n_dims = self._setting.space.n_dims
+        drawn = [client_stream(self._seed, int(c), round_, Stream.INITIAL).random(n_dims) for c in clients]
+        return self._setting.space.snap(np.array(drawn))
 
     def _own_maximisers(self, chunk: IntArray, round_: int) -> FloatArray:
         """Maximiser of a draw from every client's own posterior (Algorithm 2, line 6)."""

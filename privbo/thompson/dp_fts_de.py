@@ -26,10 +26,12 @@ import numpy.typing as npt
 
 from privbo.errors import ConfigurationError
 from privbo.protocol import Ask, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Request, Setting
-from privbo.thompson.exploration import Exploration, Regions, Weighting, assign_regions
+from privbo.thompson.exploration import Cut, Exploration, Regions, Weighting, assign_regions
 from privbo.thompson.features import Form, FourierFeatures, Kernel, draw_features
 
 Share: TypeAlias = Literal["mean", "sample"]
+Start: TypeAlias = Literal["region", "everywhere"]
+FederatedStep: TypeAlias = Literal["shared", "uniform"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +60,24 @@ class OwnModel:
                 raise ConfigurationError(f"own.{name}={getattr(self, name)} must be at least 1")
 
 
+_CHOICES = {
+    "share": ("mean", "sample"),
+    "start": ("region", "everywhere"),
+    "federated_step": ("shared", "uniform"),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class DPFTSDE:
     """Federated Thompson sampling with distributed exploration.
 
     Attributes:
         n_regions: P, parts of the space explored by different clients at first and
-            summed with different weights. 1 is FTS.
+            summed with different weights. 1 is FTS. Boxes of equal volume, unless cut.
+        cuts: Explicit cuts per parameter instead of equal volumes; their grid has
+            ``n_regions`` boxes.
+        start: Where a client's initial points lie: ``"region"`` its own, ``"everywhere"`` the
+            whole space (distributed exploration without its first half).
         n_features: M, length of the shared vectors.
         clipping_norm: S; None is 1 for means and 1.1 sqrt(M) for samples, times sqrt(P)
             (which gives the paper's 11 and 22).
@@ -81,12 +94,17 @@ class DPFTSDE:
         n_candidates: Candidates in the search for the shared vectors' maximum.
         local_after: Federated rounds before clients go on alone; afterwards nothing is
             asked, released or charged. None never switches; 0 is plain Thompson sampling.
+        federated_step: ``"shared"`` maximises what is shared; ``"uniform"`` draws a uniform
+            random point instead and asks for nothing (a control: the same initial
+            points and coins without any sharing).
 
     Raises:
         ConfigurationError: If a number is out of its range.
     """
 
     n_regions: int = 1
+    cuts: tuple[Cut, ...] = ()
+    start: Start = "region"
     n_features: int = 64
     clipping_norm: float | None = None
     share: Share = "mean"
@@ -100,6 +118,7 @@ class DPFTSDE:
     own: OwnModel = field(default_factory=OwnModel)
     n_candidates: int = 4096
     local_after: int | None = None
+    federated_step: FederatedStep = "shared"
 
     def __post_init__(self) -> None:
         for name in ("n_regions", "n_features", "n_init", "n_candidates"):
@@ -112,6 +131,12 @@ class DPFTSDE:
                 raise ConfigurationError(f"{name}={value!r} must be a finite number > 0")
         if self.features == "paired" and self.n_features % 2:
             raise ConfigurationError(f"n_features={self.n_features} must be even for paired features")
+        boxes = math.prod(len(cut.at) + 1 for cut in self.cuts)
+        if self.cuts and boxes != self.n_regions:
+            raise ConfigurationError(f"n_regions={self.n_regions}, but the cuts make {boxes} boxes; state that number")
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigurationError(f"{name}={getattr(self, name)!r} must be one of {allowed}")
         if self.local_after is not None and self.local_after < 0:
             raise ConfigurationError(f"local_after={self.local_after} must be at least 0")
 
@@ -133,7 +158,7 @@ class DPFTSDE:
 
     def local(self) -> DPFTSDE:
         """Plain Thompson sampling: the same clients with nothing shared, exploring the whole space."""
-        return dataclasses.replace(self, n_regions=1, local_after=0)
+        return dataclasses.replace(self, n_regions=1, cuts=(), local_after=0)
 
     @property
     def bound(self) -> float:
@@ -143,15 +168,15 @@ class DPFTSDE:
         length = 1.0 if self.share == "mean" else 1.1 * math.sqrt(self.n_features)
         return length * math.sqrt(self.n_regions)
 
-    def uses_shared(self, iteration: int) -> bool:
-        """Whether any client may act on a release in an iteration; iterations count from 1."""
+    def federates(self, iteration: int) -> bool:
+        """Whether any client may leave its own posterior aside in an iteration; iterations count from 1."""
         if self.local_after is not None and iteration > self.local_after:
             return False
         return self.exploration.own_probability(iteration) < 1.0
 
     def asks(self, round_: int, rounds: int) -> bool:
         """Whether round ``round_`` of a run of T = ``rounds`` steps ends with a release."""
-        return round_ < rounds and self.uses_shared(round_ + 1)
+        return self.federated_step == "shared" and round_ < rounds and self.federates(round_ + 1)
 
     def draw_features(self, setting: Setting) -> FourierFeatures:
         """The feature map of a run."""
@@ -175,7 +200,7 @@ class DPFTSDE:
             raise ConfigurationError(
                 f"n_regions={self.n_regions} is more than the {setting.n_clients} clients; use fewer regions"
             )
-        return Regions.of(self.n_regions, setting.space)
+        return Regions.cut(self.cuts, setting.space) if self.cuts else Regions.of(self.n_regions, setting.space)
 
     def server(self, setting: Setting) -> DPFTSDEServer:
         """The public side."""

@@ -7,14 +7,17 @@ with them the price of every release, are constants.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from privbo.errors import ConfigurationError
 from privbo.protocol import FloatArray, IntArray
-from privbo.space import Space
+from privbo.space import Categorical, Int, Parameter, Space, Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,45 +46,82 @@ class Exploration:
         return 1.0 - self.scale * math.exp(-self.power * math.log(iteration))
 
 
+Form: TypeAlias = Literal["softmax", "linear", "square"]
+Schedule: TypeAlias = Literal["real", "synthetic", "constant"]
+_STEPS: dict[Schedule, tuple[int, int]] = {"real": (10, 30), "synthetic": (5, 5)}
+_LARGEST = {"softmax": 50.0, "linear": 1e6, "square": 1e3}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Weighting:
-    """Softmax weights that forget the regions (App. B of the paper).
+    """How much more a client of a region counts in that region's sum, and how that fades (App. B of the paper).
 
-    A client of a region weighs ``exp(a_t - 1)`` times another's in that region's sum; the
-    concentration ``a_t`` stays at ``sharpness + 1`` for ``hold`` iterations and falls
-    linearly to 1 (uniform weights) over the next ``decay``. In the paper's words: indicator
-    times a plus one, over temperature ``a / (a_t - 1)``.
+    The ratio of a region's own clients to the others follows a concentration ``a_t`` that is
+    held, falls linearly to 1 and stays there (uniform weights). The softmax form
+    is, in the paper's words, indicator times a plus one over temperature ``a / (a_t - 1)``.
 
     Attributes:
-        sharpness: a, 15 in the paper.
-        hold: Iterations at full concentration (5 synthetic, 10 real in the paper).
-        decay: Iterations of linear decay, both ends included (5 synthetic, 30 real).
+        sharpness: a: 15 in the paper, 9 in its "weights 1", 1000 in "weights 2" (linear),
+            40 in "weights 3" (square).
+        form: Ratio ``exp(a_t - 1)`` with a_t from a + 1 down (``"softmax"``), ``a_t``
+            (``"linear"``) or ``a_t^2`` (``"square"``), both with a_t from a down.
+        schedule: The paper's: ``"real"`` holds 10 iterations and decays over 30,
+            ``"synthetic"`` 5 and 5, ``"constant"`` never decays (non-adaptive weights).
+        hold: Iterations at full concentration, instead of the schedule's.
+        decay: Iterations of linear decay, both ends included, instead of the schedule's.
+
+    Raises:
+        ConfigurationError: If a number is out of its range or a step is named beside
+            ``"constant"``.
     """
 
     sharpness: float = 15.0
-    hold: int = 10
-    decay: int = 30
+    form: Form = "softmax"
+    schedule: Schedule = "real"
+    hold: int | None = None
+    decay: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.sharpness <= 50:
-            raise ConfigurationError(f"weighting.sharpness={self.sharpness!r} must lie in [0, 50]")
-        if self.hold < 0 or self.decay < 0:
-            raise ConfigurationError(f"weighting: hold={self.hold}, decay={self.decay} must be at least 0")
+        if self.form not in _LARGEST:
+            raise ConfigurationError(f"weighting.form={self.form!r} must be one of {tuple(_LARGEST)}")
+        if self.schedule not in (*_STEPS, "constant"):
+            raise ConfigurationError(f"weighting.schedule={self.schedule!r} must be one of {(*_STEPS, 'constant')}")
+        low, high = (0.0 if self.form == "softmax" else 1.0), _LARGEST[self.form]
+        if not low <= self.sharpness <= high:
+            raise ConfigurationError(
+                f"weighting.sharpness={self.sharpness!r} must lie in [{low:g}, {high:g}] for form={self.form!r}"
+            )
+        for name, value in (("hold", self.hold), ("decay", self.decay)):
+            if value is not None and self.schedule == "constant":
+                raise ConfigurationError(f"weighting.{name}={value} has no meaning beside schedule='constant'; drop it")
+            if value is not None and value < 0:
+                raise ConfigurationError(f"weighting.{name}={value} must be at least 0")
 
     def concentration(self, iteration: int) -> float:
         """a_t; iterations count from 1."""
-        if iteration <= self.hold:
-            return self.sharpness + 1.0
-        step = iteration - self.hold
-        if step >= self.decay:
+        top = self.sharpness + 1.0 if self.form == "softmax" else self.sharpness
+        if self.schedule == "constant":
+            return top
+        steps = _STEPS[self.schedule]
+        hold = steps[0] if self.hold is None else self.hold
+        decay = steps[1] if self.decay is None else self.decay
+        if iteration <= hold:
+            return top
+        if iteration - hold >= decay:
             return 1.0
-        return self.sharpness + 1.0 - self.sharpness * (step - 1) / (self.decay - 1)
+        return top - (top - 1.0) * (iteration - hold - 1) / (decay - 1)
+
+    def ratio(self, iteration: int) -> float:
+        """Weight of a region's own client over that of another, at least 1."""
+        concentration = self.concentration(iteration)
+        if self.form == "softmax":
+            return math.exp(concentration - 1.0)
+        return concentration if self.form == "linear" else concentration**2
 
     def weights(self, iteration: int, assignment: IntArray, n_regions: int) -> FloatArray:
         """Weights ``(n_regions, n_clients)``; every region's sum to one over the clients."""
         inside = assignment[None, :] == np.arange(n_regions)[:, None]
-        logits = (self.concentration(iteration) - 1.0) * (inside - 1.0)
-        raw = np.exp(logits)
+        raw = np.where(inside, 1.0, 1.0 / self.ratio(iteration))
         return np.asarray(raw / raw.sum(axis=1, keepdims=True))
 
 
@@ -91,18 +131,32 @@ def assign_regions(n_clients: int, n_regions: int) -> IntArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regions:
-    """Hyper-rectangles of equal volume that tile the unit cube.
+class Cut:
+    """Where one parameter's range is cut.
 
     Attributes:
-        splits: Number of equal intervals per coordinate.
+        parameter: Its name in the space.
+        at: Values of the parameter, increasing (choices: in their listed order), none of
+            them the first; a region begins with each.
     """
 
-    splits: tuple[int, ...]
+    parameter: str
+    at: tuple[Value, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regions:
+    """Hyper-rectangles that tile the unit cube: a grid with its own cuts per coordinate.
+
+    Attributes:
+        edges: Per coordinate the edges of its intervals, from 0 to 1.
+    """
+
+    edges: tuple[tuple[float, ...], ...]
 
     @staticmethod
     def of(n_regions: int, space: Space) -> Regions:
-        """Tile with ``n_regions`` boxes: prime factors, largest first, over the coordinates in turn.
+        """Tile with ``n_regions`` boxes of equal volume: prime factors, largest first, over the coordinates in turn.
 
         Four regions in the plane are its quadrants. Coordinates that cannot be cut so that
         every interval holds a value are passed over.
@@ -113,14 +167,45 @@ class Regions:
         splits = [1] * space.n_dims
         for turn, factor in enumerate(_prime_factors(n_regions)):
             order = [(turn + i) % space.n_dims for i in range(space.n_dims)]
-            usable = [i for i in order if _divisible(space, i, splits[i] * factor)]
+            usable = [i for i in order if _all_hold_a_value(space, i, _even(splits[i] * factor))]
             if not usable:
                 raise ConfigurationError(
                     f"n_regions={n_regions}: no parameter has values in all of {factor} more intervals; "
                     "use fewer regions"
                 )
             splits[usable[0]] *= factor
-        return Regions(splits=tuple(splits))
+        return Regions(edges=tuple(_even(count) for count in splits))
+
+    @staticmethod
+    def cut(cuts: Sequence[Cut], space: Space) -> Regions:
+        """The grid made by explicit cuts; parameters that are not named stay whole.
+
+        Raises:
+            ConfigurationError: If a name is unknown or named twice, or an interval is
+                empty or holds no value.
+        """
+        names = list(space.parameters)
+        edges = [_even(1)] * space.n_dims
+        for cut in cuts:
+            if cut.parameter not in names:
+                raise ConfigurationError(f"cuts: {cut.parameter!r} is no parameter; there are {names}")
+            index = names.index(cut.parameter)
+            if len(edges[index]) > 2 or not cut.at:
+                raise ConfigurationError(f"cuts: give {cut.parameter!r} once, with at least one value")
+            inner = [_beginning(space.parameters[cut.parameter], value) for value in cut.at]
+            edges[index] = (0.0, *inner, 1.0)
+            rising = all(a < b for a, b in itertools.pairwise(edges[index]))
+            if not rising or not _all_hold_a_value(space, index, edges[index]):
+                raise ConfigurationError(
+                    f"cuts: {cut.parameter!r} at {list(cut.at)} must rise strictly inside its range, "
+                    "with a value in every interval"
+                )
+        return Regions(edges=tuple(edges))
+
+    @property
+    def splits(self) -> tuple[int, ...]:
+        """Number of intervals per coordinate."""
+        return tuple(len(edges) - 1 for edges in self.edges)
 
     @property
     def count(self) -> int:
@@ -129,20 +214,34 @@ class Regions:
 
     def index(self, units: FloatArray) -> IntArray:
         """Region of every point ``(..., n_dims)``."""
-        splits = np.array(self.splits)
-        cells = np.minimum(np.floor(units * splits), splits - 1).astype(np.int64)
-        return np.asarray(np.ravel_multi_index(tuple(np.moveaxis(cells, -1, 0)), self.splits))
+        cells = [np.searchsorted(edges[1:-1], units[..., i], side="right") for i, edges in enumerate(self.edges)]
+        return np.asarray(np.ravel_multi_index(tuple(cells), self.splits), dtype=np.int64)
 
     def sample(self, region: int, count: int, space: Space, generator: np.random.Generator) -> FloatArray:
         """``count`` random canonical points of one region, ``(count, n_dims)``."""
-        splits = np.array(self.splits)
-        corner = np.array(np.unravel_index(region, self.splits))
+        corner = np.unravel_index(region, self.splits)
+        low = np.array([edges[i] for edges, i in zip(self.edges, corner, strict=True)])
+        high = np.array([edges[i + 1] for edges, i in zip(self.edges, corner, strict=True)])
         found = np.empty((0, space.n_dims))
         while len(found) < count:
             # Rounding to canonical values can leave the box, so points are drawn until enough stay.
-            drawn = space.snap((corner + generator.random((4 * count, space.n_dims))) / splits)
+            drawn = space.snap(low + generator.random((4 * count, space.n_dims)) * (high - low))
             found = np.concatenate([found, drawn[self.index(drawn) == region]])
         return found[:count]
+
+
+def _beginning(parameter: Parameter, value: Value) -> float:
+    """Where the bin of a value begins on the unit coordinate; a real number has no bin."""
+    middle = parameter.encode(value)
+    if isinstance(parameter, Categorical):
+        return middle - 0.5 / len(parameter.choices)
+    if isinstance(parameter, Int) and value != parameter.low:
+        return 0.5 * (middle + parameter.encode(int(value) - 1))
+    return middle if not isinstance(parameter, Int) else 0.0
+
+
+def _even(count: int) -> tuple[float, ...]:
+    return tuple(i / count for i in range(count + 1))
 
 
 def _prime_factors(number: int) -> list[int]:
@@ -156,9 +255,9 @@ def _prime_factors(number: int) -> list[int]:
     return factors[::-1]
 
 
-def _divisible(space: Space, coordinate: int, intervals: int) -> bool:
-    """Whether every one of the equal intervals of a coordinate holds a canonical value."""
-    middles = np.full((intervals, space.n_dims), 0.5)
-    middles[:, coordinate] = (np.arange(intervals) + 0.5) / intervals
+def _all_hold_a_value(space: Space, coordinate: int, edges: tuple[float, ...]) -> bool:
+    """Whether every interval of a coordinate holds the canonical value nearest its middle."""
+    middles = np.full((len(edges) - 1, space.n_dims), 0.5)
+    middles[:, coordinate] = (np.array(edges[:-1]) + np.array(edges[1:])) / 2
     snapped = space.snap(middles)[:, coordinate]
-    return bool(np.array_equal(np.minimum(np.floor(snapped * intervals), intervals - 1), np.arange(intervals)))
+    return bool(np.array_equal(np.searchsorted(edges[1:-1], snapped, side="right"), np.arange(len(edges) - 1)))

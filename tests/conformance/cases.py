@@ -40,6 +40,15 @@ class Case:
 CASES = [
     Case("dp-fts-de mean", pb.DPFTSDE(n_features=12, n_regions=1)),
     Case("dp-fts-de sample, four regions", pb.DPFTSDE(n_features=12, n_regions=4, share="sample")),
+    Case(
+        "dp-fts-de cut regions, square weights",
+        pb.DPFTSDE(
+            n_features=12,
+            n_regions=3,
+            cuts=(pb.Cut(parameter="x", at=(0.2, 0.5)),),
+            weighting=pb.Weighting(form="square", sharpness=40.0, schedule="synthetic"),
+        ),
+    ),
     Case("fed-pne", pb.FedPNE(horizon=400, c=0.02)),
     Case("fed-pne heuristic", pb.FedPNE.heuristic(horizon=400, c=0.02)),
     Case("parallel", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8)),

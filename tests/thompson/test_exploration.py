@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from privbo.errors import ConfigurationError
 from privbo.space import Categorical, Int, Real, Space
-from privbo.thompson.exploration import Exploration, Regions, Weighting, assign_regions
+from privbo.thompson.exploration import Cut, Exploration, Regions, Weighting, assign_regions
 
 PLANE = Space({"x": Real(0.0, 1.0), "y": Real(0.0, 1.0)})
 
@@ -119,8 +119,79 @@ def test_a_space_too_small_for_its_regions_is_refused():
         lambda: Weighting(sharpness=-1.0),
         lambda: Weighting(sharpness=1e3),
         lambda: Weighting(hold=-1),
+        lambda: Weighting(schedule="never"),
+        lambda: Weighting(form="cubic"),
+        lambda: Weighting(form="linear", sharpness=0.5),
+        lambda: Weighting(schedule="constant", hold=3),
     ],
 )
 def test_impossible_schedules_are_refused(make):
     with pytest.raises(ConfigurationError):
         make()
+
+
+@pytest.mark.parametrize(
+    ("weighting", "ratios"),
+    [
+        (Weighting(schedule="synthetic"), {1: np.exp(15), 5: np.exp(15), 7: np.exp(11.25), 10: 1.0, 40: 1.0}),
+        (Weighting(sharpness=9.0), {1: np.exp(9), 10: np.exp(9), 40: 1.0}),  # "weights 1"
+        (Weighting(sharpness=1000.0, form="linear"), {1: 1000.0, 11: 1000.0, 40: 1.0}),  # "weights 2"
+        (Weighting(sharpness=40.0, form="square"), {1: 1600.0, 11: 1600.0, 40: 1.0}),  # "weights 3"
+        (Weighting(schedule="constant"), {1: np.exp(15), 1000: np.exp(15)}),  # App. B.2.5
+    ],
+    ids=["synthetic", "weights 1", "weights 2", "weights 3", "non-adaptive"],
+)
+def test_the_papers_weightings_against_a_plain_loop(weighting, ratios):
+    for iteration, ratio in ratios.items():
+        found = weighting.weights(iteration, np.arange(7) % 3, 3)
+        for region in range(3):
+            raw = [ratio if client % 3 == region else 1.0 for client in range(7)]
+            for client in range(7):
+                assert found[region, client] == pytest.approx(raw[client] / sum(raw), rel=1e-12)
+
+
+@pytest.mark.parametrize("form", ["linear", "square"])
+def test_other_forms_fade_linearly_in_their_concentration(form):
+    weighting = Weighting(sharpness=31.0, form=form, hold=2, decay=4)
+    assert [weighting.concentration(t) for t in range(1, 8)] == pytest.approx([31, 31, 31, 21, 11, 1, 1])
+    power = {"linear": 1, "square": 2}[form]
+    assert weighting.ratio(4) == pytest.approx(21**power)
+
+
+CUTS = (Cut(parameter="rate", at=(1e-2, 0.5)), Cut(parameter="depth", at=(3,)), Cut(parameter="kind", at=("b",)))
+
+
+def test_explicit_cuts_put_every_value_where_a_reader_expects_it():
+    regions = Regions.cut(CUTS, MIXED)
+    assert regions.count == 12
+    assert regions.splits == (2, 2, 3)
+    for kind, depth, rate in itertools.product("abc", (1, 2, 3, 4), (1e-3, 9e-3, 1e-2, 0.4, 0.5, 1.0)):
+        where = MIXED.encode({"kind": kind, "depth": depth, "rate": rate})
+        expected = ((kind != "a") * 2 + (depth >= 3)) * 3 + (rate >= 1e-2) + (rate >= 0.5)
+        assert regions.index(where) == expected
+    generator = np.random.default_rng(1)
+    for region in range(12):
+        points = regions.sample(region, 6, MIXED, generator)
+        assert (regions.index(points) == region).all()
+        np.testing.assert_array_equal(MIXED.snap(points), points)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        Cut(parameter="nothing", at=(1,)),
+        Cut(parameter="rate", at=()),
+        Cut(parameter="rate", at=(0.5, 0.1)),
+        Cut(parameter="rate", at=(1e-3,)),
+        Cut(parameter="rate", at=(1.0,)),
+        Cut(parameter="rate", at=(7.0,)),
+        Cut(parameter="depth", at=(1,)),
+        Cut(parameter="kind", at=("z",)),
+    ],
+    ids=str,
+)
+def test_impossible_cuts_are_refused(cut):
+    with pytest.raises(ConfigurationError):
+        Regions.cut((cut,), MIXED)
+    with pytest.raises(ConfigurationError, match="once"):
+        Regions.cut((CUTS[0], CUTS[0]), MIXED)

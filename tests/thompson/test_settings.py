@@ -1,0 +1,114 @@
+"""Settings of the server and its clients that exist for the paper's variants and for controls."""
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from accountant.events import FixedSizeSampledGaussian
+from privbo.config import algorithm_from, build, parse
+from privbo.errors import ConfigurationError
+from privbo.manifest import describe
+from tests.thompson.conftest import PLANE, bumps, play, setting
+
+OWN = pb.OwnModel(n_features=16, fit_steps=2, n_candidates=32)
+CUTS = (pb.Cut(parameter="x", at=(0.2,)), pb.Cut(parameter="y", at=(1.0,)))
+TOML = {
+    "name": "every-knob",
+    "rounds": 3,
+    "problem": {"objective": "tests.thompson.test_settings:objective", "n_clients": 9, "space": {}},
+    "algorithm": {
+        "type": "dp-fts-de",
+        "n_regions": 4,
+        "cuts": [{"parameter": "x", "at": [0.2]}, {"parameter": "y", "at": [1.0]}],
+        "weighting": {"form": "square", "sharpness": 40.0, "schedule": "synthetic"},
+        "exploration": {"power": 2.0},
+        "local_after": 2,
+    },
+    "privacy": {"noise_multiplier": 1.0, "sample_rate": 0.5, "sampling": "fixed-size", "calibration": "paper"},
+}
+
+
+def objective(client, params):
+    return float(bumps(np.array([client]), PLANE.encode(params)[None])[0])
+
+
+def test_every_setting_can_be_written_in_a_file():
+    space = {
+        "x": {"type": "real", "low": 0.0, "high": 1.0},
+        "y": {"type": "real", "low": 1e-3, "high": 1e1, "log": True},
+    }
+    job = build(parse(TOML | {"problem": TOML["problem"] | {"space": space}}))
+    expected = pb.DPFTSDE(
+        n_regions=4,
+        cuts=CUTS,
+        weighting=pb.Weighting(form="square", sharpness=40.0, schedule="synthetic"),
+        exploration=pb.Exploration(power=2.0),
+        local_after=2,
+    )
+    assert job.algorithm == expected
+    assert algorithm_from(describe(expected)) == expected  # and read back from a run's own record
+    assert job.privacy.sampling == "fixed-size"
+
+
+@pytest.mark.parametrize("change", [{"n_regions": 3}, {"start": "nowhere"}, {"federated_step": "never"}])
+def test_settings_that_contradict_are_refused(change):
+    with pytest.raises(ConfigurationError, match=next(iter(change))):
+        pb.DPFTSDE(**({"n_regions": 4, "cuts": CUTS} | change))
+
+
+def test_cuts_decide_where_clients_start():
+    algorithm = pb.DPFTSDE(n_regions=4, cuts=CUTS, n_features=8, n_init=3, own=OWN)
+    _, cohort = play(algorithm, setting(n_clients=8, rounds=1))
+    first = cohort.history().units[:, :3]
+    inside = (first[..., 0] >= 0.2) * 2 + (first[..., 1] >= PLANE.parameters["y"].encode(1.0))
+    np.testing.assert_array_equal(inside, np.repeat(np.arange(8)[:, None] % 4, 3, axis=1))
+
+
+def test_starting_everywhere_leaves_the_regions_and_keeps_the_weights():
+    home, anywhere = (
+        pb.DPFTSDE(n_regions=4, n_features=8, n_init=8, start=s, own=OWN) for s in ("region", "everywhere")
+    )
+    where = setting(n_clients=8, rounds=2)
+    regions = home.regions(where)
+    for algorithm, stays in ((home, True), (anywhere, False)):
+        trace, cohort = play(algorithm, where)
+        found = regions.index(cohort.history().units[:, :8])
+        assert bool((found == np.arange(8)[:, None] % 4).all()) is stays
+        assert trace[0][0].request.weights.max() > 0.4
+
+
+def test_uniform_steps_share_nothing_and_keep_coins_and_start():
+    shared = pb.DPFTSDE(n_regions=2, n_features=8, own=OWN, exploration=pb.Exploration(power=0.0, scale=0.5))
+    uniform = pb.DPFTSDE(n_regions=2, n_features=8, own=OWN, exploration=shared.exploration, federated_step="uniform")
+    where = setting(n_clients=40, rounds=1)
+    assert not list(uniform.server(where).plan())
+    (_, one), (trace, other) = play(shared, where), play(uniform, where)
+    assert all(ask.request is None and answers.shape == (40, 0) for ask, answers in trace)
+    a, b = one.history(), other.history()
+    np.testing.assert_array_equal(a.units[:, :2], b.units[:, :2])
+    same = (a.units[:, 2] == b.units[:, 2]).all(axis=1)  # those who trusted themselves did the same
+    together = (a.units[:, 2] == np.median(a.units[~same, 2], axis=0)).all(axis=1)
+    np.testing.assert_array_equal(together, ~same)
+    assert 8 <= same.sum() <= 32
+    assert len(np.unique(b.units[~same, 2], axis=0)) == (~same).sum()
+
+
+@pytest.mark.parametrize("calibration", ["tight", "paper"])
+def test_fixed_size_sampling_of_a_run_has_its_own_sensitivity_and_event(calibration):
+    """Against the formulas written out: two clients separate the sums, ``round(q N)`` of N are drawn."""
+    algorithm = pb.DPFTSDE(n_regions=2, n_features=8, clipping_norm=3.0, weighting=pb.Weighting(sharpness=2.0))
+    problem = pb.Problem(space=PLANE, objective=objective, n_clients=9)
+    privacy = pb.Privacy(
+        noise_multiplier=1.5, sample_rate=0.4, sampling="fixed-size", calibration=calibration, noise="simulation"
+    )
+    result = pb.run(problem, algorithm, privacy=privacy, rounds=1, seed=1)
+    (request,) = algorithm.server(setting(n_clients=9, rounds=1)).plan()
+    columns = sorted((float(np.sqrt((request.weights[:, n] ** 2).sum())) for n in range(9)), reverse=True)
+    sensitivity = (columns[0] + columns[1]) * 3.0 / np.sqrt(2) / (4 / 9)
+    stddev = 1.5 * (sensitivity if calibration == "tight" else request.weights.max() * 3.0 / (4 / 9))
+    assert result.releases[0].noise_stddev == pytest.approx(stddev, rel=1e-12)
+    (entry,) = result.ledger.entries()
+    event = entry.event
+    assert isinstance(event, FixedSizeSampledGaussian)
+    assert (event.n_clients, event.sample_size) == (9, 4)
+    assert event.noise_multiplier == pytest.approx(stddev / sensitivity, rel=1e-12)
