@@ -23,6 +23,7 @@ FLOORS = [
     {"privbo.api"},
     {"privbo.terminal", "privbo.pages"},
     {"privbo.loop", "privbo.config", "privbo.training"},
+    {"privbo.opening"},
     {"privbo.manifest", "privbo.notes"},
     {"privbo.privacy", "privbo.thompson", "privbo.elimination", "privbo.functional", "privbo.transports"},
     {"privbo.problem", "privbo.release"},

@@ -16,7 +16,7 @@ import pytest
 
 import privbo as pb
 from accountant.errors import BudgetExceeded, LedgerError
-from privbo.loop import derive_seed
+from privbo.opening import derive_seed
 from privbo.pages.report import page, report
 from tests.conformance.cases import bumps, problem
 

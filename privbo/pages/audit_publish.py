@@ -14,7 +14,7 @@ import numpy as np
 from accountant.ledger import Ledger
 from privbo.config import algorithm_from
 from privbo.errors import ConfigurationError, RunError
-from privbo.loop import derive_seed
+from privbo.opening import derive_seed
 from privbo.pages.broadcasts import replay, setting_of
 from privbo.protocol import FloatArray, IntArray
 from privbo.record import RunDirectory, read_json

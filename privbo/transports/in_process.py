@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from privbo.protocol import Broadcast, ClientHistory, Cohort, FloatArray
+from privbo.protocol import Ask, Broadcast, ClientHistory, Cohort, FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +24,9 @@ class InProcess:
     cohort: Cohort
     save: Callable[[Mapping[str, npt.NDArray[np.generic]]], None]
 
-    def collect(self, broadcast: Broadcast) -> FloatArray:
+    def collect(self, ask: Ask) -> FloatArray:
         """Every client's answer, ``(n_clients, dim)``."""
-        answers = self.cohort.respond(broadcast)
+        answers = self.cohort.respond(ask.broadcast)
         self.save(self.cohort.snapshot())
         return answers
 
