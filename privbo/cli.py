@@ -7,9 +7,12 @@ import math
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+
+if TYPE_CHECKING:
+    from privbo.pages.compare import Data
 
 app = typer.Typer(
     name="privbo",
@@ -95,24 +98,56 @@ def compare(
     jobs: Annotated[int, typer.Option(min=1, help="Parallel processes, one thread each.")] = 2,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler to use instead.")] = None,
     recommend: Annotated[str | None, typer.Option(help="Best setting within a budget: epsilon=2")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Whose data runs saw: private (the default), public, simulated or proxy; a sweep says so."),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Also write and print utilities over private data, into OUT/private.")
+    ] = False,
     shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Utility against epsilon: a sweep of settings over seeds, or runs side by side."""
+    """Utility against epsilon: a sweep of settings over seeds, or runs side by side.
+
+    Over private data only prices and paid choices are shown unless --private is given.
+    """
     from privbo.page_jobs import compare_runs, compare_sweep
 
-    budget = _budget(recommend)
+    budget, is_sweep = _budget(recommend), len(what) == 1 and what[0].suffix == ".toml"
+    whose = _data(data, is_sweep=is_sweep)
     try:
-        if len(what) == 1 and what[0].suffix == ".toml":
+        if is_sweep:
             found = compare_sweep(
-                what[0], out=out, jobs=jobs, scheduler=scheduler, budget=budget, shared_assets=shared_assets
+                what[0],
+                out=out,
+                jobs=jobs,
+                scheduler=scheduler,
+                budget=budget,
+                private=private,
+                shared_assets=shared_assets,
             )
         else:
-            found = compare_runs(what, out=out, budget=budget, shared_assets=shared_assets)
+            found = compare_runs(what, out=out, data=whose, budget=budget, private=private, shared_assets=shared_assets)
     except KeyboardInterrupt:
         typer.echo("privbo: interrupted; the same command goes on with what is left", err=True)
         raise typer.Exit(130) from None
     _show(found, as_json=as_json)
+
+
+def _data(name: str | None, *, is_sweep: bool) -> Data:
+    from typing import get_args
+
+    from privbo.errors import ConfigurationError
+    from privbo.pages.compare import Data
+
+    if name is None:
+        return "private"
+    if is_sweep:
+        raise ConfigurationError("--data is for runs; a sweep says it itself: data = ... in its file")
+    if name not in get_args(Data):
+        raise ConfigurationError(f"--data {name!r}: write one of {', '.join(get_args(Data))}")
+    return cast("Data", name)
 
 
 def _budget(recommend: str | None) -> float | None:

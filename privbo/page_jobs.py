@@ -15,15 +15,16 @@ from privbo.loop import plan, planned_requests
 from privbo.pages.audit import ClippingAudit, clipping_audit
 from privbo.pages.audit_page import document as audit_document
 from privbo.pages.audit_publish import publish_norms
-from privbo.pages.compare import Comparison, describe_comparison, recommend
+from privbo.pages.compare import Comparison, Data, describe_comparison
 from privbo.pages.compare_page import write_comparison
 from privbo.pages.diagnostics import diagnostics
 from privbo.pages.document import write_document
 from privbo.pages.empirical import Empirical, audit_plan, audit_run
 from privbo.pages.history import write_parquet
+from privbo.pages.recommend import recommend
 from privbo.pages.report import report, write_page
 from privbo.protocol import FloatArray
-from privbo.record import RunDirectory, read_lines, write_json
+from privbo.record import RunDirectory, private_folder, read_lines, write_json
 from privbo.side_by_side import compare
 from privbo.sweep import read_sweep, recommended, run_sweep
 from privbo.terminal import cell_progress
@@ -58,9 +59,16 @@ def report_run(
 
 
 def compare_sweep(
-    path: Path, *, out: Path | None, jobs: int, scheduler: str | None, budget: float | None, shared_assets: bool
+    path: Path,
+    *,
+    out: Path | None,
+    jobs: int,
+    scheduler: str | None,
+    budget: float | None,
+    private: bool,
+    shared_assets: bool,
 ) -> dict[str, Any]:
-    """Run a sweep's missing cells and write page, tables and summary; a sweep over private data writes privately.
+    """Run a sweep's missing cells and write page, tables and summary.
 
     Raises:
         ConfigurationError: If the sweep or the recommendation asks for what it may not.
@@ -70,22 +78,28 @@ def compare_sweep(
     planned = {setting.label: len(sweep.seeds) for setting in sweep.settings}
     with cell_progress(planned) as on_cell:
         found = run_sweep(sweep, folder, jobs=jobs, scheduler=scheduler, on_cell=on_cell)
-    target = folder / "private" if sweep.config.data == "private" else folder
     # The results stand before a recommendation may be refused.
-    write_comparison(found, target, shared_assets=shared_assets)
-    if budget is not None:
-        found = recommended(sweep, found, folder, budget)
-    return _written(found, target, shared_assets=shared_assets)
+    written = _written(found, folder, private=private, shared_assets=shared_assets)
+    if budget is None:
+        return written
+    found = recommended(sweep, found, folder, budget)
+    return _written(found, folder, private=private, shared_assets=shared_assets)
 
 
 def compare_runs(
-    directories: Sequence[Path], *, out: Path | None, budget: float | None, shared_assets: bool
+    directories: Sequence[Path],
+    *,
+    out: Path | None,
+    data: Data,
+    budget: float | None,
+    private: bool,
+    shared_assets: bool,
 ) -> dict[str, Any]:
-    """Compare finished runs; the page holds private diagnostics unless all runs were simulations."""
-    found = compare([str(directory) for directory in directories])
+    """Compare finished runs; ``data`` says whose data they saw."""
+    found = compare([str(directory) for directory in directories], data=data)
     if budget is not None:
         found = dataclasses.replace(found, recommendation=recommend(found, budget))
-    return _written(found, out or Path("comparison"), shared_assets=shared_assets)
+    return _written(found, out or Path("comparison"), private=private, shared_assets=shared_assets)
 
 
 def audit_target(
@@ -129,10 +143,17 @@ def _audited(
     return data
 
 
-def _written(found: Comparison, folder: Path, *, shared_assets: bool) -> dict[str, Any]:
-    page = write_comparison(found, folder, shared_assets=shared_assets)
-    summary = describe_comparison(found)
+def _written(found: Comparison, folder: Path, *, private: bool, shared_assets: bool) -> dict[str, Any]:
+    """Write what may be exported, and on request all of it into the private folder."""
+    exportable = found.exportable()
+    page = write_comparison(exportable, folder, shared_assets=shared_assets)
+    summary = describe_comparison(exportable)
     write_json(folder / "summary.json", summary)
+    if private and exportable is not found:
+        apart = private_folder(folder)
+        page = write_comparison(found, apart, shared_assets=shared_assets)
+        summary = describe_comparison(found)
+        write_json(apart / "summary.json", summary)
     return summary | {"report": str(page)}
 
 

@@ -110,9 +110,7 @@ class RunDirectory:
         """
         if self.config_path.exists():
             raise RunError(f"{self.path} already holds a run; resume it or name another directory")
-        self.private.mkdir(parents=True, exist_ok=True)
-        (self.private / "README.txt").write_text(_PRIVATE_NOTE)
-        self.private.chmod(0o700)
+        private_folder(self.path)
         write_json(self.seed_path, {"seed": seed})
         write_json(self.config_path, config)
 
@@ -131,6 +129,15 @@ class RunDirectory:
     def load_clients(self) -> dict[str, npt.NDArray[np.generic]] | None:
         """The cohort's last snapshot, or None if it never answered."""
         return load_arrays(self.clients_path) if self.clients_path.exists() else None
+
+
+def private_folder(home: Path) -> Path:
+    """``home/private``, which only its owner may enter and which says what it holds."""
+    private = home / "private"
+    private.mkdir(parents=True, exist_ok=True)
+    (private / "README.txt").write_text(_PRIVATE_NOTE)
+    private.chmod(0o700)
+    return private
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -18,7 +18,8 @@ from accountant.events import Adjacency
 from accountant.ledger import Ledger
 from privbo.cells import digest
 from privbo.errors import ConfigurationError
-from privbo.pages.compare import Comparison, Difference, Recommendation, affordable
+from privbo.pages.compare import Comparison, Difference, Recommendation
+from privbo.pages.recommend import affordable
 from privbo.privacy import SharedLedger
 from privbo.protocol import FloatArray, Request
 from privbo.record import read_json
@@ -97,6 +98,8 @@ def paid_recommendation(
         lead=lead,
         beyond_noise=beyond,
         because=f"{words}; the choice was charged to the population's ledger",
+        released={s.label: float(mean) for s, mean in zip(fitting, means, strict=True)},
+        released_stddev=stddev,
     )
 
 
@@ -130,5 +133,5 @@ def _release(scores: FloatArray, run: str, selection: Selection, shared: SharedL
         )
         ticket = door.open(0, request)
         release = ticket.release if ticket.release is not None else door.close(ticket, scores)[0]
-    half = (selection.high - selection.low) / 2
-    return release.values[0] * half, release.noise_stddev * half
+    middle, half = (selection.low + selection.high) / 2, (selection.high - selection.low) / 2
+    return middle + release.values[0] * half, release.noise_stddev * half

@@ -12,19 +12,28 @@ from privbo.api import Result, load
 from privbo.cells import digest
 from privbo.errors import ConfigurationError, RunError
 from privbo.pages import prices
-from privbo.pages.compare import Comparison, Kind, Setting, Utility
+from privbo.pages.compare import Comparison, Data, Kind, Setting, Utility
 from privbo.privacy import SharedLedger
 from privbo.sweep import composed
 
 
 def compare(
-    runs: Sequence[Result | str | Path], *, name: str = "runs", utility: Utility = "mean over rounds"
+    runs: Sequence[Result | str | Path],
+    *,
+    data: Data = "private",
+    name: str = "runs",
+    utility: Utility = "mean over rounds",
 ) -> Comparison:
     """Finished runs side by side; runs that differ in their seed only are one setting.
 
-    The utilities come from clients' own scores: unless every run was a simulation, the
-    comparison is marked private, and a population that several runs charged is priced
-    as a whole.
+    A population's ledger that all runs charged is priced as a whole.
+
+    Args:
+        runs: Results or their directories.
+        data: Whose data the runs saw. A run doesn't know, so unless you say otherwise its
+            clients' scores are private: in this object, and never in what is written for others.
+        name: Shown in the page's title.
+        utility: What a setting is judged by.
 
     Raises:
         RunError: If a run's evaluations are not on this machine.
@@ -37,10 +46,10 @@ def compare(
     for result in results:
         groups.setdefault(digest(_identity(result.config)), []).append(result)
     settings = tuple(_grouped(index, group) for index, group in enumerate(groups.values()))
-    simulated = all(r.config["plan"]["noise_source"] in ("simulation", "none") for r in results)
-    found = Comparison(name=name, data="simulated" if simulated else "private", utility=utility, settings=settings)
+    seeded = any(r.config["plan"]["noise_source"] == "simulation" for r in results)
+    found = Comparison(name=name, data=data, utility=utility, settings=settings, seeded=seeded)
     shared = results[0].config["ledger"]
-    if simulated or shared is None or any(r.config["ledger"] != shared for r in results):
+    if shared is None or any(r.config["ledger"] != shared for r in results):
         return found
     return composed(found, SharedLedger(**{k: v for k, v in shared.items() if k != "type"}), settings[0].delta)
 

@@ -36,9 +36,11 @@ from privbo.cells import Cell, OnCell, complete, digest
 from privbo.config import construct, explain
 from privbo.errors import ConfigurationError
 from privbo.pages import prices
-from privbo.pages.compare import Comparison, Kind, Setting, Utility, recommend
+from privbo.pages.compare import Comparison, Data, Kind, Setting, Utility
 from privbo.pages.document import flat
+from privbo.pages.recommend import recommend
 from privbo.privacy import SharedLedger
+from privbo.record import private_folder
 from privbo.selection import Selection, paid_recommendation
 
 
@@ -52,7 +54,7 @@ class SweepConfig(BaseModel):
     base: dict[str, Any] | None = None
     seeds: int | list[int] = 5
     seed_keys: tuple[str, ...] = ()
-    data: Literal["public", "simulated", "proxy", "private"] = "public"
+    data: Data = "public"
     controls: tuple[Literal["local", "non-private", "zeroed"], ...] | None = None
     utility: Utility = "mean over rounds"
     grid: dict[str, Any]
@@ -202,8 +204,7 @@ def run_sweep(
         scheduler: Address of a Dask scheduler to use instead.
         on_cell: Called for every finished cell.
     """
-    private = sweep.config.data == "private"
-    folder = (out / "private" if private else out) / "cells"
+    folder = (private_folder(out) if sweep.config.data == "private" else out) / "cells"
     cells = [_cell(sweep, setting, seed, folder) for setting in sweep.settings for seed in sweep.seeds]
     results = complete(cells, jobs=jobs, scheduler=scheduler, on_cell=on_cell)
     count = len(sweep.seeds)
@@ -211,7 +212,13 @@ def run_sweep(
         _collected(planned, sweep.seeds, results[i * count : (i + 1) * count])
         for i, planned in enumerate(sweep.settings)
     )
-    found = Comparison(name=sweep.config.name, data=sweep.config.data, utility=sweep.config.utility, settings=settings)
+    found = Comparison(
+        name=sweep.config.name,
+        data=sweep.config.data,
+        utility=sweep.config.utility,
+        settings=settings,
+        seeded=sweep.config.data != "private",
+    )
     if sweep.ledger is None:
         return found
     return composed(found, sweep.ledger, settings[0].delta)

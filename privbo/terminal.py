@@ -199,14 +199,18 @@ def _print_audit(console: Console, data: Mapping[str, Any]) -> None:
 
 
 def _print_comparison(console: Console, data: Mapping[str, Any]) -> None:
-    table = Table(title=f"{data['name']}: {data['utility']} of the mean best score ({data['data']} data)")
-    for column in ("setting", "epsilon", "delta", "utility", "standard error", "seeds"):
-        table.add_column(column, justify="left" if column == "setting" else "right")
+    shown = [name for name in ("utility", "standard_error") if name in data["settings"][0]]
+    what = f"{data['utility']} of the mean best score" if shown else "prices; utility is private (--private shows it)"
+    table = Table(title=f"{escape(data['name'])}: {what} ({data['data']} data)")
+    for column in ("setting", "epsilon", "delta", *shown, "seeds"):
+        table.add_column(column.replace("_", " "), justify="left" if column == "setting" else "right")
     for row in data["settings"]:
         price = "nothing released" if row["releases"] == 0 else number(row["epsilon"] or float("inf"))
-        values = (number(row[name]) for name in ("delta", "utility", "standard_error"))
-        table.add_row(row["setting"], price, *values, str(row["seeds"]))
+        values = (number(row[name]) for name in ("delta", *shown))
+        table.add_row(escape(row["setting"]), price, *values, str(row["seeds"]))
     console.print(table)
+    if shown and data["data"] == "private":
+        console.print("private diagnostics, not covered by epsilon")
     if data["composed_epsilon"] is not None:
         smallest = min((v for v in data["composed_epsilon"].values() if v is not None), default=None)
         console.print(f"all cells together cost epsilon {number(smallest)} at delta {data['composed_delta']:.3g}")

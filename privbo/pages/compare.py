@@ -1,13 +1,16 @@
 """What privacy buys and costs across settings: the frontier, paired differences, a recommendation.
 
 Plain data and arithmetic; ``privbo.sweep`` fills it, ``privbo.pages.compare_page`` draws it.
+
+Utilities are clients' own scores. Over private data no epsilon covers them, so whatever is
+exported leaves them out (``exportable``); what a choice released and paid for stays.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["private", "local", "non-private", "zeroed"]
 Utility = Literal["mean over rounds", "final"]
+Data = Literal["public", "simulated", "proxy", "private"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +42,8 @@ class Setting:
         overrides: What distinguishes it.
         seeds: Seeds, ``(n_seeds,)``.
         curves: Mean best score over clients after initialisation and every round,
-            ``(n_seeds, n_rounds + 1)``.
+            ``(n_seeds, n_rounds + 1)``; None where it may not be shown. PRIVATE if the
+            clients' data are.
     """
 
     label: str
@@ -49,10 +54,16 @@ class Setting:
     releases: int
     overrides: Mapping[str, Any]
     seeds: tuple[int, ...]
-    curves: FloatArray
+    curves: FloatArray | None
 
     def utilities(self, utility: Utility) -> FloatArray:
-        """One number per seed."""
+        """One number per seed.
+
+        Raises:
+            ConfigurationError: If they were left out.
+        """
+        if self.curves is None:
+            raise ConfigurationError(f"{self.label!r}: utilities over private data were left out; nobody paid for them")
         return np.asarray(self.curves[:, 1:].mean(axis=1) if utility == "mean over rounds" else self.curves[:, -1])
 
 
@@ -89,6 +100,8 @@ class Recommendation:
         beyond_noise: Whether that lead is significant at 5 % (paired over seeds, or against
             the selection's own noise where the selection was paid for).
         because: In words.
+        released: Noisy mean best score by setting, where the choice was paid for; else None.
+        released_stddev: Of the noise in each of them.
     """
 
     label: str
@@ -97,6 +110,8 @@ class Recommendation:
     lead: Difference | None
     beyond_noise: bool
     because: str
+    released: Mapping[str, float] | None = None
+    released_stddev: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,18 +120,20 @@ class Comparison:
 
     Attributes:
         name: Shown in the page's title.
-        data: "public", "simulated", "proxy", or "private": whose data the utilities come from.
+        data: Whose data the utilities come from.
         utility: What a setting is judged by.
         settings: Private settings, then controls.
+        seeded: Whether noise came from a seed, so that the runs protect nobody.
         composed: Epsilon of every cell together by accountant, for private data; else None.
         composed_delta: Of that epsilon.
         recommendation: If one was asked for.
     """
 
     name: str
-    data: str
+    data: Data
     utility: Utility
     settings: tuple[Setting, ...]
+    seeded: bool = False
     composed: Mapping[str, float | None] | None = None
     composed_delta: float | None = None
     recommendation: Recommendation | None = None
@@ -126,13 +143,26 @@ class Comparison:
         """The settings that were swept."""
         return tuple(s for s in self.settings if s.kind == "private")
 
+    @property
+    def shows_utility(self) -> bool:
+        """Whether the settings' own utilities are there."""
+        return all(s.curves is not None for s in self.settings)
+
+    def exportable(self) -> Comparison:
+        """What may be published: everything, or over private data all but utilities that nobody paid for."""
+        if self.data != "private":
+            return self
+        return replace(self, settings=tuple(replace(s, curves=None) for s in self.settings))
+
     def rows(self) -> list[dict[str, Any]]:
         """One row per setting, JSON-able."""
         return [_row(setting, self.utility) for setting in self.settings]
 
     def differences(self) -> list[Difference]:
-        """Every private setting against every other setting, on common seeds."""
-        found = []
+        """Every private setting against every other setting, on common seeds; none without utilities."""
+        found: list[Difference] = []
+        if not self.shows_utility:
+            return found
         for index, first in enumerate(self.private):
             others = [*self.private[index + 1 :], *(s for s in self.settings if s.kind != "private")]
             found += [difference(first, other, self.utility) for other in others]
@@ -160,8 +190,7 @@ class Comparison:
 
 
 def _row(setting: Setting, utility: Utility) -> dict[str, Any]:
-    values = setting.utilities(utility)
-    return {
+    price = {
         "setting": setting.label,
         "kind": setting.kind,
         "epsilon": setting.epsilon,
@@ -169,6 +198,11 @@ def _row(setting: Setting, utility: Utility) -> dict[str, Any]:
         "noise_multiplier": setting.noise_multiplier,
         "releases": setting.releases,
         "seeds": len(setting.seeds),
+    }
+    if setting.curves is None:
+        return price
+    values = setting.utilities(utility)
+    return price | {
         "utility": float(values.mean()),
         "standard_error": standard_error(values),
         "final": float(setting.curves[:, -1].mean()),
@@ -213,55 +247,6 @@ def _p_value(mean: float, error: float | None, count: int) -> float | None:
     return float(2 * stdtr(count - 1, -abs(mean) / error))
 
 
-def recommend(comparison: Comparison, budget: float) -> Recommendation:
-    """The private setting with the best mean utility whose run costs at most ``budget``.
-
-    Raises:
-        ConfigurationError: If none is affordable, or the data is private: choosing by
-            utility would look at people again without paying.
-    """
-    if comparison.data == "private":
-        raise ConfigurationError(
-            "the settings were compared on private data, and naming the best one publishes something about it; "
-            "pay for the choice with a [selection] table in the sweep, or compare on public data"
-        )
-    fitting = affordable(comparison, budget)
-    best = max(fitting, key=lambda s: float(s.utilities(comparison.utility).mean()))
-    gaps = [difference(best, other, comparison.utility) for other in fitting if other is not best]
-    lead = min(gaps, key=lambda gap: gap.mean, default=None)
-    beyond = lead is not None and lead.p_value is not None and lead.p_value < 0.05
-    return Recommendation(
-        label=best.label,
-        epsilon=float(best.epsilon or 0.0),
-        budget=budget,
-        lead=lead,
-        beyond_noise=beyond,
-        because=_lead_words(lead, beyond),
-    )
-
-
-def affordable(comparison: Comparison, budget: float) -> list[Setting]:
-    """Private settings whose run costs at most ``budget``.
-
-    Raises:
-        ConfigurationError: If there is none.
-    """
-    fitting = [s for s in comparison.private if s.epsilon is not None and s.epsilon <= budget * (1 + 1e-9)]
-    if not fitting:
-        least = min((s.epsilon for s in comparison.private if s.epsilon is not None), default=None)
-        raise ConfigurationError(f"no setting costs at most epsilon={budget:g}; the cheapest costs {least}")
-    return fitting
-
-
-def _lead_words(lead: Difference | None, beyond: bool) -> str:
-    if lead is None:
-        return "no other setting fits the budget"
-    if lead.standard_error is None or lead.p_value is None:
-        return f"it leads {lead.second} by {lead.mean:.4g} on one seed, which says nothing about noise"
-    words = f"it leads {lead.second} by {lead.mean:.4g} ± {lead.standard_error:.2g} over {lead.n_seeds} paired seeds"
-    return f"{words} (p = {lead.p_value:.2g}): {'beyond' if beyond else 'not beyond'} noise"
-
-
 def describe_comparison(comparison: Comparison) -> dict[str, Any]:
     """Everything about a comparison as plain JSON-able data."""
     chosen = comparison.recommendation
@@ -270,18 +255,21 @@ def describe_comparison(comparison: Comparison) -> dict[str, Any]:
         "data": comparison.data,
         "utility": comparison.utility,
         "settings": [
-            row
-            | {
-                "overrides": dict(setting.overrides),
-                "by_seed": dict(
-                    zip(map(str, setting.seeds), setting.utilities(comparison.utility).tolist(), strict=True)
-                ),
-                "curve": setting.curves.mean(axis=0).tolist(),
-            }
+            row | {"overrides": dict(setting.overrides)} | _by_seed(setting, comparison.utility)
             for row, setting in zip(comparison.rows(), comparison.settings, strict=True)
         ],
         "differences": [asdict(difference) for difference in comparison.differences()],
         "composed_epsilon": comparison.composed,
         "composed_delta": comparison.composed_delta,
         "recommendation": None if chosen is None else asdict(chosen),
+    }
+
+
+def _by_seed(setting: Setting, utility: Utility) -> dict[str, Any]:
+    if setting.curves is None:
+        return {}
+    values = setting.utilities(utility).tolist()
+    return {
+        "by_seed": dict(zip(map(str, setting.seeds), values, strict=True)),
+        "curve": setting.curves.mean(axis=0).tolist(),
     }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from privbo.pages import document as doc
-from privbo.pages.compare import Comparison, Setting, standard_error
+from privbo.pages.compare import Comparison, standard_error
 from privbo.pages.figures import COLOURS, layout, line
 from privbo.pages.prices import smallest
 from privbo.pages.tables import csv_text, epsilon_text, latex, markdown
+from privbo.protocol import FloatArray
 from privbo.record import write_atomically
 
 _LINES = {"local": (4, "dash"), "non-private": (2, "dot"), "zeroed": (3, "dashdot")}
@@ -30,25 +33,26 @@ def write_comparison(comparison: Comparison, folder: Path, *, shared_assets: boo
 
 def document(comparison: Comparison) -> doc.Document:
     """The page's parts."""
-    body = "\n".join(
-        (
-            _headline(comparison),
-            doc.warnings(_warnings(comparison)),
-            doc.section(
-                "Utility against epsilon",
-                doc.figure(
-                    "frontier", f"Mean best score over clients, {comparison.utility}; bars are standard errors.", 420
-                ),
-            ),
+    figures: dict[str, doc.Figure] = {}
+    parts = [_headline(comparison), doc.warnings(_warnings(comparison))]
+    if comparison.shows_utility:
+        figures |= {"frontier": frontier(comparison), "convergence": convergence(comparison)}
+        caption = f"Mean best score over clients, {comparison.utility}; bars are standard errors."
+        parts += [
+            doc.section("Utility against epsilon", doc.figure("frontier", caption, 420)),
             doc.section(
                 "Convergence", doc.figure("convergence", "Mean best score over clients, mean over seeds.", 420)
             ),
-            doc.section("Table", _table(comparison)),
-            doc.section("Differences on the same seeds", _differences(comparison)),
-        )
-    )
-    figures = {"frontier": frontier(comparison), "convergence": convergence(comparison)}
-    return doc.Document(title=f"Comparison: {comparison.name}", body=body, figures=figures)
+        ]
+    elif (chosen := comparison.recommendation) is not None and chosen.released is not None:
+        figures["released"] = released(comparison, chosen.released, chosen.released_stddev)
+        caption = "Mean best score over clients as released and paid for; bars are the standard deviation of its noise."
+        parts.append(doc.section("Released utility against epsilon", doc.figure("released", caption, 420)))
+    parts += [
+        doc.section("Table", _table(comparison)),
+        doc.section("Differences on the same seeds", _differences(comparison)),
+    ]
+    return doc.Document(title=f"Comparison: {comparison.name}", body="\n".join(parts), figures=figures)
 
 
 def _headline(comparison: Comparison) -> str:
@@ -63,12 +67,17 @@ def _headline(comparison: Comparison) -> str:
 
 def _warnings(comparison: Comparison) -> list[str]:
     notes = []
-    if comparison.data == "private":
+    if comparison.data == "private" and comparison.shows_utility:
         notes.append(
             "Private diagnostics, not covered by epsilon: the utilities on this page come from clients' own scores. "
-            "Choosing by them, or publishing them, is not paid for."
+            "Choosing by them, or publishing them, is not paid for. Keep this page where the clients' data are."
         )
-    else:
+    elif comparison.data == "private":
+        notes.append(
+            "Utilities are left out: they come from clients' own scores, and no epsilon covers them. "
+            "A choice among the settings is shown only if it was paid for."
+        )
+    if comparison.seeded:
         notes.append("Noise was seeded: these runs are simulations and protect nobody.")
     if comparison.composed is not None:
         best = smallest(comparison.composed)
@@ -80,16 +89,17 @@ def _warnings(comparison: Comparison) -> list[str]:
 
 
 def _table(comparison: Comparison) -> str:
-    head = ("setting", "epsilon", "delta", "multiplier", comparison.utility, "standard error", "final", "seeds")
+    judged = {"utility": comparison.utility, "standard_error": "standard error", "final": "final"}
+    shown = judged if comparison.shows_utility else {}
+    head = ("setting", "epsilon", "delta", "multiplier", "releases", *shown.values(), "seeds")
     rows = [
         (
             row["setting"],
             epsilon_text(row),
             row["delta"],
             row["noise_multiplier"],
-            row["utility"],
-            row["standard_error"],
-            row["final"],
+            row["releases"],
+            *(row[name] for name in shown),
             row["seeds"],
         )
         for row in comparison.rows()
@@ -119,23 +129,37 @@ def frontier(comparison: Comparison) -> doc.Figure:
             index, dash = _LINES[control.kind]
             level = float(control.utilities(comparison.utility).mean())
             data.append(line(control.label, reach, [level] * 2, index, mode="lines", line={"dash": dash}))
+    return {"data": data, "layout": layout("epsilon", comparison.utility, xaxis=_scale(epsilons))}
+
+
+def released(comparison: Comparison, scores: Mapping[str, float], stddev: float | None) -> doc.Figure:
+    """What a paid choice released: noisy mean best score against epsilon."""
+    shown = sorted((s for s in comparison.private if s.label in scores), key=lambda s: float(s.epsilon or 0.0))
+    epsilons = [float(s.epsilon or 0.0) for s in shown]
+    bars = {"type": "data", "array": [stddev or 0.0] * len(shown), "visible": True}
+    hover = {"text": [s.label for s in shown], "hovertemplate": "%{text}<br>epsilon %{x:.3g}: %{y:.4f}<extra></extra>"}
+    points = line("released", epsilons, [scores[s.label] for s in shown], 0, mode="markers", error_y=bars, **hover)
+    return {"data": [points], "layout": layout("epsilon", "mean best score, released", xaxis=_scale(epsilons))}
+
+
+def _scale(epsilons: Sequence[float]) -> dict[str, Any]:
     ticks = sorted(set(epsilons))[:: max(1, len(set(epsilons)) // 8)]
-    scale = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
-    return {"data": data, "layout": layout("epsilon", comparison.utility, xaxis=scale)}
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
 
 
 def convergence(comparison: Comparison) -> doc.Figure:
     """Mean best score against rounds, one line per setting, bands of one standard error."""
     data = []
     for index, setting in enumerate(comparison.settings):
-        data += _band(setting, index)
+        if setting.curves is not None:
+            data += _band(setting.label, setting.curves, index)
     return {"data": data, "layout": layout("round", "mean best score over clients")}
 
 
-def _band(setting: Setting, index: int) -> list[dict[str, object]]:
-    mean = setting.curves.mean(axis=0)
+def _band(label: str, curves: FloatArray, index: int) -> list[dict[str, object]]:
+    mean = curves.mean(axis=0)
     rounds = list(range(len(mean)))
-    spread = setting.curves.std(axis=0, ddof=1) / np.sqrt(len(setting.seeds)) if len(setting.seeds) > 1 else 0 * mean
+    spread = curves.std(axis=0, ddof=1) / np.sqrt(len(curves)) if len(curves) > 1 else 0 * mean
     edge = [*(mean + spread).tolist(), *(mean - spread)[::-1].tolist()]
     colour = COLOURS[index % len(COLOURS)]
     fill = {
@@ -150,4 +174,4 @@ def _band(setting: Setting, index: int) -> list[dict[str, object]]:
         "hoverinfo": "skip",
         "showlegend": False,
     }
-    return [fill, line(setting.label, rounds, mean.tolist(), index, mode="lines")]
+    return [fill, line(label, rounds, mean.tolist(), index, mode="lines")]

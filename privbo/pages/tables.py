@@ -44,19 +44,25 @@ def _escaped(cells: Sequence[str], what: str, by: str) -> list[str]:
 
 
 def _cells(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    head = ["setting", "epsilon", "delta", "noise multiplier", comparison.utility, "final", "seeds"]
+    judged = [comparison.utility, "final"] if comparison.shows_utility else []
+    head = ["setting", "epsilon", "delta", "noise multiplier", "releases", *judged, "seeds"]
     return head, [
         [
             row["setting"],
             epsilon_text(row),
             f"{row['delta']:.3g}",
             "-" if row["noise_multiplier"] is None else f"{row['noise_multiplier']:.3g}",
-            f"{row['utility']:.4f}" + ("" if row["standard_error"] is None else f" ± {row['standard_error']:.4f}"),
-            f"{row['final']:.4f}",
+            str(row["releases"]),
+            *(_judged(row) if judged else []),
             str(row["seeds"]),
         ]
         for row in comparison.rows()
     ]
+
+
+def _judged(row: Mapping[str, Any]) -> list[str]:
+    error = "" if row["standard_error"] is None else f" ± {row['standard_error']:.4f}"
+    return [f"{row['utility']:.4f}{error}", f"{row['final']:.4f}"]
 
 
 def epsilon_text(row: Mapping[str, Any]) -> str:

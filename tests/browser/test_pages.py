@@ -13,10 +13,11 @@ import privbo as pb
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from privbo.pages.audit_page import document as audit_document
-from privbo.pages.compare import Comparison, Setting, recommend
+from privbo.pages.compare import Comparison, Setting
 from privbo.pages.compare_page import write_comparison
 from privbo.pages.document import Document, bound, figure, paragraph, write_document
 from privbo.pages.empirical import audit_run
+from privbo.pages.recommend import recommend
 from privbo.pages.report import report, write_page
 from privbo.protocol import Release
 from privbo.release.payload import encode_release

@@ -11,6 +11,7 @@ import privbo as pb
 from privbo.pages.history import write_parquet
 from privbo.protocol import Setting
 from tests.conformance.cases import bumps
+from tests.pages.leaks import leaks, private_folder_numbers
 from tests.pages.runs import small_run
 
 SPACE = pb.Space({"x": pb.Real(0.0, 1.0), "n": pb.Int(1, 64, log=True), "kind": pb.Categorical(("a", "b"))})
@@ -38,6 +39,8 @@ def test_tensorboard_gets_every_release(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path / "events")).Reload()
     seen = [event.tensor_proto.float_val[0] for event in events.Tensors("release/norm")]
     assert seen == pytest.approx([float(np.linalg.norm(r.values)) for r in result.releases], rel=1e-6)
+    assert set(events.Tags()["tensors"]) == {"release/norm", "release/noise_stddev", "ledger/sequence"}
+    assert leaks((tmp_path / "events").iterdir(), private_folder_numbers(tmp_path / "run" / "private")) == []
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's own deprecations are not ours to fix
@@ -56,6 +59,7 @@ def test_mlflow_gets_every_release(tmp_path: Path) -> None:
     assert run.info.status == "FINISHED"
     seen = [metric.value for metric in client.get_metric_history(run.info.run_id, "release/norm")]
     assert seen == pytest.approx([float(np.linalg.norm(r.values)) for r in result.releases])
+    assert leaks([tmp_path / "mlflow.db"], private_folder_numbers(tmp_path / "run" / "private")) == []
 
 
 def test_distributions_there_and_back() -> None:
@@ -133,3 +137,4 @@ def test_released_quantities_as_a_study(tmp_path: Path) -> None:
     assert [t.value for t in back.trials] == pytest.approx([float(np.linalg.norm(r.values)) for r in result.releases])
     assert back.user_attrs["adjacency"] == "zero-out"
     assert back.trials[-1].user_attrs["digest"] == result.ledger.head
+    assert leaks([tmp_path / "optuna.db"], private_folder_numbers(tmp_path / "run" / "private")) == []

@@ -16,7 +16,8 @@ import pytest
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.ledger import Ledger
-from privbo.pages.compare import Comparison, Setting, difference, recommend
+from privbo.pages.compare import Comparison, Setting, difference
+from privbo.pages.recommend import recommend
 from privbo.pages.tables import csv_text, latex, markdown
 from privbo.side_by_side import compare
 from privbo.sweep import read_sweep, recommended, run_sweep
@@ -172,7 +173,9 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
     found = compare([*runs, tmp_path / "other"])
     assert [len(s.seeds) for s in found.settings] == [2, 1]
     assert found.data == "private"
-    assert compare(runs).data == "simulated"
+    assert found.seeded
+    assert compare(runs, data="simulated").exportable().shows_utility
+    assert not found.exportable().shows_utility
     assert found.differences()[0].n_seeds == 1
     assert other.epsilon() == found.settings[1].epsilon
 

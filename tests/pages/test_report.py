@@ -1,4 +1,4 @@
-"""The report's numbers: another program recomputes them, and nothing private is among them."""
+"""The report's numbers: another program recomputes them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 
 import privbo as pb
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose, from_dict
-from accountant.ledger_export import FORMATS, export
+from privbo.config import build, parse
+from privbo.jobs import run_job
+from privbo.page_jobs import report_data, report_run
 from privbo.pages import prices
 from privbo.pages.broadcasts import replay
-from privbo.pages.document import bound, plotly_script
-from privbo.pages.report import page, report, write_page
-from privbo.record import read_lines
+from privbo.pages.document import bound
+from privbo.pages.report import page, report
 from tests.conformance.cases import CASES, problem
 from tests.pages.runs import small_run
 
@@ -126,58 +127,25 @@ def test_every_server_replays_from_public_files(case) -> None:
     assert data["name"] in page(data)
 
 
-PRIVATE_WORDS = (
-    "clipped_share", "n_participants", "participants", "norm_quantiles", "bias", "n_absent", "best_so_far",
-    "best_score", "evaluations", "signal",
-)  # fmt: skip
-
-
-def numbers(content: object) -> set[float]:
-    if isinstance(content, dict):
-        return set().union(*(numbers(value) for value in content.values())) if content else set()
-    if isinstance(content, list):
-        return set().union(*(numbers(value) for value in content)) if content else set()
-    return {float(content)} if isinstance(content, float) else set()
-
-
-def private_numbers(result: pb.Result) -> set[float]:
-    """Every number of a run's private side that is no round figure."""
-    assert result.directory is not None
-    found = {v for row in read_lines(result.directory / "private" / "clipping.jsonl") for v in numbers(row)}
-    for array in (result.clients.values, result.clients.units):
-        found |= set(array[np.isfinite(array)].ravel().tolist())
-    return {v for v in found if abs(v) > 1e-9 and v != round(v, 2)}
-
-
-def leaks(home: Path, private: set[float]) -> list[str]:
-    """Public files that hold a private number, as text or as bytes, or a private word."""
-    found = []
-    for path in (p for p in home.iterdir() if p.is_file()):
-        content = path.read_bytes()
-        seen = content.decode("latin-1").replace(plotly_script().encode().decode("latin-1"), "")
-        found += [f"{path.name}: {v!r}" for v in private if repr(v) in seen or np.float64(v).tobytes() in content]
-        found += [f"{path.name}: {word}" for word in PRIVATE_WORDS if f'"{word}' in seen]
-    return found
-
-
-def test_public_artefacts_hold_nothing_private(tmp_path: Path) -> None:
-    """Every public file of a run is searched for private words and for every private number it could hold."""
-    result = small_run(tmp_path / "run", rounds=4)
+def test_regret_is_what_clients_missed(tmp_path: Path) -> None:
+    """Against the best scores of its own evaluations, by hand; only the private page shows it."""
+    table = {
+        "name": "tiny", "rounds": 3, "controls": ["local"], "problem": {"factory": "tests.crash_problem:with_optimum"},
+        "algorithm": {"type": "dp-fts-de", "n_features": 8}, "privacy": {"epsilon": 2.0},
+    }  # fmt: skip
     home = tmp_path / "run"
-    result.report()
-    write_page(report(result.config, result.ledger), home / "shared.html", shared_assets=True)
-    (home / "report.json").write_text(json.dumps(report(result.config, result.ledger)))
-    for form in FORMATS:
-        (home / f"ledger.{form}").write_text(export(result.ledger, form))
-    private = private_numbers(result)
-    assert len(private) > 50
-    assert leaks(home, private) == []
-
-
-@pytest.mark.parametrize("form", ["text", "bytes", "word"])
-def test_the_search_finds_a_planted_leak(tmp_path: Path, form: str) -> None:
-    result = small_run(tmp_path / "run", rounds=2)
-    value = float(result.clients.values[0, 0])
-    planted = {"text": json.dumps([1.0, value]).encode(), "bytes": np.array([1.0, value]).tobytes()}
-    (tmp_path / "run" / "extra").write_bytes(planted.get(form, b'{"clipped_share": 1}'))
-    assert [line.split(":")[0] for line in leaks(tmp_path / "run", private_numbers(result))] == ["extra"]
+    run_job(build(parse(table)), home, resume=False, progress=False)
+    attainable = 0.01 * np.cos(np.arange(6))
+    history = pb.load(home).clients
+    found = report_data(home, regret=True)["private_diagnostics"]["regret"]
+    assert found["mean_attainable_score"] == pytest.approx(attainable.mean())
+    assert found["simple_regret"] == pytest.approx((attainable - history.values.max(axis=1)).mean())
+    assert found["simple_regret"] > 0
+    by_round = [history.values[:, history.rounds <= r].max(axis=1) for r in range(history.rounds.max() + 1)]
+    missed = [float((attainable - best).mean()) for best in by_round]
+    curves = found["cumulative_regret"]
+    assert curves["this run"] == pytest.approx(sum(missed[-3:]))
+    assert set(curves) == {"this run", "local only, nothing shared"}
+    page = Path(report_run(home, out=None, private=False, regret=True, shared_assets=False)["report"])
+    assert page.parent.name == "private"
+    assert "regret" in page.read_text()
