@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test slow lint bench clean
+.PHONY: run test slow lint bench package clean
 
 run: $(VENV)/.installed
 	$(BIN)/privbo run experiments/quickstart.toml
@@ -22,6 +22,9 @@ lint: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks
+
+package: | $(BIN)/python
+	.ci/package $(BIN)/python
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -19,7 +19,7 @@ from experiments.arms import (
     run_cells,
     summarise,
 )
-from experiments.digits_svm import problem
+from privbo.quickstart.digits_svm import problem
 from privbo.record import write_atomically, write_json
 
 ROUNDS = 20

@@ -39,6 +39,21 @@ def main() -> None:
         sys.exit(2)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from privbo import __version__
+
+        typer.echo(f"privbo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def run(
     config: Annotated[Path | None, typer.Argument(help="Configuration file (TOML).")] = None,
@@ -66,6 +81,25 @@ def run(
         typer.echo(f"privbo: interrupted; go on with: privbo run --resume {home}", err=True)
         raise typer.Exit(130) from None
     _show(result, as_json=as_json)
+
+
+@app.command()
+def quickstart(
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a value: --set privacy.epsilon=1")
+    ] = None,
+    directory: Annotated[Path | None, typer.Option("--out", help="Directory of the run.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print plan and price; touch no data.")] = False,
+    show_config: Annotated[bool, typer.Option("--print", help="Print the configuration, to start from.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the packaged example: 40 clients tune an SVM on handwritten digits."""
+    from privbo.quickstart import CONFIG
+
+    if show_config:
+        typer.echo(CONFIG.read_text(), nl=False)
+        return
+    run(config=CONFIG, overrides=overrides, directory=directory, dry_run=dry_run, as_json=as_json)
 
 
 @app.command("report")

@@ -7,7 +7,7 @@ A configuration file::
     controls = ["local", "zeroed"]     # optional private diagnostics
 
     [problem]
-    factory = "experiments.digits_svm:problem"   # or: objective, n_clients and space
+    factory = "privbo.quickstart.digits_svm:problem"   # or: objective, n_clients and space
     [algorithm]
     type = "dp-fts-de"
     n_features = 50

@@ -25,7 +25,14 @@ FLOORS = [
     {"privbo.loop", "privbo.config", "privbo.training"},
     {"privbo.opening"},
     {"privbo.manifest", "privbo.notes"},
-    {"privbo.privacy", "privbo.thompson", "privbo.elimination", "privbo.functional", "privbo.transports"},
+    {
+        "privbo.quickstart",
+        "privbo.privacy",
+        "privbo.thompson",
+        "privbo.elimination",
+        "privbo.functional",
+        "privbo.transports",
+    },
     {"privbo.problem", "privbo.release"},
     {"privbo.protocol", "privbo.record"},
     {"privbo.space", "privbo.threads"},
@@ -110,11 +117,32 @@ def test_planted_violations_are_caught() -> None:
     assert violations("privbo.loop", {"privbo.pages.report"})
 
 
-@pytest.mark.parametrize("command", ["import accountant", "import privbo", "import privbo.cli"])
-def test_light_imports(command: str) -> None:
-    code = f"{command}; import sys; print([m for m in ('torch', 'scipy', 'matplotlib', 'sklearn') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]"
+HEAVY = ("torch", "gpytorch", "scipy", "matplotlib", "plotly", "sklearn")
+
+
+def heavy_after(code: str) -> str:
+    """What a fresh interpreter has loaded once ``code`` has run, whether or not it exits."""
+    tell = f"atexit.register(lambda: print('loaded', [m for m in {HEAVY} if m in sys.modules]))"
+    script = f"import atexit, sys\n{tell}\n{code}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT)
+    return done.stdout.rpartition("loaded ")[2].strip()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import accountant; accountant.PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.0)",
+        "import privbo",
+        "sys.argv = ['privbo', '--help']; from privbo.cli import main; main()",
+        "sys.argv = ['privbo', 'run', '--help']; from privbo.cli import main; main()",
+    ],
+)
+def test_light_imports(code: str) -> None:
+    assert heavy_after(code) == "[]"
+
+
+def test_a_heavy_import_is_noticed() -> None:
+    assert "scipy" in heavy_after("import accountant; accountant.numerical.epsilon_interval")
 
 
 def test_only_the_release_room_charges() -> None:

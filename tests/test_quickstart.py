@@ -3,8 +3,8 @@ import pytest
 from sklearn.svm import SVC
 
 import privbo as pb
-from experiments import digits_svm
-from experiments.digits_svm import N_CLIENTS, SPACE, DigitsSVM, Shard, problem, split
+from privbo.quickstart import digits_svm
+from privbo.quickstart.digits_svm import N_CLIENTS, SPACE, DigitsSVM, Shard, problem, split
 
 
 @pytest.fixture(scope="module")

@@ -20,13 +20,14 @@ import sklearn
 from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
-import privbo as pb
+from privbo.errors import ConfigurationError
+from privbo.problem import Problem
 from privbo.protocol import FloatArray, IntArray
-from privbo.space import Value
+from privbo.space import Real, Space, Value
 
 N_CLIENTS = 40
 CONCENTRATION = 2.0
-SPACE = pb.Space({"C": pb.Real(1e-2, 1e3, log=True), "gamma": pb.Real(1e-5, 1e-1, log=True)})
+SPACE = Space({"C": Real(1e-2, 1e3, log=True), "gamma": Real(1e-5, 1e-1, log=True)})
 GRID = (26, 25)  # values of C and gamma that the best attainable score is taken over
 
 
@@ -76,10 +77,10 @@ class DigitsSVM:
         return np.asarray(np.load(path, allow_pickle=False))
 
 
-def problem(seed: int = 0) -> pb.Problem:
+def problem(seed: int = 0) -> Problem:
     """The tuning problem of one split; see the module."""
     digits = split(seed)
-    return pb.Problem(
+    return Problem(
         space=SPACE,
         objective=digits.score,
         n_clients=len(digits.shards),
@@ -118,7 +119,7 @@ def _halves(images: FloatArray, labels: IntArray, generator: np.random.Generator
                 validation_images=images[validation],
                 validation_labels=labels[validation],
             )
-    raise pb.ConfigurationError("a client's images cannot be split into halves with two classes each; use another seed")
+    raise ConfigurationError("a client's images cannot be split into halves with two classes each; use another seed")
 
 
 def _fit(shard: Shard, C: float, gamma: float) -> SVC:
