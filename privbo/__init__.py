@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from privbo.problem import Problem
     from privbo.side_by_side import compare
     from privbo.space import Categorical, Int, Real, Space
-    from privbo.thompson.dp_fts_de import DPFTSDE, OwnModel
+    from privbo.thompson.dp_fts_de import DPFTSDE
     from privbo.thompson.exploration import Cut, Exploration, Weighting
+    from privbo.thompson.own_model import OwnModel, Prior
 
 __version__ = "0.1.0"
 
@@ -42,7 +43,8 @@ _HOME = {
     "Cut": "privbo.thompson.exploration",
     "DPFTSDE": "privbo.thompson.dp_fts_de",
     "Exploration": "privbo.thompson.exploration",
-    "OwnModel": "privbo.thompson.dp_fts_de",
+    "OwnModel": "privbo.thompson.own_model",
+    "Prior": "privbo.thompson.own_model",
     "Weighting": "privbo.thompson.exploration",
     "FedPNE": "privbo.elimination.fed_pne",
     "FederatedFLCB": "privbo.functional.federated",
@@ -83,6 +85,7 @@ __all__ = [
     "NoPrivacy",
     "OwnModel",
     "ParallelXArmed",
+    "Prior",
     "Privacy",
     "Problem",
     "Real",

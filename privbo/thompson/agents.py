@@ -17,15 +17,12 @@ from privbo.errors import ConfigurationError
 from privbo.protocol import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 from privbo.thompson.dp_fts_de import DPFTSDE, digest_array, shared_vectors
 from privbo.thompson.exploration import Regions, assign_regions
-from privbo.thompson.features import draw_frequencies
-from privbo.thompson.hyperparameters import fit, start
 from privbo.thompson.maximise import Search, maximise
-from privbo.thompson.posterior import Hyperparameters, Observations, draw_paths, ridge_mean, ridge_sample
-from privbo.thompson.streams import Stream, client_normals, client_stream, public_stream
+from privbo.thompson.own import OwnActors, chunks
+from privbo.thompson.posterior import Observations, ridge_mean, ridge_sample
+from privbo.thompson.streams import Stream, client_normals, client_streams, client_uniforms, public_stream
 
 INITIAL_ROUND = -1
-_NEVER = -(2**31)
-_CHUNK = 64  # clients whose sample paths are searched together; bounds memory
 
 
 class Agents:
@@ -41,16 +38,11 @@ class Agents:
         self._regions = algorithm.regions(setting)
         self._home = assign_regions(setting.n_clients, algorithm.n_regions)[self._clients]
         self._features = algorithm.draw_features(setting)
-        own = algorithm.own
-        paths = public_stream(setting.public_seed, Stream.PATHS)
-        frequencies = draw_frequencies(paths, own.n_features // 2, setting.space.n_embedded, own.kernel)
-        self._frequencies = torch.as_tensor(frequencies, device=self._device)
+        self._own = OwnActors(algorithm.own, setting, clients=self._clients, seed=seed)
         n, n_dims = len(self._clients), setting.space.n_dims
         self._units = np.empty((n, 0, n_dims))
         self._values = np.empty((n, 0))
         self._rounds = np.empty(0, dtype=np.int64)
-        self._fitted = np.full(n, _NEVER, dtype=np.int64)
-        self._models = start(n, setting.space.n_embedded, self._device)
 
     @property
     def clients(self) -> IntArray:
@@ -81,10 +73,7 @@ class Agents:
             "units": self._units.copy(),
             "values": self._values.copy(),
             "rounds": self._rounds.copy(),
-            "fitted": self._fitted.copy(),
-            "lengthscale": self._models.lengthscale.cpu().numpy().copy(),
-            "outputscale": self._models.outputscale.cpu().numpy().copy(),
-            "noise": self._models.noise.cpu().numpy().copy(),
+            **self._own.snapshot(),
         }
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
@@ -98,12 +87,7 @@ class Agents:
         self._units = np.array(snapshot["units"], dtype=np.float64)
         self._values = np.array(snapshot["values"], dtype=np.float64)
         self._rounds = np.array(snapshot["rounds"], dtype=np.int64)
-        self._fitted = np.array(snapshot["fitted"], dtype=np.int64)
-        self._models = Hyperparameters(
-            lengthscale=self._tensor(np.array(snapshot["lengthscale"], dtype=np.float64)),
-            outputscale=self._tensor(np.array(snapshot["outputscale"], dtype=np.float64)),
-            noise=self._tensor(np.array(snapshot["noise"], dtype=np.float64)),
-        )
+        self._own.restore(snapshot)
 
     def history(self) -> ClientHistory:
         """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
@@ -133,10 +117,10 @@ class Agents:
         """Query n_init random points of every client's own region (Algorithm 2, line 2)."""
         space, count = self._setting.space, self._algorithm.n_init
         points = np.empty((len(self._clients), count, space.n_dims))
-        for row, client, region in zip(points, self._clients, self._home, strict=True):
-            generator = client_stream(self._seed, int(client), 0, Stream.INITIAL)
-            regions = self._regions if self._algorithm.start == "region" else Regions.of(1, space)
-            row[...] = regions.sample(int(region) % regions.count, count, space, generator)
+        regions = self._regions if self._algorithm.start == "region" else Regions.of(1, space)
+        streams = client_streams(self._seed, self._clients, 0, Stream.INITIAL)
+        for row, region, generator in zip(points, self._home % regions.count, streams, strict=True):
+            row[...] = regions.sample(int(region), count, space, generator)
         for index in range(count):
             self._query(points[:, index], INITIAL_ROUND)
 
@@ -149,16 +133,16 @@ class Agents:
         alone = np.ones(len(self._clients), dtype=bool)
         if vectors is not None or uniform:
             probability = self._algorithm.exploration.own_probability(round_)
-            coins = [client_stream(self._seed, int(c), round_, Stream.CHOICE).random() for c in self._clients]
-            alone = np.array(coins) < probability
+            alone = client_uniforms(self._seed, self._clients, round_, Stream.CHOICE) < probability
         points = np.empty((len(self._clients), self._setting.space.n_dims))
         if vectors is not None and not alone.all():
             points[~alone] = self._shared_maximiser(vectors, round_)
         elif not alone.all():
             points[~alone] = self._uniform_points(self._clients[~alone], round_)
-        for chunk in np.array_split(np.flatnonzero(alone), -(-int(alone.sum()) // _CHUNK) or 1):
-            if len(chunk):
-                points[chunk] = self._own_maximisers(chunk, round_)
+        for chunk in chunks(np.flatnonzero(alone), self._own.entries(len(self._rounds)), self._device):
+            observations = self._observations(chunk, round_ - 1)
+            known = self._units[chunk][:, self._rounds < round_]
+            points[chunk] = self._own.maximisers(chunk, observations, known, round_)
         self._query(points, round_)
 
     def _query(self, points: FloatArray, round_: int) -> None:
@@ -184,77 +168,48 @@ class Agents:
     def _uniform_points(self, clients: IntArray, round_: int) -> FloatArray:
         """A random point per client: the control in which federated steps only explore."""
         n_dims = self._setting.space.n_dims
-        drawn = [client_stream(self._seed, int(c), round_, Stream.INITIAL).random(n_dims) for c in clients]
-        return self._setting.space.snap(np.array(drawn))
-
-    def _own_maximisers(self, chunk: IntArray, round_: int) -> FloatArray:
-        """Maximiser of a draw from every client's own posterior (Algorithm 2, line 6)."""
-        own, space = self._algorithm.own, self._setting.space
-        observations = self._observations(chunk, round_ - 1)
-        clients, n_observations = self._clients[chunk], observations.values.shape[1]
-        with torch.no_grad():
-            paths = draw_paths(
-                observations,
-                self._models_of(chunk, observations, round_),
-                kernel=own.kernel,
-                frequencies=self._frequencies,
-                prior=self._normals(clients, round_, Stream.PRIOR, own.n_features),
-                observation_noise=self._normals(clients, round_, Stream.OBSERVATION_NOISE, n_observations),
-            )
-            return maximise(
-                lambda units: paths(self._tensor(space.embed(units))),
-                space,
-                Search(n_candidates=own.n_candidates),
-                self._candidates(round_),
-            )
-
-    def _models_of(self, chunk: IntArray, observations: Observations, round_: int) -> Hyperparameters:
-        """Hyperparameters of some clients, fitted anew where the last fit is too old."""
-        own = self._algorithm.own
-        due = np.flatnonzero(self._fitted[chunk] <= round_ - own.refit_every)
-        if len(due):
-            stale = torch.as_tensor(due, device=self._device)
-            rows = torch.as_tensor(chunk[due], device=self._device)
-            with torch.enable_grad():
-                fitted = fit(observations.rows(stale), kernel=own.kernel, steps=own.fit_steps)
-            self._models.lengthscale[rows] = fitted.lengthscale
-            self._models.outputscale[rows] = fitted.outputscale
-            self._models.noise[rows] = fitted.noise
-            self._fitted[chunk[due]] = round_
-        return self._models.rows(torch.as_tensor(chunk, device=self._device))
+        streams = client_streams(self._seed, clients, round_, Stream.INITIAL)
+        return self._setting.space.snap(np.array([generator.random(n_dims) for generator in streams]))
 
     def _answer(self, round_: int) -> FloatArray:
         """Weights of the shared features given the history up to a round (Algorithm 2, line 10)."""
         algorithm, n = self._algorithm, len(self._clients)
         if not algorithm.asks(round_, self._setting.rounds):
             return np.empty((n, 0))
-        everyone = np.arange(n)
-        seen = self._observations(everyone, round_)
-        features = self._features(seen.embedded) * seen.mask[..., None]
-        if algorithm.share == "mean":
-            weights = ridge_mean(features, seen.values, algorithm.noise)
-        else:
-            weights = ridge_sample(
-                features,
-                seen.values,
-                algorithm.noise,
-                prior=self._normals(self._clients, round_, Stream.SHARED_SAMPLE, algorithm.n_features),
-                observation_noise=self._normals(self._clients, round_, Stream.SHARED_NOISE, seen.values.shape[1]),
-            )
-        answer = weights.cpu().numpy()
+        answer = np.empty((n, algorithm.n_features))
+        entries = 3 * len(self._rounds) * algorithm.n_features + algorithm.n_features**2
+        with torch.no_grad():
+            for chunk in chunks(np.arange(n), entries, self._device):
+                answer[chunk] = self._weights(chunk, round_).cpu().numpy()
         latest = self._rounds == (INITIAL_ROUND if round_ == 0 else round_)
         answer[~np.isfinite(self._values[:, latest]).any(axis=1)] = np.nan
         return answer
+
+    def _weights(self, rows: IntArray, round_: int) -> torch.Tensor:
+        algorithm, seen = self._algorithm, self._observations(rows, round_)
+        features = self._features(seen.embedded) * seen.mask[..., None]
+        if algorithm.share == "mean":
+            return ridge_mean(features, seen.values, algorithm.noise)
+        clients = self._clients[rows]
+        return ridge_sample(
+            features,
+            seen.values,
+            algorithm.noise,
+            prior=self._normals(clients, round_, Stream.SHARED_SAMPLE, algorithm.n_features),
+            observation_noise=self._normals(clients, round_, Stream.SHARED_NOISE, seen.values.shape[1]),
+        )
 
     def _observations(self, rows: IntArray, round_: int) -> Observations:
         """Standardised histories of some clients up to and including a round."""
         known = self._rounds <= round_
         units, values = self._units[rows][:, known], self._values[rows][:, known]
         mask = np.isfinite(values)
+        standardised, scale = standardise(values, mask)
         return Observations(
             embedded=self._tensor(self._setting.space.embed(units)),
-            values=self._tensor(standardise(values, mask)),
+            values=self._tensor(standardised),
             mask=torch.as_tensor(mask, device=self._device),
+            scale=self._tensor(scale),
         )
 
     def _normals(self, clients: IntArray, round_: int, stream: Stream, count: int) -> torch.Tensor:
@@ -267,12 +222,16 @@ class Agents:
         return torch.as_tensor(array, dtype=torch.float64, device=self._device)
 
 
-def standardise(values: FloatArray, mask: npt.NDArray[np.bool_]) -> FloatArray:
-    """Values per row at mean 0 and standard deviation 1, zero where masked; constant rows become zero."""
+def standardise(values: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    """Values per row at mean 0 and standard deviation 1, zero where masked, and what they were divided by, ``(n,)``.
+
+    Constant rows become zero, divided by one.
+    """
     count = np.maximum(mask.sum(axis=1, keepdims=True), 1)
     filled = np.where(mask, values, 0.0)
     centred = np.where(mask, filled - filled.sum(axis=1, keepdims=True) / count, 0.0)
     spread = np.sqrt((centred**2).sum(axis=1, keepdims=True) / count)
     magnitude = np.abs(filled).max(axis=1, keepdims=True, initial=0.0)
     negligible = spread <= 1e-12 * magnitude
-    return np.asarray(np.where(negligible, 0.0, centred / np.where(negligible, 1.0, spread)))
+    scale = np.where(negligible | (spread == 0.0), 1.0, spread)
+    return np.where(negligible, 0.0, centred / scale), scale[:, 0]

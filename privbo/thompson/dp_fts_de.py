@@ -28,37 +28,11 @@ from privbo.errors import ConfigurationError
 from privbo.protocol import Ask, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Request, Setting
 from privbo.thompson.exploration import Cut, Exploration, Regions, Weighting, assign_regions
 from privbo.thompson.features import Form, FourierFeatures, Kernel, draw_features
+from privbo.thompson.own_model import OwnModel
 
 Share: TypeAlias = Literal["mean", "sample"]
 Start: TypeAlias = Literal["region", "everywhere"]
 FederatedStep: TypeAlias = Literal["shared", "uniform"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnModel:
-    """How a client models and searches its own objective; costs no privacy.
-
-    Attributes:
-        kernel: Squared exponential or Matern 5/2.
-        n_features: Features of the prior part of a sample path (even).
-        refit_every: Rounds after which a client that needs its model fits it anew.
-        fit_steps: Adam steps of a fit.
-        n_candidates: Candidates in the search for a path's maximum.
-    """
-
-    kernel: Kernel = "matern52"
-    n_features: int = 256
-    refit_every: int = 1
-    fit_steps: int = 40
-    n_candidates: int = 512
-
-    def __post_init__(self) -> None:
-        if self.n_features < 2 or self.n_features % 2:
-            raise ConfigurationError(f"own.n_features={self.n_features} must be even and at least 2")
-        for name in ("refit_every", "fit_steps", "n_candidates"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"own.{name}={getattr(self, name)} must be at least 1")
-
 
 _CHOICES = {
     "share": ("mean", "sample"),

@@ -21,7 +21,7 @@ from privbo.thompson.streams import Stream, public_stream
 if TYPE_CHECKING:
     import torch
 
-Kernel: TypeAlias = Literal["se", "matern52"]
+Kernel: TypeAlias = Literal["se", "matern52", "matern32"]
 Form: TypeAlias = Literal["paired", "phase"]
 
 
@@ -73,7 +73,7 @@ def draw_features(
         n_features: M; even for the paired form.
         n_embedded: Coordinates a kernel sees.
         lengthscale: Of the kernel, in units of the cube.
-        kernel: Squared exponential or Matern 5/2.
+        kernel: Squared exponential, Matern 5/2 or Matern 3/2.
         form: ``"paired"``: cos and sin of M/2 frequencies, norm 1 by construction;
             ``"phase"``: cos(w.x + b) of M frequencies divided by its norm (the paper's).
         public_seed: Shared by all parties.
@@ -92,5 +92,6 @@ def draw_frequencies(generator: np.random.Generator, count: int, n_embedded: int
     normals = generator.standard_normal((count, n_embedded))
     if kernel == "se":
         return normals
-    # A Matern kernel of smoothness 5/2 has a multivariate t spectrum with 5 degrees of freedom.
-    return normals / np.sqrt(generator.chisquare(5.0, (count, 1)) / 5.0)
+    # A Matern kernel of smoothness v has a multivariate t spectrum with 2 v degrees of freedom.
+    freedom = 5.0 if kernel == "matern52" else 3.0
+    return normals / np.sqrt(generator.chisquare(freedom, (count, 1)) / freedom)

@@ -1,4 +1,4 @@
-"""Posteriors of many clients at once: ridge weights of shared features, and own sample paths.
+"""Posteriors of many clients at once: ridge weights of features, and the kernels of own models.
 
 Histories are ragged (evaluations fail), so every batch carries a mask; a masked
 observation has zero features and zero value, which leaves the posterior untouched.
@@ -6,7 +6,6 @@ observation has zero features and zero value, which leaves the posterior untouch
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -14,13 +13,13 @@ import torch
 from privbo.thompson.features import Kernel
 
 
-def ridge_mean(features: torch.Tensor, values: torch.Tensor, noise: float) -> torch.Tensor:
+def ridge_mean(features: torch.Tensor, values: torch.Tensor, noise: float | torch.Tensor) -> torch.Tensor:
     """Posterior mean of the weights (eq. 2 of the paper: nu = Sigma^-1 Phi' y), ``(n, n_features)``.
 
     Args:
         features: Features of the observations, ``(n, t, n_features)``; zero rows where masked.
         values: Observations ``(n, t)``; zero where masked.
-        noise: lambda, the variance of the observation noise.
+        noise: lambda, the variance of the observation noise, one or one per client ``(n,)``.
     """
     n_observations, n_features = features.shape[-2:]
     if n_observations < n_features:
@@ -34,7 +33,7 @@ def ridge_mean(features: torch.Tensor, values: torch.Tensor, noise: float) -> to
 def ridge_sample(
     features: torch.Tensor,
     values: torch.Tensor,
-    noise: float,
+    noise: float | torch.Tensor,
     *,
     prior: torch.Tensor,
     observation_noise: torch.Tensor,
@@ -56,32 +55,39 @@ def ridge_sample(
     return sample_by_cholesky(features, values, noise, prior)
 
 
-def sample_by_cholesky(features: torch.Tensor, values: torch.Tensor, noise: float, prior: torch.Tensor) -> torch.Tensor:
+def sample_by_cholesky(
+    features: torch.Tensor, values: torch.Tensor, noise: float | torch.Tensor, prior: torch.Tensor
+) -> torch.Tensor:
     """Cholesky draw: nu + sqrt(lambda) L'^-1 z with Sigma = L L'."""
     factor = torch.linalg.cholesky(_gram(features.mT, noise))
     mean = torch.cholesky_solve(features.mT @ values[..., None], factor)
     spread = torch.linalg.solve_triangular(factor.mT, prior[..., None], upper=True)
-    draw: torch.Tensor = mean + math.sqrt(noise) * spread
-    return draw[..., 0]
+    draw: torch.Tensor = mean[..., 0] + _column(noise, prior).sqrt() * spread[..., 0]
+    return draw
 
 
 def sample_by_matheron(
     features: torch.Tensor,
     values: torch.Tensor,
-    noise: float,
+    noise: float | torch.Tensor,
     prior: torch.Tensor,
     observation_noise: torch.Tensor,
 ) -> torch.Tensor:
     """Corrected prior draw: w + Phi' (Phi Phi' + lambda I)^-1 (y - Phi w - sqrt(lambda) e), w a prior draw."""
     factor = torch.linalg.cholesky(_gram(features, noise))
-    imagined = (features @ prior[..., None])[..., 0] + math.sqrt(noise) * observation_noise
+    imagined = (features @ prior[..., None])[..., 0] + _column(noise, prior).sqrt() * observation_noise
     return prior + (features.mT @ torch.cholesky_solve((values - imagined)[..., None], factor))[..., 0]
 
 
-def _gram(rows: torch.Tensor, noise: float) -> torch.Tensor:
+def _gram(rows: torch.Tensor, noise: float | torch.Tensor) -> torch.Tensor:
     gram = rows @ rows.mT
-    gram.diagonal(dim1=-2, dim2=-1).add_(noise)
+    gram.diagonal(dim1=-2, dim2=-1).add_(_column(noise, rows))
     return gram
+
+
+def _column(noise: float | torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The noise as ``(1,)`` or ``(n, 1)``, to stand beside a row per client."""
+    return torch.as_tensor(noise, dtype=like.dtype, device=like.device)[..., None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,76 +119,19 @@ class Observations:
         embedded: Points as kernels see them, ``(n, t, n_embedded)``.
         values: Standardised values ``(n, t)``; zero where masked.
         mask: True where there is an observation, ``(n, t)``.
+        scale: What the values were divided by, ``(n,)``.
     """
 
     embedded: torch.Tensor
     values: torch.Tensor
     mask: torch.Tensor
+    scale: torch.Tensor
 
     def rows(self, index: torch.Tensor) -> Observations:
         """Those of some of the clients."""
-        return Observations(embedded=self.embedded[index], values=self.values[index], mask=self.mask[index])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Paths:
-    """One sample path of every client's exact posterior: a prior path plus the data's correction.
-
-    The prior path is a random-feature draw; conditioning is exact in the kernel (Matheron's
-    rule in function space, Wilson et al. 2020), so accuracy near the data does not depend
-    on the number of features.
-    """
-
-    kernel: Kernel
-    frequencies: torch.Tensor
-    prior: torch.Tensor
-    observations: Observations
-    hyperparameters: Hyperparameters
-    correction: torch.Tensor
-
-    def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
-        """Values ``(n, c)`` at points ``(n, c, n_embedded)`` or ``(1, c, n_embedded)``."""
-        scaled = embedded / self.hyperparameters.lengthscale[:, None, :]
-        known = self.observations.embedded / self.hyperparameters.lengthscale[:, None, :]
-        scale = self.hyperparameters.outputscale[:, None]
-        path = _prior_path(scaled, self.frequencies, self.prior) * scale.sqrt()
-        update = kernel_values(self.kernel, scaled, known) @ self.correction[..., None]
-        return path + scale * update[..., 0]
-
-
-def draw_paths(
-    observations: Observations,
-    hyperparameters: Hyperparameters,
-    *,
-    kernel: Kernel,
-    frequencies: torch.Tensor,
-    prior: torch.Tensor,
-    observation_noise: torch.Tensor,
-) -> Paths:
-    """A posterior path of every client.
-
-    Args:
-        observations: Of n clients.
-        hyperparameters: Of the same clients.
-        kernel: Squared exponential or Matern 5/2.
-        frequencies: Spectral draws at unit length scale, ``(f, n_embedded)``.
-        prior: Standard normal draws ``(n, 2 f)``.
-        observation_noise: Standard normal draws ``(n, t)``.
-    """
-    known = observations.embedded / hyperparameters.lengthscale[:, None, :]
-    scale, noise = hyperparameters.outputscale[:, None], hyperparameters.noise[:, None]
-    covariance = scale[..., None] * kernel_values(kernel, known, known)
-    factor = torch.linalg.cholesky(masked_covariance(covariance, observations.mask, hyperparameters.noise))
-    imagined = _prior_path(known, frequencies, prior) * scale.sqrt() + noise.sqrt() * observation_noise
-    residual = torch.where(observations.mask, observations.values - imagined, 0.0)
-    return Paths(
-        kernel=kernel,
-        frequencies=frequencies,
-        prior=prior,
-        observations=observations,
-        hyperparameters=hyperparameters,
-        correction=torch.cholesky_solve(residual[..., None], factor)[..., 0],
-    )
+        return Observations(
+            embedded=self.embedded[index], values=self.values[index], mask=self.mask[index], scale=self.scale[index]
+        )
 
 
 def masked_covariance(covariance: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
@@ -198,12 +147,8 @@ def kernel_values(kernel: Kernel, left: torch.Tensor, right: torch.Tensor) -> to
     squares = (squares - 2.0 * left @ right.mT).clamp_min(0.0)
     if kernel == "se":
         return torch.exp(-0.5 * squares)
+    if kernel == "matern32":
+        distance = torch.sqrt(3.0 * squares)
+        return (1.0 + distance) * torch.exp(-distance)
     distance = torch.sqrt(5.0 * squares)
     return (1.0 + distance + 5.0 / 3.0 * squares) * torch.exp(-distance)
-
-
-def _prior_path(scaled: torch.Tensor, frequencies: torch.Tensor, prior: torch.Tensor) -> torch.Tensor:
-    angles = scaled @ frequencies.T
-    half = len(frequencies)
-    waves = torch.cos(angles) @ prior[:, :half, None] + torch.sin(angles) @ prior[:, half:, None]
-    return waves[..., 0] / math.sqrt(half)

@@ -7,6 +7,7 @@ noise is never drawn here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 
 import numpy as np
@@ -28,17 +29,35 @@ class Stream(IntEnum):
     CANDIDATES = 8
 
 
-def client_stream(seed: int, client: int, round_: int, stream: Stream) -> np.random.Generator:
-    """The generator of one client, round and purpose (Philox, keyed by all four)."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(client, round_, int(stream)))))
+def client_streams(seed: int, clients: IntArray, round_: int, stream: Stream) -> Iterator[np.random.Generator]:
+    """The generator of every client in turn, for one round and purpose; use each before the next.
+
+    Philox with the client in its key and round and purpose in its counter: one generator
+    that is moved from client to client, because making a new one costs more than most draws.
+    """
+    bits = np.random.Philox(key=np.random.SeedSequence(seed).generate_state(2, np.uint64))
+    generator, state = np.random.Generator(bits), bits.state
+    key, counter = state["state"]["key"], state["state"]["counter"]
+    first = int(key[1])
+    for client in clients:
+        # The lowest word counts the draws of one stream.
+        counter[:] = (0, round_, int(stream), 0)
+        key[1] = first ^ int(client)
+        bits.state = state
+        yield generator
 
 
 def client_normals(seed: int, clients: IntArray, round_: int, stream: Stream, shape: tuple[int, ...]) -> FloatArray:
     """Standard normal draws of every client, ``(n_clients, *shape)``."""
     draws = np.empty((len(clients), *shape))
-    for row, client in zip(draws, clients, strict=True):
-        row[...] = client_stream(seed, int(client), round_, stream).standard_normal(shape)
+    for row, generator in zip(draws, client_streams(seed, clients, round_, stream), strict=True):
+        generator.standard_normal(out=row)
     return draws
+
+
+def client_uniforms(seed: int, clients: IntArray, round_: int, stream: Stream) -> FloatArray:
+    """One uniform draw of every client, ``(n_clients,)``."""
+    return np.array([generator.random() for generator in client_streams(seed, clients, round_, stream)])
 
 
 def public_stream(public_seed: int, stream: Stream, round_: int = 0) -> np.random.Generator:

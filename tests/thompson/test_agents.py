@@ -7,9 +7,10 @@ import torch
 from privbo.errors import ConfigurationError
 from privbo.protocol import Broadcast, Cohort
 from privbo.thompson.agents import standardise
-from privbo.thompson.dp_fts_de import DPFTSDE, OwnModel, shared_vectors
+from privbo.thompson.dp_fts_de import DPFTSDE, shared_vectors
 from privbo.thompson.exploration import Exploration, Regions
 from privbo.thompson.maximise import Search, maximise
+from privbo.thompson.own_model import OwnModel
 from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, play, setting
 
 OWN = OwnModel(n_features=32, fit_steps=5, n_candidates=64)
@@ -268,8 +269,10 @@ def test_malformed_vectors_are_refused(vectors):
 
 def test_standardise_ignores_what_is_missing():
     values = np.array([[1.0, np.nan, 3.0], [2.0, 2.0, 2.0], [np.nan] * 3, [0.1, 0.1, 0.1 + 1e-15]])
-    found = standardise(values, np.isfinite(values))
+    found, scale = standardise(values, np.isfinite(values))
     np.testing.assert_allclose(found, [[-1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0]], atol=1e-12)
+    np.testing.assert_allclose(scale, [1, 1, 1, 1])
+    np.testing.assert_allclose(standardise(10 * values[:1], np.isfinite(values[:1]))[1], [10])
 
 
 def test_shared_search_is_as_good_as_a_dense_grid():

@@ -4,9 +4,10 @@ import torch
 
 from privbo.space import Categorical, Int, Real, Space
 from privbo.thompson import maximise as module
+from privbo.thompson.draws import draw_paths
 from privbo.thompson.features import draw_frequencies
 from privbo.thompson.maximise import Search, candidates, maximise
-from privbo.thompson.posterior import Hyperparameters, Observations, draw_paths
+from privbo.thompson.posterior import Hyperparameters, Observations
 
 PLANE = Space({"x": Real(0.0, 1.0), "y": Real(0.0, 1.0)})
 MIXED = Space({"kind": Categorical(("a", "b", "c")), "depth": Int(1, 5), "rate": Real(0.0, 1.0)})
@@ -69,6 +70,7 @@ def _rough_paths(n, lengthscale=0.1):
             embedded=torch.zeros(n, 1, 2, dtype=torch.float64),
             values=torch.zeros(n, 1, dtype=torch.float64),
             mask=torch.zeros(n, 1, dtype=torch.bool),
+            scale=torch.ones(n, dtype=torch.float64),
         ),
         Hyperparameters(
             lengthscale=torch.full((n, 2), lengthscale, dtype=torch.float64),

@@ -1,13 +1,15 @@
 """The batched posterior against plain references, exactly: a draw is affine in its normals."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
+from privbo.thompson.draws import common_factor, draw_exact, draw_feature_paths, draw_paths, own_factors
 from privbo.thompson.posterior import (
     Hyperparameters,
     Observations,
-    draw_paths,
     kernel_values,
     ridge_mean,
     ridge_sample,
@@ -17,6 +19,7 @@ from privbo.thompson.posterior import (
 
 SHAPES = [(3, 8), (8, 3), (5, 5), (1, 6)]
 NOISE = 0.04
+KERNELS = ["se", "matern52", "matern32"]
 
 
 def _data(n_observations, n_features, n=4, seed=0):
@@ -93,6 +96,7 @@ def _own(kernel, n=3, t=6, c=5, f=2048, seed=0):
         embedded=torch.as_tensor(generator.random((n, t, 2))),
         values=torch.as_tensor(np.where(mask, generator.normal(size=(n, t)), 0.0)),
         mask=torch.as_tensor(mask),
+        scale=torch.ones(n, dtype=torch.float64),
     )
     models = Hyperparameters(
         lengthscale=torch.as_tensor(generator.uniform(0.2, 0.6, (n, 2))),
@@ -100,8 +104,9 @@ def _own(kernel, n=3, t=6, c=5, f=2048, seed=0):
         noise=torch.as_tensor(generator.uniform(0.01, 0.1, n)),
     )
     normals = generator.normal(size=(f, 2))
-    if kernel == "matern52":
-        normals /= np.sqrt(generator.chisquare(5, (f, 1)) / 5)
+    if kernel != "se":
+        freedom = 5 if kernel == "matern52" else 3
+        normals /= np.sqrt(generator.chisquare(freedom, (f, 1)) / freedom)
     return observations, models, torch.as_tensor(normals), torch.as_tensor(generator.random((n, c, 2)))
 
 
@@ -116,13 +121,15 @@ def _exact(kernel, observations, models, points, n):
         d = np.sqrt((((a[:, None] - b[None]) / ell) ** 2).sum(-1))
         if kernel == "se":
             return scale * np.exp(-0.5 * d**2)
+        if kernel == "matern32":
+            return scale * (1 + np.sqrt(3) * d) * np.exp(-np.sqrt(3) * d)
         return scale * (1 + np.sqrt(5) * d + 5 * d**2 / 3) * np.exp(-np.sqrt(5) * d)
 
     gain = k(points, known) @ np.linalg.inv(k(known, known) + noise * np.eye(len(known)))
     return gain @ y, k(points, points) - gain @ k(known, points)
 
 
-@pytest.mark.parametrize("kernel", ["se", "matern52"])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_path_of_zero_normals_is_the_exact_posterior_mean(kernel):
     observations, models, frequencies, points = _own(kernel)
     paths = draw_paths(
@@ -160,7 +167,7 @@ def _path_covariance(kernel, observations, models, frequencies, points, n):
 # 500 frequencies: prior covariances are means of 500 terms within the output scale (< 2), so errors
 # have standard deviation below 0.07 and, damped by the data, far less; tolerance is 7 of them at most.
 # The frequencies are seeded: a pass is a pass for ever.
-@pytest.mark.parametrize("kernel", ["se", "matern52"])
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_paths_have_the_exact_posteriors_covariance(kernel, n):
     observations, models, frequencies, points = _own(kernel, f=500)
@@ -181,7 +188,87 @@ def test_kernel_values_match_gpytorch():
     from gpytorch.kernels import MaternKernel, RBFKernel
 
     a, b = torch.rand(2, 4, 3, dtype=torch.float64), torch.rand(2, 5, 3, dtype=torch.float64)
-    for name, peer in (("se", RBFKernel().double()), ("matern52", MaternKernel(nu=2.5).double())):
+    for name, peer in (
+        ("se", RBFKernel().double()),
+        ("matern52", MaternKernel(nu=2.5).double()),
+        ("matern32", MaternKernel(nu=1.5).double()),
+    ):
         peer.lengthscale = 0.4
         expected = peer(a, b).to_dense().detach()
         torch.testing.assert_close(kernel_values(name, a / 0.4, b / 0.4), expected, atol=1e-7, rtol=1e-7)
+
+
+def _exact_moments(observations, models, n, known, points):
+    """Moments of a client's exact draw over the normals it is made of."""
+    one = torch.tensor([n])
+
+    def draw(prior, noise):
+        return draw_exact(
+            observations.rows(one), models.noise[one], known=known, points=points, prior=prior, observation_noise=noise
+        )
+
+    return _moments(draw, (known.shape[-1], observations.values.shape[1]))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_exact_draws_have_the_exact_posteriors_moments(kernel, n):
+    observations, models, _, points = _own(kernel)
+    factors = own_factors(torch.cat([points, observations.embedded], dim=1), models, kernel)[n : n + 1]
+    mean, covariance = _exact_moments(observations, models, n, factors[:, 5:], factors[:, :5])
+    expected_mean, expected_covariance = _exact(kernel, observations, models, points[n].numpy(), n)
+    np.testing.assert_allclose(mean, expected_mean, atol=1e-6)
+    np.testing.assert_allclose(covariance, expected_covariance, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_exact_draws_on_a_common_grid_have_the_exact_posteriors_moments(kernel, n):
+    observations, models, _, _ = _own(kernel)
+    axis = torch.linspace(0, 1, 7, dtype=torch.float64)
+    grid = torch.cartesian_prod(axis, axis)
+    where = torch.arange(18).reshape(3, 6) * 2
+    on_grid = dataclasses.replace(observations, embedded=grid[where])
+    common = Hyperparameters(
+        lengthscale=models.lengthscale[:1].expand(3, 2),
+        outputscale=models.outputscale[:1].expand(3),
+        noise=models.noise,
+    )
+    factor = common_factor(grid, common.lengthscale[:1], float(common.outputscale[0]), kernel)
+    mean, covariance = _exact_moments(on_grid, common, n, factor[where[n : n + 1]], factor)
+    expected_mean, expected_covariance = _exact(kernel, on_grid, common, grid.numpy(), n)
+    np.testing.assert_allclose(mean, expected_mean, atol=1e-6)
+    np.testing.assert_allclose(covariance, expected_covariance, atol=1e-6)
+
+
+def test_a_smooth_kernel_needs_few_directions():
+    grid = torch.linspace(0, 1, 1000, dtype=torch.float64)[:, None]
+    factor = common_factor(grid, torch.tensor([[0.1]], dtype=torch.float64), 1.0, "se")
+    assert factor.shape[1] < 30
+
+
+@pytest.mark.parametrize("t", [4, 12])
+def test_feature_draws_have_the_moments_of_equation_2(t):
+    observations, models, frequencies, points = _own("se", t=t, f=4)
+
+    def features(x, n):
+        angles = x / models.lengthscale[n].numpy() @ frequencies.numpy().T
+        return np.concatenate([np.cos(angles), np.sin(angles)], axis=-1) * np.sqrt(float(models.outputscale[n]) / 4)
+
+    for n in range(2):
+        one, keep = torch.tensor([n]), observations.mask[n].numpy()
+        phi = features(observations.embedded[n].numpy()[keep], n)
+        noise = float(models.noise[n])
+        inverse = np.linalg.inv(phi.T @ phi + noise * np.eye(8))
+        expected_mean = features(points[n].numpy(), n) @ inverse @ phi.T @ observations.values[n].numpy()[keep]
+        expected = noise * features(points[n].numpy(), n) @ inverse @ features(points[n].numpy(), n).T
+
+        def draw(prior, e, one=one, n=n):
+            paths = draw_feature_paths(
+                observations.rows(one), models.rows(one), frequencies=frequencies, prior=prior, observation_noise=e
+            )
+            return paths(points[n][None])
+
+        mean, covariance = _moments(draw, (8, t))
+        np.testing.assert_allclose(mean, expected_mean, atol=1e-9)
+        np.testing.assert_allclose(covariance, expected, atol=1e-9)

@@ -3,11 +3,13 @@ import dataclasses
 import numpy as np
 import pytest
 
+from privbo.config import construct
 from privbo.errors import ConfigurationError
 from privbo.protocol import Release, Server
 from privbo.space import Categorical, Space
-from privbo.thompson.dp_fts_de import DPFTSDE, OwnModel
+from privbo.thompson.dp_fts_de import DPFTSDE
 from privbo.thompson.exploration import Exploration, Weighting
+from privbo.thompson.own_model import OwnModel, Prior
 from tests.thompson.conftest import setting
 
 
@@ -130,7 +132,17 @@ def test_impossible_settings_are_refused(change):
         DPFTSDE(**change)
 
 
-@pytest.mark.parametrize("change", [{"n_features": 3}, {"refit_every": 0}, {"fit_steps": 0}, {"n_candidates": 0}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_features": 3},
+        {"refit_every": -1},
+        {"fit_steps": 0},
+        {"n_candidates": 0},
+        {"noise_variance": 0.0},
+        {"inflation": -1.0},
+    ],
+)
 def test_impossible_own_models_are_refused(change):
     with pytest.raises(ConfigurationError, match=next(iter(change))):
         OwnModel(**change)
@@ -149,3 +161,33 @@ def test_default_bounds_are_the_papers_where_it_names_them():
     assert sample.bound == pytest.approx(11.0)
     assert dataclasses.replace(sample, n_regions=4, n_features=100).bound == pytest.approx(22.0)
     assert DPFTSDE.paper().bound == 22.0
+
+
+@pytest.mark.parametrize(
+    "change", [{"median": 0.01}, {"low": 0.0}, {"high": 0.1}, {"spread": 0.0}, {"high": float("inf")}], ids=str
+)
+def test_impossible_priors_are_refused(change):
+    with pytest.raises(ConfigurationError, match="prior"):
+        Prior(**{"median": 0.4, "spread": 0.7, "low": 0.02, "high": 10.0} | change)
+
+
+def test_own_models_are_read_from_a_configuration_file():
+    table = {
+        "kernel": "se",
+        "draw": "exact",
+        "refit_every": 0,
+        "ard": False,
+        "lengthscale": {"median": 0.03, "spread": 0.5, "low": 0.01, "high": 1.0},
+        "noise_variance": 0.01,
+    }
+    algorithm = construct(DPFTSDE, {"own": table}, "algorithm")
+    assert algorithm.own == OwnModel(
+        kernel="se",
+        draw="exact",
+        refit_every=0,
+        ard=False,
+        lengthscale=Prior(median=0.03, spread=0.5, low=0.01, high=1.0),
+        noise_variance=0.01,
+    )
+    with pytest.raises(ConfigurationError, match=r"own\.draw"):
+        construct(DPFTSDE, {"own": table | {"draw": "some"}}, "algorithm")

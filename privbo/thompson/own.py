@@ -1,0 +1,198 @@
+"""Acting alone: every client's own model, a Thompson draw from it, and the draw's maximiser.
+
+Batched over clients and cut into chunks that bound memory; a client's choice depends on
+its own data and streams, not on the chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from privbo.protocol import FloatArray, IntArray, Setting
+from privbo.space import Space
+from privbo.thompson.draws import common_factor, draw_exact, draw_feature_paths, draw_paths, own_factors
+from privbo.thompson.features import draw_frequencies
+from privbo.thompson.hyperparameters import fit, known_noise, start
+from privbo.thompson.maximise import Search, candidates, maximise
+from privbo.thompson.own_model import OwnModel
+from privbo.thompson.posterior import Hyperparameters, Observations
+from privbo.thompson.streams import Stream, client_normals, public_stream
+
+_NEVER = -(2**31)
+# Floating-point numbers worked on at once: a few times the caches of a processor, some gigabytes of a GPU.
+_ENTRIES = {"cpu": 2**22, "cuda": 2**28}
+
+
+def chunks(rows: IntArray, entries_per_row: int, device: torch.device) -> list[IntArray]:
+    """``rows`` in pieces whose work stays within the device's memory."""
+    limit = _ENTRIES.get(device.type, _ENTRIES["cpu"])
+    size = max(1, limit // max(1, entries_per_row))
+    return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+class OwnActors:
+    """The own models of a cohort's clients.
+
+    Attributes:
+        models: Hyperparameters of every client.
+    """
+
+    def __init__(self, own: OwnModel, setting: Setting, *, clients: IntArray, seed: int) -> None:
+        self._own, self._setting = own, setting
+        self._clients, self._seed = clients, seed
+        self._device = torch.device(setting.device)
+        paths = public_stream(setting.public_seed, Stream.PATHS)
+        frequencies = draw_frequencies(paths, own.n_features // 2, setting.space.n_embedded, own.kernel)
+        self._frequencies = torch.as_tensor(frequencies, device=self._device)
+        self._fitted = np.full(len(clients), _NEVER, dtype=np.int64)
+        self.models = start(own, len(clients), setting.space.n_embedded, self._device)
+        self._grid = setting.space.grid(own.n_candidates)
+        self._factor: torch.Tensor | None = None
+
+    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Fitted models; private."""
+        return {
+            "fitted": self._fitted.copy(),
+            "lengthscale": self.models.lengthscale.cpu().numpy().copy(),
+            "outputscale": self.models.outputscale.cpu().numpy().copy(),
+            "noise": self.models.noise.cpu().numpy().copy(),
+        }
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take the models of ``snapshot``."""
+        self._fitted = np.array(snapshot["fitted"], dtype=np.int64)
+        self.models = Hyperparameters(
+            lengthscale=self._tensor(np.array(snapshot["lengthscale"], dtype=np.float64)),
+            outputscale=self._tensor(np.array(snapshot["outputscale"], dtype=np.float64)),
+            noise=self._tensor(np.array(snapshot["noise"], dtype=np.float64)),
+        )
+
+    def entries(self, n_observations: int) -> int:
+        """Numbers held at once for one client."""
+        own, t = self._own, n_observations
+        if own.draw != "exact":
+            return own.n_candidates * (own.n_features + t)
+        if own.is_common and self._grid is not None:
+            return len(self._grid) + t * len(self._grid) // 4 + t * t
+        points = own.n_candidates if self._grid is None else len(self._grid)
+        return 3 * (points + t) ** 2
+
+    def maximisers(self, rows: IntArray, observations: Observations, units: FloatArray, round_: int) -> FloatArray:
+        """The maximiser of a draw from every client's own posterior (Algorithm 2, line 6), ``(n, n_dims)``.
+
+        Args:
+            rows: Which of the cohort's clients.
+            observations: What they know.
+            units: Their points in the cube, ``(n, t, n_dims)``.
+            round_: The round they act in.
+        """
+        models = self._models_of(rows, observations, round_)
+        prior_noise = self._normals(rows, round_, Stream.OBSERVATION_NOISE, units.shape[1])
+        with torch.no_grad():
+            if self._own.draw == "exact":
+                return self._exact_maximisers(rows, observations, models, prior_noise, units, round_)
+            prior = self._normals(rows, round_, Stream.PRIOR, self._own.n_features)
+            if self._own.draw == "features":
+                functions = draw_feature_paths(
+                    observations, models, frequencies=self._frequencies, prior=prior, observation_noise=prior_noise
+                )
+                return self._search(functions, round_)
+            paths = draw_paths(
+                observations,
+                models,
+                kernel=self._own.kernel,
+                frequencies=self._frequencies,
+                prior=prior,
+                observation_noise=prior_noise,
+            )
+            return self._search(paths, round_)
+
+    def _search(self, functions: object, round_: int) -> FloatArray:
+        space = self._setting.space
+        return maximise(
+            lambda units: functions(self._tensor(space.embed(units))),  # type: ignore[operator]
+            space,
+            Search(n_candidates=self._own.n_candidates),
+            self._candidates(round_),
+        )
+
+    def _exact_maximisers(
+        self,
+        rows: IntArray,
+        observations: Observations,
+        models: Hyperparameters,
+        observation_noise: torch.Tensor,
+        units: FloatArray,
+        round_: int,
+    ) -> FloatArray:
+        own, space = self._own, self._setting.space
+        if self._grid is not None and own.is_common:
+            points = self._common_factor(self._grid)
+            known = points[torch.as_tensor(grid_index(space, self._grid, units), device=self._device)]
+            pool = self._grid
+        else:
+            pool = candidates(space, own.n_candidates, self._candidates(round_)) if self._grid is None else self._grid
+            embedded = self._tensor(space.embed(pool)).expand(len(rows), -1, -1)
+            factors = own_factors(torch.cat([embedded, observations.embedded], dim=1), models, own.kernel)
+            points, known = factors[:, : len(pool)], factors[:, len(pool) :]
+        values = draw_exact(
+            observations,
+            models.noise,
+            known=known,
+            points=points,
+            prior=self._normals(rows, round_, Stream.PRIOR, known.shape[-1]),
+            observation_noise=observation_noise,
+        )
+        return np.asarray(pool[values.argmax(dim=1).cpu().numpy()])
+
+    def _common_factor(self, grid: FloatArray) -> torch.Tensor:
+        """The factor of the prior at the grid that every client shares, made once."""
+        if self._factor is None:
+            own = self._own
+            first = start(own, 1, self._setting.space.n_embedded, self._device)
+            points = self._tensor(self._setting.space.embed(grid))
+            self._factor = common_factor(points, first.lengthscale, own.outputscale.median, own.kernel)
+        return self._factor
+
+    def _models_of(self, rows: IntArray, observations: Observations, round_: int) -> Hyperparameters:
+        """Hyperparameters of some clients, fitted anew where the last fit is too old."""
+        own = self._own
+        if own.is_common:
+            models, noise = start(own, len(rows), self.models.lengthscale.shape[1], self._device), None
+            noise = known_noise(own, observations)
+            if noise is None:
+                return models
+            return Hyperparameters(lengthscale=models.lengthscale, outputscale=models.outputscale, noise=noise)
+        due = np.flatnonzero(self._fitted[rows] <= round_ - own.refit_every)
+        if len(due):
+            stale = torch.as_tensor(due, device=self._device)
+            index = torch.as_tensor(rows[due], device=self._device)
+            with torch.enable_grad():
+                fitted = fit(observations.rows(stale), own)
+            self.models.lengthscale[index] = fitted.lengthscale
+            self.models.outputscale[index] = fitted.outputscale
+            self.models.noise[index] = fitted.noise
+            self._fitted[rows[due]] = round_
+        return self.models.rows(torch.as_tensor(rows, device=self._device))
+
+    def _normals(self, rows: IntArray, round_: int, stream: Stream, count: int) -> torch.Tensor:
+        draws = client_normals(self._seed, self._clients[rows], round_, stream, (count,))
+        return self._tensor(self._own.inflation * draws)
+
+    def _candidates(self, round_: int) -> np.random.Generator:
+        return public_stream(self._setting.public_seed, Stream.CANDIDATES, round_)
+
+    def _tensor(self, array: FloatArray) -> torch.Tensor:
+        return torch.as_tensor(array, dtype=torch.float64, device=self._device)
+
+
+def grid_index(space: Space, grid: FloatArray, units: FloatArray) -> IntArray:
+    """Position in the space's ``grid`` of canonical points ``(..., n_dims)``."""
+    axes = [np.unique(grid[:, i]) for i in range(space.n_dims)]
+    # Canonical coordinates are equal to the last bit, or nearly; half a step decides.
+    places = [np.searchsorted(0.5 * (axis[1:] + axis[:-1]), units[..., i]) for i, axis in enumerate(axes)]
+    return np.asarray(np.ravel_multi_index(tuple(places), tuple(len(axis) for axis in axes)))
