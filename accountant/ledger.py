@@ -23,12 +23,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from accountant.disjoint import combination
 from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
 from accountant.events import (
     Composed,
     Event,
     check_adjacency,
-    compose,
     to_dict,
 )
 from accountant.ledger_terms import (
@@ -68,6 +68,7 @@ class Ledger:
             self.policy = LedgerPolicy.from_dict(json.loads(store.identity.policy))
         except (TypeError, ValueError, AttributeError) as error:
             raise LedgerError(f"{store.path}: its policy cannot be read ({error}); restore it from a copy") from error
+        self._combine = combination(disjoint=self.policy.disjoint)
         self._refresh()
 
     @classmethod
@@ -104,11 +105,11 @@ class Ledger:
         return [entry for entry in self._entries if run is None or entry.run == run]
 
     def event(self, run: str | None = None) -> Composed:
-        """Everything charged, composed, of one run or of the whole population."""
+        """What everything charged costs, of one run or of the whole population; see ``LedgerPolicy.disjoint``."""
         if run is None:
             self._refresh()
             return self._composed
-        return compose(entry.event for entry in self.entries(run))
+        return self._combine(entry.event for entry in self.entries(run))
 
     @property
     def guarantees(self) -> bool:
@@ -236,7 +237,7 @@ class Ledger:
         self._by_id[entry.release_id] = entry
         if entry.noise_source != "none":
             self._sources.add(entry.noise_source)
-        self._composed = compose((self._composed, entry.event))
+        self._composed = self._combine((self._composed, entry.event))
         return entry
 
     def _is_current(self) -> bool:
@@ -295,7 +296,7 @@ class Ledger:
         if self._spent[0] != self.head:
             self._spent = (self.head, price(self._composed))
         spent = self._spent[1]
-        projected = spent if event is None else price(compose((self._composed, event)))
+        projected = spent if event is None else price(self._combine((self._composed, event)))
         # Certified upper ends may fall by their own width when something small is added, so both are
         # held to the bound; a cost that is not a number passes neither comparison.
         allowed = 0.0 <= spent <= budget.epsilon and 0.0 <= projected <= budget.epsilon

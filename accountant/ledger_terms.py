@@ -54,6 +54,8 @@ class LedgerPolicy:
             share one ledger.
         n_clients: N, public and constant.
         budget: The filter's bound, or None for an odometer.
+        disjoint: No unit enters two releases, so charges don't add up: the dearest counts
+            (``accountant.disjoint``). For rewards only; a client enters every release.
     """
 
     unit: Unit
@@ -61,6 +63,7 @@ class LedgerPolicy:
     population: str
     n_clients: int
     budget: Budget | None = None
+    disjoint: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.n_clients, bool) or not isinstance(self.n_clients, int) or self.n_clients < 1:
@@ -69,6 +72,8 @@ class LedgerPolicy:
             raise LedgerError(f"population={self.population!r} must be a non-empty name")
         object.__setattr__(self, "unit", Unit(self.unit))
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        if self.disjoint and self.unit is not Unit.REWARD:
+            raise LedgerError(f"disjoint releases of one {self.unit.value} cannot be: only rewards enter one alone")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as stored."""
@@ -79,7 +84,7 @@ class LedgerPolicy:
             "population": self.population,
             "n_clients": self.n_clients,
             "budget": budget,
-        }
+        } | ({"disjoint": True} if self.disjoint else {})
 
     @staticmethod
     def from_dict(content: dict[str, Any]) -> LedgerPolicy:

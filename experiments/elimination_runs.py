@@ -26,7 +26,8 @@ import privbo as pb
 from experiments.objectives import FUNCTIONS, Environment, Model, Noise, Shifted
 from privbo.elimination.alone import PersonalElimination
 from privbo.elimination.baselines import fed1_ucb, play_tree, random_arms, random_search
-from privbo.elimination.fed_pne import FedPNE, FedPNEServer
+from privbo.elimination.fed_pne import FedPNE
+from privbo.elimination.fed_pne_server import FedPNEServer
 from privbo.elimination.hoo import HOO
 from privbo.elimination.partition import Partition
 from privbo.elimination.pf_pne import PFPNE

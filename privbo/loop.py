@@ -22,7 +22,7 @@ from privbo.notes import Notes, OnRound
 from privbo.opening import open_run, setting_of
 from privbo.privacy import NoPrivacy, Privacy, SharedLedger, Terms, resolve
 from privbo.problem import Problem
-from privbo.protocol import Algorithm, Ask, ClientHistory, FloatArray, Release, Request, Server
+from privbo.protocol import Algorithm, Ask, ClientHistory, FloatArray, Release, Request, Server, UnitName
 from privbo.record import RunDirectory, save_arrays
 from privbo.release.clipping import ClipStatistics
 from privbo.release.door import Door
@@ -73,17 +73,21 @@ def plan(problem: Problem, algorithm: Algorithm, *, privacy: Privacy | NoPrivacy
             "adaptive_clipping would break the guarantee of a certified elimination, which needs its clipping norm "
             "fixed; drop it, or choose the heuristic form"
         )
-    return resolve(privacy, planned_requests(problem, algorithm, rounds=rounds), n_clients=problem.n_clients)
+    unit: UnitName = privacy.unit if isinstance(privacy, Privacy) else "client"
+    asked = planned_requests(problem, algorithm, rounds=rounds, unit=unit)
+    return resolve(privacy, asked, n_clients=problem.n_clients)
 
 
-def planned_requests(problem: Problem, algorithm: Algorithm, *, rounds: int) -> Iterator[Request]:
+def planned_requests(
+    problem: Problem, algorithm: Algorithm, *, rounds: int, unit: UnitName = "client"
+) -> Iterator[Request]:
     """Every request a run can make, without touching any data.
 
     Raises:
         ConfigurationError: If the settings are impossible.
     """
     _require_rounds(rounds)
-    return algorithm.server(setting_of(problem, rounds, public_seed=0, device="cpu")).plan()
+    return algorithm.server(setting_of(problem, rounds, public_seed=0, device="cpu", unit=unit)).plan()
 
 
 def execute(

@@ -77,7 +77,7 @@ def open_run(
         problem=problem, algorithm=algorithm, terms=terms, rounds=rounds, control=control, ledger=ledger
     )
     config, root = _settle(home, wanted, _identity(name, seed, device, source), resume=resume)
-    setting = setting_of(problem, rounds, public_seed=config["public_seed"], device=device)
+    setting = setting_of(problem, rounds, public_seed=config["public_seed"], device=device, unit=terms.unit)
     charged = _open_ledger(home, config, terms, ledger)
     if not resume:
         _require_affordable(charged, terms)
@@ -99,7 +99,7 @@ def open_run(
     )
 
 
-def setting_of(problem: Problem, rounds: int, *, public_seed: int, device: str) -> Setting:
+def setting_of(problem: Problem, rounds: int, *, public_seed: int, device: str, unit: UnitName) -> Setting:
     """What both sides of a run are told."""
     return Setting(
         space=problem.search_space,
@@ -107,6 +107,7 @@ def setting_of(problem: Problem, rounds: int, *, public_seed: int, device: str) 
         rounds=rounds,
         public_seed=public_seed,
         device=device,
+        unit=unit,
     )
 
 
@@ -149,11 +150,12 @@ def _open_ledger(
     home: RunDirectory | None, config: dict[str, Any], terms: Terms, shared: SharedLedger | None
 ) -> Ledger:
     policy = LedgerPolicy(
-        unit=Unit.CLIENT,
+        unit=Unit(terms.unit),
         adjacency=terms.adjacency,
         population=config["run_id"] if shared is None else shared.population,
         n_clients=terms.n_clients,
         budget=_budget(terms, shared),
+        disjoint=terms.unit == "reward",
     )
     path = Path(shared.path) if shared is not None else home.ledger_path if home is not None else None
     if path is None:

@@ -115,7 +115,7 @@ def audit_target(
             raise ConfigurationError(f"{target} is a configuration: only --empirical audits it; name a run's directory")
         job = build(read(target))
         terms = plan(job.problem, job.algorithm, privacy=job.privacy, rounds=job.config.rounds)
-        asked = planned_requests(job.problem, job.algorithm, rounds=job.config.rounds)
+        asked = planned_requests(job.problem, job.algorithm, rounds=job.config.rounds, unit=terms.unit)
         found = audit_plan(asked, terms.mechanism, delta=terms.delta, trials=trials)
         return _audited(job.config.name, None, found, out, shared_assets=shared_assets)
     home, result = RunDirectory(target), load(target)

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
+from accountant.disjoint import dearest
 from accountant.epsilon import epsilon_table
 from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency, Event, compose
 from privbo.errors import ConfigurationError
-from privbo.protocol import Request
+from privbo.protocol import Request, UnitName
 from privbo.release.mechanism import Mechanism, PrivateSum, mechanism_for
+from privbo.release.reward_unit import require_reward_unit
 
 
 def paper_delta(n_clients: int) -> float:
@@ -38,6 +40,7 @@ _CHOICES = {
     "calibration": ("tight", "paper"),
     "sampling": ("poisson", "fixed-size"),
     "noise": ("secure", "exact", "simulation"),
+    "unit": ("client", "reward"),
 }
 
 
@@ -83,6 +86,10 @@ class Privacy:
         noise: ``"secure"`` is cryptographic noise; ``"exact"`` OpenDP's discrete Gaussian (the
             extra ``exact``, slower); ``"simulation"`` is seeded noise, for
             experiments only: no guarantee, and every report says so.
+        unit: Whose data is hidden. ``"client"``: all of one client. ``"reward"``: the
+            outcome of one evaluation, for algorithms that can bound what it does; far less
+            noise, and a client's habits as a whole stay unprotected. A run then costs
+            what its dearest release costs, because no reward enters two.
 
     Raises:
         ConfigurationError: If not exactly one of epsilon and noise_multiplier is given
@@ -98,6 +105,7 @@ class Privacy:
     adaptive_clipping: AdaptiveClipping | None = None
     budget: float | None = None
     noise: Literal["secure", "exact", "simulation"] = "secure"
+    unit: UnitName = "client"
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise_multiplier is None):
@@ -118,6 +126,21 @@ class Privacy:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ConfigurationError(f"privacy.{name}={getattr(self, name)!r} must be one of {allowed}")
+        if self.unit == "reward":
+            self._require_reward_unit()
+
+    def _require_reward_unit(self) -> None:
+        require_reward_unit(self.sample_rate, self.sampling, self.calibration, self.adjacency)
+        if self.adaptive_clipping is not None:
+            raise ConfigurationError(
+                "adaptive_clipping counts clients, and one reward may move a count by a whole client; drop it, or "
+                "set privacy.unit='client'"
+            )
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Of every event: a client leaves by sending zero, a reward is replaced by another one."""
+        return Adjacency.REPLACE_ONE if self.unit == "reward" else Adjacency.ZERO_OUT
 
     @property
     def bound(self) -> float | None:
@@ -181,7 +204,6 @@ class Terms:
         n_clients: N.
         event: The planned event of the whole run.
         planned_releases: Number of releases in the plan.
-        adjacency: Of every event; weights and N are public constants, so leaving is zeroing.
     """
 
     privacy: Privacy | NoPrivacy
@@ -190,7 +212,16 @@ class Terms:
     n_clients: int
     event: Event
     planned_releases: int
-    adjacency: Adjacency = Adjacency.ZERO_OUT
+
+    @property
+    def unit(self) -> UnitName:
+        """The unit of privacy; a non-private run has that of its clients."""
+        return self.privacy.unit if isinstance(self.privacy, Privacy) else "client"
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Of every event; weights and N are public constants, so leaving is zeroing."""
+        return self.privacy.adjacency if isinstance(self.privacy, Privacy) else Adjacency.ZERO_OUT
 
     @property
     def noise_source(self) -> str:
@@ -231,7 +262,7 @@ def resolve(privacy: Privacy | NoPrivacy, plan: Iterable[Request], *, n_clients:
         noise_multiplier=z,
         delta=delta,
         n_clients=n_clients,
-        event=_planned(counts, z),
+        event=_planned(privacy, counts, z),
         planned_releases=counts.total(),
     )
     bound = privacy.bound if isinstance(privacy, Privacy) else None
@@ -246,11 +277,17 @@ def resolve(privacy: Privacy | NoPrivacy, plan: Iterable[Request], *, n_clients:
 def _mechanism(privacy: Privacy | NoPrivacy, request: Request, z: float | None) -> Mechanism:
     if isinstance(privacy, NoPrivacy):
         return mechanism_for(request, noise_multiplier=None)
+    if request.unit != privacy.unit:
+        raise ConfigurationError(
+            f"privacy.unit={privacy.unit!r}: this algorithm states its releases for one {request.unit} only, because "
+            "what a single evaluation does to them is not bounded; set privacy.unit='client'"
+        )
     return mechanism_for(
         request,
         noise_multiplier=z,
         sample_rate=privacy.sample_rate,
         sampling=privacy.sampling,
+        adjacency=privacy.adjacency,
         calibration=privacy.calibration,
     )
 
@@ -261,12 +298,15 @@ def _multiplier(privacy: Privacy, counts: Counter[Mechanism], delta: float) -> f
     if privacy.epsilon is None:
         raise ConfigurationError("privacy names neither epsilon nor noise_multiplier")
     return calibrate_noise(
-        lambda z: _planned(counts, z), epsilon=privacy.epsilon, delta=delta, adjacency=Adjacency.ZERO_OUT
+        lambda z: _planned(privacy, counts, z), epsilon=privacy.epsilon, delta=delta, adjacency=privacy.adjacency
     )
 
 
-def _planned(counts: Counter[Mechanism], z: float | None) -> Event:
-    return compose((_priced(mechanism, z).event(), count) for mechanism, count in counts.items())
+def _planned(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], z: float | None) -> Event:
+    priced = ((_priced(mechanism, z).event(), count) for mechanism, count in counts.items())
+    if isinstance(privacy, Privacy) and privacy.unit == "reward":
+        return dearest(event for event, _ in priced)
+    return compose(priced)
 
 
 def _priced(mechanism: Mechanism, z: float | None) -> Mechanism:

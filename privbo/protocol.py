@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ from privbo.space import Space
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
+# Whose data a release hides: everything of one client, or the outcome of one evaluation.
+UnitName: TypeAlias = Literal["client", "reward"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +56,20 @@ class Request:
             client's vector is clipped to ``S / sqrt(n_blocks)``.
         weights: Public, finite, non-negative weights, shape ``(n_blocks, n_clients)``.
             They are constants of the run: leaving a client out changes no weight.
+        reward_bound: None where the unit of privacy is one client. Else it is one reward,
+            and this bounds the L2 distance between the vectors a client sends when one of its
+            rewards is another one; no reward enters two requests of a run.
     """
 
     dim: int
     clipping_norm: float
     weights: FloatArray
+    reward_bound: float | None = None
+
+    @property
+    def unit(self) -> UnitName:
+        """The unit of privacy."""
+        return "client" if self.reward_bound is None else "reward"
 
     @property
     def n_blocks(self) -> int:
@@ -191,6 +202,8 @@ class Setting:
         rounds: Length of the run.
         public_seed: Seed of everything the sides must agree on (features, assignment).
         device: Torch device for batched work.
+        unit: The unit of privacy. An algorithm that can state how far one reward moves a
+            release does so in its requests when this is ``"reward"``.
     """
 
     space: Space
@@ -198,6 +211,7 @@ class Setting:
     rounds: int
     public_seed: int
     device: str = "cpu"
+    unit: UnitName = "client"
 
 
 class Algorithm(Protocol):

@@ -96,11 +96,14 @@ def facts_table(report: Mapping[str, Any]) -> Table:
 
 
 def attacker_line(report: Mapping[str, Any]) -> str:
-    """What a guess about one client improves to, at most."""
+    """What a guess about one unit improves to, at most."""
     right = report["attacker"]["right_guess"]
     if right is None:
-        return "Nothing limits what can be learnt about a single client."
-    words = f"With even odds, a guess whether one {report['unit']}'s data were used is right at most {_up(right):.1%}"
+        return f"Nothing limits what can be learnt about a single {report['unit']}."
+    asked = "which of two values one reward had" if report["unit"] == "reward" else (
+        f"whether one {report['unit']}'s data were used"
+    )  # fmt: skip
+    words = f"With even odds, a guess {asked} is right at most {_up(right):.1%}"
     return f"{words} of the time (50.0% without this run)."
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from privbo.elimination.confidence import Confidence
-from privbo.elimination.pairs import Kept
+from privbo.elimination.kept import Kept
 from privbo.elimination.partition import Partition
 from privbo.elimination.personal import SEGMENTS, PersonalCohort, Stage2
 from privbo.elimination.rewards import Outside, RewardRange
+from privbo.elimination.sharing import Sharing
 from privbo.errors import ConfigurationError
 from privbo.protocol import Ask, Broadcast, Evaluate, IntArray, Release, Request, Setting
 
@@ -57,14 +58,13 @@ class PersonalElimination:
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002
         """The private side."""
-        low, high = self.reward_range
+        allowed = RewardRange.of(self.reward_range, self.outside)
         return PersonalCohort(
             setting,
             partition=Partition(n_dims=setting.space.n_dims, n_children=self.n_children),
             clients=clients,
             evaluate=evaluate,
-            allowed=RewardRange(low=low, high=high, outside=self.outside),
-            centre="middle",
+            sharing=Sharing(allowed=allowed, clip=None, widen=1.0, centre="middle"),
             confidence=self.confidence(setting.n_clients),
             stage2=self.stage2,
             commit=self.tail == "commit",

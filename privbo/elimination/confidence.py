@@ -101,19 +101,3 @@ def noise_half_width(noise_stddev: float, n_nodes: int, n_releases: int) -> floa
         n_releases: P, planned releases of the run.
     """
     return noise_stddev * math.sqrt(2.0 * math.log(2.0 * n_nodes * n_releases / NOISE_FAILURE))
-
-
-def reward_noise_multiplier(noise_stddev: float, pulls: int, n_clients: int, reward_width: float) -> float:
-    """The same noise read for one reward as the unit of privacy instead of one client.
-
-    A reward enters one mean of one release; changing it moves the average by at most
-    ``reward_width / (M t)``. Releases of different phases are made of different rewards, so
-    at this unit they do not compose: the run costs what its least noisy phase costs.
-
-    Args:
-        noise_stddev: Of a released entry.
-        pulls: t, pulls of a node by one client in that phase.
-        n_clients: M.
-        reward_width: Width of the declared range of rewards.
-    """
-    return noise_stddev * pulls * n_clients / reward_width

@@ -239,6 +239,7 @@ class Forest:
                 "depth": int(depth),
                 "nodes": self.indices[who, node],
                 "pulls": pulls,
+                "worked": pulls,
                 "means": earned[who, node] / pulls,
             }
 

@@ -1,4 +1,4 @@
-"""What clients of the silent stage work on: what the server kept, and their own active nodes."""
+"""What clients of the silent stage work on: their own active nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.elimination.confidence import Confidence
-from privbo.protocol import Broadcast, FloatArray, IntArray
+from privbo.protocol import FloatArray, IntArray
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -18,38 +18,6 @@ def checkpoints(threshold: int, *, in_phase: bool) -> list[int]:
     if not in_phase:
         return [threshold]
     return [2**j for j in range((threshold - 1).bit_length())] + [threshold]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kept:
-    """What the server says of one depth: the nodes it keeps, their average means and radii."""
-
-    depth: int
-    nodes: IntArray
-    means: FloatArray
-    radii: FloatArray
-
-    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Named arrays for a broadcast."""
-        return {
-            "kept_depth": np.array(self.depth),
-            "kept_nodes": self.nodes,
-            "kept_means": self.means,
-            "kept_radii": self.radii,
-        }
-
-    @staticmethod
-    def of(broadcast: Broadcast) -> Kept | None:
-        """What a broadcast says, or None if it says nothing."""
-        arrays = broadcast.arrays
-        if "kept_nodes" not in arrays:
-            return None
-        return Kept(
-            depth=int(arrays["kept_depth"]),
-            nodes=np.asarray(arrays["kept_nodes"], dtype=np.int64),
-            means=np.asarray(arrays["kept_means"], dtype=np.float64),
-            radii=np.asarray(arrays["kept_radii"], dtype=np.float64),
-        )
 
 
 @dataclass

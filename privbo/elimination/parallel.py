@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privbo.elimination.confidence import noise_half_width, require_smoothness
-from privbo.elimination.fed_pne import mean_request, require_private_form
 from privbo.elimination.partition import Partition
 from privbo.elimination.phases import Phase, PhaseCohort, equal_pulls
 from privbo.elimination.rewards import Centre, Outside, RewardRange
+from privbo.elimination.sharing import Sharing
 from privbo.errors import ConfigurationError
 from privbo.protocol import Ask, Evaluate, IntArray, Release, Request, Setting
 
@@ -69,15 +69,14 @@ class ParallelXArmed:
         require_smoothness(self.nu1, self.rho)
         if self.delta_b is not None and not 0 < self.delta_b < 1:
             raise ConfigurationError(f"delta_b={self.delta_b!r} must lie in (0, 1), or None for 1/horizon")
-        require_private_form(None, self.clip, self.widen, self.centre, self.n_children)
         object.__setattr__(self, "reward_range", tuple(self.reward_range))
-        _ = self.allowed
+        _ = self.sharing
 
     @property
-    def allowed(self) -> RewardRange:
-        """The declared range of rewards."""
-        low, high = self.reward_range
-        return RewardRange(low=low, high=high, outside=self.outside)
+    def sharing(self) -> Sharing:
+        """How mean rewards leave a player."""
+        allowed = RewardRange.of(self.reward_range, self.outside)
+        return Sharing(allowed=allowed, clip=self.clip, widen=self.widen, centre=self.centre)
 
     def variation(self, depth: int) -> float:
         """``nu1 rho^h``."""
@@ -88,10 +87,6 @@ class ParallelXArmed:
         delta_b = 1.0 / self.horizon if self.delta_b is None else self.delta_b
         log = math.log(math.pi**2 * (depth + 1) ** 2 * n_nodes / (3 * delta_b))
         return max(1, math.ceil(log / (2 * self.variation(depth) ** 2 * n_players)))
-
-    def clipping_norm(self, n_nodes: int) -> float:
-        """S for K nodes."""
-        return (self.allowed.half_width if self.clip is None else self.clip) * math.sqrt(n_nodes)
 
     def server(self, setting: Setting) -> ParallelServer:
         """The public side."""
@@ -104,8 +99,7 @@ class ParallelXArmed:
             partition=Partition(n_dims=setting.space.n_dims, n_children=self.n_children),
             clients=clients,
             evaluate=evaluate,
-            allowed=self.allowed,
-            centre=self.centre,
+            sharing=self.sharing,
         )
 
     def local(self) -> PersonalElimination:
@@ -129,6 +123,7 @@ class ParallelServer:
 
     def __init__(self, algorithm: ParallelXArmed, setting: Setting) -> None:
         self._algorithm = algorithm
+        self._setting = setting
         self._n_players = setting.n_clients
         self._partition = Partition(n_dims=setting.space.n_dims, n_children=algorithm.n_children)
         self._round = 0
@@ -150,7 +145,8 @@ class ParallelServer:
         """P requests, for as many nodes as each depth could hold."""
         for depth in range(self._n_releases):
             n_nodes = min(self._algorithm.n_children**depth, self._algorithm.horizon)
-            yield mean_request(n_nodes, self._algorithm.clipping_norm(n_nodes), self._n_players)
+            pulls = self._algorithm.pulls_per_player(depth, n_nodes, self._n_players)
+            yield self._algorithm.sharing.request(n_nodes, pulls, self._setting)
 
     def ask(self) -> Ask | None:
         """The next depth; at the end one silent message that tells the players the result."""
@@ -158,8 +154,8 @@ class ParallelServer:
             return None
         request = None
         if self._phase.length:
-            n_nodes = len(self._phase.nodes)
-            request = mean_request(n_nodes, self._algorithm.clipping_norm(n_nodes), self._n_players)
+            n_nodes, pulls = len(self._phase.nodes), int(self._phase.pulls[0])
+            request = self._algorithm.sharing.request(n_nodes, pulls, self._setting)
         return Ask(broadcast=self._phase.broadcast(self._round), request=request)
 
     def tell(self, release: Release | None) -> None:

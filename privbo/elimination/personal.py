@@ -15,10 +15,12 @@ import numpy.typing as npt
 
 from privbo.elimination.confidence import Confidence
 from privbo.elimination.forest import Forest
-from privbo.elimination.pairs import Kept, Pairs, checkpoints
+from privbo.elimination.kept import Kept, OwnPhase, pack, unpack
+from privbo.elimination.pairs import Pairs, checkpoints
 from privbo.elimination.partition import Partition
 from privbo.elimination.pull_table import PullTable
-from privbo.elimination.rewards import Centre, RewardRange, centred, mean_rewards
+from privbo.elimination.rewards import pull_nodes
+from privbo.elimination.sharing import Sharing
 from privbo.protocol import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
 # Silent rounds of the optimistic stage; a killed run repeats at most one of them.
@@ -35,8 +37,7 @@ class PersonalCohort:
         partition: The shared partition.
         clients: Global numbers, ``(n,)``.
         evaluate: The clients' objectives.
-        allowed: Declared range of rewards.
-        centre: What is subtracted before sending.
+        sharing: How mean rewards leave a client.
         confidence: Thresholds and radii.
         stage2: How clients go on alone.
         commit: Whether a client whose next pulls do not fit plays its best node, or else
@@ -50,8 +51,7 @@ class PersonalCohort:
         partition: Partition,
         clients: IntArray,
         evaluate: Evaluate,
-        allowed: RewardRange,
-        centre: Centre,
+        sharing: Sharing,
         confidence: Confidence,
         stage2: Stage2,
         commit: bool,
@@ -61,8 +61,8 @@ class PersonalCohort:
         self._partition = partition
         self._clients = np.asarray(clients, dtype=np.int64)
         self._evaluate = evaluate
-        self._allowed = allowed
-        self._centre = centre
+        self._sharing = sharing
+        self._unit = setting.unit
         self._confidence = confidence
         self._stage2 = stage2
         self._commit = commit
@@ -97,7 +97,8 @@ class PersonalCohort:
         if fresh:
             self._play_shared(broadcast)
             self._answered = broadcast.round
-        return centred(self._own(int(broadcast.arrays["depth"]))[1], self._allowed, self._centre)
+        own = self._own(int(broadcast.arrays["depth"]))
+        return self._sharing.vector(own.means, own.worked / own.pulls if self._unit == "reward" else None)
 
     def _play_shared(self, broadcast: Broadcast) -> None:
         depth = int(broadcast.arrays["depth"])
@@ -110,11 +111,9 @@ class PersonalCohort:
         known = np.where(np.isnan(means), -np.inf, means).reshape(n, k)
         self._best = np.stack([np.full(n, depth), nodes[known.argmax(axis=1)]], axis=1)
 
-    def _own(self, depth: int) -> tuple[IntArray, FloatArray, int]:
-        """Nodes of a shared phase, the clients' own means ``(n, K)`` there, and pulls per node."""
-        rows = self._table.of_round(self._shared_rounds[depth])
-        k = len(rows.nodes) // len(self._clients)
-        return rows.nodes[:k], rows.means.reshape(-1, k), int(rows.pulls[0])
+    def _own(self, depth: int) -> OwnPhase:
+        """What the clients found in a shared phase."""
+        return OwnPhase.of(self._table.of_round(self._shared_rounds[depth]), len(self._clients))
 
     def _play_alone(self, broadcast: Broadcast) -> None:
         """One depth of PE for all clients with pulls left; in the last silent round all that remain."""
@@ -149,10 +148,10 @@ class PersonalCohort:
             path = forest.select()
             one = np.ones(len(self._clients), dtype=np.int64)
             points = forest.points[np.arange(len(one)), path[:, -1]]
-            rewards, clipped = mean_rewards(self._evaluate, self._allowed, self._clients, points, one)
-            self.n_clipped += clipped
+            pulled = pull_nodes(self._evaluate, self._sharing.allowed, self._clients, points, one, self._unit)
+            self.n_clipped += pulled.n_clipped
             self._left -= one
-            forest.receive(path, rewards)
+            forest.receive(path, pulled.means)
         self._forest = forest
         self._best = forest.best()
         for rows in forest.gained(*before):
@@ -162,8 +161,8 @@ class PersonalCohort:
         """Trees that know the shared phases."""
         forest = Forest.roots(len(self._clients), self._partition, self._space, self._confidence)
         for depth in sorted(self._shared_rounds):
-            nodes, means, pulls = self._own(depth)
-            forest.seed(depth, nodes, means, pulls, self._kept[depth].nodes)
+            own = self._own(depth)
+            forest.seed(depth, own.nodes, own.means, own.pulls, self._kept[depth].nodes)
         forest.refresh()
         return forest
 
@@ -179,11 +178,11 @@ class PersonalCohort:
             protected=np.zeros(len(nodes), dtype=bool),
         )
         if depth in self._shared_rounds and len(pairs):
-            shared, own, pulls = self._own(depth)
-            place = np.minimum(np.searchsorted(shared, nodes), len(shared) - 1)
-            found = shared[place] == nodes
-            pairs.means[found] = own[owners[found], place[found]]
-            pairs.counts[found] = np.where(np.isnan(pairs.means[found]), 0, pulls)
+            own = self._own(depth)
+            place = np.minimum(np.searchsorted(own.nodes, nodes), len(own.nodes) - 1)
+            found = own.nodes[place] == nodes
+            pairs.means[found] = own.means[owners[found], place[found]]
+            pairs.counts[found] = np.where(np.isnan(pairs.means[found]), 0, own.pulls)
             pairs.radii = self._confidence.radius(pairs.counts)
         if depth in self._kept and len(pairs):
             self._protect(pairs, self._kept[depth])
@@ -196,9 +195,9 @@ class PersonalCohort:
         place = np.minimum(np.searchsorted(kept.nodes, pairs.nodes), len(kept.nodes) - 1)
         pairs.protected = kept.nodes[place] == pairs.nodes
         here = pairs.protected
-        level = np.full(len(self._clients), self._allowed.middle)
-        if self._centre == "client":  # a client adds what it subtracted; without an answer the middle
-            own = self._own(kept.depth)[1].mean(axis=1)
+        level = np.full(len(self._clients), self._sharing.allowed.middle)
+        if self._sharing.centre == "client":  # a client adds what it subtracted; without an answer the middle
+            own = self._own(kept.depth).means.mean(axis=1)
             level = np.where(np.isnan(own), level, own)
         pairs.means[here] = kept.means[place[here]] + level[pairs.owners[here]]
         pairs.radii[here] = kept.radii[place[here]]
@@ -259,23 +258,26 @@ class PersonalCohort:
 
     def _pull(self, owners: IntArray, depth: int, nodes: IntArray, pulls: IntArray, round_: int) -> FloatArray:
         asked = pulls > 0
-        means = np.full(len(owners), np.nan)
+        means, worked = np.full(len(owners), np.nan), np.zeros(len(owners), dtype=np.int64)
         points = self._space.snap(self._partition.centres(depth, nodes[asked]))
-        means[asked], clipped = mean_rewards(
-            self._evaluate, self._allowed, self._clients[owners[asked]], points, pulls[asked]
+        pulled = pull_nodes(
+            self._evaluate, self._sharing.allowed, self._clients[owners[asked]], points, pulls[asked], self._unit
         )
-        self.n_clipped += clipped
+        means[asked], worked[asked] = pulled.means, pulled.worked
+        self.n_clipped += pulled.n_clipped
         self._left -= np.bincount(owners, weights=pulls, minlength=len(self._left)).astype(np.int64)
-        self._table = self._table.add(owners=owners, depth=depth, nodes=nodes, pulls=pulls, means=means, round_=round_)
+        self._table = self._table.add(
+            owners=owners, depth=depth, nodes=nodes, pulls=pulls, worked=worked, means=means, round_=round_
+        )
         return means
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Everything (private)."""
-        kept = [self._kept[depth] for depth in sorted(self._kept)]
         forest = {} if self._forest is None else self._forest.arrays()
         return (
             self._table.arrays()
             | forest
+            | pack(self._kept)
             | {
                 "left": self._left,
                 "best": self._best,
@@ -283,10 +285,6 @@ class PersonalCohort:
                 "alive_nodes": self._alive[1],
                 "state": np.array([self._depth, self._answered, self.n_clipped]),
                 "shared_rounds": np.array(sorted(self._shared_rounds.items()), dtype=np.int64).reshape(-1, 2),
-                "kept_sizes": np.array([[k.depth, len(k.nodes)] for k in kept], dtype=np.int64).reshape(-1, 2),
-                "kept_nodes": np.concatenate([k.nodes for k in kept] or [np.zeros(0, dtype=np.int64)]),
-                "kept_means": np.concatenate([k.means for k in kept] or [np.zeros(0)]),
-                "kept_radii": np.concatenate([k.radii for k in kept] or [np.zeros(0)]),
             }
         )
 
@@ -302,16 +300,7 @@ class PersonalCohort:
         self._alive = (taken["alive_owners"].astype(np.int64), taken["alive_nodes"].astype(np.int64))
         self._depth, self._answered, self.n_clipped = (int(x) for x in taken["state"])
         self._shared_rounds = {int(depth): int(round_) for depth, round_ in taken["shared_rounds"]}
-        self._kept, start = {}, 0
-        for depth, size in taken["kept_sizes"].astype(np.int64):
-            part = slice(start, start + int(size))
-            self._kept[int(depth)] = Kept(
-                depth=int(depth),
-                nodes=taken["kept_nodes"][part].astype(np.int64),
-                means=taken["kept_means"][part].astype(np.float64),
-                radii=taken["kept_radii"][part].astype(np.float64),
-            )
-            start += int(size)
+        self._kept = unpack(taken)
 
     def history(self) -> ClientHistory:
         """One evaluation per node and turn, the mean of its pulls (private); padded with NaN."""

@@ -28,11 +28,12 @@ import numpy as np
 
 from privbo.elimination.alone import Alone, PersonalElimination, first_alone, require_alone
 from privbo.elimination.confidence import Confidence, noise_half_width
-from privbo.elimination.fed_pne import among_best, mean_request, require_private_form
-from privbo.elimination.pairs import Kept
+from privbo.elimination.fed_pne_server import among_best
+from privbo.elimination.kept import Kept
 from privbo.elimination.partition import Partition
 from privbo.elimination.personal import PersonalCohort, Stage2
 from privbo.elimination.rewards import Centre, Outside, RewardRange
+from privbo.elimination.sharing import Sharing, require_cap
 from privbo.errors import ConfigurationError
 from privbo.protocol import Ask, Broadcast, Evaluate, IntArray, Release, Request, Setting
 
@@ -85,12 +86,12 @@ class PFPNE:
 
     def __post_init__(self) -> None:
         self.confidence(1)
-        require_private_form(self.cap, self.clip, self.widen, self.centre, self.n_children)
+        require_cap(self.cap, self.n_children)
         require_alone(self.stage2, self.tail)
         if not (math.isfinite(self.gap) and self.gap > 0):
             raise ConfigurationError(f"gap={self.gap!r} must be a finite number > 0")
         object.__setattr__(self, "reward_range", tuple(self.reward_range))
-        _ = self.allowed
+        _ = self.sharing
 
     @classmethod
     def heuristic(cls, **changes: Any) -> PFPNE:  # noqa: ANN401  # the fields of this class
@@ -98,10 +99,10 @@ class PFPNE:
         return replace(cls(cap=8, clip=0.15, centre="client"), **changes)
 
     @property
-    def allowed(self) -> RewardRange:
-        """The declared range of rewards."""
-        low, high = self.reward_range
-        return RewardRange(low=low, high=high, outside=self.outside)
+    def sharing(self) -> Sharing:
+        """How mean rewards leave a client in the shared stage."""
+        allowed = RewardRange.of(self.reward_range, self.outside)
+        return Sharing(allowed=allowed, clip=self.clip, widen=self.widen, centre=self.centre)
 
     @property
     def shared_depths(self) -> int:
@@ -111,10 +112,6 @@ class PFPNE:
     def confidence(self, n_clients: int) -> Confidence:
         """Thresholds and radii for M clients."""
         return Confidence(horizon=self.horizon, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=self.c, c1=self.c1)
-
-    def clipping_norm(self, n_nodes: int) -> float:
-        """S for a phase of K nodes."""
-        return (self.allowed.half_width if self.clip is None else self.clip) * math.sqrt(n_nodes)
 
     def server(self, setting: Setting) -> PFPNEServer:
         """The public side."""
@@ -127,8 +124,7 @@ class PFPNE:
             partition=Partition(n_dims=setting.space.n_dims, n_children=self.n_children),
             clients=clients,
             evaluate=evaluate,
-            allowed=self.allowed,
-            centre=self.centre,
+            sharing=self.sharing,
             confidence=self.confidence(setting.n_clients),
             stage2=self.stage2,
             commit=self.tail == "commit",
@@ -155,7 +151,8 @@ class PFPNEServer:
 
     def __init__(self, algorithm: PFPNE, setting: Setting) -> None:
         self._algorithm = algorithm
-        self._n_clients = setting.n_clients
+        self._setting = setting
+        self._sharing = algorithm.sharing
         self._confidence = algorithm.confidence(setting.n_clients)
         self._partition = Partition(n_dims=setting.space.n_dims, n_children=algorithm.n_children)
         self._n_releases = self._count_plan(min(setting.rounds, algorithm.shared_depths))
@@ -170,22 +167,18 @@ class PFPNEServer:
         """H0 requests, or as many as the horizon or the rounds allow."""
         for depth in range(self._n_releases):
             n_nodes = min(self._algorithm.n_children**depth, self._algorithm.cap or self._algorithm.horizon)
-            yield mean_request(n_nodes, self._algorithm.clipping_norm(n_nodes), self._n_clients)
+            yield self._sharing.request(n_nodes, self._confidence.pulls_per_client(depth), self._setting)
 
     def ask(self) -> Ask | None:
         """A shared phase, then one silent round per depth."""
         if self._alone is not None:
             return self._alone.ask(self._round, self._kept)
-        n_nodes = len(self._nodes)
-        arrays = {
-            "depth": np.array(self._depth),
-            "nodes": self._nodes,
-            "pulls": np.array(self._confidence.pulls_per_client(self._depth)),
-        }
+        pulls = self._confidence.pulls_per_client(self._depth)
+        arrays = {"depth": np.array(self._depth), "nodes": self._nodes, "pulls": np.array(pulls)}
         kept = {} if self._kept is None else self._kept.arrays()
         return Ask(
             broadcast=Broadcast(round=self._round, arrays=arrays | kept),
-            request=mean_request(n_nodes, self._algorithm.clipping_norm(n_nodes), self._n_clients),
+            request=self._sharing.request(len(self._nodes), pulls, self._setting),
         )
 
     def tell(self, release: Release | None) -> None:
@@ -207,7 +200,7 @@ class PFPNEServer:
     def _eliminate(self, release: Release) -> Kept:
         """Survivors of mu + b + w beta + nu1 rho^h >= mu_best - b - w beta, with means and radii."""
         means, depth = release.values[0], self._depth
-        pulls = self._confidence.pulls_per_client(depth) * self._n_clients
+        pulls = self._confidence.pulls_per_client(depth) * self._setting.n_clients
         noise = noise_half_width(release.noise_stddev, len(means), self._n_releases)
         radius = float(self._confidence.radius(pulls)) + self._algorithm.widen * noise
         keep = means + radius + self._confidence.variation(depth) >= means.max() - radius
@@ -218,7 +211,7 @@ class PFPNEServer:
     def _count_plan(self, most: int) -> int:
         if self._confidence.pulls_per_client(0) > self._algorithm.horizon:
             raise ConfigurationError(
-                f"horizon={self._algorithm.horizon} does not hold one phase for {self._n_clients} clients; "
+                f"horizon={self._algorithm.horizon} does not hold one phase for {self._setting.n_clients} clients; "
                 "raise horizon or lower c"
             )
         spent, count = self._confidence.pulls_per_client(0), 1

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.elimination.partition import Partition
-from privbo.elimination.rewards import Centre, RewardRange, centred, mean_rewards
+from privbo.elimination.rewards import pull_nodes
+from privbo.elimination.sharing import Sharing
 from privbo.errors import ConfigurationError
 from privbo.protocol import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
@@ -88,8 +89,7 @@ class PhaseCohort:
         partition: The shared partition.
         clients: Global numbers, ``(n,)``.
         evaluate: The clients' objectives.
-        allowed: Declared range of rewards.
-        centre: What is subtracted before sending.
+        sharing: How mean rewards leave a client.
     """
 
     def __init__(
@@ -99,18 +99,18 @@ class PhaseCohort:
         partition: Partition,
         clients: IntArray,
         evaluate: Evaluate,
-        allowed: RewardRange,
-        centre: Centre,
+        sharing: Sharing,
     ) -> None:
         self._space = setting.space
         self._partition = partition
         self._clients = np.asarray(clients, dtype=np.int64)
         self._evaluate = evaluate
-        self._allowed = allowed
-        self._centre = centre
+        self._sharing = sharing
+        self._unit = setting.unit
         empty = np.zeros(0, dtype=np.int64)
         self._depths, self._nodes, self._pulls, self._rounds = empty, empty, empty, empty
         self._means = np.zeros((len(self._clients), 0))
+        self._worked = np.zeros((len(self._clients), 0), dtype=np.int64)
         self._best = np.array([0, 0], dtype=np.int64)
         self.n_clipped = 0
 
@@ -123,8 +123,12 @@ class PhaseCohort:
         """Pull, and answer with centred means ``(n, K)``."""
         if not np.any(self._rounds == broadcast.round):
             self._play(Phase.of(broadcast), broadcast.round)
-        means = self._means[:, self._rounds == broadcast.round]
-        return centred(means, self._allowed, self._centre) if means.size else means
+        here = self._rounds == broadcast.round
+        means = self._means[:, here]
+        if not means.size:
+            return means
+        worked = self._worked[:, here] / self._pulls[here] if self._unit == "reward" else None
+        return self._sharing.vector(means, worked)
 
     def _play(self, phase: Phase, round_: int) -> None:
         self._best = np.array(phase.best if phase.best is not None else (0, 0), dtype=np.int64)
@@ -132,15 +136,17 @@ class PhaseCohort:
         if k == 0:
             return
         points = self._points(phase.depth, phase.nodes)
-        means, clipped = mean_rewards(
+        pulled = pull_nodes(
             self._evaluate,
-            self._allowed,
+            self._sharing.allowed,
             np.repeat(self._clients, k),
             np.tile(points, (n, 1)),
             np.tile(phase.pulls, n),
+            self._unit,
         )
-        self.n_clipped += clipped
-        self._means = np.concatenate([self._means, means.reshape(n, k)], axis=1)
+        self.n_clipped += pulled.n_clipped
+        self._means = np.concatenate([self._means, pulled.means.reshape(n, k)], axis=1)
+        self._worked = np.concatenate([self._worked, pulled.worked.reshape(n, k)], axis=1)
         self._depths = np.append(self._depths, np.full(k, phase.depth))
         self._nodes = np.append(self._nodes, phase.nodes)
         self._pulls = np.append(self._pulls, phase.pulls)
@@ -157,6 +163,7 @@ class PhaseCohort:
             "pulls": self._pulls,
             "rounds": self._rounds,
             "means": self._means,
+            "worked": self._worked,
             "best": self._best,
             "n_clipped": np.array(self.n_clipped),
         }
@@ -167,6 +174,7 @@ class PhaseCohort:
             np.array(snapshot[name], dtype=np.int64) for name in ("depths", "nodes", "pulls", "rounds", "best")
         )
         self._means = np.array(snapshot["means"], dtype=np.float64)
+        self._worked = np.array(snapshot["worked"], dtype=np.int64)
         self.n_clipped = int(np.asarray(snapshot["n_clipped"]).item())
 
     def history(self) -> ClientHistory:

@@ -12,7 +12,7 @@ from privbo.elimination.partition import Partition
 from privbo.protocol import ClientHistory, FloatArray, IntArray
 from privbo.space import Space
 
-_INTEGERS = ("owners", "depths", "nodes", "pulls", "rounds")
+_INTEGERS = ("owners", "depths", "nodes", "pulls", "worked", "rounds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,8 @@ class PullTable:
         owners: Row of the client inside its cohort.
         depths, nodes: The node.
         pulls: Number of pulls.
-        means: Their mean reward, NaN where all failed.
+        worked: How many of them did not fail.
+        means: Mean reward of those, NaN where all failed.
         rounds: Round of the run.
     """
 
@@ -31,6 +32,7 @@ class PullTable:
     depths: IntArray
     nodes: IntArray
     pulls: IntArray
+    worked: IntArray
     means: FloatArray
     rounds: IntArray
 
@@ -38,10 +40,18 @@ class PullTable:
     def empty() -> PullTable:
         """No pulls."""
         none = np.zeros(0, dtype=np.int64)
-        return PullTable(owners=none, depths=none, nodes=none, pulls=none, means=np.zeros(0), rounds=none)
+        return PullTable(owners=none, depths=none, nodes=none, pulls=none, worked=none, means=np.zeros(0), rounds=none)
 
     def add(
-        self, *, owners: IntArray, depth: int, nodes: IntArray, pulls: IntArray, means: FloatArray, round_: int
+        self,
+        *,
+        owners: IntArray,
+        depth: int,
+        nodes: IntArray,
+        pulls: IntArray,
+        worked: IntArray,
+        means: FloatArray,
+        round_: int,
     ) -> PullTable:
         """With the rows of one turn."""
         return PullTable(
@@ -49,6 +59,7 @@ class PullTable:
             depths=np.append(self.depths, np.full(len(owners), depth)),
             nodes=np.append(self.nodes, nodes),
             pulls=np.append(self.pulls, pulls),
+            worked=np.append(self.worked, worked),
             means=np.append(self.means, means),
             rounds=np.append(self.rounds, np.full(len(owners), round_)),
         )

@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from privbo.errors import ConfigurationError
-from privbo.protocol import Evaluate, FloatArray, IntArray
+from privbo.protocol import Evaluate, FloatArray, IntArray, UnitName
 
 _private_log = logging.getLogger("privbo.private")
 
@@ -52,6 +52,12 @@ class RewardRange:
         if self.outside not in ("error", "clip"):
             raise ConfigurationError(f"outside={self.outside!r} must be 'error' or 'clip'")
 
+    @staticmethod
+    def of(bounds: tuple[float, float], outside: Outside) -> RewardRange:
+        """The range with these bounds."""
+        low, high = bounds
+        return RewardRange(low=low, high=high, outside=outside)
+
     @property
     def half_width(self) -> float:
         """Largest distance of a reward from the middle."""
@@ -81,35 +87,47 @@ class RewardRange:
         return np.clip(rewards, self.low, self.high), outside
 
 
-def mean_rewards(
-    evaluate: Evaluate, allowed: RewardRange, clients: IntArray, units: FloatArray, counts: IntArray
-) -> tuple[FloatArray, int]:
-    """Mean of ``counts[i]`` pulls of ``clients[i]`` at ``units[i]``, ``(n,)``, and the number of clipped rewards.
+@dataclass(frozen=True, kw_only=True)
+class Pulled:
+    """What pulls brought (private); all arrays ``(n,)``.
 
-    Failed pulls are left out of a mean; NaN where all failed or none was asked for.
+    Attributes:
+        means: Mean reward of the pulls that worked; NaN where none did or none was asked for.
+        worked: How many did.
+        n_clipped: Rewards that were clipped to the declared range.
+    """
+
+    means: FloatArray
+    worked: IntArray
+    n_clipped: int
+
+
+def pull_nodes(
+    evaluate: Evaluate, allowed: RewardRange, clients: IntArray, units: FloatArray, counts: IntArray, unit: UnitName
+) -> Pulled:
+    """``counts[i]`` pulls of ``clients[i]`` at ``units[i]``.
+
+    Raises:
+        ConfigurationError: If a reward is not allowed, or one reward is the unit of privacy
+            and an environment that answers many pulls at once failed in some: what their mean
+            hides can't be bounded.
     """
     many: PullMeans | None = getattr(evaluate, "pull", None)  # privbo.problem.Evaluator offers it for simulations
     if many is not None:
-        return allowed.admit(np.asarray(many(clients, units, counts), dtype=np.float64))
-    totals, valid, clipped = np.zeros(len(clients)), np.zeros(len(clients)), 0
+        means, clipped = allowed.admit(np.asarray(many(clients, units, counts), dtype=np.float64))
+        if unit == "reward" and np.any(np.isnan(means[counts > 0])):
+            raise ConfigurationError(
+                "an environment that answers many pulls at once failed in some, and what their mean hides can't be "
+                "bounded; offer plain evaluations, or set privacy.unit='client'"
+            )
+        return Pulled(means=means, worked=np.where(np.isnan(means), 0, counts), n_clipped=clipped)
+    totals, worked, n_clipped = np.zeros(len(clients)), np.zeros(len(clients), dtype=np.int64), 0
     for turn in range(int(counts.max(initial=0))):
         due = np.flatnonzero(counts > turn)
-        rewards, count = allowed.admit(evaluate(clients[due], units[due]))
-        clipped += count
+        rewards, clipped = allowed.admit(evaluate(clients[due], units[due]))
+        n_clipped += clipped
         good = np.isfinite(rewards)
         totals[due[good]] += rewards[good]
-        valid[due[good]] += 1
+        worked[due[good]] += 1
     with np.errstate(invalid="ignore"):
-        return np.asarray(totals / valid), clipped
-
-
-def centred(means: FloatArray, allowed: RewardRange, centre: Centre) -> FloatArray:
-    """What a client sends of its mean rewards ``(n, K)``.
-
-    ``"middle"`` subtracts the middle of the range, which halves the sensitivity;
-    ``"client"`` subtracts the client's own mean over the nodes, which removes vertical
-    offsets between clients exactly. Either way differences between nodes are kept.
-    """
-    if centre == "middle":
-        return np.asarray(means - allowed.middle)
-    return np.asarray(means - means.mean(axis=1, keepdims=True))
+        return Pulled(means=np.asarray(totals / worked), worked=worked, n_clipped=n_clipped)

@@ -30,6 +30,7 @@ def setting_of(config: Mapping[str, Any]) -> Setting:
         rounds=config["rounds"],
         public_seed=config["public_seed"],
         device="cpu",
+        unit=config["privacy"].get("unit", "client"),
     )
 
 

@@ -74,7 +74,12 @@ def audit_run(config: Mapping[str, Any], *, trials: int) -> list[Empirical]:
             calibration=privacy["calibration"],
         )
 
-    plan = algorithm_from(config["algorithm"]).server(setting_of(config)).plan()
+    setting = setting_of(config)
+    if setting.unit == "reward":
+        raise ConfigurationError(
+            "the empirical audit compares runs with and without one client; this run protects one reward"
+        )
+    plan = algorithm_from(config["algorithm"]).server(setting).plan()
     return audit_plan(plan, mechanism, delta=config["plan"]["delta"], trials=trials)
 
 

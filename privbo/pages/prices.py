@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accountant import numerical
+from accountant.disjoint import Combine
 from accountant.epsilon import epsilon_table
 from accountant.events import Adjacency, Composed, Event, compose, is_non_private, parts
 from accountant.filters import Filter, fixed_order_filter, gaussian_filter, quote
@@ -55,11 +56,13 @@ def interval(event: Event, delta: float, adjacency: Adjacency) -> dict[str, Any]
     return {"lower": finite(found.lower), "upper": finite(found.upper), "method": found.method}
 
 
-def cumulative(events: Sequence[Event], delta: float, adjacency: Adjacency) -> list[Table]:
+def cumulative(
+    events: Sequence[Event], delta: float, adjacency: Adjacency, *, combine: Combine = compose
+) -> list[Table]:
     """Epsilon after releases 1, 2, ... by accountant; at most 40 points, the last always among them."""
     step = max(1, math.ceil(len(events) / _STOPS))
     stops = sorted({1, *range(step, len(events) + 1, step), len(events)} if events else ())
-    return [{"releases": stop, **table(compose(events[:stop]), delta, adjacency)} for stop in stops]
+    return [{"releases": stop, **table(combine(events[:stop]), delta, adjacency)} for stop in stops]
 
 
 def after_each(points: Sequence[Table], count: int) -> list[float | None]:
@@ -73,14 +76,20 @@ def after_each(points: Sequence[Table], count: int) -> list[float | None]:
 
 
 def guarantee(
-    entries: Sequence[Entry], *, plan: Event, delta: float, adjacency: Adjacency, budget: Budget | None
+    entries: Sequence[Entry],
+    *,
+    plan: Event,
+    delta: float,
+    adjacency: Adjacency,
+    budget: Budget | None,
+    combine: Combine = compose,
 ) -> dict[str, Any]:
     """What holds whatever was adaptive, beside the reading as if nothing had been.
 
     ``followed`` asks that the charges stand at the plan's positions 0, 1, 2, ... and
     that none occurs more often than planned.
     """
-    made = compose(entry.event for entry in entries)
+    made = combine(entry.event for entry in entries)
     found = quote(
         made,
         delta,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from accountant.disjoint import combination
 from accountant.dp_event import dp_event_expression
 from accountant.events import (
     Adjacency,
@@ -21,6 +22,7 @@ from accountant.events import (
     Gaussian,
     NonPrivate,
     PoissonSampledGaussian,
+    Unit,
     from_dict,
     parts,
     to_dict,
@@ -39,6 +41,11 @@ NOISE_SOURCES = {
     "exact": "exact: discrete Gaussian",
     "simulation": "seeded noise: simulation, not a guarantee",
     "none": "none: not private",
+}
+UNITS = {
+    Unit.CLIENT: "one client: everything it ever sent",
+    Unit.RECORD: "one record of the training data",
+    Unit.REWARD: "one reward: the outcome of one evaluation; what a client does as a whole is not hidden",
 }
 TRUST = "the aggregating server is trusted; readers of broadcasts, other clients among them, are not"
 
@@ -81,7 +88,8 @@ def report(config: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
     entries = ledger.entries(config["run_id"])
     state = ledger.verify()
     at = prices.price(event, delta=delta, n_clients=config["problem"]["n_clients"], adjacency=adjacency)
-    points = prices.cumulative([entry.event for entry in entries], delta, adjacency)
+    combine = combination(disjoint=ledger.policy.disjoint)
+    points = prices.cumulative([entry.event for entry in entries], delta, adjacency, combine=combine)
     curve = prices.curve(event, delta, adjacency)
     budget = ledger.policy.budget
     return {
@@ -92,7 +100,7 @@ def report(config: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
         "delta": delta,
         "epsilon_at": at,
         "epsilon_interval": prices.interval(event, delta, adjacency),
-        **prices.guarantee(entries, plan=event, delta=delta, adjacency=adjacency, budget=budget),
+        **prices.guarantee(entries, plan=event, delta=delta, adjacency=adjacency, budget=budget, combine=combine),
         "attacker": prices.attacker(curve),
         "delta_epsilon_curve": curve,
         "planned_event": plan["event"],
@@ -102,6 +110,7 @@ def report(config: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
         "rounds": config["rounds"],
         "n_clients": config["problem"]["n_clients"],
         "unit": ledger.policy.unit.value,
+        "unit_text": UNITS[ledger.policy.unit],
         "adjacency": adjacency.value,
         "trust": TRUST,
         "samplers": sorted({_sampler(part) for part, _ in parts(event)}),

@@ -102,17 +102,20 @@ def _warnings(data: Mapping[str, Any], private: Mapping[str, Any] | None) -> lis
 def _attacker(data: Mapping[str, Any]) -> list[str]:
     right = data["attacker"]["right_guess"]
     if right is None:
-        return [doc.paragraph("Nothing limits what can be learnt about a single client.")]
+        return [doc.paragraph(f"Nothing limits what can be learnt about a single {data['unit']}.")]
     caught = {row["false_alarms"]: row["caught"] for row in data["attacker"]["caught"]}
     unless = "" if data["guarantee"] else "If the noise had been secret, this would hold: "
     words = (
-        f"{unless}Somebody who knows every other client's data, and has even odds on whether one {data['unit']}'s data "
-        f"were used, is right half of the time by guessing. Having seen everything this run published, no method can "
+        f"{unless}Somebody who knows the data of every other {data['unit']}, and has even odds on {_question(data)}, "
+        f"is right half of the time by guessing. Having seen everything this run published, no method can "
         f"make them right more than {_percent(right)} of the time."
     )
+    innocent, guilty = ("with the first value", "with the second") if data["unit"] == "reward" else (
+        "whose data were not used", "whose data were"
+    )  # fmt: skip
     careful = (
-        f"An accuser who is wrong about 1 in 100 clients whose data were not used catches at most "
-        f"{_percent(caught[0.01])} of those whose data were; one who is wrong about 1 in 1,000 at most "
+        f"An accuser who is wrong about 1 in 100 {data['unit']}s {innocent} catches at most "
+        f"{_percent(caught[0.01])} of those {guilty}; one who is wrong about 1 in 1,000 at most "
         f"{_percent(caught[1e-3])}."
     )
     return [
@@ -120,6 +123,13 @@ def _attacker(data: Mapping[str, Any]) -> list[str]:
         doc.paragraph(careful),
         doc.figure("trade-off", "Bound on what is caught against false accusations, from the privacy curve."),
     ]
+
+
+def _question(data: Mapping[str, Any]) -> str:
+    """What the attacker guesses: clients and records may be absent, a reward had this value or that."""
+    if data["unit"] == "reward":
+        return "which of two values one reward had"
+    return f"whether one {data['unit']}'s data were used"
 
 
 def _percent(share: float) -> str:
@@ -152,7 +162,7 @@ def _run_facts(data: Mapping[str, Any]) -> dict[str, object]:
     return {
         "run": data["run"],
         "created": data["created"],
-        "unit of privacy": f"one {data['unit']} over the whole run",
+        "unit of privacy": data["unit_text"],
         "adjacency": data["adjacency"],
         "trust": data["trust"],
         "sampler": "; ".join(data["samplers"]) or "nothing is released",

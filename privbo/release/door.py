@@ -181,6 +181,11 @@ class Door:
                 f"weights speak of {request.n_clients} clients, the run has {self._n_clients}; give each one a column"
             )
         mechanism = self._mechanism(request)
+        if not isinstance(mechanism, PlainSum) and request.unit != self._ledger.policy.unit.value:
+            raise ConfigurationError(
+                f"the request protects one {request.unit}, the ledger one {self._ledger.policy.unit.value}: their "
+                "costs never add up; give each unit its own ledger"
+            )
         if mechanism.geometry != WeightGeometry.of(request.weights):
             raise ConfigurationError("the mechanism was described for other weights than the request's; rebuild it")
         if isinstance(mechanism, PrivateSum):
@@ -194,6 +199,8 @@ class Door:
                     f"the mechanism is described under {mechanism.adjacency.value}, the ledger under "
                     f"{self._ledger.policy.adjacency.value}; state the same adjacency"
                 )
+            if (None if mechanism.reward is None else mechanism.reward.bound) != request.reward_bound:
+                raise ConfigurationError("the mechanism was described for another unit than the request's; rebuild it")
             mechanism.grid_step()
             return mechanism if self._clipper is None else self._clipper.mechanism(mechanism)
         return mechanism

@@ -31,15 +31,12 @@ from privbo.errors import ConfigurationError
 from privbo.protocol import Request
 from privbo.release.clipping import LARGEST_BOUND, SMALLEST_BOUND, UNIT_ROUNDOFF
 from privbo.release.geometry import WeightGeometry
+from privbo.release.reward_unit import GRID_BITS, RewardMove, require_reward_unit
 
 __all__ = ["Mechanism", "PlainSum", "PrivateSum", "WeightGeometry", "mechanism_for", "require_request"]
 
 Sampling: TypeAlias = Literal["poisson", "fixed-size"]
 Calibration: TypeAlias = Literal["tight", "paper"]
-
-# Noise is 2^16 to 2^17 grid units: fine enough to cost nothing, coarse enough that the
-# rounding errors of floating-point noise vanish in it (docs/noise.md).
-_GRID_BITS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +54,13 @@ class PrivateSum:
             uniform subset of ``round(q N)`` clients.
         adjacency: ``ZERO_OUT`` (one client's vector against zero) or ``REPLACE_ONE``.
         calibration: See ``noise_multiplier``.
+        reward: None where the unit is one client; else how far one reward moves a client's
+            vector. Then everybody takes part, and rewards are replaced, not removed.
 
     Raises:
-        ConfigurationError: If a number is out of its range, or for add-or-remove
-            adjacency: weights and N are public constants here, so leaving means zero.
+        ConfigurationError: If a number is out of its range, for add-or-remove
+            adjacency (weights and N are public constants here, so leaving means zero), or where a
+            setting says nothing about one reward.
     """
 
     clipping_norm: float
@@ -70,6 +70,7 @@ class PrivateSum:
     sampling: Sampling = "poisson"
     adjacency: Adjacency = Adjacency.ZERO_OUT
     calibration: Calibration = "tight"
+    reward: RewardMove | None = None
 
     def __post_init__(self) -> None:
         _require("clipping_norm", self.clipping_norm, SMALLEST_BOUND, LARGEST_BOUND)
@@ -90,6 +91,8 @@ class PrivateSum:
                 f"adjacency={self.adjacency!r} does not fit public weights over a fixed number of clients; "
                 "use zero-out (a client leaves by contributing zero) or replace-one"
             )
+        if self.reward is not None:
+            require_reward_unit(self.sample_rate, self.sampling, self.calibration, self.adjacency)
 
     @property
     def sample_size(self) -> int:
@@ -122,6 +125,8 @@ class PrivateSum:
 
     def _sum_sensitivity(self) -> float:
         """L2 sensitivity of the concatenated sums, before division by the rate."""
+        if self.reward is not None:
+            return self.geometry.largest_norm * self.reward.after_clipping(self.vector_bound, self.noise_multiplier)
         if self.adjacency == Adjacency.REPLACE_ONE:
             # The same client may send the opposite vector; no two others differ by more.
             return self.vector_bound * 2.0 * self.geometry.largest_norm
@@ -150,7 +155,7 @@ class PrivateSum:
         Raises:
             ConfigurationError: If 64-bit integers cannot hold both the sum and its noise.
         """
-        fine = math.frexp(self._sum_stddev())[1] - 1 - _GRID_BITS
+        fine = math.frexp(self._sum_stddev())[1] - 1 - GRID_BITS
         room = math.frexp(self.geometry.largest_total * self.vector_bound)[1] - 61
         step = math.ldexp(1.0, max(fine, room))
         if self._sum_stddev() / step < 2.0**10:
@@ -158,6 +163,8 @@ class PrivateSum:
                 f"noise of {self._sum_stddev():.3g} is too small beside sums of up to "
                 f"{self.geometry.largest_total * self.vector_bound:.3g}; raise noise_multiplier"
             )
+        if self.reward is not None and room > fine:
+            raise ConfigurationError("noise for one reward is too small beside the sums; pull nodes less often")
         return step
 
     def grid_scale(self) -> float:
@@ -223,6 +230,9 @@ def mechanism_for(
     geometry = WeightGeometry.of(request.weights)
     if noise_multiplier is None:
         return PlainSum(geometry=geometry)
+    reward = None
+    if request.reward_bound is not None:
+        reward = RewardMove(bound=request.reward_bound, n_entries=request.dim * geometry.n_blocks)
     return PrivateSum(
         clipping_norm=request.clipping_norm,
         geometry=geometry,
@@ -231,6 +241,7 @@ def mechanism_for(
         sampling=sampling,
         adjacency=adjacency,
         calibration=calibration,
+        reward=reward,
     )
 
 
@@ -243,6 +254,8 @@ def require_request(request: Request) -> None:
     if isinstance(request.dim, bool) or not isinstance(request.dim, (int, np.integer)) or request.dim < 1:
         raise ConfigurationError(f"dim={request.dim!r} must be an integer >= 1")
     _require("clipping_norm", request.clipping_norm, SMALLEST_BOUND, LARGEST_BOUND)
+    if request.reward_bound is not None:
+        _require("reward_bound", request.reward_bound, SMALLEST_BOUND, LARGEST_BOUND)
 
 
 def _require(name: str, value: float, low: float, high: float) -> None:

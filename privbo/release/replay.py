@@ -5,8 +5,8 @@ chosen noise. Nothing is statistical, so a finding is a fact. Compared are
 
 - what is drawn: kinds, shapes, scales; it may not depend on data or on who takes part;
 - what noise does: every released entry has its own, of one standard deviation;
-- what one client does: the largest movement of the released values, which times the
-  event's noise multiplier may not pass the standard deviation;
+- what one unit (a client, or one reward of a client) does: the largest movement of the
+  released values, which times the event's noise multiplier may not pass the standard deviation;
 - what the event says: its sampler and rate must be the ones that were drawn with.
 """
 
@@ -143,7 +143,7 @@ class _Player:
     def __call__(self, rows: FloatArray, participants: BoolArray, units: IntArray | None = None) -> _Run:
         noise = ScriptedNoise(participants=participants, units=units)
         policy = LedgerPolicy(
-            unit=Unit.CLIENT,
+            unit=Unit(self.request.unit),
             adjacency=self.mechanism(self.request).adjacency,
             population="replay",
             n_clients=self.request.n_clients,
@@ -188,7 +188,8 @@ def _movement(
     client: int,
 ) -> tuple[float, list[str]]:
     """Largest movement between neighbouring worlds, and what depends on data that must not."""
-    runs = [play(_with(rows, client, other), participants) for other in _neighbours(rows, client, spec.adjacency)]
+    others = _neighbours(rows, client, spec.adjacency, play.request.reward_bound)
+    runs = [play(_with(rows, client, other), participants) for other in others]
     findings = [
         "what is drawn depends on a client's data" for run in runs if run.drawn != base.drawn or run.event != base.event
     ]
@@ -204,10 +205,22 @@ def _movement(
     return max((float(np.linalg.norm(run.values - base.values)) for run in runs), default=0.0), findings
 
 
-def _neighbours(rows: FloatArray, client: int, adjacency: Adjacency) -> list[FloatArray]:
+def _neighbours(rows: FloatArray, client: int, adjacency: Adjacency, reward_bound: float | None) -> list[FloatArray]:
+    """What else the client could send: anything, or what another reward makes of its vector."""
+    if reward_bound is not None:
+        return _rewarded(rows[client], reward_bound)
     if adjacency is Adjacency.REPLACE_ONE:
         return [-rows[client], np.zeros(rows.shape[1])]
     return [np.zeros(rows.shape[1])]
+
+
+def _rewarded(row: FloatArray, bound: float) -> list[FloatArray]:
+    """The vector moved by ``bound``: along itself, along every axis, and across itself."""
+    length = float(np.linalg.norm(row))
+    ways = [*np.eye(len(row)), np.ones(len(row)) / np.sqrt(len(row))]
+    if 0 < length < np.inf:
+        ways += [row / length, np.roll(row, 1) / length]
+    return [row + sign * bound * way for way in ways for sign in (-1.0, 1.0)]
 
 
 def _with(rows: FloatArray, client: int, vector: FloatArray) -> FloatArray:

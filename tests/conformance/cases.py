@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import privbo as pb
-from privbo.protocol import Algorithm, FloatArray, IntArray
+from privbo.protocol import Algorithm, FloatArray, IntArray, UnitName
 
 N_CLIENTS = 7
 ROUNDS = 4
@@ -32,6 +33,11 @@ def problem(n_clients: int = N_CLIENTS) -> pb.Problem:
 class Case:
     name: str
     algorithm: Algorithm
+    unit: UnitName = "client"
+
+    def privacy(self, **settings: Any) -> pb.Privacy:
+        """Seeded noise of multiplier 1 for the case's unit, unless told otherwise."""
+        return pb.Privacy(**{"noise_multiplier": 1.0, "noise": "simulation", "unit": self.unit} | settings)
 
     def __str__(self) -> str:
         return self.name
@@ -58,4 +64,7 @@ CASES = [
     Case("pf-pne heuristic", pb.PFPNE.heuristic(horizon=100, c=0.02)),
     Case("pf-pne warm", pb.PFPNE(horizon=60, c=0.02, stage2="warm")),
     Case("f-lcb", pb.FederatedFLCB()),
+    Case("fed-pne, one reward", pb.FedPNE(horizon=400, c=0.02), unit="reward"),
+    Case("pf-pne, one reward", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client"), unit="reward"),
+    Case("parallel, one reward", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), unit="reward"),
 ]

@@ -10,7 +10,7 @@ import pytest
 
 import privbo as pb
 from privbo.elimination.confidence import noise_half_width
-from privbo.elimination.fed_pne import FedPNEServer
+from privbo.elimination.fed_pne_server import FedPNEServer
 from privbo.protocol import FloatArray, IntArray, Release, Setting
 
 PLAIN = pb.NoPrivacy()

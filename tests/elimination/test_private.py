@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.elimination.confidence import NOISE_FAILURE, noise_half_width, reward_noise_multiplier
-from privbo.elimination.fed_pne import FedPNEServer
+from privbo.elimination.confidence import NOISE_FAILURE, noise_half_width
+from privbo.elimination.fed_pne_server import FedPNEServer
 from privbo.elimination.partition import Partition
-from privbo.elimination.rewards import RewardRange, centred
 from privbo.protocol import FloatArray, Release, Setting
 
 SPACE = pb.Space({"x": pb.Real(0, 1)})
@@ -68,27 +67,12 @@ def test_without_widening_the_optimum_is_lost() -> None:
 @pytest.mark.parametrize("centre", ["client", "middle"])
 def test_a_clients_vector_fits_the_certified_bound(centre: str) -> None:
     """Any rewards in the range, whole vector: norm at most half the width times sqrt K, so nothing is clipped."""
-    allowed = RewardRange(low=-0.1, high=1.1, outside="error")
     generator = np.random.default_rng(3)
     for k in (1, 2, 7, 64):
         means = np.concatenate([generator.uniform(-0.1, 1.1, (200, k)), generator.choice([-0.1, 1.1], (200, k))])
-        norms = np.linalg.norm(centred(means, allowed, centre), axis=1)  # type: ignore[arg-type]
-        algorithm = pb.FedPNE(reward_range=(-0.1, 1.1))
-        assert norms.max() <= algorithm.clipping_norm(k) * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("centre", ["client", "middle"])
-def test_one_reward_moves_the_average_by_no_more_than_the_reward_unit_says(centre: str) -> None:
-    allowed = RewardRange(low=0.0, high=1.0, outside="error")
-    generator = np.random.default_rng(4)
-    n_clients, k, pulls = 9, 5, 4
-    rewards = generator.random((n_clients, k, pulls))
-    changed = rewards.copy()
-    rewards[2, 3, 1], changed[2, 3, 1] = 0.0, 1.0
-    before, after = (centred(r.mean(axis=2), allowed, centre).mean(axis=0) for r in (rewards, changed))  # type: ignore[arg-type]
-    moved = float(np.linalg.norm(after - before))
-    allowed_move = 1 / reward_noise_multiplier(1.0, pulls, n_clients, 1.0)
-    assert 0.8 * allowed_move < moved <= allowed_move * (1 + 1e-12)
+        sharing = pb.FedPNE(reward_range=(-0.1, 1.1), centre=centre).sharing
+        norms = np.linalg.norm(sharing.vector(means), axis=1)
+        assert norms.max() <= sharing.clipping_norm(k) * (1 + 1e-12)
 
 
 def test_the_plan_is_quoted_whether_or_not_all_of_it_is_made() -> None:

@@ -5,6 +5,7 @@ Nothing here is random in its verdict: a finding is a contradiction, so the fals
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from accountant.events import Adjacency
 from privbo.protocol import Request, Setting
 from privbo.release.mechanism import mechanism_for
 from privbo.release.replay import adversarial_rows, replay
+from privbo.release.reward_unit import RewardMove
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, problem
 from tests.statistical.faults import FAULTS, FIXED_SIZE
 
@@ -80,6 +82,48 @@ def test_no_false_alarm_in_adversarial_cases(block: int) -> None:
         assert case(seed).findings() == (), seed
 
 
+def reward_case(seed: int, **fixed) -> Adversary:
+    """One reward is the unit: everybody takes part, rewards are replaced; every other vector fits its bound."""
+    rng = np.random.default_rng([seed, 20240608])
+    fixed |= {"sample_rate": 1.0, "sampling": "poisson", "calibration": "tight", "adjacency": Adjacency.REPLACE_ONE}
+    found = case(seed, **fixed)
+    bound = found.request.clipping_norm / np.sqrt(found.request.n_blocks)
+    if seed % 2:
+        row = rng.normal(size=found.request.dim)
+        found.rows[found.client] = 0.5 * bound * row / np.linalg.norm(row)
+    reward_bound = bound * float(10 ** rng.uniform(-4, -0.5 if seed % 2 else 1.0))
+    return dataclasses.replace(found, request=dataclasses.replace(found.request, reward_bound=reward_bound))
+
+
+def test_no_false_alarm_where_one_reward_is_the_unit() -> None:
+    for seed in range(80):
+        assert reward_case(seed).findings() == (), seed
+
+
+def _half_the_bound(patch: pytest.MonkeyPatch) -> None:
+    whole = RewardMove.after_clipping
+    patch.setattr(RewardMove, "after_clipping", lambda self, *a: 0.5 * whole(self, *a))
+
+
+def _the_grid_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RewardMove, "after_clipping", lambda self, bound, z: min(self.bound, 2 * bound))
+
+
+REWARD_FAULTS = {
+    "std x 0.95": FAULTS["std x 0.95"],
+    "noise for half a reward": _half_the_bound,
+    "truncation to the grid forgotten": _the_grid_forgotten,
+}
+
+
+@pytest.mark.parametrize("name", REWARD_FAULTS)
+def test_every_planted_fault_is_found_where_one_reward_is_the_unit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [reward_case(seed, noise_multiplier=50.0) for seed in range(30)]
+    assert not any(c.findings() for c in cases)
+    REWARD_FAULTS[name](monkeypatch)
+    assert sum(bool(c.findings()) for c in cases) >= 3
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sampling = "fixed-size" if name in FIXED_SIZE else "poisson"
@@ -94,15 +138,19 @@ def test_every_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
 @pytest.mark.parametrize("algorithm", CASES, ids=str)
 def test_every_release_of_every_algorithm_does_what_its_event_says(algorithm, sampling: str) -> None:
-    setting = Setting(space=problem().search_space, n_clients=N_CLIENTS, rounds=ROUNDS, public_seed=5)
+    setting = Setting(
+        space=problem().search_space, n_clients=N_CLIENTS, rounds=ROUNDS, public_seed=5, unit=algorithm.unit
+    )
     rng = np.random.default_rng(0)
     requests = list(algorithm.algorithm.server(setting).plan())
     assert requests
     for position, request in enumerate(requests):
-        for calibration in ("tight", "paper"):
+        for calibration in ("tight", "paper") if algorithm.unit == "client" else ("tight",):
             client = int(np.argmax(np.linalg.norm(request.weights, axis=0)))
             settings = {
                 "noise_multiplier": 1.0, "sample_rate": 0.5, "sampling": sampling, "calibration": calibration
             }  # fmt: skip
+            if algorithm.unit == "reward":
+                settings = {"noise_multiplier": 1.0, "adjacency": Adjacency.REPLACE_ONE}
             rows = adversarial_rows(request, client, rng=rng)
             assert Adversary(settings, request, client, rows, position).findings() == ()

@@ -1,0 +1,48 @@
+"""What releases cost that share no unit: the dearest of them, not their sum.
+
+Where no unit enters two releases (every reward is averaged into one release only), one unit
+meets one event, and the worst is the event with the least noise (parallel composition,
+McSherry 2009). That holds however later releases were chosen from earlier ones: what a
+unit did not enter tells nothing of it. Events are compared by their noise
+multiplier, so only releases that everybody takes part in are admitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from accountant.errors import EventError
+from accountant.events import Composed, Event, Gaussian, NonPrivate, compose, parts
+
+Combine = Callable[[Iterable[Event]], Composed]
+
+
+def dearest(events: Iterable[Event]) -> Composed:
+    """One event for many of which every unit enters at most one.
+
+    Raises:
+        EventError: If an event is neither Gaussian at rate 1 nor without any guarantee, or
+            is itself a composition of several on the same units.
+    """
+    found: Gaussian | NonPrivate | None = None
+    for event in events:
+        for part, count in parts(event):
+            if not isinstance(part, Gaussian | NonPrivate) or count > 1:
+                raise EventError(
+                    f"{event} has no price where releases share no unit; only single Gaussian releases without "
+                    "sampling do"
+                )
+            if found is None or _is_dearer(part, found):
+                found = part
+    return Composed() if found is None else compose([found])
+
+
+def _is_dearer(event: Gaussian | NonPrivate, other: Gaussian | NonPrivate) -> bool:
+    if isinstance(other, NonPrivate):
+        return False
+    return isinstance(event, NonPrivate) or event.noise_multiplier < other.noise_multiplier
+
+
+def combination(*, disjoint: bool) -> Combine:
+    """How charges add up: ``dearest`` where releases share no unit, else ``compose``."""
+    return dearest if disjoint else compose
