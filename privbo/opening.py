@@ -20,7 +20,7 @@ from privbo.errors import ConfigurationError, RunError
 from privbo.manifest import describe_run, now, require_same_run, versions
 from privbo.privacy import Privacy, SharedLedger, Terms
 from privbo.problem import Problem
-from privbo.protocol import Algorithm, Server, Setting
+from privbo.protocol import Algorithm, Server, Setting, UnitName
 from privbo.record import RunDirectory, read_json
 from privbo.release.adaptive import QuantileClipper
 from privbo.release.door import Door
