@@ -20,7 +20,7 @@ from privbo.errors import ConfigurationError
 from privbo.record import read_json, write_json
 from privbo.threads import limited_threads
 
-OnCell = Callable[["Cell"], None]
+OnCell = Callable[["Cell", dict[str, Any]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,20 +54,20 @@ def complete(
         cells: The work.
         jobs: Parallel processes on this machine.
         scheduler: Address of a Dask scheduler to use instead of this machine's processes.
-        on_cell: Called for every cell that is finished, old ones first.
+        on_cell: Called with every finished cell and its result, old ones first.
     """
     missing = {cell.path: cell for cell in cells if not cell.path.exists()}
     for cell in cells:
         cell.path.parent.mkdir(parents=True, exist_ok=True)
         if on_cell is not None and cell.path not in missing:
-            on_cell(cell)
+            on_cell(cell, read_json(cell.path))
     todo = list(missing.values())
     if todo:
         with _backend(jobs, scheduler) as parallel:
             for index, result in parallel(joblib.delayed(_run)(i, cell.work) for i, cell in enumerate(todo)):
                 write_json(todo[index].path, result)
                 if on_cell is not None:
-                    on_cell(todo[index])
+                    on_cell(todo[index], result)
     return [read_json(cell.path) for cell in cells]
 
 

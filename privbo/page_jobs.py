@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from accountant.ledger_export import Format, export
 from privbo.api import load
+from privbo.cell_table import cell_progress
 from privbo.config import build, parse, read
 from privbo.errors import ConfigurationError
 from privbo.loop import plan, planned_requests
@@ -27,7 +28,6 @@ from privbo.protocol import FloatArray
 from privbo.record import RunDirectory, private_folder, read_lines, write_json
 from privbo.side_by_side import compare
 from privbo.sweep import read_sweep, recommended, run_sweep
-from privbo.terminal import cell_progress
 
 
 def report_data(directory: Path, *, private: bool = False, regret: bool = False) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def compare_sweep(
     """
     sweep = read_sweep(path)
     folder = out or Path("sweeps") / sweep.config.name
-    planned = {setting.label: len(sweep.seeds) for setting in sweep.settings}
-    with cell_progress(planned) as on_cell:
+    planned = [(setting.label, len(sweep.seeds)) for setting in sweep.settings]
+    with cell_progress(planned, jobs=jobs if scheduler is None else None) as on_cell:
         found = run_sweep(sweep, folder, jobs=jobs, scheduler=scheduler, on_cell=on_cell)
     # The results stand before a recommendation may be refused.
     written = _written(found, folder, private=private, shared_assets=shared_assets)

@@ -202,7 +202,7 @@ def run_sweep(
         out: Folder of the cells and the results.
         jobs: Parallel processes.
         scheduler: Address of a Dask scheduler to use instead.
-        on_cell: Called for every finished cell.
+        on_cell: Called with every finished cell and its result.
     """
     folder = (private_folder(out) if sweep.config.data == "private" else out) / "cells"
     cells = [_cell(sweep, setting, seed, folder) for setting in sweep.settings for seed in sweep.seeds]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,18 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from privbo.notes import OnRound, Round
-
-
-class Labelled(Protocol):
-    """A finished cell of a sweep."""
-
-    @property
-    def label(self) -> str:
-        """The setting it belongs to."""
-        ...
-
-
-OnCell: TypeAlias = Callable[[Labelled], None]
 
 
 @contextmanager
@@ -38,19 +26,6 @@ def progress_bar(label: str, rounds: int) -> Iterator[OnRound]:
             progress.update(task, completed=min(event.index, rounds))
 
         yield moved
-
-
-@contextmanager
-def cell_progress(planned: Mapping[str, int]) -> Iterator[OnCell]:
-    """A live table on standard error: cells finished by setting; yields the callback that counts them."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        tasks = {label: progress.add_task(label, total=total) for label, total in planned.items()}
-
-        def finished(cell: Labelled) -> None:
-            progress.advance(tasks[cell.label])
-
-        yield finished
 
 
 def number(value: float | None) -> str:
@@ -189,9 +164,8 @@ def _print_audit(console: Console, data: Mapping[str, Any]) -> None:
             f"{number(row['delta_lower'])}, claimed {number(row['delta_claimed'])}: {verdict}",
             soft_wrap=True,
         )
-        if row["epsilon_lower"] is not None:
-            bounds = f"{number(row['epsilon_lower'])} (attack) <= epsilon <= {number(row['epsilon_claimed'])} (claim)"
-            console.print(f"  {bounds} at delta {number(row['delta'])}, one release", soft_wrap=True)
+        bounds = f"{number(row['epsilon_lower'])} (attack) <= epsilon <= {number(row['epsilon_claimed'])} (claim)"
+        console.print(f"  {bounds} at delta {number(row['delta'])}, one release", soft_wrap=True)
     if "published_norms" in data:
         norms = data["published_norms"]
         console.print(

@@ -21,7 +21,7 @@ FLOORS = [
     {"privbo.cell_runs", "privbo.selection"},
     {"privbo.cells"},
     {"privbo.api"},
-    {"privbo.terminal", "privbo.pages"},
+    {"privbo.terminal", "privbo.cell_table", "privbo.pages"},
     {"privbo.loop", "privbo.config", "privbo.training"},
     {"privbo.opening"},
     {"privbo.manifest", "privbo.notes"},

@@ -80,11 +80,11 @@ def _empirical(found: Sequence[Empirical]) -> str:
     ]
     head = ("release", "world", "trials", "at epsilon", "delta measured, at least", "delta claimed", "verdict")
     extra = [
-        f"{e.event}: epsilon at least {e.epsilon_lower:.4g} by attack, at most {e.epsilon_claimed:.4g} by the claim, "
-        f"at delta {e.delta:.3g} (one release)."
+        f"{e.event}: epsilon at least {e.epsilon_lower:.4g} by attack (95 % confidence), at most "
+        f"{e.epsilon_claimed:.4g} by the claim, at delta {e.delta:.3g} (one release)."
         for e in found[:: len(get_args(World))]
-        if e.epsilon_lower is not None and e.epsilon_claimed is not None
     ]
+    extra.append("Below rate 1 the attack's bound takes participation as sampled at the stated rate.")
     words = "The shipped release code was attacked as a black box; no client's data were touched."
     return doc.section(
         "Black-box audit of the mechanism", doc.paragraph(words), doc.table(head, rows), *map(doc.paragraph, extra)

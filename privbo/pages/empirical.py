@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from accountant.events import Gaussian
 from privbo.config import algorithm_from
 from privbo.errors import ConfigurationError
 from privbo.pages.broadcasts import setting_of
 from privbo.pages.report import event_text
 from privbo.protocol import FloatArray, Request
-from privbo.release.curve_audit import World, audit_curve, gaussian_lower_bound
+from privbo.release.curve_audit import World, audit_curve, epsilon_lower_bound
 from privbo.release.mechanism import Mechanism, PrivateSum, mechanism_for
 from privbo.release.noise import SecureNoise
 
@@ -37,7 +36,8 @@ class Empirical:
         delta_lower: Lower confidence bound there.
         delta_claimed: The accountant's value there.
         delta: Of the two below.
-        epsilon_lower: At rate 1: epsilon is at least this, with 95 % confidence.
+        epsilon_lower: Epsilon of one release is at least this, with 95 % confidence; below
+            rate 1 if participation is sampled as stated.
         epsilon_claimed: The accountant's epsilon of one release.
         alpha: False-alarm rate of ``passed``.
     """
@@ -50,8 +50,8 @@ class Empirical:
     delta_lower: float
     delta_claimed: float
     delta: float
-    epsilon_lower: float | None
-    epsilon_claimed: float | None
+    epsilon_lower: float
+    epsilon_claimed: float
     alpha: float
 
 
@@ -116,9 +116,7 @@ def _audit(
         return described
 
     whole, noise = build(request.weights), SecureNoise()
-    bounds: tuple[float, float] | tuple[None, None] = (None, None)
-    if isinstance(whole.event(), Gaussian):
-        bounds = gaussian_lower_bound(whole, request.weights, noise=noise, delta=delta, trials=trials)
+    bounds = epsilon_lower_bound(whole, request.weights, noise=noise, delta=delta, trials=trials)
     for world in get_args(World):
         measured = audit_curve(build, request.weights, noise=noise, world=world, trials=trials)
         yield Empirical(

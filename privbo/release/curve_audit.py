@@ -16,8 +16,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from accountant.events import Adjacency, Gaussian, parts
-from privbo.errors import ConfigurationError
+from accountant import numerical
+from accountant.events import Adjacency, PoissonSampledGaussian, parts
 from privbo.protocol import FloatArray
 from privbo.release import sums
 from privbo.release.clipping import clip_rows
@@ -111,7 +111,7 @@ def audit_curve(
     )
 
 
-def gaussian_lower_bound(
+def epsilon_lower_bound(
     mechanism: PrivateSum,
     weights: FloatArray,
     *,
@@ -120,36 +120,46 @@ def gaussian_lower_bound(
     trials: int = 100_000,
     alpha: float = 0.05,
 ) -> tuple[float, float]:
-    """Lower confidence bound on epsilon at ``delta`` of a release at rate 1, and the accountant's value.
+    """Lower confidence bound on epsilon at ``delta`` of one release, and the accountant's value.
 
-    At rate 1 every pair of neighbours is at most as distinguishable as N(0, 1) and N(mu, 1).
-    Any test of N(0, 1) against N(mu, 1) errs at least as often as the threshold midway does:
-    fpr + fnr >= 2 Phi(-mu / 2). So an upper bound on the sum of the two rates of one
-    threshold on the canary's score bounds mu from below. The errors of both worlds are
-    independent trials; among such sums with a given mean the binomial has the widest
-    tails (Hoeffding 1956), so one Clopper-Pearson bound over 2 x ``trials`` covers them.
+    The canary takes part with probability q, the stated rate, and then moves its score by
+    mu noise standard deviations. With Gaussian noise the total variation between its
+    presence and its absence is q (2 Phi(mu / 2) - 1), and every test errs at least that much
+    less than 1: fpr + fnr >= 1 - q (2 Phi(mu / 2) - 1). So an upper bound on the two rates of
+    one threshold on the score bounds mu from below, and the epsilon of a sampled Gaussian
+    with that mu bounds the mechanism's. At rate 1 nothing but this is used; below it the
+    statement is: either participation is not sampled at the stated rate, or epsilon is at
+    least this. The errors of both worlds are independent trials; among such sums with a
+    given mean the binomial has the widest tails (Hoeffding 1956), so one Clopper-Pearson
+    bound over 2 x ``trials`` covers them.
 
-    Raises:
-        ConfigurationError: If not everyone takes part.
+    Returns:
+        The bound (infinite if presence shows more than any noise at that rate would let
+        it) and the accountant's epsilon.
     """
     from scipy.special import ndtri
 
-    from accountant import gaussian_dp
-
-    event = mechanism.event()
-    if not isinstance(event, Gaussian):
-        raise ConfigurationError(f"{event} is subsampled; the Gaussian audit is for sample_rate 1, use audit_curve")
     canary = int(np.argmax(np.linalg.norm(weights, axis=0)))
     present, absent = _worlds(mechanism, weights, canary, "others zero")
     direction, scale = next(_scores(weights[:, canary], mechanism.noise_stddev()))
     with_canary = _release(mechanism, weights, present, trials, noise) @ direction / scale
     without = _release(mechanism, weights, absent, trials, noise) @ direction / scale
-    # The best threshold lies midway between the two means, both of which the mechanism states.
-    shift = mechanism.sensitivity() / mechanism.noise_stddev()
-    middle = shift / 2 if mechanism.adjacency is Adjacency.ZERO_OUT else 0.0
+    # The best threshold lies midway between the canary's score and its absence's, both stated.
+    each = np.linalg.norm(weights[:, canary]) * mechanism.applied_bound / mechanism.rate / scale
+    middle = each / 2 if mechanism.adjacency is Adjacency.ZERO_OUT else 0.0
     errors = np.asarray(np.sum(without > middle) + np.sum(with_canary <= middle), dtype=np.float64)
-    mu = max(0.0, -2.0 * float(ndtri(_upper(errors, 2 * trials, alpha))))
-    return gaussian_dp.epsilon_from_mu(mu, delta), gaussian_dp.epsilon(event, delta, adjacency=mechanism.adjacency)
+    apart = max(0.0, 1.0 - 2.0 * float(_upper(errors, 2 * trials, alpha))) / mechanism.rate
+    mu = 2.0 * float(ndtri((1.0 + apart) / 2)) if apart < 1 else np.inf
+    claimed = numerical.epsilon(mechanism.event(), delta, adjacency=mechanism.adjacency)
+    return _epsilon_of(mu, mechanism, delta), claimed
+
+
+def _epsilon_of(mu: float, mechanism: PrivateSum, delta: float) -> float:
+    """Certified lower epsilon of a Gaussian, sampled at the mechanism's rate, whose shift is ``mu``."""
+    if mu in (0.0, np.inf):
+        return mu
+    event = PoissonSampledGaussian(sample_rate=mechanism.rate, noise_multiplier=1.0 / mu)
+    return numerical.epsilon_interval(event, delta, adjacency=mechanism.adjacency).lower
 
 
 def _worlds(mechanism: PrivateSum, weights: FloatArray, canary: int, world: World) -> tuple[FloatArray, FloatArray]:

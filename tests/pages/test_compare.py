@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.ledger import Ledger
+from privbo.cell_table import CellTable
 from privbo.pages.compare import Comparison, Setting, difference
 from privbo.pages.recommend import recommend
 from privbo.pages.tables import csv_text, latex, markdown
@@ -96,7 +98,7 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
     path = tmp_path / "sweep.toml"
     path.write_text(PUBLIC)
     done: list[str] = []
-    found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1, on_cell=lambda cell: done.append(cell.label))
+    found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1, on_cell=lambda cell, _: done.append(cell.label))
     assert sorted(done) == sorted(["epsilon=1.0", "epsilon=4.0", "local only", "non-private"] * 2)
     assert [round(s.epsilon or 0, 3) for s in found.private] == [1.0, 4.0]
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()}
@@ -178,6 +180,33 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
     assert not found.exportable().shows_utility
     assert found.differences()[0].n_seeds == 1
     assert other.epsilon() == found.settings[1].epsilon
+
+
+def test_the_live_table_tells_done_from_running_from_waiting() -> None:
+    """Two jobs, settings of two cells each: the next two cells in order are being worked on."""
+    from rich.console import Console
+
+    seconds = iter(range(1000))
+    table = CellTable(planned={"a": 2, "b [x]": 2, "c": 2}, jobs=2, clock=lambda: float(next(seconds)))
+    assert table.states() == {"a": "running", "b [x]": "waiting", "c": "waiting"}
+    for label in ("a", "b [x]"):  # out of order, as parallel cells end
+        table.finished(setting(label, [1.0]), {"releases": 2, "epsilon": 2.0})
+    assert table.states() == {"a": "running", "b [x]": "running", "c": "waiting"}
+    table.finished(setting("a", [1.0]), {"releases": 2, "epsilon": 2.0})
+    assert table.states() == {"a": "done", "b [x]": "running", "c": "running"}
+    lasted = table.ended["a"] - table.started["a"]
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(table)
+    text = console.export_text()
+    assert "3 of 6 cells" in text
+    rows = {line.split("│")[1].strip(): [c.strip() for c in line.split("│")[2:6]] for line in text.splitlines()[4:-1]}
+    assert rows["a"] == ["2/2", "2", "done", f"0:{int(lasted):02d}"]
+    assert rows["b [x]"][:3] == ["1/2", "2", "running"]
+    cluster = CellTable(planned={"a": 2}, jobs=None)
+    assert cluster.states() == {"a": "waiting"}
+    cluster.finished(setting("a", [1.0]), {"releases": 0, "epsilon": 0.0})
+    assert cluster.states() == {"a": "running"}
+    assert cluster.epsilon == {"a": "nothing released"}
 
 
 def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> None:
