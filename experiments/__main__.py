@@ -31,6 +31,33 @@ EXPERIMENTS = {
 }
 
 
+# Figures of the DP-FTS-DE paper; one driver and one table of arms stand behind all of them.
+DP_FTS_DE = {
+    "2a": "synthetic: benefit of distributed exploration",
+    "2b": "synthetic: clipping norms",
+    "2c": "synthetic: sample rates",
+    "2d": "synthetic: noise multipliers",
+    "3a": "landmine: final loss against epsilon",
+    "3b": "human activity: final loss against epsilon",
+    "3c": "digits by writer: final loss against epsilon",
+    "3d": "landmine: convergence",
+    "3e": "human activity: convergence",
+    "3f": "digits by writer: convergence",
+    "4": "synthetic: DP-FTS-DE against DP-FTS, ours beside them",
+    "5": "synthetic: both components of distributed exploration",
+    "6": "synthetic: number of regions",
+    "7a": "synthetic: heterogeneous clients, alpha 0.7",
+    "7b": "synthetic: independent clients, alpha 1",
+    "8": "human activity: DP-FTS-DE against DP-FTS",
+    "9": "human activity and digits by writer: weightings",
+    "10": "human activity and digits by writer: number of regions",
+    "11": "landmine: sampling without replacement",
+    "12a": "synthetic: adaptive and non-adaptive weights",
+    "12b": "human activity: adaptive and non-adaptive weights",
+}
+EXPERIMENTS |= {f"dp-fts-de-{figure}": f"DP-FTS-DE, figure {figure}; {line}" for figure, line in DP_FTS_DE.items()}
+
+
 def main() -> int:
     """Parse the command line and run; exit code 2 for bad input, 130 for Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
@@ -50,9 +77,13 @@ def main() -> int:
     if arguments.seeds is not None and arguments.seeds < 1:
         parser.error(f"--seeds {arguments.seeds} must be at least 1")
     out = arguments.out or Path("results") / arguments.name
-    module = importlib.import_module(f"experiments.{arguments.name.replace('-', '_')}")
+    settings = {"scale": arguments.scale, "seeds": arguments.seeds, "jobs": arguments.jobs}
+    name = arguments.name
+    if name.startswith("dp-fts-de-"):
+        name, settings = "dp-fts-de", settings | {"figure": name.removeprefix("dp-fts-de-")}
+    module = importlib.import_module(f"experiments.{name.replace('-', '_')}")
     try:
-        module.main(out, scale=arguments.scale, seeds=arguments.seeds, jobs=arguments.jobs)
+        module.main(out, **settings)
     except PrivacyError as error:
         print(f"experiments: {error}", file=sys.stderr)
         return 2

@@ -12,14 +12,18 @@ AUC ranks decision values. A validation half holds 8 to 24 mines: the AUC is coa
 from __future__ import annotations
 
 import os
+import warnings
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 import privbo as pb
-from privbo.protocol import FloatArray, IntArray
+from privbo.protocol import ClientHistory, FloatArray, IntArray
 
+Scores: TypeAlias = Literal["decision", "probability"]
 LOW, HIGH = np.array([1e-4, 0.01]), np.array([10.0, 10.0])
 # Where the best values are searched: most fields have theirs at the smallest gamma.
 GAMMAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -43,24 +47,78 @@ class Fields:
             raise pb.ConfigurationError(
                 f"PRIVBO_DATA={str(folder)!r} holds neither landmine.npz nor LandmineData.mat; name a folder that does"
             )
-        self._known: dict[tuple[int, float, float], float] = {}
+        self._known: dict[tuple[int, float, float, Scores], float] = {}
 
-    def auc(self, field: int, unit: FloatArray) -> float:
-        """Validation AUC of one field at a point of the unit square; every SVM is trained once."""
-        key = (field, float(unit[0]), float(unit[1]))
+    def auc(self, field: int, unit: FloatArray, scores: Scores = "decision") -> float:
+        """Validation AUC of one field at a point of the unit square; every SVM is trained once.
+
+        Args:
+            field: Which one.
+            unit: The point.
+            scores: ``"decision"`` ranks decision values; ``"probability"`` the probabilities of
+                Platt's scaling, as the authors do, which turns the order around at about a quarter
+                of all points.
+        """
+        key = (field, float(unit[0]), float(unit[1]), scores)
         if key not in self._known:
-            self._known[key] = self._train(field, LOW + unit * (HIGH - LOW))
+            self._known[key] = self._train(field, LOW + unit * (HIGH - LOW), scores)
         return self._known[key]
 
-    def _train(self, field: int, setting: FloatArray) -> float:
-        from scipy.stats import rankdata
+    def _train(self, field: int, setting: FloatArray, scores: Scores) -> float:
+        from sklearn import config_context
         from sklearn.svm import SVC
 
         x, y, held_x, held_y = self.halves[field]
-        scores = SVC(C=float(setting[0]), gamma=float(setting[1])).fit(x, y).decision_function(held_x)
-        mines = held_y == 1
-        positive, negative = int(mines.sum()), int((~mines).sum())
-        return float((rankdata(scores)[mines].sum() - positive * (positive + 1) / 2) / (positive * negative))
+        probability = scores == "probability"
+        with warnings.catch_warnings(), config_context(assume_finite=True, skip_parameter_validation=True):
+            # The authors' scores are libsvm's own; scikit-learn 1.9 announces their end.
+            warnings.simplefilter("ignore", FutureWarning)
+            model = SVC(C=float(setting[0]), gamma=float(setting[1]), probability=probability, random_state=0).fit(x, y)
+            found = model.predict_proba(held_x)[:, 1] if probability else model.decision_function(held_x)
+        return rank_auc(found, held_y == 1)
+
+
+def rank_auc(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> float:
+    """Area under the curve by midranks: the share of (positive, negative) pairs in order, ties as halves."""
+    from scipy.stats import rankdata
+
+    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
+    return float((rankdata(scores)[positive].sum() - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))
+
+
+class FieldClients:
+    """One client per field, as in the DP-FTS-DE paper; the same split whatever the seed."""
+
+    def __init__(self, data: Fields, scores: Scores = "decision") -> None:
+        self._data, self._scores = data, scores
+
+    def observe(self, clients: IntArray, units: FloatArray) -> FloatArray:
+        """AUC of ``clients[i]`` at ``units[i]``, ``(n,)``."""
+        return np.array([self._data.auc(int(c), u, self._scores) for c, u in zip(clients, units, strict=True)])
+
+    def losses(self, history: ClientHistory) -> FloatArray:
+        """1 - AUC of every evaluation."""
+        return np.asarray(1.0 - history.values)
+
+    def problem(self) -> pb.Problem:
+        """The tuning problem."""
+        return pb.Problem(
+            space={"C": pb.Real(float(LOW[0]), float(HIGH[0])), "gamma": pb.Real(float(LOW[1]), float(HIGH[1]))},
+            batch_objective=self.observe,
+            n_clients=len(self._data.halves),
+            name="landmine",
+            provenance=f"LandmineData.mat, Duke University; AUC of {self._scores} scores",
+        )
+
+
+def clients(seed: int) -> FieldClients:  # noqa: ARG001  # the split is fixed
+    """The 29 fields."""
+    return FieldClients(fields())
+
+
+def problem(scores: Scores = "decision") -> pb.Problem:
+    """For configuration files."""
+    return FieldClients(fields(), scores).problem()
 
 
 Halves = tuple[FloatArray, IntArray, FloatArray, IntArray]

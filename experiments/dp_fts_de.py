@@ -1,0 +1,230 @@
+"""One command per figure of the DP-FTS-DE paper: run its arms, write ``summary.json``, ``table.md``, ``figure.png``.
+
+A cell is one arm at one seed on one benchmark; figures share cells (``OUT/../cells``), so
+local TS on landmine runs once for all of them. A loss curve is the best loss so far,
+without observation noise, averaged over the clients; standard errors are over runs.
+
+Three prices per arm: what the paper prints (moments accountant, the nominal noise
+multiplier in every round), and the tight price of the noise really drawn, at delta = N^-1.1
+and at min(1e-5, 1/(10 N)).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import Progress
+
+import privbo as pb
+from accountant import moments, renyi
+from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, PoissonSampledGaussian, repeat
+from experiments.arms import Arm, deltas, finite, standard_error
+from experiments.dp_fts_de_benchmarks import Benchmark, Scale, benchmark
+from experiments.dp_fts_de_figures import FIGURES, controls
+from experiments.dp_fts_de_pictures import draw
+from privbo.cells import Cell, complete, digest
+from privbo.manifest import describe
+from privbo.protocol import ClientHistory, FloatArray
+from privbo.record import write_atomically, write_json
+
+Row = dict[str, Any]
+
+
+def main(out: Path, *, figure: str, scale: Scale, seeds: int | None, jobs: int) -> None:
+    """Run one figure."""
+    chosen = FIGURES[figure]
+    panels: dict[str, dict[str, Row]] = {}
+    text = f"DP-FTS-DE, figure {figure}, {scale} scale. The paper: {chosen.statement}\n{chosen.note}\n"
+    for name in chosen.benchmarks:
+        of = benchmark(name, scale)
+        arms = unique((*controls(of), *chosen.arms(of)))
+        numbers = range(of.first_seed, of.first_seed + (of.runs if seeds is None else seeds))
+        found = run_cells(of, arms, numbers, out.parent / "cells", jobs)
+        panels[of.name] = summarise(of, arms, found)
+        text += "\n" + table(of, panels[of.name], len(numbers))
+    out.mkdir(parents=True, exist_ok=True)
+    summary = {"figure": figure, "scale": scale, "statement": chosen.statement, "panels": panels}
+    write_json(out / "summary.json", summary)
+    write_atomically(out / "table.md", text.encode())
+    measures = {of.name: of.measure for of in (benchmark(name, scale) for name in chosen.benchmarks)}
+    draw(panels, measures, chosen.kind, f"DP-FTS-DE paper, figure {figure} ({scale} scale)", out / "figure.png")
+
+
+def unique(arms: Sequence[Arm]) -> tuple[Arm, ...]:
+    """Arms by label, each once, in order."""
+    return tuple({arm.label: arm for arm in arms}.values())
+
+
+def run_cells(
+    of: Benchmark, arms: Sequence[Arm], seeds: Sequence[int], folder: Path, jobs: int
+) -> dict[str, list[Row]]:
+    """Every arm's runs, in the order of the seeds; finished ones are read back."""
+    cells = [
+        Cell(
+            label=arm.label,
+            seed=seed,
+            path=folder / f"{digest(identity(of, arm, seed))}.json",
+            work=partial(play, of.clients, of.rounds, arm, seed),
+        )
+        for seed in seeds
+        for arm in arms
+    ]
+    with Progress() as bar:
+        task = bar.add_task(of.name, total=len(cells))
+        results = complete(cells, jobs=jobs, on_cell=lambda _: bar.advance(task))
+    found: dict[str, list[Row]] = {arm.label: [] for arm in arms}
+    for cell, result in zip(cells, results, strict=True):
+        found[cell.label].append(result)
+    return found
+
+
+def identity(of: Benchmark, arm: Arm, seed: int) -> list[Any]:
+    """What makes two cells the same, whatever they are called and whoever asks for them."""
+    setting = [_said(arm.algorithm), _said(arm.privacy), arm.control]
+    return [of.name, of.n_clients, of.rounds, *setting, seed, pb.__version__]
+
+
+def _said(value: Any) -> Any:
+    """A description of what departs from the defaults: a setting that is added later changes no old cell."""
+    if not dataclasses.is_dataclass(value):
+        return describe(value)
+    said: Row = {"type": type(value).__name__}
+    for field in dataclasses.fields(value):
+        inside, usual = getattr(value, field.name), field.default
+        if field.default_factory is not dataclasses.MISSING:
+            usual = field.default_factory()
+        if inside != usual:
+            said[field.name] = [_said(v) for v in inside] if isinstance(inside, tuple) else _said(inside)
+    return said
+
+
+def play(clients: Callable[[int], Any], rounds: int, arm: Arm, seed: int) -> Row:
+    """One run of one arm."""
+    world = clients(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # delta = N^-1.1 is named beside every epsilon here
+        result = pb.run(
+            world.problem(), arm.algorithm, privacy=arm.privacy, rounds=rounds, seed=seed, control=arm.control
+        )
+    curve = best_so_far(world.losses(result.clients), result.clients)
+    return {"arm": arm.label, "seed": seed, "curve": [round(float(x), 8) for x in curve]}
+
+
+def best_so_far(losses: FloatArray, history: ClientHistory) -> FloatArray:
+    """Mean over clients of the smallest loss so far, after initialisation and each round."""
+    running = np.fmin.accumulate(losses, axis=1)
+    rounds = np.unique(history.rounds)
+    last = np.searchsorted(history.rounds, rounds, side="right") - 1
+    return np.asarray(np.nanmean(running[:, last], axis=0))
+
+
+def summarise(of: Benchmark, arms: Sequence[Arm], found: Mapping[str, Sequence[Row]]) -> dict[str, Row]:
+    """Per arm: curve, cumulative and last loss with standard errors over runs, prices, paired differences."""
+    problem = of.clients(of.first_seed).problem()
+    rows = {arm.label: _row(of, arm, problem, found[arm.label]) for arm in arms}
+    for label, row in rows.items():
+        for control in ("local TS", "DE start, uniform steps", zeroed_label(label, rows)):
+            if control is not None and control != label:
+                row["minus"][control] = paired(found[label], found[control])
+    return rows
+
+
+def zeroed_label(label: str, rows: Mapping[str, Any]) -> str | None:
+    """The arm of the same mechanism with the clients' sum zeroed: its own where there is one."""
+    if "zeroed" in label or rows[label]["releases"] == 0 or rows[label]["noise_multiplier"] is None:
+        return None
+    own = f"{label}, sum zeroed"
+    return own if own in rows else "DP-FTS-DE, sum zeroed"
+
+
+def paired(ours: Sequence[Row], other: Sequence[Row]) -> Row:
+    """(ours - other) of the loss summed over all rounds, over the first 20, and after the last; paired by seed."""
+    a, b = (np.array([run["curve"] for run in runs])[:, 1:] for runs in (ours, other))
+    spans = {"cumulative": slice(None), "first 20": slice(20), "last": slice(-1, None)}
+    differences = {name: (a[:, part] - b[:, part]).sum(axis=1) for name, part in spans.items()}
+    return {name: {"mean": float(d.mean()), "standard_error": standard_error(d)} for name, d in differences.items()}
+
+
+def _row(of: Benchmark, arm: Arm, problem: pb.Problem, runs: Sequence[Row]) -> Row:
+    curves = np.array([run["curve"] for run in runs])
+    cumulative = curves[:, 1:].sum(axis=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        terms = pb.plan(problem, arm.algorithm, privacy=arm.privacy, rounds=of.rounds)
+    tight = {
+        f"{delta:.6g}": finite(terms.epsilon(delta)["tight"] if terms.planned_releases else 0.0)
+        for delta in deltas(of.n_clients).values()
+    }
+    return {
+        "cumulative": float(cumulative.mean()),
+        "cumulative_standard_error": standard_error(cumulative),
+        "by_seed": cumulative.tolist(),
+        "last": float(curves[:, -1].mean()),
+        "last_standard_error": standard_error(curves[:, -1]),
+        "curve": curves.mean(axis=0).tolist(),
+        "curve_standard_error": [standard_error(column) for column in curves.T],
+        "releases": terms.planned_releases,
+        "noise_multiplier": terms.noise_multiplier,
+        "printed_epsilon": printed(of, arm.privacy, terms.planned_releases),
+        "epsilon": tight,
+        "minus": {},
+    }
+
+
+def printed(of: Benchmark, privacy: pb.Privacy | pb.NoPrivacy, releases: int) -> float | None:
+    """What the paper would print: the nominal multiplier in every release; None where it prints nothing."""
+    if not isinstance(privacy, pb.Privacy) or privacy.noise_multiplier is None or not releases:
+        return None
+    delta, z = pb.paper_delta(of.n_clients), privacy.noise_multiplier
+    if privacy.sampling == "fixed-size":
+        size = round(privacy.sample_rate * of.n_clients)
+        event: Event = FixedSizeSampledGaussian(n_clients=of.n_clients, sample_size=size, noise_multiplier=z)
+        return renyi.epsilon(repeat(event, releases), delta, adjacency=Adjacency.REPLACE_ONE)
+    event = PoissonSampledGaussian(sample_rate=privacy.sample_rate, noise_multiplier=z)
+    return moments.epsilon(repeat(event, releases), delta, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
+
+
+def table(of: Benchmark, rows: Mapping[str, Row], runs: int) -> str:
+    """One row per arm, delta named beside every epsilon."""
+    small, default = deltas(of.n_clients).values()
+    head = (
+        f"**{of.name}** (N={of.n_clients}, T={of.rounds}, {runs} runs; {of.measure}, ± one standard error over runs; "
+        "simulated, seeded noise). Epsilon as the paper prints it (moments accountant, nominal multiplier), and the "
+        f"tight price of the noise drawn at delta = N^-1.1 = {small:.3g} and at {default:.3g}. Differences are of the "
+        "cumulative loss, paired by seed."
+    )
+    columns = ("arm", "cumulative", "last", "epsilon, printed", "tight, N^-1.1", "tight, default")
+    columns += ("minus local TS", "minus sum zeroed")
+    lines = [head, "", "| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for label, row in rows.items():
+        prices = [row["printed_epsilon"], row["epsilon"][f"{small:.6g}"], row["epsilon"][f"{default:.6g}"]]
+        own = zeroed_label(label, rows)
+        lines.append(
+            f"| {label} | {row['cumulative']:.3f} ± {row['cumulative_standard_error']:.3f} | "
+            f"{row['last']:.4f} ± {row['last_standard_error']:.4f} | "
+            + " | ".join(_price(p, row, index) for index, p in enumerate(prices))
+            + f" | {_difference(row, 'local TS')} | {_difference(row, own)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _price(epsilon: float | None, row: Row, index: int) -> str:
+    if row["releases"] == 0:
+        return "-"
+    if epsilon is None:
+        return "-" if index == 0 else "infinite"
+    return f"{epsilon:.2f}" if math.isfinite(epsilon) else "infinite"
+
+
+def _difference(row: Row, control: str | None) -> str:
+    if control is None or control not in row["minus"]:
+        return "-"
+    found = row["minus"][control]["cumulative"]
+    return f"{found['mean']:+.3f} ± {found['standard_error']:.3f}"

@@ -1,0 +1,144 @@
+"""What DP-FTS-DE is measured on: clients, rounds and the paper's settings of each experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, Protocol, TypeAlias
+
+import privbo as pb
+from experiments import activity, landmine, synthetic, writers
+from privbo.protocol import ClientHistory, FloatArray
+
+Scale: TypeAlias = Literal["small", "paper"]
+N_INIT = 10
+
+
+class Clients(Protocol):
+    """Simulated clients and how an experiment judges what they evaluated."""
+
+    def problem(self) -> pb.Problem:
+        """What they optimise."""
+        ...
+
+    def losses(self, history: ClientHistory) -> FloatArray:
+        """Loss of every evaluation, ``(n_clients, n_evaluations)``, smaller is better; no observation noise."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """One experiment of the paper.
+
+    Attributes:
+        clients: Makes the clients of a seed.
+        measure: What a loss is.
+        rounds: T.
+        n_clients: N.
+        paper: DP-FTS-DE with the paper's settings, noise aside.
+        ours: The same with what this project recommends.
+        sample_rate: q of the paper's reference run.
+        runs: Seeds at paper scale.
+        first_seed: Seeds start here (settings of ours were chosen on others).
+    """
+
+    name: str
+    clients: Callable[[int], Clients]
+    measure: str
+    rounds: int
+    n_clients: int
+    paper: pb.DPFTSDE
+    ours: pb.DPFTSDE
+    sample_rate: float
+    runs: int
+    first_seed: int = 0
+
+
+def synthetic_paper(n_regions: int = 2, clipping_norm: float = 11.0) -> pb.DPFTSDE:
+    """The paper's synthetic setting (Section 5.1, App. B): M = 50, 1 - p_t = 1/sqrt(t), the short temperature schedule.
+
+    The kernel of the features is the one the functions are drawn from. The paper names no
+    regularisation; 0.25 is about the noise's share of the values' variance.
+    """
+    return pb.DPFTSDE(
+        n_regions=n_regions,
+        n_features=50,
+        clipping_norm=clipping_norm,
+        share="sample",
+        n_init=N_INIT,
+        exploration=pb.Exploration(power=0.5),
+        weighting=pb.Weighting(schedule="synthetic"),
+        lengthscale=synthetic.LENGTHSCALE,
+        noise=0.25,
+        features="phase",
+        own=pb.OwnModel(kernel="se", n_candidates=synthetic.GRID, refit_every=5),
+    )
+
+
+def synthetic_ours() -> pb.DPFTSDE:
+    """One region, means instead of samples, and with that a small clipping norm."""
+    return replace(synthetic_paper(1), share="mean", clipping_norm=2.0, features="paired")
+
+
+def real_ours(power: float = 1.0) -> pb.DPFTSDE:
+    """The package's defaults with the paper's initial points and trust in oneself."""
+    return pb.DPFTSDE(n_init=N_INIT, exploration=pb.Exploration(power=power))
+
+
+def _synthetic(n_clients: int, rounds: int, runs: int, alpha: float | None = None) -> Benchmark:
+    clients = (
+        partial(synthetic.homogeneous, n_clients=n_clients)
+        if alpha is None
+        else partial(synthetic.heterogeneous, n_clients=n_clients, alpha=alpha)
+    )
+    return Benchmark(
+        name="synthetic" if alpha is None else f"synthetic, alpha={alpha:g}",
+        clients=clients,
+        measure="simple regret",
+        rounds=rounds,
+        n_clients=n_clients,
+        paper=synthetic_paper(),
+        ours=synthetic_ours(),
+        sample_rate=0.25,
+        runs=runs,
+        first_seed=100,
+    )
+
+
+def _real(name: str, clients: Callable[[int], Clients], measure: str, n_clients: int, rounds: int) -> Benchmark:
+    return Benchmark(
+        name=name,
+        clients=clients,
+        measure=measure,
+        rounds=rounds,
+        n_clients=n_clients,
+        paper=pb.DPFTSDE.paper(n_init=N_INIT),
+        ours=real_ours(),
+        sample_rate=0.35,
+        runs=10,
+    )
+
+
+def benchmark(name: str, scale: Scale) -> Benchmark:
+    """An experiment by its name; ``"small"`` has fewer clients or rounds and two seeds.
+
+    Raises:
+        ConfigurationError: If there is none of that name.
+    """
+    paper = scale == "paper"
+    rounds = 60 if paper else 10
+    match name:
+        case "synthetic":
+            found = _synthetic(200 if paper else 40, 40 if paper else 12, 20)
+        case "alpha-0.7" | "alpha-1":
+            found = _synthetic(50 if paper else 20, 40 if paper else 12, 20, float(name.removeprefix("alpha-")))
+        case "landmine":
+            found = _real(name, landmine.clients, "1 - AUC", 29, rounds)
+        case "activity":
+            found = _real(name, activity.clients, "validation error", 30, rounds)
+        case "writers":
+            found = _real(name, writers.clients, "validation error", 50, rounds)
+        case _:
+            raise pb.ConfigurationError(f"benchmark {name!r} is unknown")
+    return found if paper else replace(found, runs=2)
