@@ -10,6 +10,7 @@ from experiments.dp_fts_de_figures import FIGURES, controls
 from experiments.synthetic import GRID, GridFunctions, heterogeneous, homogeneous
 from privbo.protocol import ClientHistory
 
+
 def tiny(seed):
     return GridFunctions(np.stack([np.linspace(0, 1, GRID), np.linspace(1, 0, GRID), np.full(GRID, 0.5)]), seed)
 
