@@ -78,7 +78,7 @@ def run_cells(
     ]
     with Progress() as bar:
         task = bar.add_task(of.name, total=len(cells))
-        results = complete(cells, jobs=jobs, on_cell=lambda _: bar.advance(task))
+        results = complete(cells, jobs=jobs, on_cell=lambda *_: bar.advance(task))
     found: dict[str, list[Row]] = {arm.label: [] for arm in arms}
     for cell, result in zip(cells, results, strict=True):
         found[cell.label].append(result)

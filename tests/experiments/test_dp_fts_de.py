@@ -5,7 +5,7 @@ import privbo as pb
 from experiments import dp_fts_de
 from experiments.__main__ import DP_FTS_DE
 from experiments.arms import Arm
-from experiments.dp_fts_de_benchmarks import Benchmark, benchmark, real_ours
+from experiments.dp_fts_de_benchmarks import Benchmark, benchmark
 from experiments.dp_fts_de_figures import FIGURES, controls
 from experiments.synthetic import GRID, GridFunctions, heterogeneous, homogeneous
 from privbo.protocol import ClientHistory
@@ -144,7 +144,3 @@ def test_synthetic_noise_has_the_papers_variance_and_regret_has_none():
     )
     expected = world.table.max(axis=1) - np.array([world.table[0, 250], world.table[1, 750]])
     np.testing.assert_allclose(world.losses(history)[:, 0], expected)
-
-
-def test_ours_is_the_packages_default():
-    assert real_ours(0.5) == pb.DPFTSDE(n_init=10)
