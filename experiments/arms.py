@@ -61,7 +61,7 @@ def run_cells(study: Study, seeds: Sequence[int], out: Path, jobs: int) -> dict[
     ]
     with Progress() as bar:
         task = bar.add_task(study.name, total=len(cells))
-        results = complete(cells, jobs=jobs, on_cell=lambda _: bar.advance(task))
+        results = complete(cells, jobs=jobs, on_cell=lambda *_: bar.advance(task))
     found: dict[str, list[dict[str, Any]]] = {arm.label: [] for arm in study.arms}
     for cell, result in zip(cells, results, strict=True):
         found[cell.label].append(result)
