@@ -31,7 +31,14 @@ def main() -> None:
     """Entry point: one clear line and exit code 2 for bad input, 130 for Ctrl-C."""
     from accountant.errors import PrivacyError
 
-    warnings.showwarning = lambda message, *_args, **_kwargs: typer.echo(f"note: {message}", err=True)
+    said: set[str] = set()
+
+    def note(message: Warning | str, *_args: object, **_settings: object) -> None:
+        if str(message) not in said:  # a sweep would say it once per cell
+            said.add(str(message))
+            typer.echo(f"note: {message}", err=True)
+
+    warnings.showwarning = note
     try:
         app()
     except PrivacyError as error:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import privbo as pb
+from experiments.examples.zoom import Zoom
 from privbo.protocol import Algorithm, FloatArray, IntArray, UnitName
 
 N_CLIENTS = 7
@@ -67,4 +68,5 @@ CASES = [
     Case("fed-pne, one reward", pb.FedPNE(horizon=400, c=0.02), unit="reward"),
     Case("pf-pne, one reward", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client"), unit="reward"),
     Case("parallel, one reward", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), unit="reward"),
+    Case("zoom, of the how-to", Zoom()),
 ]

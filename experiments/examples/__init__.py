@@ -1,0 +1,1 @@
+"""Short scripts, each under two minutes: ``python -m experiments.examples.NAME``."""

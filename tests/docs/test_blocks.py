@@ -1,0 +1,84 @@
+"""Every code block a reader may copy is run: README, CONTRIBUTING and all pages."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import Block, blocks_of, run_block
+
+ROOT = Path(__file__).parents[2]
+TOUR = [f"docs/how-to/{name}.md" for name in ("own-objective", "run", "report", "audit", "compare", "calibrate")]
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory beside the checkout's experiments, as a reader has them."""
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:  # modules that a page wrote must not be found by the next page
+        if str(getattr(sys.modules[name], "__file__", "") or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def play(pages: list[str], *, slow: bool) -> None:
+    for page in pages:
+        names: dict = {"__name__": "__main__"}
+        for block in blocks_of(ROOT / page, ROOT):
+            if not block.says("not run") and (slow or not block.says("slow")):
+                run_block(block, names)
+
+
+def has(page: str, what: str) -> bool:
+    return any(block.says(what) for block in blocks_of(ROOT / page, ROOT))
+
+
+@pytest.mark.filterwarnings("ignore:delta = N:UserWarning")  # the pages that use it explain it
+def test_the_tour_runs_in_the_order_of_its_pages(folder: Path) -> None:
+    play(TOUR, slow=False)
+
+
+@pytest.mark.filterwarnings("ignore:delta = N:UserWarning")
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in TOUR])
+def test_blocks_run(page: str, folder: Path) -> None:
+    play([page], slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:delta = N:UserWarning")
+@pytest.mark.parametrize("page", [page for page in PAGES if has(page, "slow")])
+def test_slow_blocks_run(page: str, folder: Path) -> None:
+    play(TOUR[: TOUR.index(page) + 1] if page in TOUR else [page], slow=True)
+
+
+def test_a_broken_block_is_noticed(folder: Path) -> None:
+    for language, code in [
+        ("python", "1 / 0\n"),
+        ("sh", "privbo report nowhere\n"),
+        ("sh", "false\n"),
+        ("toml", "a =\n"),
+    ]:
+        with pytest.raises(Exception):  # noqa: B017, PT011  # whatever it is, it must not pass
+            run_block(Block("planted", 1, language, code), {})
+
+
+def test_a_fence_without_a_language_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```\nls\n```\n")
+    with pytest.raises(ValueError, match="language"):
+        blocks_of(page, tmp_path)
+
+
+def test_the_algorithm_of_the_how_to_is_the_one_that_conformance_tests() -> None:
+    block = next(b for b in blocks_of(ROOT / "docs/how-to/own-algorithm.md", ROOT) if b.file == "zoom.py")
+    code = (ROOT / "experiments/examples/zoom.py").read_text()
+    assert block.code == f"# zoom.py\n{code}"
+    assert sum(bool(line.strip()) for line in code.splitlines()) < 60
