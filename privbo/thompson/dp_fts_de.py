@@ -63,7 +63,7 @@ class DPFTSDE:
         lengthscale: Of the shared features' kernel, in units of the cube; public.
         noise: lambda of the shared features, variance on standardised values; public.
         kernel: Of the shared features.
-        features: ``"paired"`` or ``"phase"``; see ``FourierFeatures``.
+        features: ``"paired"``, ``"phase"`` or ``"regular"``; see ``FourierFeatures``.
         own: How clients model their own objective.
         n_candidates: Candidates in the search for the shared vectors' maximum.
         local_after: Federated rounds before clients go on alone; afterwards nothing is
@@ -103,8 +103,8 @@ class DPFTSDE:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ConfigurationError(f"{name}={value!r} must be a finite number > 0")
-        if self.features == "paired" and self.n_features % 2:
-            raise ConfigurationError(f"n_features={self.n_features} must be even for paired features")
+        if self.features != "phase" and self.n_features % 2:
+            raise ConfigurationError(f"n_features={self.n_features} must be even for {self.features} features")
         boxes = math.prod(len(cut.at) + 1 for cut in self.cuts)
         if self.cuts and boxes != self.n_regions:
             raise ConfigurationError(f"n_regions={self.n_regions}, but the cuts make {boxes} boxes; state that number")
