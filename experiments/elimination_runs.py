@@ -28,6 +28,7 @@ from privbo.elimination.alone import PersonalElimination
 from privbo.elimination.baselines import fed1_ucb, play_tree, random_arms, random_search
 from privbo.elimination.fed_pne import FedPNE
 from privbo.elimination.fed_pne_server import FedPNEServer
+from privbo.elimination.fn_ucb import fn_ucb
 from privbo.elimination.hoo import HOO
 from privbo.elimination.partition import Partition
 from privbo.elimination.pf_pne import PFPNE
@@ -180,6 +181,19 @@ def play_fed1(clients: Clients, seed: int, world: int) -> dict[str, Any]:
     arms = random_arms(env.model.n_dims, np.random.default_rng([seed, 13]))
     fed1_ucb(env.pull, n_clients=clients.n_clients, arms=arms, horizon=clients.horizon, noise_scale=clients.width)
     return figures(env)
+
+
+def play_fn_ucb(clients: Clients, seed: int, world: int) -> dict[str, Any]:
+    """FN-UCB over the arms of Fed1-UCB."""
+    env = clients.environment(world, seed)
+    found = fn_ucb(
+        env.pull,
+        n_clients=clients.n_clients,
+        arms=random_arms(env.model.n_dims, np.random.default_rng([seed, 13])),
+        horizon=clients.horizon,
+        generator=np.random.default_rng([seed, 19]),
+    )
+    return figures(env) | {"releases": found.synchronisations, "floats_up": found.floats_up}
 
 
 def play_random(clients: Clients, seed: int, world: int) -> dict[str, Any]:

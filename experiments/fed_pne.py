@@ -1,8 +1,9 @@
 """Fed-PNE, figures 2 and 3: cumulative global regret per client, and what more clients bring.
 
 Fed-PNE with both tails beside HCT on the average objective (leaf-checked, and with PyXAB's
-re-splitting), VHCT, Fed1-UCB, random search and DP-FTS-DE, on Garland, DoubleSine, fractional
-doses and (where ``PRIVBO_DATA`` names it) landmines; then Fed-PNE with 1 to 1000 clients.
+re-splitting), VHCT, Fed1-UCB, FN-UCB (adapted to fixed arms), random search and DP-FTS-DE, on
+Garland, DoubleSine, fractional doses and (where ``PRIVBO_DATA`` names it) landmines; then Fed-PNE with
+1 to 1000 clients.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from experiments.elimination_runs import (
     play_dp_fts_de,
     play_fed1,
     play_federated,
+    play_fn_ucb,
     play_random,
     play_single,
     run_cells,
@@ -47,6 +49,7 @@ def cells_for(clients: Clients, seeds: range, *, slow: bool) -> list[Cell]:
                 found.append(Cell(label, play_single, at | {"kind": kind}))
         found.append(Cell("Fed1-UCB", play_fed1, at))
         if slow and single:
+            found.append(Cell("FN-UCB, 20 arms", play_fn_ucb, at))
             found.append(Cell("random search", play_random, at))
             found.append(Cell("DP-FTS-DE, not private", play_dp_fts_de, at))
     return found
