@@ -32,7 +32,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from experiments.objectives import grid_maximum
+from experiments.environments import grid_maximum
 from privbo.protocol import FloatArray, IntArray
 
 Outcome: TypeAlias = Literal["infections", "deaths"]
@@ -233,6 +233,11 @@ class Countries:
     def global_optimum(self) -> FloatArray:
         """Best dose on average."""
         return grid_maximum(self.average, 1, GRID)
+
+    @property
+    def global_optima(self) -> FloatArray:
+        """That dose alone."""
+        return self.global_optimum[None]
 
 
 @lru_cache(maxsize=4)

@@ -23,7 +23,8 @@ from rich.progress import Progress
 from threadpoolctl import threadpool_limits
 
 import privbo as pb
-from experiments.objectives import FUNCTIONS, Environment, Model, Noise, Shifted
+from experiments.environments import Environment, Model, Noise, Shifted
+from experiments.objectives import FUNCTIONS
 from privbo.elimination.alone import PersonalElimination
 from privbo.elimination.baselines import fed1_ucb, play_tree, random_arms, random_search
 from privbo.elimination.fed_pne import FedPNE
@@ -116,7 +117,7 @@ def _thin(curve: FloatArray) -> list[float]:
 
 
 def lost_optimum(algorithm: FedPNE, env: Environment, result: pb.Result, rounds: int) -> bool:
-    """Whether the last phase's active nodes miss the cell of the average objective's optimum."""
+    """Whether the last phase's active nodes miss the cells of all of the average objective's optima."""
     server = FedPNEServer(
         algorithm,
         Setting(space=env.problem().search_space, n_clients=env.n_clients, rounds=rounds, public_seed=0),
@@ -126,10 +127,8 @@ def lost_optimum(algorithm: FedPNE, env: Environment, result: pb.Result, rounds:
         if server.phase is not None:
             active, depth = server.phase.nodes, server.phase.depth
         server.tell(release)
-    cell = Partition(n_dims=env.model.n_dims, n_children=algorithm.n_children).locate(
-        depth, env.model.global_optimum[None]
-    )
-    return not bool(np.isin(cell, active)[0])
+    cells = Partition(n_dims=env.model.n_dims, n_children=algorithm.n_children).locate(depth, env.model.global_optima)
+    return not bool(np.isin(cells, active).any())
 
 
 def make_tree(kind: Tree, n_dims: int, horizon: int) -> HCT | VHCT | HOO:

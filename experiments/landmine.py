@@ -192,6 +192,11 @@ class Detectors:
         """Best point of the grid for the average."""
         return np.asarray(self._grid[np.argmax(self.average(self._grid))])
 
+    @property
+    def global_optima(self) -> FloatArray:
+        """That point alone."""
+        return self.global_optimum[None]
+
 
 @lru_cache(maxsize=4)
 def model(n_clients: int, seed: int) -> Detectors:

@@ -13,7 +13,8 @@ import numpy as np
 
 import privbo as pb
 from experiments.elimination_runs import Cell, run_cells
-from experiments.objectives import FUNCTIONS, Environment, Shifted
+from experiments.environments import Environment, Shifted
+from experiments.objectives import FUNCTIONS
 from privbo.record import write_atomically, write_json
 
 SETTINGS = {"garland": (10_000, 1.37, 2**-0.5), "two-sines": (1600, 5.0, 0.5)}

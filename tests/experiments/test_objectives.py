@@ -1,10 +1,22 @@
 """Test functions, shifted clients, and the book an environment keeps."""
 
+import math
+
 import numpy as np
 import pytest
 
 from experiments.covid import EFFICACY, Countries, efficacy, simulate, world
-from experiments.objectives import ACKLEY_TOP, FUNCTIONS, RASTRIGIN_TOP, Environment, Shifted, draw_noise
+from experiments.environments import Environment, Shifted, draw_noise
+from experiments.objectives import (
+    ACKLEY_TOP,
+    BRANIN_BOTTOM,
+    BRANIN_TOP,
+    CAMEL_BOTTOM,
+    CAMEL_TOP,
+    FUNCTIONS,
+    GRIEWANK_TOP,
+    RASTRIGIN_TOP,
+)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -22,8 +34,48 @@ def test_values_lie_in_the_unit_interval_and_the_optimum_is_one(name: str) -> No
 def test_known_maxima() -> None:
     assert FUNCTIONS["garland"].maximum == pytest.approx(0.997772, abs=1e-6)
     assert FUNCTIONS["two-sines"].maximum == pytest.approx(0.737800, abs=1e-6)
-    for name in ("double-sine", "himmelblau", "rastrigin", "ackley"):
+    for name in ("double-sine", "himmelblau", "rastrigin", "ackley", "griewank"):
         assert FUNCTIONS[name].maximum == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["branin", "camel", "himmelblau"])
+def test_functions_with_several_optima_reach_their_maximum_at_each(name: str) -> None:
+    named = FUNCTIONS[name]
+    for optimum in (named.optimum, *named.others):
+        assert named.function(np.array(optimum)) == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "point", "value"),
+    [
+        ("branin", (-5.0, 0.0), 308.1290960),
+        ("branin", (0.0, 0.0), 55.6021126),
+        ("camel", (2.0, 1.0), 5.7333333),
+        ("camel", (1.0, -0.5), 0.9833333),
+        ("griewank", (9.4294928, 8.8946607), 2.0419767),
+        ("griewank", (math.pi, 0.0), 2.0024674),
+    ],
+)
+def test_unseen_functions_have_their_textbook_values(name: str, point: tuple[float, float], value: float) -> None:
+    """From the formulas at those points, by hand; nothing on a fine grid is larger than what they are divided by."""
+    low, high, bottom, top = {
+        "branin": ((-5, 0), (10, 15), BRANIN_BOTTOM, BRANIN_TOP),
+        "camel": ((-2, -1), (2, 1), CAMEL_BOTTOM, CAMEL_TOP),
+        "griewank": ((-5, -5), (10, 10), 0.0, GRIEWANK_TOP),
+    }[name]
+    unit = (np.array(point) - low) / (np.array(high) - low)
+    assert bottom + (1 - FUNCTIONS[name].function(unit)) * (top - bottom) == pytest.approx(value, abs=2e-6)
+    side = np.linspace(0, 1, 401)
+    grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    assert 0.0 <= FUNCTIONS[name].function(grid).min() < 1e-3
+
+
+def test_every_top_of_the_average_counts_as_an_optimum() -> None:
+    model = Shifted(FUNCTIONS["branin"], 20, seed=1, shift=0.01)
+    assert model.global_optima.shape == (4, 2)  # the best of the three stands first and once more
+    values = model.average(model.global_optima)
+    assert values.max() == values[0]
+    assert values.min() > values.max() - 1e-3
 
 
 def test_normalising_constants_are_the_largest_values() -> None:
