@@ -7,7 +7,7 @@ fall decides), so every seed moves the function by its own uniform shift of at m
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,13 @@ SETTINGS = {"garland": (10_000, 1.37, 2**-0.5), "two-sines": (1600, 5.0, 0.5)}
 PLAYERS = (1, 4, 16)
 
 
-def play(function: str, n_players: int, seed: int) -> dict[str, Any]:
+def play(
+    function: str,
+    n_players: int,
+    seed: int,
+    privacy: pb.Privacy | pb.NoPrivacy | None = None,
+    control: Literal["zeroed"] | None = None,
+) -> dict[str, Any]:
     """One run: loss of the returned point, depth, exchanges, and the loss bound; loss after every exchange."""
     horizon, nu1, rho = SETTINGS[function]
     named = FUNCTIONS[function]
@@ -29,7 +35,8 @@ def play(function: str, n_players: int, seed: int) -> dict[str, Any]:
     model.shifts[:] = np.random.default_rng([seed, 31]).uniform(-0.1, 0.1)
     environment = Environment(model, seed=seed, noise="normal-inside", width=1.0, horizon=horizon)
     algorithm = pb.ParallelXArmed(horizon=horizon, nu1=nu1, rho=rho)
-    result = pb.run(environment.problem(), algorithm, privacy=pb.NoPrivacy(), rounds=60, seed=seed)
+    chosen = privacy or pb.NoPrivacy()
+    result = pb.run(environment.problem(), algorithm, privacy=chosen, rounds=60, seed=seed, control=control)
     found = result.clients.recommended[:1]
     loss = named.maximum - float(model.values(np.zeros(1, dtype=np.int64), found)[0])
     depth = len(result.releases) - 1
