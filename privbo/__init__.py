@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from privbo.thompson.dp_fts_de import DPFTSDE
     from privbo.thompson.exploration import Cut, Exploration, Weighting
     from privbo.thompson.own_model import OwnModel, Prior
+    from privbo.thompson.theory import Theorem1
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ _HOME = {
     "Exploration": "privbo.thompson.exploration",
     "OwnModel": "privbo.thompson.own_model",
     "Prior": "privbo.thompson.own_model",
+    "Theorem1": "privbo.thompson.theory",
     "Weighting": "privbo.thompson.exploration",
     "FedPNE": "privbo.elimination.fed_pne",
     "FederatedFLCB": "privbo.functional.federated",
@@ -94,6 +96,7 @@ __all__ = [
     "RunError",
     "SharedLedger",
     "Space",
+    "Theorem1",
     "Weighting",
     "audit",
     "compare",

@@ -188,13 +188,14 @@ class Agents:
     def _weights(self, rows: IntArray, round_: int) -> torch.Tensor:
         algorithm, seen = self._algorithm, self._observations(rows, round_)
         features = self._features(seen.embedded) * seen.mask[..., None]
+        noise = algorithm.regularisation(self._setting.rounds)
         if algorithm.share == "mean":
-            return ridge_mean(features, seen.values, algorithm.noise)
+            return ridge_mean(features, seen.values, noise)
         clients = self._clients[rows]
         return ridge_sample(
             features,
             seen.values,
-            algorithm.noise,
+            noise,
             prior=self._normals(clients, round_, Stream.SHARED_SAMPLE, algorithm.n_features),
             observation_noise=self._normals(clients, round_, Stream.SHARED_NOISE, seen.values.shape[1]),
         )

@@ -29,6 +29,7 @@ from privbo.protocol import Ask, Broadcast, Cohort, Evaluate, FloatArray, IntArr
 from privbo.thompson.exploration import Cut, Exploration, Regions, Weighting, assign_regions
 from privbo.thompson.features import Form, FourierFeatures, Kernel, draw_features
 from privbo.thompson.own_model import OwnModel
+from privbo.thompson.theory import regularisation
 
 Share: TypeAlias = Literal["mean", "sample"]
 Start: TypeAlias = Literal["region", "everywhere"]
@@ -62,6 +63,7 @@ class DPFTSDE:
         weighting: Clients' weights in the regions' sums over time.
         lengthscale: Of the shared features' kernel, in units of the cube; public.
         noise: lambda of the shared features, variance on standardised values; public.
+            ``"theory"`` is the paper's 1 + 2 / T.
         kernel: Of the shared features.
         features: ``"paired"``, ``"phase"`` or ``"regular"``; see ``FourierFeatures``.
         own: How clients model their own objective.
@@ -86,7 +88,7 @@ class DPFTSDE:
     exploration: Exploration = field(default_factory=Exploration)
     weighting: Weighting = field(default_factory=Weighting)
     lengthscale: float = 0.3
-    noise: float = 0.1
+    noise: float | Literal["theory"] = 0.1
     kernel: Kernel = "se"
     features: Form = "paired"
     own: OwnModel = field(default_factory=OwnModel)
@@ -101,7 +103,7 @@ class DPFTSDE:
                 raise ConfigurationError(f"{name}={value!r} must be an integer >= 1")
         for name in ("lengthscale", "noise", "bound"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
+            if value != "theory" and not (math.isfinite(value) and value > 0):
                 raise ConfigurationError(f"{name}={value!r} must be a finite number > 0")
         if self.features != "phase" and self.n_features % 2:
             raise ConfigurationError(f"n_features={self.n_features} must be even for {self.features} features")
@@ -141,6 +143,10 @@ class DPFTSDE:
             return float(self.clipping_norm)
         length = 1.0 if self.share == "mean" else 1.1 * math.sqrt(self.n_features)
         return length * math.sqrt(self.n_regions)
+
+    def regularisation(self, rounds: int) -> float:
+        """Lambda of the shared features as a number."""
+        return regularisation(rounds) if self.noise == "theory" else self.noise
 
     def federates(self, iteration: int) -> bool:
         """Whether any client may leave its own posterior aside in an iteration; iterations count from 1."""

@@ -33,6 +33,8 @@ def start(own: OwnModel, n_clients: int, n_embedded: int, device: torch.device) 
 
 def known_noise(own: OwnModel, observations: Observations) -> torch.Tensor | None:
     """The known observation variance on every client's standardised values, ``(n,)``; None if it is fitted."""
+    if isinstance(own.regularisation, (int, float)):
+        return torch.full_like(observations.scale, own.regularisation)
     if own.noise_variance is None:
         return None
     return (own.noise_variance / observations.scale.square()).clamp_min(own.noise.low)

@@ -6,6 +6,7 @@ its own data and streams, not on the chunk.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -21,8 +22,10 @@ from privbo.thompson.maximise import Search, candidates, maximise
 from privbo.thompson.own_model import OwnModel
 from privbo.thompson.posterior import Hyperparameters, Observations
 from privbo.thompson.streams import Stream, client_normals, public_stream
+from privbo.thompson.theory import Theorem1, information_gains
 
 _NEVER = -(2**31)
+_GAIN_POINTS = 256  # candidates among which the most informative queries are sought
 # Floating-point numbers worked on at once: a few times the caches of a processor, some gigabytes of a GPU.
 _ENTRIES = {"cpu": 2**22, "cuda": 2**28}
 
@@ -42,7 +45,7 @@ class OwnActors:
     """
 
     def __init__(self, own: OwnModel, setting: Setting, *, clients: IntArray, seed: int) -> None:
-        self._own, self._setting = own, setting
+        self._own, self._setting = dataclasses.replace(own, regularisation=own.fixed_noise(setting.rounds)), setting
         self._clients, self._seed = clients, seed
         self._device = torch.device(setting.device)
         paths = public_stream(setting.public_seed, Stream.PATHS)
@@ -52,6 +55,7 @@ class OwnActors:
         self.models = start(own, len(clients), setting.space.n_embedded, self._device)
         self._grid = setting.space.grid(own.n_candidates)
         self._factor: torch.Tensor | None = None
+        self._gains: FloatArray | None = None
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Fitted models; private."""
@@ -91,11 +95,12 @@ class OwnActors:
             round_: The round they act in.
         """
         models = self._models_of(rows, observations, round_)
-        prior_noise = self._normals(rows, round_, Stream.OBSERVATION_NOISE, units.shape[1])
+        inflation = self._inflation(units.shape[1])
+        prior_noise = inflation * self._normals(rows, round_, Stream.OBSERVATION_NOISE, units.shape[1])
         with torch.no_grad():
             if self._own.draw == "exact":
                 return self._exact_maximisers(rows, observations, models, prior_noise, units, round_)
-            prior = self._normals(rows, round_, Stream.PRIOR, self._own.n_features)
+            prior = inflation * self._normals(rows, round_, Stream.PRIOR, self._own.n_features)
             if self._own.draw == "features":
                 functions = draw_feature_paths(
                     observations, models, frequencies=self._frequencies, prior=prior, observation_noise=prior_noise
@@ -144,7 +149,7 @@ class OwnActors:
             models.noise,
             known=known,
             points=points,
-            prior=self._normals(rows, round_, Stream.PRIOR, known.shape[-1]),
+            prior=self._inflation(units.shape[1]) * self._normals(rows, round_, Stream.PRIOR, known.shape[-1]),
             observation_noise=observation_noise,
         )
         return np.asarray(pool[values.argmax(dim=1).cpu().numpy()])
@@ -181,7 +186,23 @@ class OwnActors:
 
     def _normals(self, rows: IntArray, round_: int, stream: Stream, count: int) -> torch.Tensor:
         draws = client_normals(self._seed, self._clients[rows], round_, stream, (count,))
-        return self._tensor(self._own.inflation * draws)
+        return self._tensor(draws)
+
+    def _inflation(self, n_observations: int) -> float:
+        """Beta after so many queries; the information they can give depends on the prior alone."""
+        beta = self._own.inflation
+        if not isinstance(beta, Theorem1):
+            return beta
+        if self._gains is None or len(self._gains) <= n_observations:
+            pool = self._grid
+            if pool is None or len(pool) > _GAIN_POINTS:
+                pool = candidates(self._setting.space, _GAIN_POINTS, self._candidates(0))
+            first = start(self._own, 1, self._setting.space.n_embedded, self._device)
+            factor = own_factors(self._tensor(self._setting.space.embed(pool))[None], first, self._own.kernel)[0]
+            noise = float(first.noise[0]) if self._own.regularisation is None else float(self._own.regularisation)
+            gains = information_gains((factor @ factor.mT).cpu().numpy(), noise, n_observations + self._setting.rounds)
+            self._gains = gains
+        return beta.beta(float(self._gains[n_observations]))
 
     def _candidates(self, round_: int) -> np.random.Generator:
         return public_stream(self._setting.public_seed, Stream.CANDIDATES, round_)

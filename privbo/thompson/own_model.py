@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from privbo.errors import ConfigurationError
 from privbo.thompson.features import Kernel
+from privbo.thompson.theory import Theorem1, regularisation
 
 Draw: TypeAlias = Literal["paths", "exact", "features"]
 
@@ -64,8 +65,10 @@ class OwnModel:
         noise: Prior of the observation variance, on standardised values.
         noise_variance: Known observation variance in squared units of the objective; None
             fits it. At least ``noise.low`` once values are standardised.
+        regularisation: lambda, used as the observation variance on standardised values instead of
+            a fitted or known one; ``"theory"`` is Theorem 1's 1 + 2 / T.
         inflation: beta, by which a draw's deviation from the posterior mean is multiplied
-            (Algorithm 2, line 6 of the paper).
+            (Algorithm 2, line 6 of the paper): a number, or Theorem 1's beta_t.
 
     Raises:
         ConfigurationError: If a number is out of its range.
@@ -82,7 +85,8 @@ class OwnModel:
     outputscale: Prior = Prior(median=1.0, spread=0.5, low=0.05, high=20.0)
     noise: Prior = Prior(median=1e-2, spread=1.0, low=1e-5, high=1.0)
     noise_variance: float | None = None
-    inflation: float = 1.0
+    regularisation: float | Literal["theory"] | None = None
+    inflation: float | Theorem1 = 1.0
 
     def __post_init__(self) -> None:
         if self.n_features < 2 or self.n_features % 2:
@@ -92,10 +96,16 @@ class OwnModel:
         for name in ("fit_steps", "n_candidates"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"own.{name}={getattr(self, name)} must be at least 1")
-        for name in ("noise_variance", "inflation"):
+        if self.regularisation is not None and self.noise_variance is not None:
+            raise ConfigurationError("own: regularisation takes the place of noise_variance; give one of them")
+        for name in ("noise_variance", "regularisation", "inflation"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
+            if isinstance(value, (int, float)) and not 0 < value < math.inf:
                 raise ConfigurationError(f"own.{name}={value!r} must be a finite number > 0")
+
+    def fixed_noise(self, rounds: int) -> float | None:
+        """Lambda as a number for a run of T = ``rounds`` steps; None if the noise is fitted or known."""
+        return regularisation(rounds) if self.regularisation == "theory" else self.regularisation
 
     @property
     def is_common(self) -> bool:
