@@ -14,7 +14,7 @@ from privbo.config import Job, build, parse
 from privbo.errors import ConfigurationError
 from privbo.pages.compare import Kind
 from privbo.pages.prices import finite
-from privbo.privacy import NoPrivacy, Privacy, SharedLedger
+from privbo.privacy import NoPrivacy, Privacy, SharedLedger, default_delta
 from privbo.record import RunDirectory
 
 
@@ -86,6 +86,7 @@ def _job(cell: Content) -> Job:
 
 def _summary(cell: Content, result: Result) -> dict[str, Any]:
     plan = result.config["plan"]
+    at = default_delta(result.config["problem"]["n_clients"])
     return {
         "label": cell.label,
         "kind": cell.kind,
@@ -93,6 +94,8 @@ def _summary(cell: Content, result: Result) -> dict[str, Any]:
         "curve": result.best_so_far().tolist(),
         "epsilon": finite(result.epsilon()) if plan["releases"] else 0.0,
         "delta": result.delta,
+        "strict_epsilon": finite(result.epsilon(at)) if plan["releases"] else 0.0,
+        "strict_delta": at,
         "noise_multiplier": plan["noise_multiplier"],
         "releases": plan["releases"],
     }

@@ -13,7 +13,7 @@ from privbo.cells import digest
 from privbo.errors import ConfigurationError, RunError
 from privbo.pages import prices
 from privbo.pages.compare import Comparison, Data, Kind, Setting, Utility
-from privbo.privacy import SharedLedger
+from privbo.privacy import SharedLedger, default_delta
 from privbo.sweep import composed
 
 
@@ -70,11 +70,14 @@ def _grouped(index: int, group: Sequence[Result]) -> Setting:
     kind: Kind = "non-private" if plan["noise_source"] == "none" and plan["releases"] else "private"
     if plan["releases"] == 0:
         kind = "local"
+    at = default_delta(first.config["problem"]["n_clients"])
     return Setting(
         label=f"{index + 1}: {first.config['name']}",
         kind=kind,
         epsilon=prices.finite(first.epsilon()),
         delta=first.delta,
+        strict_epsilon=prices.finite(first.epsilon(at)) if plan["releases"] else 0.0,
+        strict_delta=at,
         noise_multiplier=plan["noise_multiplier"],
         releases=plan["releases"],
         overrides={},

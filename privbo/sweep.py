@@ -43,6 +43,8 @@ from privbo.privacy import SharedLedger
 from privbo.record import private_folder
 from privbo.selection import Selection, paid_recommendation
 
+_CELL_FORMAT = 2  # what a cell's file holds; older ones are made again
+
 
 class SweepConfig(BaseModel):
     """A sweep file, checked for shape."""
@@ -248,7 +250,7 @@ def recommended(sweep: Sweep, comparison: Comparison, out: Path, budget: float) 
 def _cell(sweep: Sweep, setting: Planned, seed: int, folder: Path) -> Cell:
     content = _with(setting.content, {**dict.fromkeys(sweep.config.seed_keys, seed), "seed": seed})
     private = sweep.ledger is not None
-    name = digest([privbo.__version__, content, setting.kind, seed, private])
+    name = digest([privbo.__version__, _CELL_FORMAT, content, setting.kind, seed, private])
     call = Content(content=content, kind=setting.kind, label=setting.label)
     if sweep.ledger is not None and setting.kind == "private":
         work = partial(run_private, call, folder / name, sweep.ledger)
@@ -264,6 +266,8 @@ def _collected(planned: Planned, seeds: tuple[int, ...], results: Sequence[Mappi
         kind=planned.kind,
         epsilon=first["epsilon"],
         delta=first["delta"],
+        strict_epsilon=first["strict_epsilon"],
+        strict_delta=first["strict_delta"],
         noise_multiplier=first["noise_multiplier"],
         releases=first["releases"],
         overrides=planned.overrides,

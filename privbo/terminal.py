@@ -179,12 +179,13 @@ def _print_comparison(console: Console, data: Mapping[str, Any]) -> None:
     shown = [name for name in ("utility", "standard_error") if name in data["settings"][0]]
     what = f"{data['utility']} of the mean best score" if shown else "prices; utility is private (--private shows it)"
     table = Table(title=f"{escape(data['name'])}: {what} ({data['data']} data)")
-    for column in ("setting", "epsilon", "delta", *shown, "seeds"):
+    for column in ("setting", "epsilon", "delta", "epsilon at safe delta", *shown, "seeds"):
         table.add_column(column.replace("_", " "), justify="left" if column == "setting" else "right")
     for row in data["settings"]:
         price = "nothing released" if row["releases"] == 0 else number(row["epsilon"] or float("inf"))
-        values = (number(row[name]) for name in ("delta", *shown))
-        table.add_row(escape(row["setting"]), price, *values, str(row["seeds"]))
+        strict = f"{number(row['strict_epsilon'])} ({row['strict_delta']:.3g})" if row["releases"] else ""
+        values = (number(row[name]) for name in shown)
+        table.add_row(escape(row["setting"]), price, number(row["delta"]), strict, *values, str(row["seeds"]))
     console.print(table)
     if shown and data["data"] == "private":
         console.print("private diagnostics, not covered by epsilon")

@@ -37,6 +37,8 @@ class Setting:
         epsilon: Smallest valid epsilon of one run; None where it is infinite, 0 where
             nothing is released.
         delta: Of that epsilon.
+        strict_epsilon: The same at ``strict_delta``.
+        strict_delta: min(1e-5, 1/(10 N)), whatever delta was asked for.
         noise_multiplier: Of the plan; None without noise.
         releases: Planned releases.
         overrides: What distinguishes it.
@@ -50,6 +52,8 @@ class Setting:
     kind: Kind
     epsilon: float | None
     delta: float
+    strict_epsilon: float | None
+    strict_delta: float
     noise_multiplier: float | None
     releases: int
     overrides: Mapping[str, Any]
@@ -195,6 +199,8 @@ def _row(setting: Setting, utility: Utility) -> dict[str, Any]:
         "kind": setting.kind,
         "epsilon": setting.epsilon,
         "delta": setting.delta,
+        "strict_epsilon": setting.strict_epsilon,
+        "strict_delta": setting.strict_delta,
         "noise_multiplier": setting.noise_multiplier,
         "releases": setting.releases,
         "seeds": len(setting.seeds),

@@ -12,7 +12,7 @@ from privbo.pages import document as doc
 from privbo.pages.compare import Comparison, standard_error
 from privbo.pages.figures import COLOURS, layout, line
 from privbo.pages.prices import smallest
-from privbo.pages.tables import csv_text, epsilon_text, latex, markdown
+from privbo.pages.tables import csv_text, delta_text, epsilon_text, latex, markdown, strict_head, strict_text
 from privbo.protocol import FloatArray
 from privbo.record import write_atomically
 
@@ -91,12 +91,14 @@ def _warnings(comparison: Comparison) -> list[str]:
 def _table(comparison: Comparison) -> str:
     judged = {"utility": comparison.utility, "standard_error": "standard error", "final": "final"}
     shown = judged if comparison.shows_utility else {}
-    head = ("setting", "epsilon", "delta", "multiplier", "releases", *shown.values(), "seeds")
+    strict = strict_head(comparison)
+    head = ("setting", "epsilon", "delta", *strict, "multiplier", "releases", *shown.values(), "seeds")
     rows = [
         (
             row["setting"],
             epsilon_text(row),
-            row["delta"],
+            delta_text(row),
+            *(strict_text(row) for _ in strict),
             row["noise_multiplier"],
             row["releases"],
             *(row[name] for name in shown),

@@ -120,7 +120,7 @@ def _audit(
     for world in get_args(World):
         measured = audit_curve(build, request.weights, noise=noise, world=world, trials=trials)
         yield Empirical(
-            event=event_text(whole.event()),
+            event=f"{event_text(whole.event())}, clipped to {request.clipping_norm:.4g}",
             world=world,
             trials=trials,
             passed=measured.passed,

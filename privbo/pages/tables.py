@@ -45,12 +45,14 @@ def _escaped(cells: Sequence[str], what: str, by: str) -> list[str]:
 
 def _cells(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     judged = [comparison.utility, "final"] if comparison.shows_utility else []
-    head = ["setting", "epsilon", "delta", "noise multiplier", "releases", *judged, "seeds"]
+    strict = strict_head(comparison)
+    head = ["setting", "epsilon", "delta", *strict, "noise multiplier", "releases", *judged, "seeds"]
     return head, [
         [
             row["setting"],
             epsilon_text(row),
-            f"{row['delta']:.3g}",
+            delta_text(row),
+            *(strict_text(row) for _ in strict),
             "-" if row["noise_multiplier"] is None else f"{row['noise_multiplier']:.3g}",
             str(row["releases"]),
             *(_judged(row) if judged else []),
@@ -63,6 +65,25 @@ def _cells(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 def _judged(row: Mapping[str, Any]) -> list[str]:
     error = "" if row["standard_error"] is None else f" ± {row['standard_error']:.4f}"
     return [f"{row['utility']:.4f}{error}", f"{row['final']:.4f}"]
+
+
+def strict_head(comparison: Comparison) -> list[str]:
+    """The head of the column that quotes epsilon at the safe delta; empty where every setting is quoted there."""
+    rows = [row for row in comparison.rows() if row["releases"] and row["epsilon"] is not None]
+    if all(row["delta"] <= row["strict_delta"] for row in rows):
+        return []
+    deltas = {row["strict_delta"] for row in rows}
+    return [f"epsilon at delta {deltas.pop():.3g}" if len(deltas) == 1 else "epsilon at delta min(1e-5, 1/(10 N))"]
+
+
+def strict_text(row: Mapping[str, Any]) -> str:
+    """Epsilon at the safe delta."""
+    return epsilon_text({**row, "epsilon": row["strict_epsilon"]})
+
+
+def delta_text(row: Mapping[str, Any]) -> str:
+    """Delta in a table; a dash where it means nothing."""
+    return "-" if row["releases"] == 0 or row["epsilon"] is None else f"{row['delta']:.3g}"
 
 
 def epsilon_text(row: Mapping[str, Any]) -> str:

@@ -95,13 +95,10 @@ def audit_curve(
             centre, spread = _expected(mechanism, weights, absent, direction, stddev)
             seen = ((released @ direction - centre) / spread for released in (plus, minus))
             measured = _measured_curve(next(seen), next(seen), level)
-            points += [
-                (delta - float(bound), eps, float(bound), delta)
-                for eps, bound, delta in zip(_EPSILONS, measured, accounted, strict=True)
-            ]
-    margin, epsilon, bound, delta = min(points)
+            points += list(zip(_EPSILONS, measured.tolist(), accounted, strict=True))
+    epsilon, bound, delta = max(points, key=_reached)
     return CurveAudit(
-        passed=margin >= 0,
+        passed=bound <= delta,
         world=world,
         epsilon=epsilon,
         delta_measured=bound,
@@ -109,6 +106,12 @@ def audit_curve(
         trials=trials,
         alpha=alpha,
     )
+
+
+def _reached(point: tuple[float, float, float]) -> tuple[bool, float]:
+    """How far a measured point has come: above the accountant's or not, then its share of it."""
+    _, bound, delta = point
+    return bound > delta, bound / delta if delta > 0 else 0.0
 
 
 def epsilon_lower_bound(

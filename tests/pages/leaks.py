@@ -25,8 +25,8 @@ PRIVATE_WORDS = (
 
 # The private side repeats public numbers: the clipping bound, the setting's price.
 PUBLIC_KEYS = {
-    "round", "label", "kind", "seed", "epsilon", "delta", "noise_multiplier", "releases", "bound", "bound_factors",
-    "norm_levels",
+    "round", "label", "kind", "seed", "epsilon", "delta", "strict_epsilon", "strict_delta", "noise_multiplier",
+    "releases", "bound", "bound_factors", "norm_levels",
 }  # fmt: skip
 
 

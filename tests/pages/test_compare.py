@@ -49,7 +49,8 @@ PRIVATE = (
 def setting(label: str, finals: list[float], epsilon: float | None = 1.0, kind: str = "private") -> Setting:
     curves = np.array(finals)[:, None] * np.ones(3)
     return Setting(
-        label=label, kind=kind, epsilon=epsilon, delta=1e-5, noise_multiplier=1.0, releases=2, overrides={},
+        label=label, kind=kind, epsilon=epsilon, delta=1e-5,
+            strict_epsilon=9.0, strict_delta=1e-6, noise_multiplier=1.0, releases=2, overrides={},
         seeds=tuple(range(len(finals))), curves=curves,
     )  # fmt: skip
 
@@ -89,6 +90,8 @@ def test_tables_are_escaped() -> None:
     assert "a\\|b & c_d" in markdown(evil)
     assert r"a|b \& c\_d" in latex(evil)
     assert "infinite" in markdown(evil)
+    assert "epsilon at delta 1e-06" in markdown(evil)
+    assert "| 9 |" in markdown(evil)
     rows = csv_text(evil).splitlines()
     assert len(rows) == 3
     assert rows[0].startswith("setting,kind,epsilon")
