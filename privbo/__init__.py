@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from privbo.thompson.exploration import Cut, Exploration, Weighting
     from privbo.thompson.own_model import OwnModel, Prior
     from privbo.thompson.theory import Theorem1
+    from privbo.transports.attendance import Attendance
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Attendance": "privbo.transports.attendance",
     "AdaptiveClipping": "privbo.privacy",
     "Best": "privbo.api",
     "Categorical": "privbo.space",
@@ -75,6 +77,7 @@ __all__ = [
     "DPFTSDE",
     "PFPNE",
     "AdaptiveClipping",
+    "Attendance",
     "Best",
     "Categorical",
     "Comparison",

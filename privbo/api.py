@@ -24,6 +24,7 @@ from privbo.problem import Problem
 from privbo.protocol import Algorithm, ClientHistory, FloatArray, Release
 from privbo.record import RunDirectory, load_arrays
 from privbo.space import Space, Value
+from privbo.transports.attendance import Attendance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,6 +185,7 @@ def run(
     name: str | None = None,
     ledger: SharedLedger | None = None,
     control: Literal["zeroed"] | None = None,
+    attendance: Attendance | None = None,
     device: str = "cpu",
     progress: bool = False,
     on_round: OnRound | None = None,
@@ -207,6 +209,7 @@ def run(
             concern the same clients.
         control: ``"zeroed"`` replaces every client's vector by zero behind the same
             mechanism, to show what the noise alone does.
+        attendance: Clients that are away or late, simulated; None for an ideal network.
         device: Torch device of batched agents.
         progress: Show a progress bar on standard error.
         on_round: Called after every round with public quantities.
@@ -235,6 +238,7 @@ def run(
             resume=resume,
             ledger=ledger,
             control=control,
+            attendance=attendance,
             name=label,
             source=source,
             device=device,

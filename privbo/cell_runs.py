@@ -41,6 +41,7 @@ def run_public(cell: Content) -> dict[str, Any]:
         seed=job.config.seed,
         control="zeroed" if cell.kind == "zeroed" else None,
         device=job.config.device,
+        attendance=job.attendance,
         name=job.config.name,
     )
     return _summary(cell, result)
@@ -66,6 +67,7 @@ def run_private(cell: Content, home: Path, ledger: SharedLedger) -> dict[str, An
         resume=RunDirectory(home).config_path.exists(),
         ledger=ledger,
         device=job.config.device,
+        attendance=job.attendance,
         name=job.config.name,
     )
     values = result.clients.values

@@ -34,6 +34,7 @@ from privbo.privacy import NoPrivacy, Privacy, SharedLedger
 from privbo.problem import Problem
 from privbo.protocol import Algorithm
 from privbo.space import Categorical, Int, Parameter, Real, Space
+from privbo.transports.attendance import Attendance
 
 T = TypeVar("T")
 
@@ -68,6 +69,7 @@ class Config(BaseModel):
     algorithm: dict[str, Any]
     privacy: dict[str, Any]
     ledger: dict[str, Any] | None = None
+    attendance: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,7 @@ class Job:
     algorithm: Algorithm
     privacy: Privacy | NoPrivacy
     ledger: SharedLedger | None
+    attendance: Attendance | None
 
 
 def algorithms() -> dict[str, type[Algorithm]]:
@@ -142,6 +145,7 @@ def build(config: Config) -> Job:
         algorithm=_algorithm(config.algorithm),
         privacy=_privacy(config.privacy),
         ledger=None if config.ledger is None else construct(SharedLedger, config.ledger, "ledger"),
+        attendance=None if config.attendance is None else construct(Attendance, config.attendance, "attendance"),
     )
 
 

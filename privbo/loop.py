@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,10 +22,12 @@ from privbo.notes import Notes, OnRound
 from privbo.opening import open_run, setting_of
 from privbo.privacy import NoPrivacy, Privacy, SharedLedger, Terms, resolve
 from privbo.problem import Problem
-from privbo.protocol import Algorithm, Ask, ClientHistory, FloatArray, Release, Request, Server, UnitName
+from privbo.protocol import Algorithm, Ask, ClientHistory, Cohort, FloatArray, Release, Request, Server, UnitName
 from privbo.record import RunDirectory, save_arrays
 from privbo.release.clipping import ClipStatistics
 from privbo.release.door import Door
+from privbo.release.noise import BoolArray
+from privbo.transports.attendance import Attendance, UnreliableCohort
 from privbo.transports.in_process import InProcess, ZeroedCohort
 
 
@@ -34,6 +36,15 @@ class Transport(Protocol):
 
     def collect(self, ask: Ask) -> FloatArray:
         """Answers ``(n_clients, dim)``; rows that are not finite are absences."""
+        ...
+
+
+@runtime_checkable
+class AnonymousTransport(Transport, Protocol):
+    """A transport whose channel hides who sends, so that only a release's secret sample need send."""
+
+    def collect_from(self, ask: Ask, senders: BoolArray) -> FloatArray:
+        """As ``collect``, with a message from the senders alone; the other rows are NaN."""
         ...
 
 
@@ -101,6 +112,7 @@ def execute(
     resume: bool = False,
     ledger: SharedLedger | None = None,
     control: Literal["zeroed"] | None = None,
+    attendance: Attendance | None = None,
     name: str | None = None,
     source: dict[str, Any] | None = None,
     device: str = "cpu",
@@ -119,6 +131,7 @@ def execute(
         resume=resume,
         ledger=ledger,
         control=control,
+        attendance=attendance,
         name=name or problem.name,
         source=source,
         device=device,
@@ -127,13 +140,16 @@ def execute(
     cohort = algorithm.cohort(
         run.setting, clients=np.arange(problem.n_clients), evaluate=evaluate, seed=run.clients_seed
     )
+    sending: Cohort = ZeroedCohort(cohort=cohort) if control == "zeroed" else cohort
+    if attendance is not None:
+        sending = UnreliableCohort(cohort=sending, attendance=attendance)
     if home is not None and (snapshot := home.load_clients()) is not None:
-        cohort.restore(snapshot)
+        sending.restore(snapshot)
     transport = InProcess(
-        cohort=ZeroedCohort(cohort=cohort) if control == "zeroed" else cohort,
+        cohort=sending,
         save=(lambda _: None) if home is None else home.save_clients,
     )
-    notes = Notes(home=home, on_round=on_round)
+    notes = Notes(home=home, on_round=on_round, sending_share=terms.sending_share)
     play(run.server, transport, run.door, notes)
     history = cohort.history()
     if home is not None:
@@ -150,7 +166,15 @@ def execute(
 
 
 def play(server: Server, transport: Transport, door: Door, notes: Notes) -> None:
-    """The one loop, from the first open round to the last."""
+    """The one loop, from the first open round to the last.
+
+    Raises:
+        ConfigurationError: If only sampled clients shall send over a transport that shows who sends.
+    """
+    if door.only_sampled_send and not isinstance(transport, AnonymousTransport):
+        raise ConfigurationError(
+            f"privacy.channel='anonymous', but {type(transport).__name__} does not hide who sends; use channel='open'"
+        )
     position = 0
     while (ask := server.ask()) is not None:
         if ask.request is None:
@@ -161,7 +185,11 @@ def play(server: Server, transport: Transport, door: Door, notes: Notes) -> None
         ticket = door.open(ask.broadcast.round, ask.request, plan_position=position)
         position += 1
         if ticket.release is None:
-            answers = transport.collect(ask)
+            senders = ticket.senders
+            if senders is not None and isinstance(transport, AnonymousTransport):
+                answers = transport.collect_from(ask, senders)
+            else:
+                answers = transport.collect(ask)
             release, clipping = door.close(ticket, answers)
         else:
             release, clipping = ticket.release, None

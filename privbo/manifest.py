@@ -54,6 +54,7 @@ def describe_plan(terms: Terms) -> dict[str, Any]:
         "releases": terms.planned_releases,
         "noise_multiplier": terms.noise_multiplier,
         "noise_source": terms.noise_source,
+        "sending_share": terms.sending_share,
         "adjacency": terms.adjacency.value,
         "delta": terms.delta,
         "event": to_dict(terms.event),
@@ -61,7 +62,14 @@ def describe_plan(terms: Terms) -> dict[str, Any]:
 
 
 def describe_run(
-    *, problem: Problem, algorithm: object, terms: Terms, rounds: int, control: str | None, ledger: object
+    *,
+    problem: Problem,
+    algorithm: object,
+    terms: Terms,
+    rounds: int,
+    control: str | None,
+    ledger: object,
+    attendance: object = None,
 ) -> dict[str, Any]:
     """The part of a configuration that makes two runs the same run."""
     return {
@@ -77,6 +85,7 @@ def describe_run(
         "rounds": rounds,
         "control": control,
         "ledger": describe(ledger),
+        "attendance": describe(attendance),
         "plan": describe_plan(terms),
     }
 

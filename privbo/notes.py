@@ -35,6 +35,7 @@ class Notes:
 
     home: RunDirectory | None
     on_round: OnRound | None
+    sending_share: float = 1.0
     releases: list[Release] = field(default_factory=list)
     clipping: list[ClipStatistics] = field(default_factory=list)
 
@@ -48,7 +49,7 @@ class Notes:
         if release is not None:
             self.releases.append(release)
         if self.home is not None:
-            append_line(self.home.history_path, _public_line(index, release))
+            append_line(self.home.history_path, _public_line(index, release, self.sending_share))
             if clipping is not None:
                 append_line(self.home.clipping_path, {"round": index} | clipping.to_dict())
         if clipping is not None:
@@ -57,7 +58,8 @@ class Notes:
             self.on_round(Round(index=index, release=release))
 
 
-def _public_line(index: int, release: Release | None) -> dict[str, Any]:
+def _public_line(index: int, release: Release | None, sending_share: float) -> dict[str, Any]:
+    """What a round was, and numbers sent by a client on average (who really sent is secret) and received by each."""
     if release is None:
         return {"round": index, "released": False}
     return {
@@ -67,6 +69,6 @@ def _public_line(index: int, release: Release | None) -> dict[str, Any]:
         "head": release.head,
         "noise_stddev": release.noise_stddev,
         "norm": float(np.linalg.norm(release.values)),
-        "floats_up": int(release.values.shape[1]),
+        "floats_up": sending_share * release.values.shape[1],
         "floats_down": int(release.values.size),
     }

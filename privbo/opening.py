@@ -60,6 +60,7 @@ def open_run(
     resume: bool,
     ledger: SharedLedger | None,
     control: Literal["zeroed"] | None,
+    attendance: object = None,
     name: str,
     source: dict[str, Any] | None,
     device: str,
@@ -74,7 +75,13 @@ def open_run(
     if home is None and terms.noise_source in {"secure", "exact"}:
         raise ConfigurationError("a private run needs a directory for its durable ledger; name one")
     wanted = describe_run(
-        problem=problem, algorithm=algorithm, terms=terms, rounds=rounds, control=control, ledger=ledger
+        problem=problem,
+        algorithm=algorithm,
+        terms=terms,
+        rounds=rounds,
+        control=control,
+        ledger=ledger,
+        attendance=attendance,
     )
     config, root = _settle(home, wanted, _identity(name, seed, device, source), resume=resume)
     setting = setting_of(problem, rounds, public_seed=config["public_seed"], device=device, unit=terms.unit)
@@ -88,6 +95,7 @@ def open_run(
         mechanism=terms.mechanism,
         n_clients=problem.n_clients,
         clipper=_clipper(terms),
+        only_sampled_send=terms.only_sampled_send,
     )
     return OpenRun(
         config=config,

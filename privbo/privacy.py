@@ -40,6 +40,7 @@ _CHOICES = {
     "calibration": ("tight", "paper"),
     "sampling": ("poisson", "fixed-size"),
     "noise": ("secure", "exact", "simulation"),
+    "channel": ("open", "anonymous"),
     "unit": ("client", "reward"),
 }
 
@@ -86,6 +87,10 @@ class Privacy:
         noise: ``"secure"`` is cryptographic noise; ``"exact"`` OpenDP's discrete Gaussian (the
             extra ``exact``, slower); ``"simulation"`` is seeded noise, for
             experiments only: no guarantee, and every report says so.
+        channel: ``"open"``: who sends may be seen, so every client sends in every round and the
+            sample stays secret; ``"anonymous"``: the channel hides who sends, so clients outside
+            a round's sample send nothing (communication falls by the sample rate). A
+            transport that can't hide it refuses.
         unit: Whose data is hidden. ``"client"``: all of one client. ``"reward"``: the
             outcome of one evaluation, for algorithms that can bound what it does; far less
             noise, and a client's habits as a whole stay unprotected. A run then costs
@@ -105,6 +110,7 @@ class Privacy:
     adaptive_clipping: AdaptiveClipping | None = None
     budget: float | None = None
     noise: Literal["secure", "exact", "simulation"] = "secure"
+    channel: Literal["open", "anonymous"] = "open"
     unit: UnitName = "client"
 
     def __post_init__(self) -> None:
@@ -227,6 +233,20 @@ class Terms:
     def noise_source(self) -> str:
         """Source of the noise: "secure", "exact", "simulation", or "none" for a non-private run."""
         return "none" if isinstance(self.privacy, NoPrivacy) else self.privacy.noise
+
+    @property
+    def only_sampled_send(self) -> bool:
+        """Whether clients outside a release's sample send nothing."""
+        return isinstance(self.privacy, Privacy) and self.privacy.channel == "anonymous"
+
+    @property
+    def sending_share(self) -> float:
+        """Share of the clients that send in a round on average; which and how many do is secret."""
+        if not isinstance(self.privacy, Privacy) or not self.only_sampled_send:
+            return 1.0
+        if self.privacy.sampling == "fixed-size":
+            return round(self.privacy.sample_rate * self.n_clients) / self.n_clients
+        return self.privacy.sample_rate
 
     def mechanism(self, request: Request) -> Mechanism:
         """The mechanism that answers ``request`` under these terms."""

@@ -51,6 +51,7 @@ class Ticket:
         release: Release | None,
         participants: BoolArray | None,
         noise: NoiseSource,
+        only_sampled_send: bool = False,
     ) -> None:
         self.round = round
         self.receipt = receipt
@@ -59,6 +60,14 @@ class Ticket:
         self._mechanism = mechanism
         self._participants = participants
         self._noise = noise
+        self._only_sampled_send = only_sampled_send
+
+    @property
+    def senders(self) -> BoolArray | None:
+        """SECRET: who need send, ``(n_clients,)``, for a channel that hides it; None where everyone sends."""
+        if not self._only_sampled_send or self._participants is None:
+            return None
+        return self._participants.copy()
 
     def __repr__(self) -> str:
         return f"Ticket(round={self.round}, release_id={self.receipt.release_id!r})"
@@ -78,6 +87,8 @@ class Door:
         n_clients: N, the number of registered clients.
         clipper: Adapts the clipping bound to a noisy quantile of the norms at no further
             cost; without one every request is clipped as it asks.
+        only_sampled_send: Whether tickets name their participants to a transport that hides
+            who sends.
 
     Raises:
         ConfigurationError: If the ledger speaks of another number of clients.
@@ -92,6 +103,7 @@ class Door:
         mechanism: Callable[[Request], Mechanism],
         n_clients: int,
         clipper: QuantileClipper | None = None,
+        only_sampled_send: bool = False,
     ) -> None:
         if ledger.policy.n_clients != n_clients:
             raise ConfigurationError(
@@ -104,6 +116,7 @@ class Door:
         self._mechanism = mechanism
         self._n_clients = n_clients
         self._clipper = clipper
+        self.only_sampled_send = only_sampled_send
 
     def open(self, round: int, request: Request, plan_position: int | None = None) -> Ticket:  # noqa: A002
         """Charge the ledger for ``request`` and draw the participants.
@@ -131,6 +144,7 @@ class Door:
             release=None if stored is None else self._read(stored),
             participants=draw_participants(mechanism, noise) if stored is None else None,
             noise=noise,
+            only_sampled_send=self.only_sampled_send,
         )
 
     def close(self, ticket: Ticket, answers: Any) -> tuple[Release, ClipStatistics]:  # noqa: ANN401

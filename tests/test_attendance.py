@@ -1,0 +1,194 @@
+"""Clients that are away, late, or silent because a hidden channel lets them: what changes and what must not."""
+
+import json
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.config import build, parse
+from privbo.loop import play
+from privbo.notes import Notes
+from privbo.opening import open_run
+from privbo.protocol import Broadcast
+from privbo.transports.attendance import Attendance, UnreliableCohort
+from privbo.transports.in_process import InProcess
+from tests.conformance.cases import problem
+
+OWN = pb.OwnModel(n_features=16, fit_steps=2, n_candidates=32)
+ALGORITHM = pb.DPFTSDE(n_features=8, own=OWN)
+PRIVACY = pb.Privacy(noise_multiplier=1.0, sample_rate=0.5, noise="simulation")
+EVERYONE = np.arange(2000)
+
+
+def run(privacy=PRIVACY, rounds=3, **settings):
+    return pb.run(problem(), ALGORITHM, privacy=privacy, rounds=rounds, seed=3, **settings)
+
+
+def test_dropouts_come_at_their_rate_and_stay_for_their_time():
+    attendance = Attendance(dropout=0.2, away_for=3, seed=5)
+    gone = np.array([attendance.away(r, EVERYONE) for r in range(8)])
+    fresh = np.array([Attendance(dropout=0.2, seed=5).away(r, EVERYONE) for r in range(8)])
+    # 16,000 coins: standard deviation of the share 0.0032; six of them happen once in 5e8.
+    assert fresh.mean() == pytest.approx(0.2, abs=0.019)
+    for r in range(8):
+        np.testing.assert_array_equal(gone[r], fresh[max(0, r - 2) : r + 1].any(axis=0))
+
+
+def test_who_is_away_depends_on_the_client_not_on_the_cohort():
+    attendance = Attendance(dropout=0.5, late=0.5, seed=1)
+    for who in (attendance.away, attendance.is_late):
+        np.testing.assert_array_equal(who(4, np.array([7, 3])), who(4, np.arange(9))[[7, 3]])
+
+
+class Echo:
+    """Answers with its client's number and the round."""
+
+    clients = np.arange(40)
+
+    def respond(self, broadcast):
+        return np.stack([self.clients, np.full(40, broadcast.round)], axis=1).astype(float)
+
+    def snapshot(self):
+        return {"own": np.array(1)}
+
+    def restore(self, snapshot):
+        assert set(snapshot) == {"own"}
+
+
+def test_late_answers_are_the_round_befores_and_survive_a_restart():
+    attendance = Attendance(late=0.4, dropout=0.1, seed=2)
+    cohort = UnreliableCohort(cohort=Echo(), attendance=attendance)
+    for r in range(4):
+        found = cohort.respond(Broadcast(round=r))
+        late, away = attendance.is_late(r, Echo.clients), attendance.away(r, Echo.clients)
+        expected = np.stack([Echo.clients, np.where(late, r - 1, r)], axis=1).astype(float)
+        expected[away | (late & (r == 0))] = np.nan
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(cohort.respond(Broadcast(round=r)), expected)
+        again = UnreliableCohort(cohort=Echo(), attendance=attendance)
+        again.restore(cohort.snapshot())
+        np.testing.assert_array_equal(again.respond(Broadcast(round=r)), expected)
+        cohort = again
+
+
+def test_absence_changes_neither_noise_nor_charge():
+    plain, torn = run(), run(attendance=Attendance(dropout=0.5, late=0.3, away_for=2, seed=1))
+    empty = run(attendance=Attendance(dropout=1.0))
+    for other in (torn, empty):
+        assert [r.noise_stddev for r in other.releases] == [r.noise_stddev for r in plain.releases]
+        assert other.epsilons() == plain.epsilons()
+        assert [e.event for e in other.ledger.entries()] == [e.event for e in plain.ledger.entries()]
+        assert not np.array_equal(other.releases[0].values, plain.releases[0].values)
+    zeroed = run(control="zeroed")  # nobody's message arrives: exactly the noise alone
+    np.testing.assert_array_equal(empty.releases[0].values, zeroed.releases[0].values)
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_a_run_with_absences_resumes_to_the_same_end(tmp_path):
+    attendance = Attendance(dropout=0.3, late=0.5, seed=1)
+    whole = run(attendance=attendance)
+
+    def stop(event):
+        if event.index == 1:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        run(attendance=attendance, directory=tmp_path / "run", on_round=stop)
+    with pytest.raises(pb.RunError, match="attendance"):
+        run(directory=tmp_path / "run", resume=True)
+    resumed = run(attendance=attendance, directory=tmp_path / "run", resume=True)
+    np.testing.assert_array_equal(resumed.releases[-1].values, whole.releases[-1].values)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
+def test_a_hidden_channel_saves_messages_and_changes_no_number(sampling, tmp_path):
+    privacy = pb.Privacy(noise_multiplier=1.0, sample_rate=0.4, sampling=sampling, noise="simulation")
+    hidden = pb.Privacy(**(vars(privacy) | {"channel": "anonymous"}))
+    all_send = run(privacy, directory=tmp_path / "open")
+    some_send = run(hidden, directory=tmp_path / "hidden")
+    for a, b in zip(all_send.releases, some_send.releases, strict=True):
+        np.testing.assert_array_equal(a.values, b.values)
+    assert all_send.epsilons() == some_send.epsilons()
+    up = []
+    for name in ("open", "hidden"):
+        (history,) = (tmp_path / name).glob("**/history.jsonl")
+        lines = [json.loads(line) for line in history.read_text().splitlines()]
+        up.append([line["floats_up"] for line in lines if line["released"]])
+    share = 0.4 if sampling == "poisson" else 3 / 7
+    assert up[0] == [8.0] * 3
+    assert up[1] == pytest.approx([share * 8.0] * 3)
+    assert some_send.config["plan"]["sending_share"] == pytest.approx(share)
+
+
+class Open:
+    """A transport that shows who sends."""
+
+    def collect(self, ask):
+        raise AssertionError("nobody may be asked")
+
+
+class Counting(InProcess):
+    def collect_from(self, ask, senders):
+        found = super().collect_from(ask, senders)
+        messages.append((int(np.isfinite(found).all(axis=1).sum()), int(senders.sum())))
+        return found
+
+
+messages = []
+
+
+def opened(channel, seed=3):
+    privacy = pb.Privacy(noise_multiplier=1.0, sample_rate=0.4, channel=channel, noise="simulation")
+    terms = pb.plan(problem(), ALGORITHM, privacy=privacy, rounds=3)
+    settings = {"rounds": 3, "seed": seed, "home": None, "resume": False, "ledger": None, "control": None}
+    return open_run(problem(), ALGORITHM, terms=terms, name="x", source=None, device="cpu", **settings)
+
+
+def test_only_the_sample_sends_and_only_where_nobody_sees_it():
+    made = opened("anonymous")
+    with pytest.raises(pb.ConfigurationError, match="does not hide who sends"):
+        play(made.server, Open(), made.door, Notes(home=None, on_round=None))
+    assert not made.ledger.entries()  # refused before anything was charged
+    cohort = ALGORITHM.cohort(
+        made.setting, clients=np.arange(7), evaluate=problem().evaluator(), seed=made.clients_seed
+    )
+    messages.clear()
+    play(made.server, Counting(cohort=cohort, save=lambda _: None), made.door, Notes(home=None, on_round=None))
+    assert len(messages) == 3
+    assert all(arrived == sampled < 7 for arrived, sampled in messages)
+
+
+def test_an_open_channel_names_no_senders():
+    for channel, named in (("open", False), ("anonymous", True)):
+        made = opened(channel)
+        ask = made.server.ask()
+        ticket = made.door.open(0, ask.request)
+        assert (ticket.senders is not None) is named
+        assert "senders" not in repr(ticket)
+
+
+@pytest.mark.parametrize("change", [{"dropout": 1.5}, {"late": -0.1}, {"away_for": 0}])
+def test_impossible_attendance_is_refused(change):
+    with pytest.raises(pb.ConfigurationError, match=next(iter(change))):
+        Attendance(**change)
+
+
+def test_both_are_settings_of_a_file():
+    job = build(
+        parse(
+            {
+                "name": "torn",
+                "rounds": 2,
+                "problem": {"factory": "tests.conformance.cases:problem"},
+                "algorithm": {"type": "dp-fts-de"},
+                "privacy": {"epsilon": 2.0, "sample_rate": 0.5, "channel": "anonymous"},
+                "attendance": {"dropout": 0.2, "away_for": 2, "late": 0.1},
+            }
+        )
+    )
+    assert job.attendance == Attendance(dropout=0.2, away_for=2, late=0.1)
+    assert job.privacy.channel == "anonymous"
