@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from privbo.elimination.rewards import PullMeans
-from privbo.elimination.trees import TreeBandit
+from privbo.elimination.tree import TreeBandit
 from privbo.errors import ConfigurationError
 from privbo.protocol import FloatArray
 

@@ -6,7 +6,7 @@ import math
 
 from privbo.elimination.confidence import require_smoothness
 from privbo.elimination.partition import Partition
-from privbo.elimination.trees import Tree
+from privbo.elimination.tree import Tree
 from privbo.errors import ConfigurationError
 
 

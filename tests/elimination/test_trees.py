@@ -10,7 +10,8 @@ import privbo as pb
 from privbo.elimination.baselines import fed1_ucb, play_tree, random_arms
 from privbo.elimination.hoo import HOO
 from privbo.elimination.partition import Partition
-from privbo.elimination.trees import HCT, VHCT, TreeBandit
+from privbo.elimination.tree import TreeBandit
+from privbo.elimination.trees import HCT, VHCT
 
 
 def garland(x: float) -> float:
