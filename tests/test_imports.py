@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 FLOORS = [
     {"experiments", "benchmarks"},
     {"privbo.cli"},
-    {"privbo.jobs", "privbo.page_jobs", "privbo.calibration", "privbo.bridges"},
+    {"privbo.jobs", "privbo.page_jobs", "privbo.calibration", "privbo.bridges", "privbo.federation"},
     {"privbo.side_by_side"},
     {"privbo.sweep"},
     {"privbo.cell_runs", "privbo.selection"},

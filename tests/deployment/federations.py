@@ -1,0 +1,105 @@
+"""Small federations on disk: an app folder, sites with their own files, keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomli_w
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from privbo.federation.apps import client_app, serve
+from privbo.record import RunDirectory
+from tests.conformance.cases import N_CLIENTS, ROUNDS
+from tests.deployment.grid import LoopGrid, Node
+
+SPACE = {"x": {"type": "real", "low": 0.0, "high": 1.0}, "y": {"type": "real", "low": 1e-3, "high": 1e1, "log": True}}
+ALGORITHMS = {
+    "dp-fts-de": {"type": "dp-fts-de", "n_features": 12},
+    "fed-pne": {"type": "fed-pne", "horizon": 400, "c": 0.02},
+}
+SITES = {"north": "0-2", "south": "3, 4", "west": "5-6"}
+
+
+@dataclass(frozen=True)
+class Federation:
+    """An app's folder and its sites' files under one root."""
+
+    root: Path
+
+    @property
+    def home(self) -> Path:
+        return self.root / "app"
+
+    @property
+    def run(self) -> RunDirectory:
+        return RunDirectory(self.root / "server" / "run")
+
+    def site_file(self, name: str) -> Path:
+        return self.root / name / "site.toml"
+
+    def nodes(self, **changes) -> list[Node]:
+        app = client_app(self.home)
+        return [
+            Node(
+                node_id=100 + index,
+                app=app,
+                node_config={"site": str(self.site_file(name))},
+                run_config={"directory": str(self.run.path)},
+                **changes,
+            )
+            for index, name in enumerate(SITES)
+        ]
+
+    def play(self, nodes: list[Node] | None = None) -> LoopGrid:
+        grid = LoopGrid(self.nodes() if nodes is None else nodes)
+        serve(grid, self.home, self.run)
+        return grid
+
+
+def node_key() -> tuple[bytes, str]:
+    """A private key as OpenSSH PEM and its public key as a line."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return private, public.decode()
+
+
+def make(
+    root: Path,
+    algorithm: dict | str = "fed-pne",
+    *,
+    rounds: int = ROUNDS,
+    seed: int | None = 3,
+    privacy: dict | None = None,
+    factory: str = "tests.conformance.cases:problem",
+    sites: dict[str, str] = SITES,
+    keys: dict[str, str] | None = None,
+    n_clients: int = N_CLIENTS,
+    **federation,
+) -> Federation:
+    """Write a federation of three sites; simulated noise and one seed unless told otherwise."""
+    made = Federation(root)
+    made.home.mkdir(parents=True)
+    run = {
+        "name": "federated",
+        "rounds": rounds,
+        "problem": {"n_clients": n_clients, "space": SPACE, "name": "bumps"},
+        "algorithm": ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm,
+        "privacy": privacy or {"noise_multiplier": 1.0, "noise": "simulation"},
+    } | ({} if seed is None else {"seed": seed})
+    (made.home / "run.toml").write_text(tomli_w.dumps(run))
+    entries = {
+        name: {"clients": clients} | ({} if keys is None else {"public_key": keys[name]})
+        for name, clients in sites.items()
+    }
+    settings = {"round_timeout": 20.0, "start_timeout": 5.0, "sites": entries} | federation
+    (made.home / "federation.toml").write_text(tomli_w.dumps(settings))
+    for name in sites:
+        made.site_file(name).parent.mkdir(parents=True)
+        site = {"name": name, "directory": "kept", "problem": {"factory": factory}}
+        made.site_file(name).write_text(tomli_w.dumps(site))
+    return made
