@@ -4,16 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test slow lint bench docs package clean
+.PHONY: run test slow deployment lint bench docs package clean
 
 run: $(VENV)/.installed
 	$(BIN)/privbo run experiments/quickstart.toml
 
 test: $(VENV)/.installed-test lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not deployment"
 
 slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m slow
+
+# Real processes on loopback: crashes, TLS, hostile nodes, no packet that leaves. About six minutes.
+deployment: $(VENV)/.installed-deployment
+	$(BIN)/python -m pytest -m deployment
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -46,6 +50,10 @@ $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e '.[docs]'
 	touch $(VENV)/.installed $@
+
+$(VENV)/.installed-deployment: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet -e '.[test,flower-sim]'
+	touch $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from privbo.federation.cli import app as flower_app
+
 if TYPE_CHECKING:
     from privbo.pages.compare import Data
 
@@ -22,6 +24,7 @@ app = typer.Typer(
 )
 ledger_app = typer.Typer(help="The privacy-loss ledger of a run.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(flower_app, name="flower")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RunDir = Annotated[Path, typer.Argument(help="Directory of a run.")]

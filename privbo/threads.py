@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,3 +24,12 @@ def limited_threads(count: int) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def limited_loaded_threads(count: int) -> Iterator[None]:
+    """As ``limited_threads``, for a process that should not load torch only to limit it."""
+    from threadpoolctl import threadpool_limits
+
+    with limited_threads(count) if "torch" in sys.modules else threadpool_limits(count):
+        yield

@@ -158,3 +158,30 @@ def test_only_the_release_room_charges() -> None:
                 if isinstance(node, ast.Attribute) and node.attr in {"charge", "store_release"}
             ]
     assert not callers, callers
+
+
+def imports_of_flower(module: str, names: set[str]) -> list[str]:
+    """Flower by its public modules, in the two rooms that speak it, and nowhere else."""
+    allowed = module.startswith(("privbo.transports.flower", "privbo.federation."))
+    flower = {name for name in names if name.split(".")[0] == "flwr"}
+    public = {"flwr.app", "flwr.serverapp", "flwr.clientapp"}
+    return [f"{module} imports {name}" for name in sorted(flower) if not allowed or name not in public]
+
+
+def test_only_the_federation_knows_flower() -> None:
+    found = [
+        line
+        for folder in ("accountant", "privbo", "experiments")
+        for module, path in modules(folder)
+        for line in imports_of_flower(module, imported(ast.parse(path.read_text())))
+    ]
+    assert not found, "\n".join(found)
+    assert imports_of_flower("privbo.loop", {"flwr.app"})
+    assert imports_of_flower("privbo.federation.apps", {"flwr.common"})
+
+
+@pytest.mark.parametrize("module", ["privbo.api", "privbo.jobs", "privbo.cli", "privbo.federation.launch"])
+def test_nothing_of_the_core_loads_flower(module: str) -> None:
+    code = f"import {module}, sys; print([m for m in sys.modules if m.split('.')[0] in ('flwr', 'grpc', 'ray')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"

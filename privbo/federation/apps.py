@@ -16,9 +16,9 @@ from privbo.loop import plan, play
 from privbo.notes import Notes, Round
 from privbo.opening import OpenRun, open_run, setting_of
 from privbo.pages.report import report, write_page
-from privbo.protocol import Cohort, FloatArray, IntArray
+from privbo.protocol import FloatArray, IntArray
 from privbo.record import RunDirectory, append_line
-from privbo.threads import limited_threads
+from privbo.threads import limited_loaded_threads
 from privbo.transports.flower import Flower
 from privbo.transports.flower_messages import ACTION, Header, decode_question, encode_failure, encode_reply
 from privbo.transports.site import Question, SiteRecord
@@ -135,13 +135,11 @@ def _answer(
     clients = np.array(read_federation(home).registry(problem.n_clients).clients[site.name], dtype=np.int64)
     setting = setting_of(problem, header.rounds, public_seed=header.public_seed, device=job.config.device)
 
-    def make() -> Cohort:
-        return job.algorithm.cohort(
-            setting, clients=clients, evaluate=problem.evaluator(), seed=record.seed(header.clients_seed)
-        )
-
-    with limited_threads(job.config.threads):
-        return clients, record.answer(question, make)
+    cohort = job.algorithm.cohort(
+        setting, clients=clients, evaluate=problem.evaluator(), seed=record.seed(header.clients_seed)
+    )
+    with limited_loaded_threads(job.config.threads):
+        return clients, record.answer(question, cohort)
 
 
 def _site(context: Context, home: Path) -> SiteSettings:

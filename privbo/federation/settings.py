@@ -20,6 +20,7 @@ A site keeps its own ``site.toml`` and shows it to nobody::
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -110,7 +111,7 @@ def public_job(home: Path) -> Job:
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
-    config = read(home / RUN_FILE)
+    config = _read(home)
     problem = config.problem
     if problem.factory is None and problem.objective is None:
         problem = problem.model_copy(update={"objective": f"{__name__}:elsewhere"})
@@ -123,7 +124,7 @@ def site_job(home: Path, site: SiteSettings) -> Job:
     Raises:
         ConfigurationError: If the problem is another one than the server's.
     """
-    config = read(home / RUN_FILE)
+    config = _read(home)
     job = build(_with_problem(config, site.problem))
     if site.problem is not None:
         _require_same_problem(public_job(home), job)
@@ -133,6 +134,14 @@ def site_job(home: Path, site: SiteSettings) -> Job:
 def elsewhere(client: int, _params: Mapping[str, Any]) -> float:
     """The objective as the server knows it: it lives at the clients' sites."""
     raise RunError(f"client {client}'s objective lives at its site and is not evaluated here")
+
+
+def _read(home: Path) -> Config:
+    """The run's configuration; the functions it names may stand beside it."""
+    here = str(home.absolute())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return read(home / RUN_FILE)
 
 
 def _with_problem(config: Config, problem: ProblemConfig | None) -> Config:

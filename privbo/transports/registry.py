@@ -93,8 +93,8 @@ def parse_clients(text: str) -> tuple[int, ...]:
     """
     found: list[int] = []
     for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        if not first.isdecimal() or (last and not last.isdecimal()):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
             raise ConfigurationError(f"clients={text!r}: write numbers and ranges such as '0-9, 12'")
         found += range(int(first), int(last or first) + 1)
     return tuple(found)

@@ -21,7 +21,7 @@ import hashlib
 import re
 import secrets
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +90,7 @@ class SiteRecord:
             write_json(path, {"seed": secrets.randbits(63) if given is None else given})
         return int(read_json(path)["seed"])
 
-    def answer(self, question: Question, make: Callable[[], Cohort]) -> FloatArray:
+    def answer(self, question: Question, cohort: Cohort) -> FloatArray:
         """The clients' vectors for one round, ``(n, dim)``; NaN rows are absences.
 
         Raises:
@@ -104,7 +104,7 @@ class SiteRecord:
                 return np.asarray(sent["vectors"], dtype=np.float64)
             if (latest := self.latest()) is not None and question.broadcast.round < latest:
                 raise RunError(f"round {question.broadcast.round} is over; the last one answered was {latest}")
-            return self._act(question, make())
+            return self._act(question, cohort)
 
     def _act(self, question: Question, cohort: Cohort) -> FloatArray:
         state = self.path / "clients.npz"

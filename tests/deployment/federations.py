@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from privbo.federation.apps import client_app, serve
+from privbo.federation.scaffold import write_app
 from privbo.record import RunDirectory
 from tests.conformance.cases import N_CLIENTS, ROUNDS
 from tests.deployment.grid import LoopGrid, Node
@@ -83,7 +84,9 @@ def make(
 ) -> Federation:
     """Write a federation of three sites; simulated noise and one seed unless told otherwise."""
     made = Federation(root)
-    made.home.mkdir(parents=True)
+    write_app(made.home, n_sites=len(sites), clients_per_site=1)
+    project = (made.home / "pyproject.toml").read_text()
+    (made.home / "pyproject.toml").write_text(project.replace(str((made.home / "run").absolute()), str(made.run.path)))
     run = {
         "name": "federated",
         "rounds": rounds,

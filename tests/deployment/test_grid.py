@@ -2,52 +2,304 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.config import algorithms, construct
-from privbo.record import load_arrays
-from tests.conformance.cases import problem
-from tests.deployment.federations import ALGORITHMS, Federation, make
+from privbo.federation.apps import serve
+from privbo.manifest import describe
+from privbo.protocol import Algorithm, Broadcast, ClientHistory, Cohort, FloatArray, Release
+from privbo.transports.registry import parse_clients
+from tests.conformance.cases import CASES, ROUNDS, Case, problem
+from tests.deployment.federations import SITES, Federation, make
+from tests.deployment.grid import LoopGrid, through_bytes
+from tests.deployment.reading import queried, releases, sites
+
+SIMULATED = pb.Privacy(noise_multiplier=1.0, noise="simulation")
+TYPES = {"DPFTSDE": "dp-fts-de", "FedPNE": "fed-pne", "PFPNE": "pf-pne", "FederatedFLCB": "f-lcb",
+         "ParallelXArmed": "parallel"}  # fmt: skip
 
 
-def releases(federation: Federation) -> list[pb.Result]:
-    from privbo.release.payload import decode_release
-
-    with pb.load(federation.run.path).ledger as ledger:
-        return [decode_release(ledger.stored_release(entry.release_id))[0] for entry in ledger.entries()]
-
-
-def in_process(name: str):
-    algorithm = dict(ALGORITHMS[name])
-    kind = algorithms()[algorithm.pop("type")]
-    return pb.run(
-        problem(),
-        construct(kind, algorithm, "algorithm"),
-        privacy=pb.Privacy(noise_multiplier=1.0, noise="simulation"),
-        rounds=4,
-        seed=3,
-    )
+def table(description: Any) -> Any:
+    """A described algorithm as the table of a configuration file, which knows no None."""
+    if not isinstance(description, dict):
+        return description
+    plain = {k: table(v) for k, v in description.items() if v is not None and k != "type"}
+    return plain | ({"type": TYPES[description["type"]]} if description.get("type") in TYPES else {})
 
 
-def queried(federation: Federation) -> np.ndarray:
-    """Every client's points in order, from the sites' own disks."""
-    folders = sorted(federation.root.glob("*/kept/*/evaluations.npz"))
-    units = [load_arrays(path)["units"] for path in sorted(folders, key=lambda p: p.parts[-4])]
-    return np.concatenate(units)
+@dataclass(frozen=True)
+class Split:
+    """The same clients in one process, in the cohorts in which they live at the sites."""
+
+    algorithm: Any
+
+    def server(self, setting: Any) -> Any:
+        return self.algorithm.server(setting)
+
+    def cohort(self, setting: Any, **settings: Any) -> Cohort:
+        del settings["clients"]
+        groups = [np.array(parse_clients(text)) for text in SITES.values()]
+        return Cohorts([self.algorithm.cohort(setting, clients=group, **settings) for group in groups])
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_grid_gives_the_queries_and_releases_of_one_process(name: str, tmp_path: Path) -> None:
-    federation = make(tmp_path, name)
+@dataclass
+class Cohorts:
+    parts: list[Cohort]
+
+    @property
+    def clients(self) -> Any:
+        return np.concatenate([part.clients for part in self.parts])
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        return np.concatenate([part.respond(broadcast) for part in self.parts])
+
+    def snapshot(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, snapshot: Any) -> None:
+        raise NotImplementedError
+
+    def history(self) -> ClientHistory:
+        return self.parts[0].history()
+
+
+def in_process(algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch, *, split: bool) -> pb.Result:
+    if split:
+        from privbo import manifest
+
+        monkeypatch.setattr(manifest, "describe", lambda v: describe(v.algorithm if isinstance(v, Split) else v))
+    used = Split(algorithm) if split else algorithm
+    return pb.run(problem(), used, privacy=SIMULATED, rounds=ROUNDS, seed=3)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_grid_gives_the_queries_and_releases_of_one_process(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = make(tmp_path, table(describe(case.algorithm)))
     federation.play()
-    expected = in_process(name)
     made = releases(federation)
-    assert len(made) == len(expected.releases) > 0
-    np.testing.assert_allclose(queried(federation), expected.clients.units, rtol=0, atol=1e-9)
-    for ours, theirs in zip(made, expected.releases, strict=True):
+    whole = in_process(case.algorithm, monkeypatch, split=False)
+    same = in_process(case.algorithm, monkeypatch, split=True)
+    assert len(made) == len(whole.releases) == len(same.releases) > 0
+    for ours, theirs, exact in zip(made, whole.releases, same.releases, strict=True):
+        np.testing.assert_array_equal(ours.values, exact.values)  # the same layout of cohorts
         np.testing.assert_allclose(ours.values, theirs.values, rtol=0, atol=1e-9)
-        assert ours.noise_stddev == theirs.noise_stddev
+        assert (ours.noise_stddev, ours.sequence) == (theirs.noise_stddev, theirs.sequence)
+    queries = [q for site in sites(federation) for q in queried(site["units"], site["values"])]
+    for ours, theirs in zip(queries, queried(whole.clients.units, whole.clients.values), strict=True):
+        assert len(np.unique(ours, axis=0)) > 1
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9)
+
+
+def plain_run(tmp_path: Path, **changes: Any) -> tuple[Federation, list[Release]]:
+    federation = make(tmp_path / "plain", **changes)
+    federation.play()
+    return federation, releases(federation)
+
+
+class StoppingGrid(LoopGrid):
+    """The server dies in round 1, when one site has been asked and the others have not."""
+
+    def push_messages(self, messages: Any) -> list[str]:
+        letters = list(messages)
+        if letters[0].metadata.group_id == "1":
+            arrived = through_bytes(letters[0])
+            self.nodes[arrived.metadata.dst_node_id].handle(arrived)
+            raise KeyboardInterrupt
+        return super().push_messages(letters)
+
+
+def test_a_restarted_server_asks_again_and_charges_nothing_twice(tmp_path: Path) -> None:
+    _, expected = plain_run(tmp_path)
+    federation = make(tmp_path / "stopped")
+    with pytest.raises(KeyboardInterrupt):
+        serve(StoppingGrid(federation.nodes()), federation.home, federation.run)
+    with pb.load(federation.run.path).ledger as ledger:
+        assert len(ledger.entries()) == 2  # the second is paid and nothing of it has left
+        assert ledger.stored_release(ledger.entries()[1].release_id) is None
+    resumed = federation.play()
+    assert next(iter(resumed.nodes.values())).asked[0].metadata.group_id == "1"
+    for ours, theirs in zip(releases(federation), expected, strict=True):
+        assert ours.sequence == theirs.sequence
+        np.testing.assert_array_equal(ours.values, theirs.values)
+
+
+@pytest.mark.parametrize("share", ["one site", "everyone"])
+def test_dropouts_change_neither_noise_nor_price(share: str, tmp_path: Path) -> None:
+    _, expected = plain_run(tmp_path)
+    federation = make(tmp_path / "thin", round_timeout=0.4)
+    nodes = federation.nodes()
+    for node in nodes if share == "everyone" else nodes[:1]:
+        node.tamper = lambda reply, round_: None if round_ >= 1 else reply
+    federation.play(nodes)
+    made = releases(federation)
+    assert [r.noise_stddev for r in made][:2] == [r.noise_stddev for r in expected][:2]
+    np.testing.assert_array_equal(made[0].values, expected[0].values)
+    assert not np.array_equal(made[1].values, expected[1].values)
+    if share == "everyone":
+        assert np.abs(made[1].values).max() < 8 * made[1].noise_stddev
+
+
+def test_a_site_that_was_away_comes_back_with_its_history(tmp_path: Path) -> None:
+    federation = make(tmp_path, "dp-fts-de")
+    nodes = federation.nodes()
+
+    def away(app: Any) -> Any:
+        def handle(message: Any, context: Any) -> Any:
+            nodes[0].online = int(message.metadata.group_id) != 0  # gone when round 1 is asked
+            return app(message, context)
+
+        return handle
+
+    nodes[1].app = away(nodes[1].app)
+    federation.play(nodes)
+    rounds = [site["rounds"] for site in sites(federation)]
+    assert 1 in rounds[1]
+    assert 1 not in rounds[0]
+    assert {-1, 2, 3} <= set(rounds[0])
+
+
+def with_answer(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Any, int], Any]:
+    """A tampered reply of the same shape."""
+    from flwr.app import ConfigRecord, RecordDict
+
+    def tamper(reply: Any, _: int) -> Any:
+        reply.content = RecordDict({"answer": ConfigRecord(change(dict(reply.content.config_records["answer"])))})
+        return reply
+
+    return tamper
+
+
+def repeated(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields | {name: [*fields[name], *reversed(fields[name])] for name in ("clients", "vectors")}
+
+
+UNUSABLE: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "another question's nonce": lambda f: f | {"nonce": b"0" * 16},
+    "no nonce": lambda f: {k: v for k, v in f.items() if k != "nonce"},
+    "a nonce of another type": lambda f: f | {"nonce": "text"},
+    "an unknown site": lambda f: f | {"site": "moon"},
+    "no site": lambda f: f | {"site": 3},
+    "a long name": lambda f: f | {"site": "x" * 10_000},
+    "no vectors": lambda f: {k: v for k, v in f.items() if k != "vectors"},
+    "fewer vectors": lambda f: f | {"vectors": f["vectors"][:1]},
+    "a single vector": lambda f: f | {"vectors": f["vectors"][0]},
+    "text for vectors": lambda f: f | {"vectors": ["pickle"] * len(f["vectors"])},
+    "numbers for vectors": lambda f: f | {"vectors": [1.0] * len(f["vectors"])},
+    "truncated": lambda f: f | {"vectors": [v[:-1] for v in f["vectors"]]},
+    "longer": lambda f: f | {"vectors": [v + b"\0" * 8 for v in f["vectors"]]},
+    "huge": lambda f: f | {"vectors": [b"\0" * 5_000_000 for _ in f["vectors"]]},
+    "a pickle": lambda f: f | {"vectors": [b"\x80\x04\x95" + v[3:] for v in f["vectors"]]},
+    "another round": lambda f: f | {"vectors": [v[:16] + b"\x63" + v[17:] for v in f["vectors"]]},
+    "other people's clients": lambda f: f | {"clients": [c + 3 for c in f["clients"]]},
+    "unknown clients": lambda f: f | {"clients": [c + 100 for c in f["clients"]]},
+    "negative clients": lambda f: f | {"clients": [-1 - c for c in f["clients"]]},
+    "clients as truth values": lambda f: f | {"clients": [True] * len(f["clients"])},
+    "clients as fractions": lambda f: f | {"clients": [float(c) for c in f["clients"]]},
+    "clients as text": lambda f: f | {"clients": [str(c) for c in f["clients"]]},
+    "an error": lambda f: f | {"error": "x" * 1000},
+    "nothing": lambda _: {},
+}
+
+
+@pytest.fixture(scope="module")
+def without_north(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """The first release when the first site's clients are absent."""
+    federation = make(tmp_path_factory.mktemp("absent"), round_timeout=0.4, rounds=1)
+    nodes = federation.nodes()
+    nodes[0].tamper = lambda reply, _: None
+    federation.play(nodes)
+    return releases(federation)[0]
+
+
+@pytest.mark.parametrize("how", UNUSABLE)
+def test_an_unusable_reply_is_an_absence(how: str, tmp_path: Path, without_north: Release) -> None:
+    federation = make(tmp_path, rounds=1)
+    nodes = federation.nodes()
+    nodes[0].tamper = with_answer(UNUSABLE[how])
+    federation.play(nodes)
+    np.testing.assert_array_equal(releases(federation)[0].values, without_north.values)
+
+
+def other_content(reply: Any) -> Any:
+    from flwr.app import ArrayRecord, RecordDict
+
+    reply.content = RecordDict({"answer": ArrayRecord([np.ones(3)])})
+    return reply
+
+
+def flower_error(reply: Any) -> Any:
+    from flwr.app import Error, Message
+
+    lost = Message(Error(code=2, reason="a secret"), reply_to=reply)
+    lost.metadata.__dict__.update(reply.metadata.__dict__)
+    return lost
+
+
+@pytest.mark.parametrize("tamper", [other_content, flower_error])
+def test_a_reply_of_another_kind_is_an_absence(tamper: Any, tmp_path: Path, without_north: Release) -> None:
+    federation = make(tmp_path, rounds=1)
+    nodes = federation.nodes()
+    nodes[0].tamper = lambda reply, _: tamper(reply)
+    federation.play(nodes)
+    np.testing.assert_array_equal(releases(federation)[0].values, without_north.values)
+
+
+def test_of_a_clients_two_answers_the_first_counts(tmp_path: Path) -> None:
+    _, expected = plain_run(tmp_path, rounds=1)
+    federation = make(tmp_path / "twice", rounds=1)
+    nodes = federation.nodes()
+    nodes[0].tamper = with_answer(repeated)
+    federation.play(nodes)
+    np.testing.assert_array_equal(releases(federation)[0].values, expected[0].values)
+    assert '"duplicate": 3' in (federation.run.private / "transport.jsonl").read_text()
+
+
+def test_what_breaks_flowers_own_decoding_is_an_absence(
+    tmp_path: Path, without_north: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = make(tmp_path, rounds=1)
+    nodes = federation.nodes()
+
+    def explode(reply: Any, _: int) -> Any:
+        raise ValueError("no such object")
+
+    nodes[0].tamper = explode
+    federation.play(nodes)
+    np.testing.assert_array_equal(releases(federation)[0].values, without_north.values)
+
+
+def test_a_superlink_that_is_gone_stops_the_run_and_it_goes_on_later(tmp_path: Path) -> None:
+    _, expected = plain_run(tmp_path)
+    federation = make(tmp_path / "cut")
+    nodes = federation.nodes()
+
+    def cut(reply: Any, round_: int) -> Any:
+        if round_ == 1:
+            raise ConnectionRefusedError
+        return reply
+
+    nodes[0].tamper = cut
+    with pytest.raises(pb.RunError, match="run the app again"):
+        federation.play(nodes)
+    federation.play()
+    for ours, theirs in zip(releases(federation), expected, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
+
+
+def test_without_enough_sites_nothing_is_asked_and_the_run_goes_on_later(tmp_path: Path) -> None:
+    federation = make(tmp_path, min_sites=3, start_timeout=0.3)
+    nodes = federation.nodes()
+    nodes[2].online = False
+    with pytest.raises(pb.RunError, match="2 of 3 sites"):
+        federation.play(nodes)
+    assert not any(node.asked for node in nodes)
+    federation.play()
+    assert len(releases(federation)) == len(plain_run(tmp_path)[1])

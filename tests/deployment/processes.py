@@ -1,0 +1,84 @@
+"""Real federations for tests: bounded in time, and every process they start is gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from privbo.federation.keys import KeyFolder
+from privbo.federation.launch import Certificates, Deployment
+from privbo.record import read_lines
+from tests.deployment.federations import SITES, Federation
+
+ROOT = Path(__file__).parents[2]
+_MARK = "PRIVBO_TEST_PROCESSES"
+
+
+@contextmanager
+def deployed(federation: Federation, keys: KeyFolder | None = None) -> Iterator[Deployment]:
+    """A SuperLink for a federation; SuperNodes are started by the test."""
+    mark = secrets.token_hex(8)
+    tls = None
+    if keys is not None:
+        tls = Certificates(authority=keys.authority, certificate=keys.certificate, key=keys.key)
+    environment = {_MARK: mark, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    try:
+        with Deployment(root=federation.root / "flower", certificates=tls, environment=environment) as deployment:
+            deployment.start_superlink()
+            yield deployment
+    finally:
+        _end(mark)
+
+
+def _end(mark: str) -> None:
+    """Wait for what a SuperLink or SuperNode leaves behind, then end it by its id."""
+    deadline = time.monotonic() + 10
+    while (left := _marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+
+
+def _marked(mark: str) -> list[int]:
+    wanted = f"{_MARK}={mark}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:  # it ended while we looked
+            continue
+    return found
+
+
+def start_sites(deployment: Deployment, federation: Federation, keys: KeyFolder | None = None) -> None:
+    for name in SITES:
+        start_site(deployment, federation, name, keys)
+
+
+def start_site(deployment: Deployment, federation: Federation, name: str, keys: KeyFolder | None = None) -> None:
+    key = None if keys is None else keys.site_key(name)
+    deployment.start_supernode(name, federation.site_file(name), key=key)
+
+
+def register(deployment: Deployment, keys: KeyFolder) -> None:
+    """Register every site's key with the SuperLink, as an operator does."""
+    for name in SITES:
+        done = deployment.flwr("supernode", "register", str(keys.site_public(name)), timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = 120.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout} s until {what}"
+        time.sleep(0.1)
+
+
+def rounds_played(federation: Federation) -> int:
+    return len(read_lines(federation.run.private / "transport.jsonl"))

@@ -1,0 +1,221 @@
+"""A site's own disk, what leaves it, and who it is to the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+import privbo as pb
+from privbo.federation.settings import read_site, site_job
+from privbo.protocol import Broadcast, FloatArray, IntArray
+from privbo.record import load_arrays, read_lines
+from privbo.transports.flower_messages import error_class
+from privbo.transports.registry import Registry, parse_clients
+from privbo.transports.site import Question, SiteRecord
+from tests.conformance.cases import bumps, problem
+from tests.deployment.federations import SITES, make, node_key
+
+ASKED: list[int] = []
+
+
+def counted(clients: IntArray, units: FloatArray) -> FloatArray:
+    ASKED.append(len(clients))
+    return bumps(clients, units)
+
+
+def counting_problem() -> pb.Problem:
+    return pb.Problem(space=problem().space, batch_objective=counted, n_clients=7, name="bumps")
+
+
+class SecretOfPatientError(ValueError):
+    """A class whose name says too much."""
+
+
+def failing_problem() -> pb.Problem:
+    raise SecretOfPatientError("patient 17 is ill")
+
+
+def replies_of(nodes: list[Any]) -> list[Any]:
+    kept: list[Any] = []
+    for node in nodes:
+        node.tamper = lambda reply, _: kept.append(reply) or reply
+    return kept
+
+
+def test_a_question_asked_twice_is_answered_with_the_same_bytes(tmp_path: Path) -> None:
+    federation = make(tmp_path, factory="tests.deployment.test_site:counting_problem")
+    nodes = federation.nodes()
+    kept = replies_of(nodes)
+    ASKED.clear()
+    federation.play(nodes)
+    evaluations = len(ASKED)
+    assert evaluations > 0
+    node = nodes[1]
+    for asked, sent in [
+        (m, r) for m, r in zip(node.asked, [r for r in kept if r.metadata.src_node_id == 101], strict=True)
+    ]:
+        again = node.handle(asked)
+        assert again.content.config_records == sent.content.config_records
+    assert len(ASKED) == evaluations  # a new process, and no new evaluation
+
+
+def question(round_: int, arrays: dict[str, Any], dim: int = 2) -> Question:
+    return Question(run="run", broadcast=Broadcast(round=round_, arrays=arrays), dim=dim)
+
+
+class Echo:
+    clients = np.array([3, 4])
+
+    def __init__(self) -> None:
+        self.acted = 0
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        self.acted += 1
+        return np.full((2, 2), float(broadcast.round))
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"acted": np.array(self.acted)}
+
+    def restore(self, snapshot: Any) -> None:
+        self.acted = int(snapshot["acted"])
+
+    def history(self) -> Any:
+        return pb.run(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=pb.NoPrivacy(), rounds=1, seed=1).clients
+
+
+def test_a_round_is_not_asked_in_two_ways_nor_after_it_is_over(tmp_path: Path) -> None:
+    record = SiteRecord.open(tmp_path, "run")
+    first = question(2, {"x": np.zeros(3)})
+    vectors = record.answer(first, Echo())
+    np.testing.assert_array_equal(SiteRecord.open(tmp_path, "run").answer(first, Echo()), vectors)
+    for other in (question(2, {"x": np.ones(3)}), question(2, {"y": np.zeros(3)}), question(2, {"x": np.zeros(3)}, 3)):
+        with pytest.raises(pb.RunError, match="another way"):
+            record.answer(other, Echo())
+    with pytest.raises(pb.RunError, match="is over"):
+        record.answer(question(1, {}), Echo())
+    kept = load_arrays(tmp_path / "run" / "sent" / "000002.npz")
+    np.testing.assert_array_equal(kept["vectors"], vectors)
+    assert (tmp_path / "run").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("name", ["", "..", "../up", "a/b", ".hidden", "x" * 300, "a\0b"])
+def test_a_server_cannot_name_a_folder_of_its_choice(name: str, tmp_path: Path) -> None:
+    with pytest.raises(pb.RunError, match="plain name"):
+        SiteRecord.open(tmp_path, name)
+
+
+def test_a_site_that_fails_sends_the_class_of_its_error_and_nothing_else(tmp_path: Path) -> None:
+    federation = make(tmp_path, rounds=1, factory="tests.deployment.test_site:failing_problem")
+    nodes = federation.nodes()
+    kept = replies_of(nodes)
+    federation.play(nodes)
+    assert kept
+    for reply in kept:
+        assert not reply.has_error()
+        fields = dict(reply.content.config_records["answer"])
+        assert fields["error"] == "ValueError"
+        assert set(fields) == {"site", "nonce", "error"}
+        assert b"patient" not in repr(reply).encode().lower()
+    log = next((tmp_path / "north" / "kept").glob("*/errors.log"))
+    assert "patient 17 is ill" in log.read_text()
+    public = [path for path in federation.run.path.rglob("*") if path.is_file()]
+    assert not any(b"patient" in path.read_bytes().lower() for path in public)
+
+
+def test_error_classes_are_pythons_or_ours() -> None:
+    assert error_class(SecretOfPatientError()) == "ValueError"
+    assert error_class(pb.ConfigurationError()) == "ConfigurationError"
+    assert error_class(type("Sneaky", (Exception,), {"__module__": "elsewhere"})()) == "Exception"
+    assert error_class(KeyboardInterrupt()) == "KeyboardInterrupt"
+
+
+def test_every_client_sends_the_same_size_whether_it_knows_anything_or_not(tmp_path: Path) -> None:
+    sizes = {}
+    for factory in ("tests.conformance.cases:problem", "tests.deployment.test_site:silent_problem"):
+        federation = make(tmp_path / factory[-8:], "dp-fts-de", rounds=1, factory=factory)
+        nodes = federation.nodes()
+        kept = replies_of(nodes)
+        federation.play(nodes)
+        sizes[factory] = [[len(v) for v in r.content.config_records["answer"]["vectors"]] for r in kept]
+    assert sizes["tests.conformance.cases:problem"] == sizes["tests.deployment.test_site:silent_problem"]
+
+
+def silent_problem() -> pb.Problem:
+    return pb.Problem(
+        space=problem().space, batch_objective=lambda c, _: np.full(len(c), np.nan), n_clients=7, name="bumps"
+    )
+
+
+def test_sites_without_a_seed_draw_their_own(tmp_path: Path) -> None:
+    federation = make(tmp_path, "dp-fts-de", seed=None, rounds=1)
+    federation.play()
+    seeds = [next((tmp_path / site / "kept").glob("*/seed.json")).read_text() for site in SITES]
+    assert len(set(seeds)) == len(SITES)
+
+
+def test_a_site_with_another_problem_answers_nothing(tmp_path: Path) -> None:
+    federation = make(tmp_path, rounds=1)
+    site = read_site(federation.site_file("north"))
+    assert site_job(federation.home, site).problem.n_clients == 7
+    run = (federation.home / "run.toml").read_text()
+    (federation.home / "run.toml").write_text(run.replace("high = 10.0", "high = 5.0"))
+    with pytest.raises(pb.ConfigurationError, match="same space"):
+        site_job(federation.home, site)
+
+
+def pem(line: str) -> bytes:
+    key = serialization.load_ssh_public_key(line.encode())
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def test_with_keys_a_node_is_the_site_of_its_key_whatever_it_says(tmp_path: Path) -> None:
+    keys = {site: node_key()[1] for site in SITES}
+    federation = make(tmp_path, rounds=1, keys=keys)
+    nodes = federation.nodes()
+    for node, site in zip(nodes, SITES, strict=True):
+        node.public_key = pem(keys[site])
+    impostor = federation.nodes()[0]
+    impostor.node_id, impostor.public_key = 999, pem(node_key()[1])
+    nodes[1].node_config = nodes[0].node_config  # south answers with north's file
+    federation.play([impostor, *nodes])
+    assert impostor.asked == []
+    (first, *_) = read_lines(federation.run.private / "transport.jsonl")
+    assert first["asked"] == 3
+    assert first["refused"] == {"foreign client": 3}
+
+
+def test_registries_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(pb.ConfigurationError, match="exactly one site"):
+        Registry(n_clients=3, clients={"a": (0, 1), "b": (1, 2)})
+    with pytest.raises(pb.ConfigurationError, match="exactly one site"):
+        Registry(n_clients=3, clients={"a": (0, 1)})
+    one, two = node_key()[1], node_key()[1]
+    with pytest.raises(pb.ConfigurationError, match="no public key"):
+        Registry(n_clients=2, clients={"a": (0,), "b": (1,)}, keys={"a": one})
+    with pytest.raises(pb.ConfigurationError, match="same public key"):
+        Registry(n_clients=2, clients={"a": (0,), "b": (1,)}, keys={"a": one, "b": one})
+    with pytest.raises(pb.ConfigurationError, match="neither"):
+        Registry(n_clients=1, clients={"a": (0,)}, keys={"a": "rubbish"})
+    registry = Registry(n_clients=2, clients={"a": (0,), "b": (1,)}, keys={"a": one, "b": two})
+    assert registry.site_with(pem(two)) == "b"
+    assert registry.site_with(b"rubbish") is None
+
+
+def test_client_numbers_are_read_from_ranges() -> None:
+    assert parse_clients("0-2, 5") == (0, 1, 2, 5)
+    for text in ("", "a", "1-", "-1", "1-b"):
+        with pytest.raises(pb.ConfigurationError, match="numbers and ranges"):
+            parse_clients(text)
+
+
+def test_a_node_that_names_no_site_says_so_to_nobody_but_its_class(tmp_path: Path) -> None:
+    federation = make(tmp_path, rounds=1)
+    nodes = federation.nodes()
+    nodes[0].node_config = {}
+    federation.play(nodes)
+    (first, *_) = read_lines(federation.run.private / "transport.jsonl")
+    assert first["refused"] == {"raised ConfigurationError": 1}
