@@ -16,6 +16,7 @@ from privbo.loop import plan, play
 from privbo.notes import Notes, Round
 from privbo.opening import OpenRun, open_run, setting_of
 from privbo.pages.report import report, write_page
+from privbo.privacy import Privacy
 from privbo.protocol import FloatArray, IntArray
 from privbo.record import RunDirectory, append_line
 from privbo.threads import limited_loaded_threads
@@ -133,7 +134,8 @@ def _answer(
             f"{problem.n_clients} and {job.config.rounds}"
         )
     clients = np.array(read_federation(home).registry(problem.n_clients).clients[site.name], dtype=np.int64)
-    setting = setting_of(problem, header.rounds, public_seed=header.public_seed, device=job.config.device)
+    unit = job.privacy.unit if isinstance(job.privacy, Privacy) else "client"
+    setting = setting_of(problem, header.rounds, public_seed=header.public_seed, device=job.config.device, unit=unit)
 
     cohort = job.algorithm.cohort(
         setting, clients=clients, evaluate=problem.evaluator(), seed=record.seed(header.clients_seed)
