@@ -43,7 +43,7 @@ def _cells(function: str, n_players: int, seeds: range) -> list[Cell]:
 def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
     """Run both functions."""
     paper = scale == "paper"
-    chosen = range(seeds if seeds is not None else (30 if paper else 5))
+    chosen = range(seeds if seeds is not None else (20 if paper else 5))
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for function in SETTINGS:
         for n in (100, 1000, 10_000) if paper else (100, 1000):
