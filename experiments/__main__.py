@@ -45,6 +45,7 @@ DP_FTS_DE = {
     "3d": "landmine: convergence",
     "3e": "human activity: convergence",
     "3f": "digits by writer: convergence",
+    "3d-authors": "landmine: convergence with the authors' scores",
     "4": "synthetic: DP-FTS-DE against DP-FTS, ours beside them",
     "5": "synthetic: both components of distributed exploration",
     "6": "synthetic: number of regions",
@@ -54,6 +55,7 @@ DP_FTS_DE = {
     "9": "human activity and digits by writer: weightings",
     "10": "human activity and digits by writer: number of regions",
     "11": "landmine: sampling without replacement",
+    "few-points": "human activity and digits by writer on log scales, two initial points: where sharing helps",
     "12a": "synthetic: adaptive and non-adaptive weights",
     "12b": "human activity: adaptive and non-adaptive weights",
 }

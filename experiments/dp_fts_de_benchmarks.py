@@ -138,6 +138,12 @@ def _real(name: str, clients: Callable[[int], Clients], measure: str, n_clients:
     )
 
 
+def _few_points(name: str, clients: Callable[[int], Clients], n_clients: int, rounds: int) -> Benchmark:
+    """Where sharing can help: scales that suit the parameters, two initial points, few rounds."""
+    found = _real(name, clients, "validation error", n_clients, rounds)
+    return replace(found, paper=replace(found.paper, n_init=2), ours=pb.DPFTSDE())
+
+
 def benchmark(name: str, scale: Scale) -> Benchmark:
     """An experiment by its name; ``"small"`` has fewer clients or rounds and two seeds.
 
@@ -153,6 +159,12 @@ def benchmark(name: str, scale: Scale) -> Benchmark:
             found = _synthetic(50 if paper else 20, 40 if paper else 12, 20, float(name.removeprefix("alpha-")))
         case "landmine":
             found = _real(name, landmine.clients, "1 - AUC", 29, rounds)
+        case "landmine-authors":
+            found = _real("landmine, authors' scores", landmine.authors_clients, "1 - AUC", 29, rounds)
+        case "activity-log":
+            found = _few_points("activity, log scales", activity.log_clients, 30, 20 if paper else 10)
+        case "writers-log":
+            found = _few_points("writers, log scales", writers.log_clients, 50, 20 if paper else 10)
         case "activity":
             found = _real(name, activity.clients, "validation error", 30, rounds)
         case "writers":
