@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from accountant.errors import LedgerError
+from accountant.events import Unit
 from accountant.ledger import Ledger, Receipt
 from privbo.errors import ConfigurationError
 from privbo.protocol import Release, Request
@@ -195,9 +196,11 @@ class Door:
                 f"weights speak of {request.n_clients} clients, the run has {self._n_clients}; give each one a column"
             )
         mechanism = self._mechanism(request)
-        if not isinstance(mechanism, PlainSum) and request.unit != self._ledger.policy.unit.value:
+        unit = self._ledger.policy.unit
+        rewards = request.unit == "reward"  # else a row is whoever the ledger is about: one client, one record
+        if not isinstance(mechanism, PlainSum) and rewards != (unit is Unit.REWARD):
             raise ConfigurationError(
-                f"the request protects one {request.unit}, the ledger one {self._ledger.policy.unit.value}: their "
+                f"the request protects one {request.unit}, the ledger one {unit.value}: their "
                 "costs never add up; give each unit its own ledger"
             )
         if mechanism.geometry != WeightGeometry.of(request.weights):

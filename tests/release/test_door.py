@@ -27,10 +27,11 @@ def request(weights: np.ndarray = WEIGHTS, **changes) -> Request:
     return Request(**{"dim": DIM, "clipping_norm": 3.0, "weights": weights} | changes)
 
 
-def ledger(path: Path | None = None, *, n_clients: int = N, budget: Budget | None = None, **changes) -> Ledger:
-    policy = LedgerPolicy(
-        unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=n_clients, budget=budget
-    )
+def ledger(
+    path: Path | None = None, *, n_clients: int = N, budget: Budget | None = None, unit: Unit = Unit.CLIENT
+) -> Ledger:
+    adjacency = Adjacency.REPLACE_ONE if unit is Unit.REWARD else Adjacency.ZERO_OUT
+    policy = LedgerPolicy(unit=unit, adjacency=adjacency, population="p", n_clients=n_clients, budget=budget)
     return Ledger.create(path, policy)
 
 
@@ -246,3 +247,26 @@ def test_payload_round_trip_and_damage() -> None:
     for damaged in (b"", payload[:-1], payload + b"x", b"x" + payload, huge, payload.replace(b"shape", b"shapf")):
         with pytest.raises(LedgerError):
             decode_release(damaged)
+
+
+@pytest.mark.parametrize(("unit", "bound", "fits"), [
+    (Unit.CLIENT, None, True),
+    (Unit.RECORD, None, True),
+    (Unit.REWARD, 0.1, True),
+    (Unit.CLIENT, 0.1, False),
+    (Unit.RECORD, 0.1, False),
+    (Unit.REWARD, None, False),
+])  # fmt: skip
+def test_a_row_is_what_the_ledger_is_about_and_a_reward_has_its_own(
+    unit: Unit, bound: float | None, *, fits: bool
+) -> None:
+    wanted = request(reward_bound=bound)
+    adjacency = Adjacency.ZERO_OUT if bound is None else Adjacency.REPLACE_ONE
+    with ledger(unit=unit) as book:
+        here = door(book, adjacency=adjacency)
+        if fits:
+            here.open(0, wanted)
+        else:
+            with pytest.raises(ConfigurationError, match="never add up"):
+                here.open(0, wanted)
+        assert len(book.entries()) == fits
