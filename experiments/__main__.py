@@ -59,6 +59,7 @@ DP_FTS_DE = {
     "12a": "synthetic: adaptive and non-adaptive weights",
     "12b": "human activity: adaptive and non-adaptive weights",
 }
+EXPERIMENTS["thompson-ablation"] = "DP-FTS-DE: what each change of ours brings at the same price, with controls"
 EXPERIMENTS |= {f"dp-fts-de-{figure}": f"DP-FTS-DE, figure {figure}; {line}" for figure, line in DP_FTS_DE.items()}
 
 
