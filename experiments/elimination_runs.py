@@ -88,7 +88,13 @@ def play_federated(
     """One run of Fed-PNE or PF-PNE on the clients of ``world``, with reward and privacy noise of ``seed``."""
     env = clients.environment(world, seed)
     fitted = replace(algorithm, horizon=clients.horizon, reward_range=env.reward_range)
-    result = pb.run(env.problem(), fitted, privacy=privacy, rounds=rounds, seed=seed, control=control)
+    sent: list[list[int]] = []
+
+    def note(event: pb.Round) -> None:
+        if event.release is not None:
+            sent.append([int(env.pulls.max()), event.release.values.shape[1]])
+
+    result = pb.run(env.problem(), fitted, privacy=privacy, rounds=rounds, seed=seed, control=control, on_round=note)
     sizes = [release.values.shape[1] for release in result.releases]
     plan = result.config["plan"]
     cell = figures(env) | {
@@ -96,6 +102,7 @@ def play_federated(
         "planned": plan["releases"],
         "floats_up": sum(sizes),
         "floats_down": sum(sizes),
+        "sent": sent,
         "noise_multiplier": plan["noise_multiplier"],
     }
     if isinstance(fitted, FedPNE):

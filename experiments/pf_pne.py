@@ -1,14 +1,17 @@
 """PF-PNE: cumulative local regret per client, every way clients can go on alone, and communication.
 
-The printed algorithm beside ours, per-client HCT (leaf-checked), Fed-PNE judged locally, and
-Fed1-UCB, on Garland, DoubleSine, Himmelblau, Rastrigin, Ackley and (where ``PRIVBO_DATA``
+The printed algorithm beside ours, per-client HCT (leaf-checked), Fed-PNE judged locally, Fed1-UCB and
+FN-UCB (adapted to fixed arms, one dimension), on Garland, DoubleSine, Himmelblau, Rastrigin, Ackley and (where ``PRIVBO_DATA``
 names it) landmines.
 """
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import privbo as pb
 from experiments.elimination_runs import (
@@ -19,6 +22,7 @@ from experiments.elimination_runs import (
     mean_and_deviation,
     play_fed1,
     play_federated,
+    play_fn_ucb,
     play_single,
     run_cells,
     totals,
@@ -36,6 +40,7 @@ ARMS: dict[str, Any] = {
     "Fed-PNE": pb.FedPNE(),
 }
 BEST = "PF-PNE, optimistic"
+NEURAL, NEURAL_SEEDS = ("garland", "double-sine"), 3  # FN-UCB trains a network per client and round
 
 
 def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
@@ -55,6 +60,8 @@ def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
                 cells.append(Cell(label, play_federated, at | plain))
             cells.append(Cell("HCT per client", play_single, at | {"kind": "hct", "sampled": 100 if paper else 20}))
             cells.append(Cell("Fed1-UCB", play_fed1, at))
+            if paper and function in NEURAL and seed < NEURAL_SEEDS:
+                cells.append(Cell("FN-UCB, 20 arms", play_fn_ucb, at))
         panels[function] = run_cells(cells, out, jobs, function)
     verdict = {
         function: {
@@ -69,17 +76,41 @@ def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
     write_json(out / "summary.json", {"seeds": list(chosen), "final_regret": final, "verdict": verdict})
     write_atomically(out / "table.md", _table(panels).encode())
     draw(panels, "local", 5000, out / "figure.png")
+    _draw_communication(panels, out / "communication.png")
+
+
+def _draw_communication(panels: dict[str, dict[str, list[dict[str, Any]]]], path: Path) -> None:
+    """Numbers one client has sent after so many pulls, one run per arm."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4 * len(panels), 3.4), layout="constrained")
+    for axes, (title, arms) in zip(
+        np.ravel(figure.subplots(1, len(panels), squeeze=False)), panels.items(), strict=True
+    ):
+        for label in ("Fed-PNE", "PF-PNE, printed", BEST):
+            pulls, floats = np.array(arms[label][0]["sent"]).T
+            axes.step([0, *pulls, 5000], [0, *np.cumsum(floats), floats.sum()], where="post", label=label)
+        axes.set(title=title, xlabel="pulls of one client")
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("numbers one client has sent")
+    figure.axes[0].legend(frameon=False, fontsize="small")
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=80)
+    write_atomically(path, picture.getvalue())
 
 
 def _table(panels: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
     lines = ["Cumulative local regret per client after T = 5000 pulls (rounds, floats up).", ""]
-    labels = [*ARMS, "HCT per client", "Fed1-UCB"]
+    labels = [*ARMS, "HCT per client", "Fed1-UCB", "FN-UCB, 20 arms"]
     lines.append("| arm | " + " | ".join(panels) + " |")
     lines.append("|---" * (len(panels) + 1) + "|")
     for label in labels:
         entries = []
         for arms in panels.values():
-            cells = arms[label]
+            cells = arms.get(label, [])
+            if not cells:
+                entries.append("-")
+                continue
             entry = mean_and_deviation(totals(cells, "local"))
             if cells[0].get("releases"):
                 entry += f" ({cells[0]['releases']}, {cells[0]['floats_up']})"
