@@ -1,8 +1,8 @@
 """PF-PNE: cumulative local regret per client, every way clients can go on alone, and communication.
 
 The printed algorithm beside ours, per-client HCT (leaf-checked), Fed-PNE judged locally, Fed1-UCB and
-FN-UCB (adapted to fixed arms, one dimension), on Garland, DoubleSine, Himmelblau, Rastrigin, Ackley and (where ``PRIVBO_DATA``
-names it) landmines.
+FN-UCB (adapted to fixed arms, one dimension), on Garland, DoubleSine, Himmelblau, Rastrigin, Ackley
+and (where ``PRIVBO_DATA`` names it) landmines.
 """
 
 from __future__ import annotations
