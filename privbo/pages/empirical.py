@@ -74,19 +74,18 @@ def audit_run(config: Mapping[str, Any], *, trials: int) -> list[Empirical]:
             calibration=privacy["calibration"],
         )
 
-    setting = setting_of(config)
-    if setting.unit == "reward":
-        raise ConfigurationError(
-            "the empirical audit compares runs with and without one client; this run protects one reward"
-        )
-    plan = algorithm_from(config["algorithm"]).server(setting).plan()
+    plan = algorithm_from(config["algorithm"]).server(setting_of(config)).plan()
     return audit_plan(plan, mechanism, delta=config["plan"]["delta"], trials=trials)
 
 
 def audit_plan(
     plan: Iterable[Request], mechanism: Callable[[Request], Mechanism], *, delta: float, trials: int
 ) -> list[Empirical]:
-    """Audit the first mechanisms of a plan that differ, at most three, in every world."""
+    """Audit the first mechanisms of a plan that differ, at most three, in every world.
+
+    Raises:
+        ConfigurationError: If the plan releases nothing, or one reward is its unit.
+    """
     found: list[Empirical] = []
     for request in _distinct(plan, mechanism):
         found += _audit(request, mechanism, delta=delta, trials=trials)
@@ -98,6 +97,8 @@ def audit_plan(
 def _distinct(plan: Iterable[Request], mechanism: Callable[[Request], Mechanism]) -> Iterator[Request]:
     seen = set()
     for request in plan:
+        if request.unit == "reward":
+            raise ConfigurationError("the empirical audit compares runs with and without one client, not one reward")
         described = mechanism(request)
         if described not in seen:
             seen.add(described)

@@ -13,6 +13,7 @@ import privbo as pb
 from accountant.events import Adjacency, Gaussian, Unit, compose
 from privbo.api import load
 from privbo.config import build, parse
+from privbo.pages.empirical import audit_run
 from privbo.pages.report import report
 from privbo.protocol import FloatArray, IntArray, Release, Setting
 from tests.conformance.cases import bumps, problem
@@ -183,6 +184,13 @@ def test_a_clients_ledger_does_not_take_rewards(tmp_path: Path) -> None:
         pb.run(
             problem(), algorithm, privacy=pb.Privacy(epsilon=1.0, unit="reward"), directory=tmp_path / "b", **settings
         )
+
+
+def test_the_empirical_audit_refuses(tmp_path: Path) -> None:
+    privacy = pb.Privacy(epsilon=1.0, unit="reward")
+    result = pb.run(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=privacy, rounds=4, directory=tmp_path / "run")
+    with pytest.raises(pb.ConfigurationError, match="not one reward"):
+        audit_run(result.config, trials=10)
 
 
 def test_hidden_failures_are_refused() -> None:
