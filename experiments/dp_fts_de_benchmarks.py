@@ -88,8 +88,8 @@ def synthetic_paper(n_regions: int = 2, clipping_norm: float = 11.0) -> pb.DPFTS
 
 
 def synthetic_ours() -> pb.DPFTSDE:
-    """One region, means instead of samples, and with that a small clipping norm."""
-    return replace(synthetic_paper(1), share="mean", clipping_norm=2.0, features="paired")
+    """One region, means instead of samples, so a small clipping norm, on regular features. Chosen on seeds below 110."""
+    return replace(synthetic_paper(1), share="mean", clipping_norm=1.0, features="regular", noise=0.1)
 
 
 def real_ours(power: float = 1.0) -> pb.DPFTSDE:
@@ -120,7 +120,7 @@ def _synthetic(n_clients: int, rounds: int, runs: int, alpha: float | None = Non
         ours=synthetic_ours(),
         sample_rate=0.25,
         runs=runs,
-        first_seed=100,
+        first_seed=110,
     )
 
 
