@@ -88,7 +88,7 @@ def synthetic_paper(n_regions: int = 2, clipping_norm: float = 11.0) -> pb.DPFTS
 
 
 def synthetic_ours() -> pb.DPFTSDE:
-    """One region, means instead of samples, so a small clipping norm, on regular features. Chosen on seeds below 110."""
+    """One region, means instead of samples (so a small clipping norm), regular features; chosen on seeds below 110."""
     return replace(synthetic_paper(1), share="mean", clipping_norm=1.0, features="regular", noise=0.1)
 
 
