@@ -33,7 +33,7 @@ from experiments.elimination_runs import (
 from privbo.record import write_atomically, write_json
 
 NUMBERS = (1, 10, 50, 100, 200, 400, 1000)
-NEURAL_SEEDS = 3  # FN-UCB trains a network per client and round
+NEURAL_SEEDS = 2  # FN-UCB trains a network per client and round
 
 
 def cells_for(clients: Clients, seeds: range, *, slow: bool) -> list[Cell]:

@@ -40,7 +40,7 @@ ARMS: dict[str, Any] = {
     "Fed-PNE": pb.FedPNE(),
 }
 BEST = "PF-PNE, optimistic"
-NEURAL, NEURAL_SEEDS = ("garland", "double-sine"), 3  # FN-UCB trains a network per client and round
+NEURAL, NEURAL_SEEDS = ("garland", "double-sine"), 2  # FN-UCB trains a network per client and round
 
 
 def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:

@@ -8,6 +8,7 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -93,16 +94,17 @@ def describe_run(
 def versions() -> dict[str, str]:
     """Versions of what the numbers depend on."""
     packages = ("privbo", "numpy", "scipy", "torch", "gpytorch")
-    found = {name: importlib.metadata.version(name) for name in packages if _installed(name)}
+    found = {name: version for name in packages if (version := _version(name)) is not None}
     return {"python": platform.python_version(), **found}
 
 
-def _installed(name: str) -> bool:
+@cache
+def _version(name: str) -> str | None:
+    """The version of an installed package; asking takes milliseconds, and simulations make thousands of runs."""
     try:
-        importlib.metadata.version(name)
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        return None
 
 
 def now() -> str:
