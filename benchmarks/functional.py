@@ -11,7 +11,8 @@ import numpy as np
 
 from privbo.functional.f_lcb import f_lcb
 from privbo.functional.private_neural import PrivateNeuralArm
-from privbo.training import RecordPrivacy, central_run
+from privbo.training.central import central_run
+from privbo.training.plan import RecordPrivacy
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,15 +22,43 @@ from privbo.functional.neural import MakeModel, MakeOptimiser, Split
 from privbo.protocol import FloatArray
 
 
+class Steps(Protocol):
+    """An optimiser."""
+
+    def zero_grad(self) -> None:
+        """Forget gradients."""
+        ...
+
+    def step(self) -> Any:  # noqa: ANN401  # torch's optimisers return a closure's loss
+        """One update."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        ...
+
+
 class Trainer(Protocol):
     """The door for gradients."""
 
-    def prepare(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+    def prepare(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[nn.Module, Steps]:
         """The model with per-record gradients and the optimiser that clips them and adds noise."""
         ...
 
-    def reserve(self, steps: int) -> None:
-        """Pay for so many steps; durable on return, or raises with nothing paid."""
+    def begin(self, name: str, steps: int) -> dict[str, Any] | None:
+        """Pay for the next pull, durable on return, or raise with nothing paid.
+
+        A pull that was finished before (the search goes on after a crash) is returned as it
+        was kept, and costs nothing.
+        """
+        ...
+
+    def finish(self, name: str, pull: dict[str, Any]) -> None:
+        """Keep what a pull came to, durable on return; before it is judged."""
         ...
 
     def sample(self) -> Tensor:
@@ -62,7 +90,7 @@ class PrivateTraining:
     """
 
     model: nn.Module
-    optimiser: torch.optim.Optimizer
+    optimiser: Steps
     losses: list[float] = field(default_factory=list)
 
 
@@ -108,16 +136,25 @@ class PrivateNeuralArm:
         return PrivateTraining(model=wrapped, optimiser=optimiser)
 
     def step(self, state: PrivateTraining) -> PrivateTraining:
-        """Reserve the pull's steps, make them, and have the result judged."""
-        self.trainer.reserve(self.steps)
+        """Pay for the pull's steps, make and keep them, and have the result judged."""
+        made = self.trainer.begin(self.name, self.steps)
+        if made is None:
+            self._train(state)
+            pull = {"model": state.model.state_dict(), "optimiser": state.optimiser.state_dict()}
+            self.trainer.finish(self.name, pull)
+        else:
+            state.model.load_state_dict(made["model"])
+            state.optimiser.load_state_dict(made["optimiser"])
+        state.losses.append(self.judge(lambda: record_losses(state.model, self.data)))
+        return state
+
+    def _train(self, state: PrivateTraining) -> None:
         state.model.train()
         with warnings.catch_warnings():
             # Per-record gradients hook every layer, the first one included, whose input needs no gradient.
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             for _ in range(self.steps):
                 self._one_step(state)
-        state.losses.append(self.judge(lambda: record_losses(state.model, self.data)))
-        return state
 
     def value(self, state: PrivateTraining) -> float:
         """The last released validation loss."""

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +18,18 @@ from torch import nn
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.events import PoissonSampledGaussian, Unit, repeat
+from accountant.ledger import Ledger
 from privbo.functional.f_lcb import f_lcb
 from privbo.functional.halving import hyperband, successive_halving
 from privbo.functional.neural import Split
 from privbo.functional.private_neural import PrivateNeuralArm, record_losses
-from privbo.training import RecordPrivacy, central_run
+from privbo.release.clipping import clip_rows
+from privbo.release.gradients import noisy_gradient_sum
+from privbo.release.noise import SecureNoise, SimulatedNoise
+from privbo.training.central import central_run
+from privbo.training.judge import LossJudge
+from privbo.training.plan import RecordPrivacy
+from privbo.training.trainer import OpacusTrainer
 
 N = 120
 PLAN = RecordPrivacy(epsilon=8.0, pulls=6, steps=5, sample_rate=0.25, noise="simulation")
@@ -178,10 +190,143 @@ def test_models_that_mix_records_are_refused() -> None:
         arm.init()
 
 
-def test_secure_noise_is_not_claimed_without_a_cryptographic_generator(tmp_path, monkeypatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "torchcsprng", None)
-    with pytest.raises(pb.ConfigurationError, match="torchcsprng"):
-        run_of(dataclasses.replace(PLAN, noise="secure"), directory=tmp_path)
+def searched(folder, *, resume=False, noise="secure", search=None):
+    run = run_of(dataclasses.replace(PLAN, noise=noise), directory=folder, resume=resume)
+    arms = [arm_of(run), arm_of(run, "other", lambda: nn.Linear(4, 2), seed=1)]
+    return run, (search or (lambda a: f_lcb(a, budget=6)))(arms)
+
+
+def test_a_real_search_needs_no_further_package_and_says_so(tmp_path) -> None:
+    run, found = searched(tmp_path / "search")
+    assert found.pulls.sum() == 6
+    assert {e.noise_source for e in [*run.training.entries(), *run.validation.entries()]} == {"secure"}
+    assert run.training.guarantees
+    with pytest.raises(pb.ConfigurationError, match="needs a directory"):
+        run_of(dataclasses.replace(PLAN, noise="secure"))
+
+
+def test_secure_gradient_noise_has_its_size_and_one_record_its_bound() -> None:
+    """40,000 entries: standard deviation and mean within 6 standard errors (false alarms below 1e-8)."""
+    rows = np.random.default_rng(0).normal(size=(50, 40_000))
+    rows[7] = np.nan
+    noisy = noisy_gradient_sum(rows, clipping_norm=0.5, noise_multiplier=1.5, noise=SecureNoise())
+    noise = noisy - clip_rows(rows, 0.5).sum(axis=0)
+    assert abs(noise.std() / 0.75 - 1) < 6 / math.sqrt(2 * 40_000)
+    assert abs(noise.mean()) < 6 * 0.75 / 200
+    step = 2.0 ** (math.frexp(0.75)[1] - 17)
+    assert np.array_equal(np.rint(noisy / step) * step, noisy)  # on the grid, so the last bits tell nothing
+    quiet = SimulatedNoise(1)
+    with_it = noisy_gradient_sum(rows, clipping_norm=0.5, noise_multiplier=1.5, noise=quiet.stream("0"))
+    without = noisy_gradient_sum(rows[1:], clipping_norm=0.5, noise_multiplier=1.5, noise=quiet.stream("0"))
+    assert 0.4 < np.linalg.norm(with_it - without) <= 0.5
+    nobody = noisy_gradient_sum(np.empty((0, 9)), clipping_norm=0.5, noise_multiplier=1.5, noise=SecureNoise())
+    assert np.all(nobody != 0)
+
+
+def test_secure_training_learns_as_simulated_training_does(tmp_path) -> None:
+    losses = {}
+    for noise in ("secure", "simulation"):
+        plan = RecordPrivacy(epsilon=50.0, pulls=6, steps=5, sample_rate=0.25, noise=noise)
+        arm = arm_of(run_of(plan, directory=tmp_path / noise))
+        state = arm.init()
+        start = record_losses(state.model, arm.data).mean()
+        for _ in range(6):
+            state = arm.step(state)
+        losses[noise] = record_losses(state.model, arm.data).mean() / start
+    assert max(losses.values()) < 0.8
+
+
+@pytest.mark.parametrize(
+    "search",
+    [lambda a: f_lcb(a, budget=6), lambda a: successive_halving(a, budget=6), lambda a: hyperband(a, budget=6, seed=0)],
+    ids=["f-lcb", "halving", "hyperband"],
+)
+@pytest.mark.parametrize("stage", ["trained", "kept", "judged"])
+def test_a_search_resumes_where_it_was_cut_off(tmp_path, monkeypatch, search, stage) -> None:
+    """Cut off in the third pull, after training, after keeping the model, after its loss was released."""
+    whole, expected = searched(tmp_path / "whole", noise="simulation", search=search)
+
+    class Cut(Exception):
+        pass
+
+    def cut_after(owner, name, *, before=False):
+        sound, calls = getattr(owner, name), []
+
+        def call(self, *args, **kwargs):
+            calls.append(1)
+            if before and len(calls) == 3:
+                raise Cut
+            found = sound(self, *args, **kwargs)
+            if len(calls) == 3:
+                raise Cut
+            return found
+
+        monkeypatch.setattr(owner, name, call)
+
+    {
+        "trained": lambda: cut_after(OpacusTrainer, "finish", before=True),
+        "kept": lambda: cut_after(OpacusTrainer, "finish"),
+        "judged": lambda: cut_after(LossJudge, "__call__"),
+    }[stage]()
+    with pytest.raises(Cut):
+        searched(tmp_path / "cut", noise="simulation", search=search)
+    monkeypatch.undo()
+    run, found = searched(tmp_path / "cut", noise="simulation", search=search, resume=True)
+    assert found.chosen == expected.chosen
+    np.testing.assert_array_equal(found.played, expected.played)
+    np.testing.assert_array_equal(found.after, expected.after)
+    assert run.training.event() == whole.training.event()
+    assert len(run.validation.entries()) == len(whole.validation.entries())
+    for index, state in found.states.items():
+        for ours, theirs in zip(state.model.parameters(), expected.states[index].model.parameters(), strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def test_a_pull_whose_loss_left_is_never_trained_again(tmp_path) -> None:
+    searched(tmp_path / "search")
+    (tmp_path / "search" / "pulls" / "pull-00002.pt").unlink()
+    with pytest.raises(pb.RunError, match="second outcome for one charge"):
+        searched(tmp_path / "search", resume=True)
+
+
+def test_only_the_same_search_is_resumed(tmp_path) -> None:
+    searched(tmp_path / "search")
+    with pytest.raises(pb.RunError, match="already holds a search"):
+        searched(tmp_path / "search")
+    with pytest.raises(pb.RunError, match="another privacy"):
+        run_of(dataclasses.replace(PLAN, noise="secure", pulls=7), directory=tmp_path / "search", resume=True)
+    run = run_of(dataclasses.replace(PLAN, noise="secure"), directory=tmp_path / "search", resume=True)
+    with pytest.raises(pb.RunError, match="its own arms"):
+        f_lcb([arm_of(run, "stranger")], budget=6)
+
+
+def test_killed_and_resumed_nothing_is_charged_twice(tmp_path) -> None:
+    """kill -9 of a secure search in its own process, after two pulls were kept; then to the end."""
+    script = (
+        "import sys, time; from pathlib import Path; from tests.functional import test_private_neural as t\n"
+        "sound = t.OpacusTrainer.sample\n"
+        "t.OpacusTrainer.sample = lambda self: (time.sleep(0.02), sound(self))[1]\n"
+        "t.searched(Path(sys.argv[1]))"
+    )
+    root, home = Path(__file__).parent.parent.parent, tmp_path / "search"
+    process = subprocess.Popen([sys.executable, "-c", script, str(home)], cwd=root, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 90
+    while len(list((home / "pulls").glob("*.pt"))) < 2:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    with Ledger.open(home / "validation.sqlite") as ledger:
+        left = {e.release_id: ledger.stored_release(e.release_id) for e in ledger.entries()}
+    run, found = searched(home, resume=True)
+    assert found.pulls.sum() == 6
+    step = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=run.noise_multipliers[0])
+    assert run.training.event() == repeat(step, 5 * 6)
+    assert len(run.training.entries()) == len(run.validation.entries()) == 6
+    assert run.training.verify().ok
+    for release_id, payload in left.items():
+        assert payload is None or run.validation.stored_release(release_id) == payload
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""Pulls that were finished, kept beside the ledgers so that a search goes on after a crash.
+
+A pull is charged, trained, *kept*, and only then judged. So whatever has left the pull's
+memory is what a resumed search finds, and no charge pays for two different outcomes. The
+models in here are outcomes of private training, covered by epsilon as the ledger states it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from privbo.errors import RunError
+from privbo.record import write_atomically
+
+
+class DirectoryJournal:
+    """One file per pull.
+
+    Args:
+        folder: Where to.
+        judged: Whether a pull, by position, has a validation loss already.
+    """
+
+    def __init__(self, folder: Path, judged: Callable[[int], bool]) -> None:
+        self._folder, self._judged = folder, judged
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self, position: int, name: str) -> dict[str, Any] | None:
+        """What pull number ``position`` came to.
+
+        Raises:
+            RunError: If it belongs to another arm, or is gone though its loss was released.
+        """
+        path = self._path(position)
+        if not path.exists():
+            if self._judged(position):
+                raise RunError(
+                    f"{path} is gone though its validation loss was released; restore it from a copy (training "
+                    "again would be a second outcome for one charge)"
+                )
+            return None
+        found: dict[str, Any] = torch.load(path, weights_only=True)
+        if found["name"] != name:
+            raise RunError(
+                f"{path} holds arm {found['name']!r}, the search pulls {name!r}; resume it with its own arms"
+            )
+        return dict(found["pull"])
+
+    def save(self, position: int, name: str, pull: dict[str, Any]) -> None:
+        """Write atomically and durably."""
+        buffer = io.BytesIO()
+        torch.save({"name": name, "pull": pull}, buffer)
+        write_atomically(self._path(position), buffer.getvalue())
+
+    def _path(self, position: int) -> Path:
+        return self._folder / f"pull-{position:05d}.pt"
