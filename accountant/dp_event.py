@@ -16,6 +16,7 @@ from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
     Basic,
+    BestOfRandomRuns,
     Event,
     FixedSizeSampledGaussian,
     Gaussian,
@@ -26,6 +27,7 @@ from accountant.events import (
     compose,
     parts,
 )
+from accountant.selection import TruncatedNegativeBinomial
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent, NeighboringRelation
@@ -81,6 +83,9 @@ def _words(part: Basic, adjacency: Adjacency) -> str:
             return f"SampledWithoutReplacementDpEvent(source_dataset_size={n}, sample_size={m}, event={inner})"
         case Laplace(scale_multiplier=b):
             return f"LaplaceDpEvent(noise_multiplier={factor * b!r})"
+        case BestOfRandomRuns(run=run, eta=eta):
+            inner = dp_event_expression(run, adjacency=adjacency)
+            return f"RepeatAndSelectDpEvent(event={inner}, mean={_mean(part)!r}, shape={eta!r})"
         case NonPrivate():
             return "NonPrivateDpEvent()"
 
@@ -98,6 +103,10 @@ def _one_to(part: Basic, adjacency: Adjacency) -> DpEvent:
             return dp.SampledWithoutReplacementDpEvent(n, m, dp.GaussianDpEvent(2.0 * z))
         case Laplace(scale_multiplier=b):
             return dp.LaplaceDpEvent(factor * b)
+        case BestOfRandomRuns(run=run, eta=eta):
+            from dp_accounting.dp_event import RepeatAndSelectDpEvent  # not among the package's own names
+
+            return RepeatAndSelectDpEvent(to_dp_event(run, adjacency=adjacency), _mean(part), eta)
         case NonPrivate():
             return dp.NonPrivateDpEvent()
 
@@ -149,6 +158,10 @@ def _one_from(event: DpEvent, adjacency: Adjacency) -> Basic:
                 noise_multiplier=event.event.noise_multiplier / 2.0,
             )
     raise EventError(f"no sound accountant here for dp-accounting's {event!r}")
+
+
+def _mean(event: BestOfRandomRuns) -> float:
+    return TruncatedNegativeBinomial(eta=event.eta, gamma=event.gamma).mean
 
 
 def _factor(adjacency: Adjacency) -> float:

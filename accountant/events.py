@@ -161,7 +161,35 @@ class NonPrivate:
     """A release without any guarantee; its epsilon is infinite under every accountant."""
 
 
-Basic: TypeAlias = Gaussian | PoissonSampledGaussian | FixedSizeSampledGaussian | Laplace | NonPrivate
+@dataclass(frozen=True, kw_only=True)
+class BestOfRandomRuns:
+    """The best of K runs of one mechanism, released alone; K is secret and random.
+
+    K is truncated negative binomial (``accountant.selection``); which candidate each run
+    tries, the runs that are not released, and K itself stay secret.
+
+    Attributes:
+        run: What one run costs, the score it is judged by included; private itself.
+        eta: Shape of K, > -1; 1 is geometric.
+        gamma: Success probability in (0, 1); smaller means more runs.
+    """
+
+    run: Composed
+    eta: float
+    gamma: float
+
+    def __post_init__(self) -> None:
+        run = compose([self.run])
+        if not run.parts or is_non_private(run) or any(isinstance(p, BestOfRandomRuns) for p, _ in run.parts):
+            raise EventError(f"BestOfRandomRuns.run must be a private event other than a selection, got {self.run!r}")
+        object.__setattr__(self, "run", run)
+        _as_float(self, "eta", -1.0, math.inf)
+        _as_float(self, "gamma", 0.0, math.nextafter(1.0, 0.0))
+
+
+Basic: TypeAlias = (
+    Gaussian | PoissonSampledGaussian | FixedSizeSampledGaussian | Laplace | BestOfRandomRuns | NonPrivate
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +221,7 @@ _TYPES: Final[dict[str, type[Basic]]] = {
     "poisson-sampled-gaussian": PoissonSampledGaussian,
     "fixed-size-sampled-gaussian": FixedSizeSampledGaussian,
     "laplace": Laplace,
+    "best-of-random-runs": BestOfRandomRuns,
     "non-private": NonPrivate,
 }
 _NAMES: Final = {kind: name for name, kind in _TYPES.items()}
@@ -212,6 +241,8 @@ def parts(event: Event) -> tuple[tuple[Basic, int], ...]:
 
 
 def _sort_key(event: Basic) -> tuple[Any, ...]:
+    if isinstance(event, BestOfRandomRuns):
+        return (_NAMES[type(event)], repr(to_dict(event)))
     return (_NAMES[type(event)], *(getattr(event, item.name) for item in fields(event)))
 
 
@@ -241,6 +272,8 @@ def to_dict(event: Event) -> dict[str, Any]:
         rows = [[to_dict(part), count] for part, count in compose([event]).parts]
         return {"type": "composed", "parts": rows}
     (basic, _), *_ = parts(event)
+    if isinstance(basic, BestOfRandomRuns):
+        return {"type": _NAMES[type(basic)], "run": to_dict(basic.run), "eta": basic.eta, "gamma": basic.gamma}
     return {"type": _NAMES[type(basic)], **{item.name: getattr(basic, item.name) for item in fields(basic)}}
 
 
@@ -259,6 +292,8 @@ def from_dict(data: Mapping[str, Any]) -> Event:
         return compose([(from_dict(part), count) for part, count in rows])
     if name not in _TYPES:
         raise EventError(f"unknown event type {name!r}; known: {sorted(_TYPES)} and 'composed'")
+    if name == "best-of-random-runs" and isinstance(content.get("run"), Mapping):
+        content["run"] = from_dict(content["run"])
     try:
         return _TYPES[name](**content)
     except TypeError as error:
@@ -274,6 +309,8 @@ def check_adjacency(event: Event, adjacency: Adjacency) -> None:
     if Adjacency(adjacency) != Adjacency.ADD_OR_REMOVE_ONE:
         return
     for part, _ in parts(event):
+        if isinstance(part, BestOfRandomRuns):
+            check_adjacency(part.run, adjacency)
         if isinstance(part, FixedSizeSampledGaussian):
             raise EventError(
                 f"{part!r} has no meaning under add-or-remove-one: the sample is drawn from a public number "

@@ -7,7 +7,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from accountant.errors import LedgerError, PrivacyError
-from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, Unit, from_dict, parts, to_dict
+from accountant.events import (
+    Adjacency,
+    BestOfRandomRuns,
+    Event,
+    FixedSizeSampledGaussian,
+    Unit,
+    from_dict,
+    parts,
+    to_dict,
+)
 from accountant.store import Link
 
 NOISE_SOURCES = ("secure", "exact", "simulation", "none")
@@ -214,7 +223,8 @@ def refusal(event: Event | None, spent: float, projected: float, budget: Budget)
 
 def sampler_of(event: Event) -> str:
     """How participants of an event are drawn, in a word."""
-    names = {type(part).__name__ for part, _ in parts(event)}
+    inner = [p.run if isinstance(p, BestOfRandomRuns) else p for p, _ in parts(event)]
+    names = {type(part).__name__ for one in inner for part, _ in parts(one)}
     known = {"PoissonSampledGaussian": "poisson", "FixedSizeSampledGaussian": "fixed-size"}
     return "+".join(sorted({known.get(name, "everyone") for name in names})) or "everyone"
 
@@ -222,6 +232,8 @@ def sampler_of(event: Event) -> str:
 def require_population(event: Event, n_clients: int) -> None:
     """Refuse an event that samples from another number of clients than the ledger speaks of."""
     for part, _ in parts(event):
+        if isinstance(part, BestOfRandomRuns):
+            require_population(part.run, n_clients)
         if isinstance(part, FixedSizeSampledGaussian) and part.n_clients != n_clients:
             raise LedgerError(f"{part} samples from {part.n_clients} clients, the ledger speaks of {n_clients}")
 

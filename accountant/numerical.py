@@ -28,7 +28,7 @@ from scipy.special import ndtri
 from accountant import gaussian_dp, renyi
 from accountant.bounds import Place, lower_delta, lower_epsilon, lower_sums, upper_delta, upper_epsilon, upper_sum
 from accountant.checks import trivial_delta, trivial_epsilon
-from accountant.events import Adjacency, Basic, Event, Gaussian, parts
+from accountant.events import Adjacency, Basic, BestOfRandomRuns, Event, Gaussian, parts
 from accountant.pairs import Pair, pairs_of
 from accountant.steering import (
     Rough,
@@ -167,6 +167,8 @@ def _directions(event: Event, adjacency: Adjacency) -> list[_Direction]:
     """The composition's pairs, once for each direction of the adjacency; rate 1 merged."""
     full, sampled = 0.0, []
     for part, count in parts(event):
+        if isinstance(part, BestOfRandomRuns):
+            raise _OutOfRangeError  # a Rényi curve is all that is known
         mu_squared = gaussian_dp.mu_squared(part)
         if mu_squared is None:
             sampled.append((part, count))

@@ -26,12 +26,15 @@ from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
     Basic,
+    BestOfRandomRuns,
+    Composed,
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
     NonPrivate,
     PoissonSampledGaussian,
 )
+from accountant.selection import TruncatedNegativeBinomial
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -80,9 +83,20 @@ def renyi_divergence(  # noqa: PLR0911 - one return per kind of event
             return _capped(lambda few: _fixed_size_divergence(rate, z, few), orders, z, min(1.0, z) / 24.0)
         case Laplace(scale_multiplier=b):
             return _laplace_divergence(b, orders)
+        case BestOfRandomRuns(eta=eta, gamma=gamma):
+            runs = TruncatedNegativeBinomial(eta=eta, gamma=gamma)
+            return runs.curve(lambda at: _one_run(event.run, tuple(at.tolist()), adjacency), orders)
         case NonPrivate():
             return np.full_like(orders, math.inf)
     raise EventError(f"unknown event {event!r} of type {type(event).__name__}: no Rényi curve is known")
+
+
+@lru_cache(maxsize=256)
+def _one_run(run: Composed, orders: tuple[float, ...], adjacency: Adjacency) -> FloatArray:
+    """Divergence of one run of a selection; its second orders are asked for again and again."""
+    at = np.array(orders)
+    rows = [count * renyi_divergence(part, at, adjacency) for part, count in run.parts]
+    return np.asarray(np.sum(rows, axis=0))
 
 
 def _capped(sampled: Callable[[FloatArray], FloatArray], orders: FloatArray, z: float, step: float) -> FloatArray:

@@ -21,11 +21,8 @@ from typing import Any
 import joblib
 import numpy as np
 import torch
-from scipy.optimize import brentq
 
-from accountant import renyi
-from accountant.calibrate import poisson
-from accountant.events import Adjacency, Event, Gaussian
+from accountant.selection import TruncatedNegativeBinomial
 from experiments.curves import record
 from experiments.digits_arms import convolutional, load_digits, perceptron, pooled
 from privbo.functional.bounds import RateViolated
@@ -33,9 +30,10 @@ from privbo.functional.f_lcb import Selection, f_lcb
 from privbo.functional.halving import hyperband, successive_halving
 from privbo.functional.neural import NeuralArm, accuracy, adam
 from privbo.functional.private_neural import PrivateNeuralArm
-from privbo.functional.private_selection import TruncatedNegativeBinomial, orders, select
 from privbo.record import write_atomically, write_json
-from privbo.training import OpacusTrainer, RecordPrivacy, central_run
+from privbo.training.central import central_run
+from privbo.training.plan import RecordPrivacy
+from privbo.training.selection import private_selection
 
 MODELS: dict[str, Callable[[], torch.nn.Module]] = {
     "conv-4": partial(convolutional, 4),
@@ -115,89 +113,37 @@ def run_search(search: str, epsilon: float, seed: int) -> dict[str, Any]:
     }
 
 
-class Uncharged:
-    """The accountant of runs that are priced as a whole by private selection."""
-
-    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:  # noqa: ARG002
-        """No step is charged."""
-        return lambda _: None
-
-
-def selection_price(one_run: Event, adjacency: Adjacency) -> float:
-    """Epsilon of private selection at ``DELTA`` for one run's event."""
-    at = orders()
-    curve = RUNS.curve(lambda o: renyi.curve(one_run, o, adjacency=adjacency), at)
-    return float(renyi.epsilon_at_orders(curve, at, DELTA).min())
-
-
-def selection_noise(one_run: Callable[[float], Event], epsilon: float, adjacency: Adjacency) -> float:
-    """The noise multiplier at which a selection of such runs costs ``epsilon``, from the safe side."""
-
-    def excess(log_z: float) -> float:
-        return selection_price(one_run(math.exp(log_z)), adjacency) - epsilon
-
-    return math.exp(brentq(excess, math.log(0.5), math.log(500.0), xtol=1e-6)) * (1.0 + 1e-5)
-
-
 def run_selection(epsilon: float, seed: int) -> dict[str, Any]:
     """One private selection: the chosen model and the price of either part."""
     torch.set_num_threads(1)
     digits = load_digits(seed, n_train=N_TRAINING, n_validation=N_VALIDATION)
     privacy = RecordPrivacy(epsilon=epsilon, delta=DELTA, pulls=1, steps=RUN_STEPS, noise="simulation")
-    adjacencies = (Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT)
-    events = (lambda z: poisson(privacy.sample_rate, z, RUN_STEPS), lambda z: Gaussian(noise_multiplier=z))
-    z_train, z_judge = (selection_noise(e, epsilon, a) for e, a in zip(events, adjacencies, strict=True))
-    trainer = OpacusTrainer(
-        n_records=N_TRAINING,
-        privacy=privacy,
-        noise_multiplier=z_train,
-        block=lambda _: Uncharged(),  # type: ignore[arg-type, return-value]  # the whole selection is priced, not its runs
-        generator=torch.Generator().manual_seed(seed),
-    )
-    rng = np.random.default_rng([51, seed])
-    judge = _SimulatedJudge(privacy, z_judge, rng)
-    names = list(MODELS)
-    trained: list[float] = []
+    selection = private_selection(privacy, RUNS, n_training=N_TRAINING, n_validation=N_VALIDATION, seed=seed)
+    names, made = list(MODELS), []
 
-    def run_one(index: int) -> float:
+    def run_one(index: int) -> tuple[float, dict[str, Any]]:
         arm = PrivateNeuralArm(
             name=names[index],
             model=MODELS[names[index]],
             data=digits.split,
             optimiser=sgd,
-            trainer=trainer,
-            judge=judge,
+            trainer=selection.trainer,
+            judge=selection.judge,
             steps=RUN_STEPS,
-            seed=len(trained) + 1000 * seed,
+            seed=len(made) + 1000 * seed,
         )
+        made.append(index)
         state = arm.step(arm.init())
-        trained.append(accuracy(state.model, digits.test_x, digits.test_y))
-        return arm.value(state)
+        return arm.value(state), state.model.state_dict()
 
-    drawn = select(run_one, len(names), RUNS, rng)
-    price = {
-        "training": selection_price(events[0](z_train), adjacencies[0]),
-        "validation": selection_price(events[1](z_judge), adjacencies[1]),
-    }
+    found = selection.select(len(names), run_one)
     return {
-        "chosen": None if drawn.chosen is None else names[drawn.chosen],
+        "chosen": names[found.chosen],
         "private_accuracy": None,
-        "pulls": [drawn.runs],
+        "pulls": [len(made)],
         "violations": 0,
-        "epsilon": price | {"maximum": max(price.values()), "sum": sum(price.values())},
+        "epsilon": selection.epsilon(),
     }
-
-
-class _SimulatedJudge:
-    """Gaussian noise on the clipped mean loss, outside any ledger."""
-
-    def __init__(self, privacy: RecordPrivacy, z: float, rng: np.random.Generator) -> None:
-        self.stddev = z * privacy.loss_bound / N_VALIDATION
-        self._bound, self._rng = privacy.loss_bound, rng
-
-    def __call__(self, losses: Callable[[], np.ndarray]) -> float:
-        clipped = np.clip(losses(), 0.0, 2.0 * self._bound)
-        return float(clipped.mean() + self.stddev * self._rng.standard_normal())
 
 
 def run_one(search: str, epsilon: float, seed: int) -> dict[str, Any]:
@@ -261,15 +207,16 @@ def table(truth: dict[str, float], rows: Sequence[dict[str, Any]], count: int) -
     lines[-1] += f"a random choice passes {10 * near / len(truth):.1f} of 10."
     lines += [
         "",
-        f"{count} runs, delta = {DELTA:g}, simulated noise; either part costs epsilon, one person in both their sum.",
+        f"{count} runs, delta = {DELTA:g}, simulated noise; either part costs epsilon, one person in both the third.",
     ]
-    lines += ["", "| epsilon | search | training, validation, sum | within 2 points | rank | long-run accuracy |"]
+    lines += ["", "| epsilon | search | training, validation, both | within 2 points | rank | long-run accuracy |"]
     lines += ["|---|---|---|---|---|---|"]
     for row in rows:
         price = row["price"]
+        both = price.get("sum", price.get("both"))
         lines.append(
             f"| {row['epsilon']:g} | {row['search']} | {price['training']:.3f}, {price['validation']:.3f}, "
-            f"{price['sum']:.3f} | {row['within_two_points']}/{count} | {row['rank']:.1f} ± {row['rank_stddev']:.1f} | "
+            f"{both:.3f} | {row['within_two_points']}/{count} | {row['rank']:.1f} ± {row['rank_stddev']:.1f} | "
             f"{row['long_run_accuracy']:.4f} |"
         )
     return "\n".join(lines) + "\n"

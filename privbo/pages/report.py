@@ -16,6 +16,7 @@ from accountant.disjoint import combination
 from accountant.dp_event import dp_event_expression
 from accountant.events import (
     Adjacency,
+    BestOfRandomRuns,
     Composed,
     Event,
     FixedSizeSampledGaussian,
@@ -185,13 +186,15 @@ def _sampler(event: Event) -> str:
             return f"Poisson: every client by its own secret coin, rate {event.sample_rate:.4g}"
         case FixedSizeSampledGaussian():
             return f"fixed size: a secret subset of {event.sample_size} of {event.n_clients} clients"
+        case BestOfRandomRuns():
+            return "; ".join(dict.fromkeys(_sampler(part) for part, _ in event.run.parts))
         case NonPrivate():
             return "none: nothing is protected"
         case _:
             return type(event).__name__
 
 
-def event_text(event: Event) -> str:
+def event_text(event: Event) -> str:  # noqa: PLR0911 (one return per kind of event)
     """One line that says what a release was."""
     match event:
         case Gaussian():
@@ -203,6 +206,8 @@ def event_text(event: Event) -> str:
                 f"fixed-size-sampled Gaussian, {event.sample_size} of {event.n_clients}, "
                 f"multiplier {event.noise_multiplier:.4g}"
             )
+        case BestOfRandomRuns():
+            return f"best of a secret random number of runs, one run: {event_text(event.run)}"
         case Composed():
             return ", ".join(f"{count} x ({event_text(part)})" for part, count in event.parts)
         case NonPrivate():

@@ -18,7 +18,9 @@ from privbo.release import sums
 from privbo.release.clipping import clip_rows
 from privbo.release.noise import NoiseSource
 
-_GRID_BITS = 16
+# Coarser than a release's grid: a training makes millions of numbers, and what rounding in the
+# noise transform can add to epsilon shrinks with the cell (docs/noise.md).
+_GRID_BITS = 10
 
 
 def noisy_gradient_sum(

@@ -108,7 +108,7 @@ def central_run(
         "seed": seed,
         "noise_multipliers": [z_train, z_validate],
     }
-    _settle(directory, described, resume=resume)
+    settle(directory, described, resume=resume)
     training = open_ledger(directory, "training", privacy, n_training, TRAINING, name)
     validation = open_ledger(directory, "validation", privacy, n_validation, VALIDATION, name)
     trainer = OpacusTrainer(
@@ -146,7 +146,7 @@ def _multipliers(privacy: RecordPrivacy) -> tuple[float, float]:
     )
 
 
-def _settle(directory: Path | None, described: dict[str, Any], *, resume: bool) -> None:
+def settle(directory: Path | None, described: dict[str, Any], *, resume: bool) -> None:
     """Write the search's description down, or hold it against the one that is resumed."""
     if directory is None:
         if resume:

@@ -191,7 +191,7 @@ def test_models_that_mix_records_are_refused() -> None:
 
 
 def searched(folder, *, resume=False, noise="secure", search=None):
-    run = run_of(dataclasses.replace(PLAN, noise=noise), directory=folder, resume=resume)
+    run = run_of(dataclasses.replace(PLAN, noise=noise, pulls=8), directory=folder, resume=resume)
     arms = [arm_of(run), arm_of(run, "other", lambda: nn.Linear(4, 2), seed=1)]
     return run, (search or (lambda a: f_lcb(a, budget=6)))(arms)
 
@@ -213,7 +213,7 @@ def test_secure_gradient_noise_has_its_size_and_one_record_its_bound() -> None:
     noise = noisy - clip_rows(rows, 0.5).sum(axis=0)
     assert abs(noise.std() / 0.75 - 1) < 6 / math.sqrt(2 * 40_000)
     assert abs(noise.mean()) < 6 * 0.75 / 200
-    step = 2.0 ** (math.frexp(0.75)[1] - 17)
+    step = 2.0 ** (math.frexp(0.75)[1] - 11)
     assert np.array_equal(np.rint(noisy / step) * step, noisy)  # on the grid, so the last bits tell nothing
     quiet = SimulatedNoise(1)
     with_it = noisy_gradient_sum(rows, clipping_norm=0.5, noise_multiplier=1.5, noise=quiet.stream("0"))
@@ -238,15 +238,19 @@ def test_secure_training_learns_as_simulated_training_does(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     "search",
-    [lambda a: f_lcb(a, budget=6), lambda a: successive_halving(a, budget=6), lambda a: hyperband(a, budget=6, seed=0)],
+    [
+        lambda a: f_lcb(a, budget=6),
+        lambda a: successive_halving(a, budget=6),
+        lambda a: hyperband(a, budget=8, seed=0, factor=2),
+    ],
     ids=["f-lcb", "halving", "hyperband"],
 )
 @pytest.mark.parametrize("stage", ["trained", "kept", "judged"])
 def test_a_search_resumes_where_it_was_cut_off(tmp_path, monkeypatch, search, stage) -> None:
-    """Cut off in the third pull, after training, after keeping the model, after its loss was released."""
+    """CutError off in the third pull, after training, after keeping the model, after its loss was released."""
     whole, expected = searched(tmp_path / "whole", noise="simulation", search=search)
 
-    class Cut(Exception):
+    class CutError(Exception):
         pass
 
     def cut_after(owner, name, *, before=False):
@@ -255,10 +259,10 @@ def test_a_search_resumes_where_it_was_cut_off(tmp_path, monkeypatch, search, st
         def call(self, *args, **kwargs):
             calls.append(1)
             if before and len(calls) == 3:
-                raise Cut
+                raise CutError
             found = sound(self, *args, **kwargs)
             if len(calls) == 3:
-                raise Cut
+                raise CutError
             return found
 
         monkeypatch.setattr(owner, name, call)
@@ -268,7 +272,7 @@ def test_a_search_resumes_where_it_was_cut_off(tmp_path, monkeypatch, search, st
         "kept": lambda: cut_after(OpacusTrainer, "finish"),
         "judged": lambda: cut_after(LossJudge, "__call__"),
     }[stage]()
-    with pytest.raises(Cut):
+    with pytest.raises(CutError):
         searched(tmp_path / "cut", noise="simulation", search=search)
     monkeypatch.undo()
     run, found = searched(tmp_path / "cut", noise="simulation", search=search, resume=True)
@@ -293,9 +297,9 @@ def test_only_the_same_search_is_resumed(tmp_path) -> None:
     searched(tmp_path / "search")
     with pytest.raises(pb.RunError, match="already holds a search"):
         searched(tmp_path / "search")
-    with pytest.raises(pb.RunError, match="another privacy"):
+    with pytest.raises(pb.RunError, match="another noise_multipliers, privacy"):
         run_of(dataclasses.replace(PLAN, noise="secure", pulls=7), directory=tmp_path / "search", resume=True)
-    run = run_of(dataclasses.replace(PLAN, noise="secure"), directory=tmp_path / "search", resume=True)
+    run = run_of(dataclasses.replace(PLAN, noise="secure", pulls=8), directory=tmp_path / "search", resume=True)
     with pytest.raises(pb.RunError, match="its own arms"):
         f_lcb([arm_of(run, "stranger")], budget=6)
 

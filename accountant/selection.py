@@ -1,8 +1,9 @@
-"""Private selection by a random number of runs (Papernot and Steinke 2022): runs and their price.
+"""Private selection: the price of releasing only the best of a secret, random number of runs.
 
-Draw K, train K candidates chosen uniformly with replacement, return the best one. Only
-that one is paid for, but at more than its own price. With the Rényi curve of *one* run
-(training and its judged score together) given as a function of the order:
+Papernot and Steinke 2022. Draw K, make K runs of one mechanism, each of a candidate chosen
+uniformly with replacement, release the best one. Only that one is paid for, but at more
+than its own price. With the Rényi curve of *one* run (its judged score included) given as a
+function of the order:
 
 * truncated negative binomial (eta, gamma), Theorem 2: for every order l and every other
   order m, eps'(l) = eps(l) + (1+eta)(1 - 1/m) eps(m) + (1+eta) log(1/gamma)/m + log E[K]/(l-1);
@@ -17,10 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from privbo.errors import ConfigurationError
-from privbo.protocol import FloatArray
+from accountant.errors import EventError
 
+FloatArray = npt.NDArray[np.float64]
 Curve = Callable[[FloatArray], FloatArray]
 DeltaOf = Callable[[float], float]
 
@@ -38,8 +40,8 @@ class TruncatedNegativeBinomial:
     gamma: float
 
     def __post_init__(self) -> None:
-        if not self.eta > -1.0 or not 0.0 < self.gamma < 1.0:
-            raise ConfigurationError(f"eta={self.eta!r} must be > -1 and gamma={self.gamma!r} lie in (0, 1)")
+        if not (self.eta > -1.0 and math.isfinite(self.eta)) or not 0.0 < self.gamma < 1.0:
+            raise EventError(f"eta={self.eta!r} must be > -1 and gamma={self.gamma!r} lie in (0, 1)")
 
     @property
     def mean(self) -> float:
@@ -48,9 +50,9 @@ class TruncatedNegativeBinomial:
             return (1.0 / self.gamma - 1.0) / math.log(1.0 / self.gamma)
         return self.eta * (1.0 - self.gamma) / (self.gamma * (1.0 - math.pow(self.gamma, self.eta)))
 
-    def draw(self, rng: np.random.Generator) -> int:
-        """One K, by inversion of P(k) = (1-gamma)^k / (gamma^-eta - 1) prod_{l<k} (l+eta)/(l+1)."""
-        u, k = rng.random(), 1
+    def quantile(self, u: float) -> int:
+        """K by inversion of P(k) = (1-gamma)^k / (gamma^-eta - 1) prod_{l<k} (l+eta)/(l+1), u in [0, 1)."""
+        k = 1
         if self.eta == 0.0:
             mass = (1.0 - self.gamma) / math.log(1.0 / self.gamma)
         else:
@@ -63,10 +65,10 @@ class TruncatedNegativeBinomial:
 
     def curve(self, one_run: Curve, orders: FloatArray) -> FloatArray:
         """Rényi curve of the selection at ``orders`` > 1 (Theorem 2; the second order is optimised)."""
-        single = one_run(orders)
+        others = second_orders()
         log_gamma = math.log(1.0 / self.gamma)
-        extra = (1.0 + self.eta) * ((1.0 - 1.0 / orders) * single + log_gamma / orders)
-        return np.asarray(single + extra.min() + math.log(self.mean) / (orders - 1.0))
+        extra = (1.0 + self.eta) * ((1.0 - 1.0 / others) * one_run(others) + log_gamma / others)
+        return np.asarray(one_run(orders) + extra.min() + math.log(self.mean) / (orders - 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +83,7 @@ class PoissonRuns:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mean) and self.mean > 0):
-            raise ConfigurationError(f"mean={self.mean!r} must be a finite number > 0")
-
-    def draw(self, rng: np.random.Generator) -> int:
-        """One K."""
-        return int(rng.poisson(self.mean))
+            raise EventError(f"mean={self.mean!r} must be a finite number > 0")
 
     def curve(self, one_run: Curve, orders: FloatArray, *, delta_of: DeltaOf) -> FloatArray:
         """Rényi curve of the selection at ``orders`` > 1 (Theorem 6).
@@ -99,42 +97,6 @@ class PoissonRuns:
         return np.asarray(one_run(orders) + self.mean * deltas + math.log(self.mean) / (orders - 1.0))
 
 
-Runs = TruncatedNegativeBinomial | PoissonRuns
-
-
-def orders() -> FloatArray:
-    """Orders that selections are priced at: 1.05 to 1024, denser where optima lie."""
-    return 1.0 + np.geomspace(0.05, 1023.0, 96)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """What a private selection returned.
-
-    Attributes:
-        chosen: Index of the candidate; None if no run was made.
-        score: Its (judged) loss.
-        runs: K; a secret, like the runs that were not returned.
-    """
-
-    chosen: int | None
-    score: float
-    runs: int
-
-
-def select(run_one: Callable[[int], float], n_candidates: int, runs: Runs, rng: np.random.Generator) -> Drawn:
-    """Draw K, run K random candidates, return the one with the smallest loss.
-
-    Args:
-        run_one: Trains a candidate and returns its judged loss.
-        n_candidates: Number of candidates.
-        runs: Distribution of K.
-        rng: Of K and the candidates; its draws must stay secret.
-    """
-    count, best, score = runs.draw(rng), None, math.inf
-    for _ in range(count):
-        candidate = int(rng.integers(n_candidates))
-        loss = run_one(candidate)
-        if loss < score:
-            best, score = candidate, loss
-    return Drawn(chosen=best, score=score, runs=count)
+def second_orders() -> FloatArray:
+    """Orders among which Theorem 2's second one is chosen: 1.05 to 1024, denser where optima lie."""
+    return np.asarray(1.0 + np.geomspace(0.05, 1023.0, 96))

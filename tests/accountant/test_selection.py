@@ -1,0 +1,170 @@
+"""Private selection: the distribution of the number of runs, its price, and the event that a ledger keeps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from accountant import epsilon, numerical, renyi
+from accountant.errors import EventError
+from accountant.events import (
+    Adjacency,
+    BestOfRandomRuns,
+    Gaussian,
+    NonPrivate,
+    PoissonSampledGaussian,
+    compose,
+    from_dict,
+    repeat,
+    to_dict,
+)
+from accountant.gaussian_dp import delta as gaussian_delta
+from accountant.ledger import Ledger
+from accountant.ledger_terms import Budget, LedgerPolicy
+from accountant.selection import PoissonRuns, TruncatedNegativeBinomial, second_orders
+
+ADJACENCY = Adjacency.ADD_OR_REMOVE_ONE
+
+
+def curve_of(event):
+    return lambda at: renyi.curve(event, at, adjacency=ADJACENCY)
+
+
+@pytest.mark.parametrize(("eta", "gamma"), [(1.0, 0.1), (0.0, 0.05), (0.5, 0.2), (-0.5, 0.01)])
+def test_number_of_runs(eta, gamma) -> None:
+    """20,000 draws; the mean within 6 standard errors (false alarms below 1e-8)."""
+    runs = TruncatedNegativeBinomial(eta=eta, gamma=gamma)
+    rng = np.random.default_rng(0)
+    drawn = np.array([runs.quantile(rng.random()) for _ in range(20_000)])
+    assert drawn.min() >= 1
+    assert abs(drawn.mean() - runs.mean) < 6 * drawn.std() / math.sqrt(len(drawn))
+
+
+def test_eta_one_is_geometric() -> None:
+    runs = TruncatedNegativeBinomial(eta=1.0, gamma=0.25)
+    assert runs.mean == pytest.approx(4.0)
+    rng = np.random.default_rng(1)
+    ones = np.mean([runs.quantile(rng.random()) == 1 for _ in range(20_000)])
+    assert abs(ones - 0.25) < 6 * math.sqrt(0.25 * 0.75 / 20_000)
+
+
+def test_price_of_the_geometric_distribution() -> None:
+    """Theorem 2 at one Gaussian, by hand: eps(l) = l/(2 z^2), the second order optimised on a fine grid."""
+    z, runs = 4.0, TruncatedNegativeBinomial(eta=1.0, gamma=0.1)
+    at = second_orders()
+    found = runs.curve(curve_of(Gaussian(noise_multiplier=z)), at)
+    m = np.exp(np.linspace(math.log(1.01), math.log(2000), 20_000))
+    extra = (2 * (1 - 1 / m) * m / (2 * z * z) + 2 * math.log(10) / m).min()
+    by_hand = at / (2 * z * z) + extra + math.log(10) / (at - 1)
+    np.testing.assert_allclose(found, by_hand, rtol=2e-3)
+    assert (found >= by_hand - 1e-9).all()  # a coarser grid can only cost more
+
+
+def test_pure_privacy_of_one_run_is_at_most_tripled() -> None:
+    """Liu and Talwar 2019 / Corollary 3: an (e, 0)-DP run repeated geometrically costs 3 e at infinite orders."""
+    epsilon, runs = 0.1, TruncatedNegativeBinomial(eta=1.0, gamma=0.01)
+    found = runs.curve(lambda at: np.full_like(at, epsilon), np.array([1e5, 1e6, 1e9]))
+    assert found[-1] <= 3 * epsilon + 2 * math.log(100) / 1024 * 1.01  # the largest second order is 1024
+
+
+def test_price_of_poisson_runs() -> None:
+    """Theorem 6 at one Gaussian, by hand at three orders; dearer than one run, cheaper than 20."""
+    z, mean = 2.0, 20.0
+    event = Gaussian(noise_multiplier=z)
+
+    def delta_of(epsilon):
+        return gaussian_delta(event, epsilon, adjacency=ADJACENCY)
+
+    at = np.array([1.2, 1.5, 2.0])
+    found = PoissonRuns(mean=mean).curve(curve_of(event), at, delta_of=delta_of)
+    by_hand = [
+        order / (2 * z * z) + mean * delta_of(math.log(1 + 1 / (order - 1))) + math.log(mean) / (order - 1)
+        for order in at
+    ]
+    np.testing.assert_allclose(found, by_hand, rtol=1e-9)
+    many = PoissonRuns(mean=mean).curve(curve_of(event), second_orders(), delta_of=delta_of)
+    price = min(renyi.epsilon_at_orders(many, second_orders(), 1e-5))
+    single = renyi.epsilon(event, 1e-5, adjacency=ADJACENCY)
+    assert single < price < renyi.epsilon(compose([(event, 20)]), 1e-5, adjacency=ADJACENCY)
+
+
+def test_selection_costs_more_than_one_run_and_less_than_all() -> None:
+    """DP-SGD runs: 480 steps at q = 1/16; ten runs composed are the alternative."""
+    one = compose([(PoissonSampledGaussian(sample_rate=1 / 16, noise_multiplier=3.0), 480)])
+    at = second_orders()
+    runs = TruncatedNegativeBinomial(eta=0.0, gamma=0.02)  # about 12.5 runs
+    found = min(renyi.epsilon_at_orders(runs.curve(curve_of(one), at), at, 1e-5))
+    single = renyi.epsilon(one, 1e-5, adjacency=ADJACENCY)
+    composed = renyi.epsilon(compose([(one, 12)]), 1e-5, adjacency=ADJACENCY)
+    assert single < found < composed
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TruncatedNegativeBinomial(eta=-1.0, gamma=0.5),
+        lambda: TruncatedNegativeBinomial(eta=1.0, gamma=1.0),
+        lambda: PoissonRuns(mean=0.0),
+    ],
+)
+def test_impossible_distributions_are_refused(make) -> None:
+    with pytest.raises(EventError, match="="):
+        make()
+
+
+def selection(z: float = 4.0, *, eta: float = 1.0, gamma: float = 0.1, steps: int = 40) -> BestOfRandomRuns:
+    run = compose([(PoissonSampledGaussian(sample_rate=1 / 16, noise_multiplier=z), steps)])
+    return BestOfRandomRuns(run=run, eta=eta, gamma=gamma)
+
+
+@pytest.mark.parametrize(("eta", "gamma"), [(1.0, 0.1), (0.0, 0.05), (0.5, 0.2)])
+def test_another_program_prices_the_same_selection(eta, gamma) -> None:
+    """dp-accounting's Rényi accountant, from the exported event; its grid of orders is coarser than ours."""
+    import dp_accounting as dp
+    from dp_accounting.rdp import RdpAccountant
+
+    from accountant.dp_event import dp_event_expression, to_dp_event
+
+    event = selection(eta=eta, gamma=gamma)
+    theirs = RdpAccountant(neighboring_relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    theirs.compose(to_dp_event(event, adjacency=ADJACENCY))
+    ours = renyi.epsilon(event, 1e-5, adjacency=ADJACENCY)
+    assert ours == pytest.approx(theirs.get_epsilon(1e-5), rel=0.02)
+    words = dp_event_expression(event, adjacency=ADJACENCY)
+    names = {name: getattr(dp.dp_event, name) for name in dir(dp.dp_event) if name.endswith("DpEvent")}
+    again = RdpAccountant(neighboring_relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    again.compose(eval(words, names))  # noqa: S307
+    assert again.get_epsilon(1e-5) == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-9)
+
+
+def test_every_accountant_answers_with_the_renyi_bound() -> None:
+    event = selection()
+    found = numerical.epsilon_interval(event, 1e-5, adjacency=ADJACENCY)
+    assert found.method == "renyi"
+    table = epsilon.epsilon_table(event, 1e-5, adjacency=ADJACENCY)
+    assert table["tight"] == table["renyi"] <= table["moments"]
+    twice = renyi.epsilon(repeat(event, 2), 1e-5, adjacency=ADJACENCY)
+    assert table["renyi"] < twice < 2 * table["renyi"] * 1.2
+
+
+def test_a_ledger_keeps_the_event_and_its_budget_holds(tmp_path) -> None:
+    policy = LedgerPolicy(
+        unit="record", adjacency=ADJACENCY, population="p", n_clients=100, budget=Budget(epsilon=3.0, delta=1e-5)
+    )
+    ledger = Ledger.create(tmp_path / "ledger.sqlite", policy)
+    event = selection()
+    ledger.charge("s/selection", event, run="s", noise_source="secure", plan_position=0)
+    ledger.close()
+    with Ledger.open(tmp_path / "ledger.sqlite") as back:
+        assert back.entries()[0].event == event
+        assert not back.check(repeat(selection(z=0.5), 1)).allowed
+    assert from_dict(to_dict(event)) == event
+    assert from_dict(to_dict(compose([event, event]))) == repeat(event, 2)
+
+
+@pytest.mark.parametrize("run", [NonPrivate(), compose([]), selection(), "gaussian"])
+def test_what_is_no_private_run_is_refused(run) -> None:
+    with pytest.raises(EventError):
+        BestOfRandomRuns(run=run, eta=1.0, gamma=0.1)
