@@ -17,6 +17,7 @@ from privbo.errors import ConfigurationError
 from privbo.protocol import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 from privbo.thompson.dp_fts_de import DPFTSDE, digest_array, shared_vectors
 from privbo.thompson.exploration import Regions, assign_regions
+from privbo.thompson.growing import GrowingRidge
 from privbo.thompson.maximise import Search, maximise
 from privbo.thompson.own import OwnActors, chunks
 from privbo.thompson.posterior import Observations, ridge_mean, ridge_sample
@@ -43,6 +44,7 @@ class Agents:
         self._units = np.empty((n, 0, n_dims))
         self._values = np.empty((n, 0))
         self._rounds = np.empty(0, dtype=np.int64)
+        self._ridge = self._growing_ridge()
 
     @property
     def clients(self) -> IntArray:
@@ -88,6 +90,7 @@ class Agents:
         self._values = np.array(snapshot["values"], dtype=np.float64)
         self._rounds = np.array(snapshot["rounds"], dtype=np.int64)
         self._own.restore(snapshot)
+        self._ridge = self._growing_ridge()
 
     def history(self) -> ClientHistory:
         """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
@@ -176,29 +179,52 @@ class Agents:
         algorithm, n = self._algorithm, len(self._clients)
         if not algorithm.asks(round_, self._setting.rounds):
             return np.empty((n, 0))
+        self._extend_ridge()
         answer = np.empty((n, algorithm.n_features))
         entries = 3 * len(self._rounds) * algorithm.n_features + algorithm.n_features**2
         with torch.no_grad():
-            for chunk in chunks(np.arange(n), entries, self._device):
+            pieces = chunks(np.arange(n), entries, self._device) if self._ridge is None else [np.arange(n)]
+            for chunk in pieces:
                 answer[chunk] = self._weights(chunk, round_).cpu().numpy()
         latest = self._rounds == (INITIAL_ROUND if round_ == 0 else round_)
         answer[~np.isfinite(self._values[:, latest]).any(axis=1)] = np.nan
         return answer
 
     def _weights(self, rows: IntArray, round_: int) -> torch.Tensor:
-        algorithm, seen = self._algorithm, self._observations(rows, round_)
+        algorithm, clients = self._algorithm, self._clients[rows]
+        seen = self._observations(rows, round_)
+        normals: dict[str, torch.Tensor] = {}
+        if algorithm.share == "sample":
+            normals["prior"] = self._normals(clients, round_, Stream.SHARED_SAMPLE, algorithm.n_features)
+            normals["observation_noise"] = self._normals(clients, round_, Stream.SHARED_NOISE, seen.values.shape[1])
+        if self._ridge is not None:
+            return self._ridge.sample(seen.values, **normals) if normals else self._ridge.mean(seen.values)
         features = self._features(seen.embedded) * seen.mask[..., None]
         noise = algorithm.regularisation(self._setting.rounds)
-        if algorithm.share == "mean":
-            return ridge_mean(features, seen.values, noise)
-        clients = self._clients[rows]
-        return ridge_sample(
-            features,
-            seen.values,
-            noise,
-            prior=self._normals(clients, round_, Stream.SHARED_SAMPLE, algorithm.n_features),
-            observation_noise=self._normals(clients, round_, Stream.SHARED_NOISE, seen.values.shape[1]),
-        )
+        if normals:
+            return ridge_sample(features, seen.values, noise, **normals)
+        return ridge_mean(features, seen.values, noise)
+
+    def _growing_ridge(self) -> GrowingRidge | None:
+        """Factors that grow with the histories; None where they would not fit in memory."""
+        algorithm, setting = self._algorithm, self._setting
+        size = {
+            "n_clients": len(self._clients),
+            "capacity": algorithm.n_init + setting.rounds,
+            "n_features": algorithm.n_features,
+        }
+        if not algorithm.asks(0, setting.rounds) or not GrowingRidge.fits(**size):
+            return None
+        return GrowingRidge(**size, noise=algorithm.regularisation(setting.rounds), device=self._device)
+
+    def _extend_ridge(self) -> None:
+        """Append what was evaluated since the last answer."""
+        ridge = self._ridge
+        while ridge is not None and ridge.count < len(self._rounds):
+            index = ridge.count
+            mask = torch.as_tensor(np.isfinite(self._values[:, index]), device=self._device)
+            embedded = self._tensor(self._setting.space.embed(self._units[:, index]))
+            ridge.append(self._features(embedded) * mask[:, None])
 
     def _observations(self, rows: IntArray, round_: int) -> Observations:
         """Standardised histories of some clients up to and including a round."""

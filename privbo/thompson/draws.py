@@ -19,6 +19,7 @@ from privbo.thompson.posterior import (
     kernel_values,
     masked_covariance,
     ridge_sample,
+    row_times,
 )
 
 # Share of the largest eigenvalue below which a direction of a prior covariance is left out, and
@@ -49,7 +50,7 @@ class Paths:
         """Values ``(n, c)`` at points ``(n, c, n_embedded)`` or ``(1, c, n_embedded)``."""
         scaled = embedded / self.lengthscale[:, None, :]
         path = _waves(scaled, self.frequencies, self.amplitudes, self.phases)
-        return path + (kernel_values(self.kernel, scaled, self.known) @ self.correction[..., None])[..., 0]
+        return path + row_times(self.correction, kernel_values(self.kernel, self.known, scaled))
 
 
 def draw_paths(
@@ -95,7 +96,7 @@ def _waves(
     scaled: torch.Tensor, frequencies: torch.Tensor, amplitudes: torch.Tensor, phases: torch.Tensor
 ) -> torch.Tensor:
     angles = (scaled @ frequencies.T).add_(phases[:, None, :])
-    return (angles.cos_() @ amplitudes[..., None])[..., 0]
+    return row_times(amplitudes, angles.cos_().mT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ class FeaturePath:
     def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
         """Values ``(n, c)`` at points ``(n, c, n_embedded)`` or ``(1, c, n_embedded)``."""
         features = _paired(embedded / self.lengthscale[:, None, :], self.frequencies)
-        return (features @ self.weights[..., None])[..., 0]
+        return row_times(self.weights, features.mT)
 
 
 def draw_feature_paths(
@@ -193,4 +194,4 @@ def draw_exact(
         prior=prior,
         observation_noise=observation_noise,
     )
-    return weights @ points.mT if points.ndim == 2 else (points @ weights[..., None])[..., 0]
+    return weights @ points.mT if points.ndim == 2 else row_times(weights, points.mT)

@@ -1,0 +1,72 @@
+"""Growing factors against factorising everything anew."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from privbo.thompson import growing as module
+from privbo.thompson.dp_fts_de import DPFTSDE
+from privbo.thompson.growing import GrowingRidge
+from privbo.thompson.own_model import OwnModel
+from privbo.thompson.posterior import ridge_mean, sample_by_matheron
+from tests.thompson.conftest import play, setting
+
+
+def _histories(n=5, t=14, m=8, seed=0):
+    """Unit features; one client repeats a point, another misses observations."""
+    generator = np.random.default_rng(seed)
+    features = generator.normal(size=(n, t, m))
+    features /= np.linalg.norm(features, axis=-1, keepdims=True)
+    features[1, 3:9] = features[1, 2]
+    values = generator.normal(size=(n, t))
+    features[2, [0, 4, 5]], values[2, [0, 4, 5]] = 0.0, 0.0
+    return torch.as_tensor(features), torch.as_tensor(values)
+
+
+def _grown(features, noise, upto=None):
+    n, t, m = features.shape
+    ridge = GrowingRidge(n_clients=n, capacity=t, n_features=m, noise=noise, device=torch.device("cpu"))
+    for index in range(t if upto is None else upto):
+        ridge.append(features[:, index])
+    return ridge
+
+
+@pytest.mark.parametrize("noise", [1.0, 0.1, 1e-6])
+def test_every_prefix_has_the_weights_of_a_fresh_factorisation(noise):
+    features, values = _histories()
+    ridge = _grown(features, noise)
+    generator = torch.Generator().manual_seed(0)
+    for t in (1, 2, 7, 14):
+        expected = ridge_mean(features[:, :t], values[:, :t], noise)
+        # With noise 1e-6 and a repeated point the Gram matrix has condition 7e6.
+        torch.testing.assert_close(ridge.mean(values[:, :t]), expected, rtol=1e-5, atol=1e-7)
+        prior = torch.randn(5, 8, dtype=torch.float64, generator=generator)
+        e = torch.randn(5, t, dtype=torch.float64, generator=generator)
+        drawn = ridge.sample(values[:, :t], prior=prior, observation_noise=e)
+        expected = sample_by_matheron(features[:, :t], values[:, :t], noise, prior, e)
+        torch.testing.assert_close(drawn, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_a_row_that_is_not_appended_is_caught():
+    features, values = _histories()
+    ridge = _grown(features, 0.1, upto=13)
+    ridge.count = 14
+    assert (ridge.mean(values) - ridge_mean(features, values, 0.1)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("share", ["mean", "sample"])
+def test_a_run_answers_the_same_with_and_without_growing_factors(share, monkeypatch):
+    algorithm = DPFTSDE(n_features=40, share=share, own=OwnModel(n_features=32, fit_steps=2, n_candidates=64))
+    with_factors, _ = play(algorithm, setting())
+    monkeypatch.setattr(module, "_LARGEST_BYTES", 0)
+    without, cohort = play(algorithm, setting())
+    assert cohort._ridge is None
+    for (_, a), (_, b) in zip(with_factors, without, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-7)
+
+
+def test_nothing_is_kept_where_nothing_is_shared():
+    _, cohort = play(dataclasses.replace(DPFTSDE(), own=OwnModel(fit_steps=1)).local(), setting(rounds=1))
+    assert cohort._ridge is None
