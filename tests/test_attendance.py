@@ -10,6 +10,7 @@ from privbo.config import build, parse
 from privbo.loop import play
 from privbo.notes import Notes
 from privbo.opening import open_run
+from privbo.pages.report import report
 from privbo.protocol import Broadcast
 from privbo.transports.attendance import Attendance, UnreliableCohort
 from privbo.transports.in_process import InProcess
@@ -122,6 +123,11 @@ def test_a_hidden_channel_saves_messages_and_changes_no_number(sampling, tmp_pat
     assert up[0] == [8.0] * 3
     assert up[1] == pytest.approx([share * 8.0] * 3)
     assert some_send.config["plan"]["sending_share"] == pytest.approx(share)
+    sent = [report(r.config, r.ledger)["utility"]["communication"] for r in (all_send, some_send)]
+    assert sent[0]["bytes_up_per_client"] == 3 * 8 * 8
+    assert sent[1]["bytes_up_per_client"] == round(share * 3 * 8 * 8)
+    assert sent[1]["bytes_down_per_client"] == sent[0]["bytes_down_per_client"]
+    assert "on average" in some_send.report(tmp_path / "page.html").read_text()
 
 
 class Open:

@@ -222,7 +222,7 @@ def _utility(config: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
     rows = [_released(release) for release in releases]
     return {
         "releases": rows,
-        "communication": _communication(releases, config["rounds"]),
+        "communication": _communication(releases, config["rounds"], config["plan"].get("sending_share", 1.0)),
         "active_nodes": active_nodes(config, ledger),
     }
 
@@ -238,11 +238,15 @@ def _released(release: Release) -> dict[str, Any]:
     }
 
 
-def _communication(releases: Sequence[Release], rounds: int) -> dict[str, int]:
-    """Bytes of one client at eight per number: one vector up per release, every block of the last release down."""
+def _communication(releases: Sequence[Release], rounds: int, sending_share: float) -> dict[str, Any]:
+    """Bytes of one client at eight per number: one vector up per release, every block of the last release down.
+
+    Where only sampled clients send, that is their expected share of rounds; who sent is secret.
+    """
     return {
         "rounds": rounds,
         "releases": len(releases),
-        "bytes_up_per_client": sum(8 * release.values.shape[1] for release in releases),
+        "sending_share": sending_share,
+        "bytes_up_per_client": round(sending_share * sum(8 * release.values.shape[1] for release in releases)),
         "bytes_down_per_client": sum(8 * release.values.size for release in releases),
     }

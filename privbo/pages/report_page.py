@@ -207,6 +207,11 @@ def _releases(data: Mapping[str, Any]) -> list[str]:
     return [f'<div class="long">{doc.table(head, rows, code=(6,))}</div>', doc.paragraph(note, "soft")]
 
 
+def _often(share: float) -> str:
+    """A remark where clients outside a round's sample send nothing."""
+    return "" if share == 1.0 else f" on average (it sends in {share:.3g} of the rounds; the channel hides which)"
+
+
 def _utility(utility: Mapping[str, Any]) -> list[str]:
     if not utility["releases"]:
         return []
@@ -214,8 +219,8 @@ def _utility(utility: Mapping[str, Any]) -> list[str]:
     parts = [
         doc.paragraph(
             f"{sent['releases']} releases in {sent['rounds']} rounds. A client that takes part in all of them sends "
-            f"{sent['bytes_up_per_client']:,} bytes and receives {sent['bytes_down_per_client']:,}, at eight bytes per "
-            "number."
+            f"{sent['bytes_up_per_client']:,} bytes{_often(sent['sending_share'])} and receives "
+            f"{sent['bytes_down_per_client']:,}, at eight bytes per number."
         ),
         doc.figure("release-norms", "Norm of every release beside the norm that its noise alone has on average."),
     ]
