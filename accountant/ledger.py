@@ -199,12 +199,11 @@ class Ledger:
             receipts: Pairs (sequence, head) handed out earlier, from receipts or
                 releases; each must still be in the chain.
         """
-        problem = self._store.problem() or self._lost(receipts)
+        problem = self._store.problem()
         if problem is None:
             try:
-                self._refresh()
-                projection = self._project(None)
-                problem = projection.reason
+                self._refresh()  # others may have charged since this object last looked
+                problem = self._lost(receipts) or self._project(None).reason
             except PrivacyError as error:
                 problem = str(error)
         return Verification(ok=problem is None, problem=problem, head=self.head, n_entries=len(self._entries))

@@ -1,0 +1,327 @@
+"""The far ends of the accountant: settings out of range, damaged files, answers that prove nothing."""
+
+import dataclasses
+import json
+import math
+import os
+import sqlite3
+
+import numpy as np
+import pytest
+
+import accountant
+from accountant import bounds, calibrate, gaussian_dp, numerical, quadrature, renyi
+from accountant.errors import AccountingError, CalibrationError, EventError, LedgerError
+from accountant.events import (
+    Adjacency,
+    Composed,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    PoissonSampledGaussian,
+    Unit,
+    compose,
+    from_dict,
+)
+from accountant.filters import ORDERS, fixed_order_filter
+from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger_file import set_durable
+from accountant.pairs import pairs_of
+from accountant.sensitivity import Sampler, client_epsilons, client_sensitivities, for_client
+from accountant.store import Store, link_digest
+from accountant.without_replacement import profile, renyi_bound_2019
+from accountant.witness import Witness
+
+ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
+SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
+
+
+def test_the_package_lists_its_names_and_no_others():
+    assert dir(accountant) == sorted(accountant.__all__)
+    assert accountant.numerical is numerical
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        accountant.nothing  # noqa: B018
+
+
+# --- bounds that prove nothing say so -------------------------------------------------------
+
+
+def sums_of(event, delta=1e-5):
+    pairs = numerical._directions(compose([event]), ZERO)[0]
+    reach = numerical._reach(pairs, delta)
+    moments = numerical._rough(pairs, reach)
+    place = numerical._place(pairs, moments, *numerical._start(moments, delta), reach)
+    return bounds.upper_sum(place), bounds.lower_sums(place)
+
+
+def test_beyond_what_the_lattice_holds_the_upper_end_is_trivial_and_the_lower_end_nothing():
+    upper, lower = sums_of(SAMPLED)
+    assert bounds.upper_epsilon(upper, 1e-5) < 2
+    assert bounds.upper_epsilon(dataclasses.replace(upper, infinite=1e-4), 1e-5) == math.inf
+    assert bounds.upper_delta(upper, 1.0) < 1e-3
+    assert bounds.upper_delta(upper, 1e6) == 1.0
+    assert bounds.lower_delta(lower, 1e6) == 0.0
+    assert 0.0 < bounds.lower_delta(lower, 0.1) <= bounds.upper_delta(upper, 0.1)
+
+
+def test_a_delta_too_small_for_the_lattice_is_answered_by_renyi():
+    found = numerical.epsilon_interval(SAMPLED, 1e-305, adjacency=ZERO)
+    assert (found.method, found.lower) == ("renyi", 0.0)
+    assert found.upper == renyi.epsilon(SAMPLED, 1e-305, adjacency=ZERO)
+    assert numerical.quick_epsilon(SAMPLED, 1e-305, adjacency=ZERO) >= found.upper
+    assert numerical.delta_interval(SAMPLED, 300.0, adjacency=ZERO).upper <= renyi.delta(SAMPLED, 300.0, adjacency=ZERO)
+
+
+def test_quick_epsilon_of_what_costs_nothing_or_everything():
+    assert numerical.quick_epsilon(Composed(), 1e-5, adjacency=ZERO) == 0.0
+    assert numerical.quick_epsilon(NonPrivate(), 1e-5, adjacency=ZERO) == math.inf
+
+
+def test_caches_can_be_forgotten_without_changing_an_answer():
+    before = (numerical.epsilon(SAMPLED, 1e-5, adjacency=ZERO), renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO))
+    numerical.clear_caches()
+    renyi.clear_caches()
+    assert (numerical.epsilon(SAMPLED, 1e-5, adjacency=ZERO), renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO)) == before
+
+
+def test_taking_everybody_is_the_plain_gaussian_whatever_the_sampler_is_called():
+    everyone = (
+        PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=2.0),
+        FixedSizeSampledGaussian(n_clients=9, sample_size=9, noise_multiplier=2.0),
+    )
+    orders = np.array([1.5, 8.0])
+    for event in everyone:
+        assert len(pairs_of(event, ZERO)) == 1  # one symmetric pair; a sample has two
+        np.testing.assert_allclose(quadrature.renyi_divergence(event, orders, ZERO), orders / 8.0)
+
+
+def test_renyi_curves_of_the_non_private_and_of_strangers():
+    assert np.all(np.isinf(quadrature.renyi_divergence(NonPrivate(), np.array([2.0, 3.0]), ZERO)))
+    with pytest.raises(EventError, match="unknown event"):
+        quadrature.renyi_divergence("noise", np.array([2.0]), ZERO)
+
+
+def test_both_conversions_invert_themselves():
+    orders, curve = np.array([4.0]), np.array([0.5])
+    for conversion in ("improved", "moments"):
+        epsilon = renyi.epsilon_at_orders(curve, orders, 1e-3, conversion=conversion)[0]
+        log_delta = renyi.log_delta_at_orders(curve, orders, epsilon, conversion=conversion)[0]
+        assert log_delta == pytest.approx(math.log(1e-3), rel=1e-12)
+
+
+def test_the_central_limit_approximation_is_offered_for_gaussians_only():
+    whole = PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=2.0)
+    exact = gaussian_dp.epsilon(Gaussian(noise_multiplier=2.0), 1e-5, adjacency=ZERO)
+    assert gaussian_dp.clt_epsilon(whole, 1e-5) == pytest.approx(exact, rel=1e-9)
+    assert gaussian_dp.clt_epsilon(Composed(), 1e-5) == 0.0
+    with pytest.raises(EventError, match="no central-limit"):
+        gaussian_dp.clt_epsilon(Laplace(scale_multiplier=1.0), 1e-5)
+
+
+def test_the_profile_below_one_is_the_reversed_one_and_the_old_bound_knows_integers_only():
+    q, z = 0.25, 1.5
+    assert profile(q, z, 0.5) == pytest.approx(0.5 + 0.5 * profile(q, z, 2.0))
+    with pytest.raises(AccountingError, match="integer orders"):
+        renyi_bound_2019(q, z, [2.5])
+
+
+def test_a_filter_names_its_order():
+    assert fixed_order_filter(epsilon=2.0, delta=1e-5, adjacency=ZERO).order in ORDERS
+
+
+def test_a_composed_event_needs_its_parts_and_nothing_else():
+    for data in ({"type": "composed"}, {"type": "composed", "parts": [], "more": 1}, {"type": "composed", "parts": 3}):
+        with pytest.raises(EventError, match="list 'parts'"):
+            from_dict(data)
+
+
+# --- calibration ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lie", [0.5, 2.0])
+def test_a_quick_search_that_was_misled_is_not_believed(monkeypatch, lie):
+    honest = numerical.quick_epsilon
+    monkeypatch.setattr(numerical, "quick_epsilon", lambda *a, **k: lie * honest(*a, **k))
+    found = calibrate.noise_multiplier(
+        lambda z: calibrate.poisson(0.25, z, 40), epsilon=4.0, delta=1e-5, adjacency=ZERO
+    )
+    assert 3.99 < numerical.epsilon(calibrate.poisson(0.25, found, 40), 1e-5, adjacency=ZERO) <= 4.0
+
+
+def test_targets_out_of_reach():
+    with pytest.raises(CalibrationError, match="no sample rate"):
+        calibrate.sample_rate(0.01, rounds=10**6, epsilon=1e-9, delta=1e-12, adjacency=ZERO)
+    with pytest.raises(CalibrationError, match="rounds stay within"):
+        calibrate.rounds(2.0**23, sample_rate=1e-6, epsilon=1e6, delta=0.1, adjacency=ZERO)
+    least = calibrate.noise_multiplier(lambda z: Gaussian(noise_multiplier=z), epsilon=1e5, delta=1e-5, adjacency=ZERO)
+    assert least == pytest.approx(calibrate._LOW, rel=1e-12)
+
+
+def test_the_root_is_an_end_where_the_curve_does_not_cross_and_never_on_the_dear_side():
+    root = calibrate._decreasing_root
+    assert root(lambda _: 0.5, 0.0, 1.0, 1.0) == 0.0
+    assert root(lambda _: 2.0, 0.0, 1.0, 1.0) == 1.0
+    steps = root(lambda x: 2.0 if x < 0.3 else 0.5, 0.0, 1.0, 1.0)
+    assert 0.3 <= steps < 0.3001
+    cliff = root(lambda x: 2.0 if x < 1.0 else 0.5, 0.0, 1.0, 1.0)
+    assert cliff == 1.0
+
+
+# --- one client's share ---------------------------------------------------------------------
+
+
+def test_a_clients_share_scales_its_noise_under_every_sampler():
+    fixed = FixedSizeSampledGaussian(n_clients=20, sample_size=5, noise_multiplier=1.5)
+    assert for_client(fixed, 0.5) == compose([dataclasses.replace(fixed, noise_multiplier=3.0)])
+    laplace = Laplace(scale_multiplier=1.0)
+    assert for_client(laplace, 1.0) == compose([laplace])
+    with pytest.raises(AccountingError, match="no per-client form"):
+        for_client(laplace, 0.5)
+
+
+def test_clients_epsilons_depend_on_shares_of_the_largest_not_on_units():
+    event = Gaussian(noise_multiplier=2.0)
+    moves = np.array([1.0, 0.5, 0.0])
+    for unit in (1.0, 1e-3, 7.0):
+        found = client_epsilons([(event, unit * moves), (event, unit * moves[::-1])], 1e-5, adjacency=ZERO)
+        both = [compose([for_client(event, a), for_client(event, b)]) for a, b in zip(moves, moves[::-1], strict=True)]
+        np.testing.assert_allclose(found, [numerical.epsilon(e, 1e-5, adjacency=ZERO) for e in both], rtol=1e-9)
+    silent = client_epsilons([(event, np.zeros(3))], 1e-5, adjacency=ZERO)
+    np.testing.assert_array_equal(silent, np.zeros(3))
+
+
+def test_a_single_client_has_nobody_to_take_its_slot():
+    found = client_sensitivities([0.5], 2.0, adjacency=ZERO, sampler=Sampler.FIXED_SIZE)
+    np.testing.assert_array_equal(found, [1.0])
+    with pytest.raises(AccountingError, match="unsound"):  # depends_on_n_clients unless said otherwise
+        client_sensitivities([0.5], 2.0, adjacency=ADD, sampler=Sampler.POISSON)
+
+
+# --- the ledger's file ----------------------------------------------------------------------
+
+
+def policy(**changes):
+    plain = {"unit": Unit.CLIENT, "adjacency": ZERO, "population": "p", "n_clients": 40}
+    return LedgerPolicy(**(plain | changes))
+
+
+@pytest.mark.parametrize("change", [{"n_clients": 0}, {"n_clients": True}, {"n_clients": 1.5}, {"population": ""}])
+def test_a_policy_out_of_range_is_refused(change):
+    with pytest.raises(LedgerError, match=next(iter(change))):
+        policy(**change)
+
+
+@pytest.mark.parametrize(
+    "change", [{"epsilon": 0.0}, {"epsilon": math.inf}, {"delta": 0.0}, {"delta": 1.0}, {"rule": "hope"}]
+)
+def test_a_budget_out_of_range_is_refused(change):
+    with pytest.raises(LedgerError, match=next(iter(change))):
+        Budget(**({"epsilon": 1.0, "delta": 1e-5} | change))
+
+
+def test_a_writer_that_fell_behind_still_charges_in_order_and_once(tmp_path, monkeypatch):
+    from accountant import ledger as module
+
+    monkeypatch.setattr(module, "_ATTEMPTS_OUTSIDE", 0)  # every race was lost
+    path = tmp_path / "ledger"
+    with Ledger.create(path, policy()) as one, Ledger.open(path) as other:
+        first = one.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        again = other.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        second = other.charge("r/1", SAMPLED, run="r", noise_source="secure")
+        assert (first.known, again.known, second.known) == (False, True, False)
+        assert (again.head, second.sequence) == (first.head, 2)
+        assert one.verify([(second.sequence, second.head)]).ok
+
+
+def forge(path, body):
+    """A charge with a correct digest that the program did not write."""
+    store = Store.open(path)
+    previous = store.identity.genesis("charges")
+    digest = link_digest(previous, 1, "r/0", body)
+    store.connection.execute("INSERT INTO charges VALUES (1, 'r/0', ?, ?, ?)", (body, previous, digest))
+    store.close()
+
+
+def entry(**changes):
+    from accountant.events import to_dict
+
+    plain = {
+        "release_id": "r/0", "run": "r", "event": to_dict(SAMPLED), "unit": "client", "adjacency": "zero-out",
+        "population": "p", "n_clients": 40, "noise_source": "secure", "plan_position": 0, "time": "2026-01-01T00:00:00",
+    }  # fmt: skip
+    return json.dumps(plain | changes).encode()
+
+
+@pytest.mark.parametrize("body", [b"not json", b"[]", b"{}", entry(event={"type": "noise"}), entry(unit="planet")])
+def test_a_charge_that_cannot_be_read_is_a_problem_not_a_free_release(tmp_path, body):
+    path = tmp_path / "ledger"
+    with Ledger.create(path, policy()) as book:
+        forge(path, body)
+        assert not book.verify().ok
+        with pytest.raises(LedgerError, match="cannot be read"):
+            book.entries()
+
+
+def test_a_ledger_whose_policy_cannot_be_read_is_refused(tmp_path):
+    path = tmp_path / "ledger"
+    Ledger.create(path, policy()).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE identity SET policy = '[]'")
+    connection.close()
+    with pytest.raises(LedgerError, match="policy cannot be read"):
+        Ledger.open(path)
+
+
+def test_another_schema_is_refused_before_and_after_the_header_is_believed(tmp_path):
+    path = tmp_path / "ledger"
+    Ledger.create(path, policy()).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(LedgerError, match="schema version 99"):
+        Ledger.open(path)
+
+
+def test_storage_that_is_not_durable_is_refused(tmp_path):
+    with pytest.raises(LedgerError, match="journal_mode=memory"):
+        set_durable(sqlite3.connect(":memory:", isolation_level=None), tmp_path)
+
+
+def test_a_file_that_became_another_ledger_is_noticed_before_it_is_charged(tmp_path):
+    path = tmp_path / "ledger"
+    with Ledger.create(path, policy()) as book:
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE identity SET ledger_id = 'another'")
+        connection.close()
+        with pytest.raises(LedgerError, match="another ledger"):
+            book.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        assert "identity" in (book.verify().problem or "")
+
+
+def test_a_witness_that_was_written_in_part_stops_the_release(tmp_path, monkeypatch):
+    witness = Witness.beside(tmp_path / "ledger")
+    witness.create()
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:3]))
+    with pytest.raises(OSError, match="full"):
+        witness.append("charges", 1, "0" * 64)
+
+
+def test_a_forked_process_cannot_use_a_ledger_in_memory(monkeypatch):
+    book = Ledger.create(None, policy())
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(LedgerError, match="forked"):
+        book.entries()
+
+
+def test_a_forked_process_gets_a_connection_of_its_own(tmp_path, monkeypatch):
+    with Ledger.create(tmp_path / "ledger", policy()) as book:
+        mine = book._store.connection
+        here = os.getpid()
+        monkeypatch.setattr(os, "getpid", lambda: here + 1)
+        theirs = book._store.connection
+        assert theirs is not mine
+        book.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        monkeypatch.setattr(os, "getpid", lambda: here)
+    assert mine is not None
