@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test slow deployment lint bench docs package clean
+.PHONY: run test slow deployment lint bench docs package coverage clean
 
 run: $(VENV)/.installed
 	$(BIN)/privbo run experiments/quickstart.toml
@@ -30,6 +30,11 @@ bench: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	$(BIN)/python -m tests.docs.offline build/site
+
+coverage: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m "not slow" --cov --cov-report=
+	$(BIN)/coverage report --include='accountant/*,privbo/release/*' --fail-under=98
+	$(BIN)/coverage report --omit='accountant/*,privbo/release/*' --fail-under=90
 
 package: | $(BIN)/python
 	.ci/package $(BIN)/python

@@ -12,6 +12,8 @@ Protocol of a release: charged -> drawn -> stored -> sent.
 So a crash can spend a charge in vain and can never release without one. A ledger with a
 budget is a filter (a charge over the bound is refused and changes nothing), without one
 an odometer. Several processes, and several runs on one population, may share a file.
+
+Longer than 300 lines: the protocol above is read in one piece.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ with a, b, c >= 0. The best A has outward normals n in the cone of -x and x' - x
 from x: its velocity v has v.x' = 0 and v.x <= 0, so n.v >= 0 and E_x'[A] falls, H grows. Once
 opposed, A is a half-line and lengthening either vector only helps. gamma < 1 is the same
 statement with P and Q exchanged.
+
+Longer than 300 lines: every mechanism's pair stands beside the others.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Every figure carries the controls of a claim: local TS, the reference mechanism 
 clients' sum zeroed (its noise alone), and DE initialisation with uniform random federated
 steps. Non-private arms stand for "FTS" and "FTS-DE". Values the paper does not give
 (which S, which P beyond the named ones) are ours and said so in ``note``.
+
+Longer than 300 lines: one entry per figure of the paper.
 """
 
 from __future__ import annotations

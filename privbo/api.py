@@ -1,4 +1,7 @@
-"""The Python interface: ``run``, ``load`` and the ``Result`` both return."""
+"""The Python interface: ``run``, ``load`` and the ``Result`` both return.
+
+Longer than 300 lines: the whole Python interface in one place.
+"""
 
 from __future__ import annotations
 

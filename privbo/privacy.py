@@ -3,6 +3,8 @@
 ``Privacy`` states a target (epsilon, delta) or a noise multiplier; ``resolve`` turns it
 into ``Terms``: the noise multiplier, the planned event of the whole run, and its price.
 All of it is arithmetic on public quantities; no data is touched.
+
+Longer than 300 lines: what may be asked and what it costs in one place.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 All clients of a cohort act at once: their active nodes are one list of (client, node)
 pairs, sorted by client, so a thousand clients with different sets cost a few array
 operations per depth.
+
+Longer than 300 lines: one cohort, all ways of going on alone.
 """
 
 from __future__ import annotations
