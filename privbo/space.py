@@ -271,8 +271,7 @@ def _width(parameter: Parameter) -> int:
 
 def _canonical(parameter: Parameter) -> FloatArray:
     if isinstance(parameter, Int):
-        values = range(parameter.low, parameter.high + 1)
-        return np.array([parameter.encode(value) for value in values])
+        return parameter._centre(np.arange(parameter.low, parameter.high + 1, dtype=np.float64))
     if isinstance(parameter, Categorical):
         return np.array([parameter.encode(choice) for choice in parameter.choices])
     raise ConfigurationError(f"{parameter} has no finite list of values")

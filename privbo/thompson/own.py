@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import torch
 from privbo.protocol import FloatArray, IntArray, Setting
 from privbo.space import Space
 from privbo.thompson.draws import common_factor, draw_exact, draw_feature_paths, draw_paths, own_factors
-from privbo.thompson.features import draw_frequencies
+from privbo.thompson.features import Kernel, draw_frequencies
 from privbo.thompson.hyperparameters import fit, known_noise, start
 from privbo.thompson.maximise import Search, candidates, maximise
 from privbo.thompson.own_model import OwnModel
@@ -54,7 +55,6 @@ class OwnActors:
         self._fitted = np.full(len(clients), _NEVER, dtype=np.int64)
         self.models = start(own, len(clients), setting.space.n_embedded, self._device)
         self._grid = setting.space.grid(own.n_candidates)
-        self._factor: torch.Tensor | None = None
         self._gains: FloatArray | None = None
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
@@ -155,13 +155,16 @@ class OwnActors:
         return np.asarray(pool[values.argmax(dim=1).cpu().numpy()])
 
     def _common_factor(self, grid: FloatArray) -> torch.Tensor:
-        """The factor of the prior at the grid that every client shares, made once."""
-        if self._factor is None:
-            own = self._own
-            first = start(own, 1, self._setting.space.n_embedded, self._device)
-            points = self._tensor(self._setting.space.embed(grid))
-            self._factor = common_factor(points, first.lengthscale, own.outputscale.median, own.kernel)
-        return self._factor
+        """The factor of the prior at the grid, the same for every client and run with this kernel."""
+        own, points = self._own, self._setting.space.embed(grid)
+        return _factor_of(
+            points.tobytes(),
+            points.shape[1],
+            own.lengthscale.median,
+            own.outputscale.median,
+            own.kernel,
+            self._setting.device,
+        )
 
     def _models_of(self, rows: IntArray, observations: Observations, round_: int) -> Hyperparameters:
         """Hyperparameters of some clients, fitted anew where the last fit is too old."""
@@ -209,6 +212,16 @@ class OwnActors:
 
     def _tensor(self, array: FloatArray) -> torch.Tensor:
         return torch.as_tensor(array, dtype=torch.float64, device=self._device)
+
+
+@lru_cache(maxsize=4)
+def _factor_of(
+    points: bytes, n_embedded: int, lengthscale: float, outputscale: float, kernel: Kernel, device: str
+) -> torch.Tensor:
+    known = torch.tensor(np.frombuffer(points).reshape(-1, n_embedded), device=device)
+    return common_factor(
+        known, torch.full((n_embedded,), lengthscale, dtype=torch.float64, device=device), outputscale, kernel
+    )
 
 
 def grid_index(space: Space, grid: FloatArray, units: FloatArray) -> IntArray:

@@ -1,0 +1,318 @@
+"""DP-FTS-DE's own work: a run of landmine size against the authors' way, posterior draws against BoTorch, scaling.
+
+The authors' way is written out in ``_Plain``: one client after another, one point after another,
+L-BFGS-B from 20 starts, hyperparameters by restarts (scikit-learn in place of GPy). Its cost per
+client and iteration is put together from timed calls at several lengths of history, because
+a whole run takes minutes.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+import privbo as pb
+from privbo.protocol import FloatArray, IntArray
+
+N_CLIENTS, N_INIT, ROUNDS, REFIT = 29, 10, 60, 10
+RECORDED = 0.2247, 0.0957  # CPU seconds per client and iteration of the authors' code on landmine: all, the fits
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    """A landmine-sized run, the quality of searches, posterior draws, clients by the thousand."""
+    import torch
+
+    torch.set_num_threads(1)
+    yield from _landmine()
+    yield from _quality()
+    yield from _weight_draws()
+    yield from _scaling()
+
+
+def _row(name: str, ours: float, peer: str, peer_s: float) -> dict[str, Any]:
+    return {"name": name, "ours_s": ours, "peer": peer, "peer_s": peer_s, "ratio": peer_s / ours}
+
+
+def _cpu(call: Callable[[], Any], times: int = 3) -> float:
+    found = []
+    for _ in range(times):
+        start = time.process_time()
+        call()
+        found.append(time.process_time() - start)
+    return min(found)
+
+
+class _Surfaces:
+    """Smooth surfaces on the unit square that stand in for the objective, and the time they took."""
+
+    def __init__(self, n_clients: int) -> None:
+        self.centres = np.random.default_rng(0).random((n_clients, 2))
+        self.seconds = 0.0
+
+    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
+        start = time.process_time()
+        distance = ((units - self.centres[clients]) ** 2).sum(axis=-1)
+        values = np.exp(-4.0 * distance) + 0.2 * np.sin(9.0 * units[..., 0] + clients)
+        self.seconds += time.process_time() - start
+        return np.asarray(values)
+
+
+def _landmine() -> Iterator[dict[str, Any]]:
+    """CPU seconds per client and iteration, objective excluded, with the authors' refit schedule."""
+    _ours(rounds=3)  # imports
+    ours, fits = _ours(rounds=ROUNDS)
+    plain, plain_fits = _Plain(0).per_iteration()
+    whose = "the authors' way, written out"
+    size = f"N={N_CLIENTS}, T={ROUNDS}, M=100, P=4, refit every {REFIT}"
+    yield _row(f"DP-FTS-DE per client and iteration, {size}", ours, whose, plain)
+    yield _row("the same without the hyperparameter fits", ours - fits, whose, plain - plain_fits)
+    yield _row("DP-FTS-DE per client and iteration, same run", ours, "the authors' code, as recorded", RECORDED[0])
+    yield _row("the same without fits", ours - fits, "the authors' code, as recorded", RECORDED[0] - RECORDED[1])
+
+
+def _ours(rounds: int) -> tuple[float, float]:
+    from privbo.thompson import own as room
+
+    surfaces, spent = _Surfaces(N_CLIENTS), [0.0]
+    problem = pb.Problem(
+        space={"C": pb.Real(1e-4, 10.0), "gamma": pb.Real(0.01, 10.0)}, batch_objective=surfaces, n_clients=N_CLIENTS
+    )
+    model = pb.OwnModel(kernel="se", n_features=100, refit_every=REFIT, n_candidates=256)
+    privacy = pb.Privacy(noise_multiplier=1.0, sample_rate=0.35, calibration="paper", noise="simulation")
+    fit = room.fit
+
+    def timed(*arguments: Any) -> Any:  # noqa: ANN401
+        start = time.process_time()
+        fitted = fit(*arguments)
+        spent[0] += time.process_time() - start
+        return fitted
+
+    start = time.process_time()
+    with patch.object(room, "fit", timed):
+        pb.run(problem, replace(pb.DPFTSDE.paper(), own=model), privacy=privacy, rounds=rounds, seed=0)
+    whole = time.process_time() - start - surfaces.seconds
+    return whole / (N_CLIENTS * rounds), spent[0] / (N_CLIENTS * rounds)
+
+
+class _Plain:
+    """One client in the authors' way: every quantity computed anew, every point on its own.
+
+    Features are cosines of one length scale divided by their norm; weights are drawn from a dense
+    posterior; a function is searched by 1,000 single points and L-BFGS-B from 20 starts.
+    """
+
+    def __init__(self, seed: int, n_features: int = 100) -> None:
+        self.generator = np.random.default_rng(seed)
+        self.frequencies = self.generator.standard_normal((n_features, 2)) / 0.3
+        self.phases = self.generator.uniform(0.0, 2.0 * np.pi, n_features)
+
+    def phi(self, point: FloatArray) -> FloatArray:
+        """Features of one point."""
+        waves = np.cos(self.frequencies @ point + self.phases)
+        return np.asarray(waves / np.linalg.norm(waves))
+
+    def weights(self, points: FloatArray, values: FloatArray, noise: float = 1e-4) -> FloatArray:
+        """A draw of the weights from their posterior."""
+        phi = np.array([self.phi(point) for point in points])
+        inverse = np.linalg.inv(phi.T @ phi + noise * np.eye(len(self.phases)))
+        return self.generator.multivariate_normal(inverse @ phi.T @ values, noise * inverse)
+
+    def search(self, function: Callable[[FloatArray], float]) -> FloatArray:
+        """The best point found for one function."""
+        from scipy.optimize import minimize
+
+        tried = self.generator.random((1000, 2))
+        best = tried[np.argmax([function(point) for point in tried])]
+        height = function(best)
+        for point in self.generator.random((20, 2)):
+            found = minimize(lambda x: -function(x), point, bounds=[(0.0, 1.0)] * 2, method="L-BFGS-B")
+            if -found.fun >= height:
+                best, height = found.x, -found.fun
+        return np.asarray(best)
+
+    def fit(self, points: FloatArray, values: FloatArray) -> None:
+        """Hyperparameters by maximum likelihood from ten starts."""
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+        kernel = ConstantKernel(1.0) * RBF(0.3) + WhiteKernel(1e-2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            GaussianProcessRegressor(kernel, n_restarts_optimizer=9, random_state=0).fit(points, values)
+
+    def regional(self, vectors: FloatArray, point: FloatArray) -> float:
+        """Height of the shared vectors at one point: that of the quadrant's."""
+        quadrant = 2 * int(point[0] >= 0.5) + int(point[1] >= 0.5)
+        return float(vectors[quadrant] @ self.phi(point))
+
+    def per_iteration(self) -> tuple[float, float]:
+        """CPU seconds of an iteration on average over a run, and those of its fits."""
+        points = self.generator.random((N_INIT + ROUNDS, 2))
+        values = _Surfaces(1)(np.zeros(len(points), dtype=np.int64), points)
+        draw = float(np.mean([_cpu(partial(self.weights, points[:t], values[:t])) for t in (10, 40, 70)]))
+        weights, vectors = self.weights(points[:40], values[:40]), self.generator.normal(size=(4, len(self.phases)))
+        own = _cpu(lambda: self.search(lambda x: float(weights @ self.phi(x))))
+        shared = _cpu(lambda: self.search(partial(self.regional, vectors)), times=2)
+        alone = 1.0 - float(np.mean(1.0 / np.arange(1, ROUNDS + 1)))  # 1 - p_t = 1/t
+        fits = [_cpu(partial(self.fit, points[:t], values[:t]), times=1) for t in (10, 30, 50, 70)]
+        fit = float(np.mean(fits)) / REFIT
+        return fit + draw * (1.0 + alone) + alone * own + (1.0 - alone) * shared, fit
+
+
+def _quality() -> Iterator[dict[str, Any]]:
+    """Share of the true maximum on a 601 x 601 grid that searches reach (in the columns of seconds)."""
+    import torch
+
+    from privbo.thompson.features import draw_features
+    from privbo.thompson.maximise import Search, maximise
+
+    plain = _Plain(1)
+    axis = np.linspace(0.0, 1.0, 601)
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    space = pb.Space({"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)})
+    n = 12
+    for label, lengthscale, starts, candidates in (("own draws", 0.2, 4, 256), ("server vectors", 0.01, 8, 4096)):
+        features = draw_features(
+            n_features=100, n_embedded=2, lengthscale=lengthscale, kernel="se", form="phase", public_seed=0
+        )
+        plain.frequencies, plain.phases = features.frequencies, np.asarray(features.phases)
+        vectors = np.random.default_rng(2).normal(size=(n, 4 if label == "server vectors" else 1, 100))
+
+        def heights(units: FloatArray, chosen: FloatArray, features: Any = features) -> Any:  # noqa: ANN401
+            phi = features(torch.as_tensor(units))
+            every = torch.einsum("...cm,npm->ncp", phi[0], torch.as_tensor(chosen)) if len(units) == 1 else None
+            if every is None:
+                every = torch.einsum("ncm,npm->ncp", phi, torch.as_tensor(chosen))
+            parts = chosen.shape[1]
+            quadrant = (2 * (units[..., 0] >= 0.5) + (units[..., 1] >= 0.5)) * (parts > 1)
+            return every.gather(2, torch.as_tensor(quadrant).expand(len(chosen), -1)[..., None])[..., 0]
+
+        top = np.max([heights(part[None], vectors).amax(1).numpy() for part in np.array_split(grid, 90)], axis=0)
+        search = Search(n_candidates=candidates, n_starts=starts)
+        found = maximise(partial(heights, chosen=vectors), space, search, np.random.default_rng(3))
+        ours = float((heights(found[:, None], vectors)[:, 0].numpy() / top).mean())
+        searched = [plain.search(lambda x, w=w: _height(plain, w, x)) for w in vectors[:4]]
+        theirs = heights(np.array(searched)[:, None], vectors[:4])[:, 0].numpy() / top[:4]
+        peer = "share the authors' way reaches (4 functions)"
+        yield {
+            **_row(f"{label}: share of the maximum", ours, peer, float(theirs.mean())),
+            "ratio": ours / theirs.mean(),
+        }
+
+
+def _height(plain: _Plain, vectors: FloatArray, point: FloatArray) -> float:
+    return float(vectors[0] @ plain.phi(point)) if len(vectors) == 1 else plain.regional(vectors, point)
+
+
+def _weight_draws() -> Iterator[dict[str, Any]]:
+    """200 clients' posterior weights, M=100, 60 points: BoTorch's batched pathwise sampler beside ours."""
+    import torch
+
+    from privbo.thompson.features import draw_features
+    from privbo.thompson.growing import GrowingRidge
+    from privbo.thompson.posterior import ridge_sample
+    from privbo.thompson.streams import Stream, client_normals
+
+    n, t, m, noise = 200, 60, 100, 0.1
+    generator = np.random.default_rng(0)
+    points = torch.as_tensor(generator.random((n, t, 2)))
+    values = torch.as_tensor(generator.normal(size=(n, t)))
+    features = draw_features(n_features=m, n_embedded=2, lengthscale=0.3, kernel="se", form="paired", public_seed=0)
+    ridge = GrowingRidge(n_clients=n, capacity=t, n_features=m, noise=noise, device=torch.device("cpu"))
+    for index in range(t - 1):
+        ridge.append(features(points[:, index]))
+
+    def normals() -> dict[str, torch.Tensor]:
+        clients = np.arange(n)
+        draws = (client_normals(0, clients, 1, stream, (k,)) for stream, k in ((Stream.PRIOR, m), (Stream.CHOICE, t)))
+        return dict(zip(("prior", "observation_noise"), map(torch.as_tensor, draws), strict=True))
+
+    def grown() -> None:
+        ridge.count = t - 1
+        ridge.append(features(points[:, -1]))
+        ridge.sample(values, **normals())
+
+    fresh = _cpu(lambda: ridge_sample(features(points), values, noise, **normals()), times=7)
+    ours = _cpu(grown, times=7)
+    size = f"{n} clients' posterior weights, M={m}, {t} points"
+    try:
+        peer = _botorch(points, values, m, noise)
+    except ModuleNotFoundError:
+        yield _row(f"{size}, as a run draws them", ours, "ours from nothing (BoTorch is not installed)", fresh)
+        return
+    yield _row(f"{size}, as a run draws them (one new point)", ours, "BoTorch's pathwise sampler", peer)
+    yield _row(f"{size}, from nothing", fresh, "BoTorch's pathwise sampler", peer)
+    yield _row(
+        f"{size}, as a run draws them",
+        ours,
+        "two products with the features at the speed of a large one",
+        4.0 * n * t * m / _flops(),
+    )
+
+
+def _flops() -> float:
+    """Floating-point operations per second of a large matrix product."""
+    import torch
+
+    matrix = torch.rand(1500, 1500, dtype=torch.float64)
+    return 2.0 * 1500**3 / _cpu(lambda: matrix @ matrix)
+
+
+def _botorch(points: Any, values: Any, n_features: int, noise: float) -> float:  # noqa: ANN401
+    """BoTorch's draw of the same functions: as many random features, the same kernel and noise."""
+    from functools import partial
+
+    import torch
+    from botorch.models import SingleTaskGP
+    from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
+    from gpytorch.kernels import RBFKernel
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kernel = RBFKernel(batch_shape=points.shape[:1]).double()
+        kernel.lengthscale = 0.3
+        model = SingleTaskGP(points, values[..., None], covar_module=kernel, outcome_transform=None)
+        model.likelihood.noise = noise
+        model.eval()
+        prior = partial(draw_kernel_feature_paths, num_features=n_features)
+        with torch.no_grad():
+            return _cpu(lambda: draw_matheron_paths(model, torch.Size([1]), prior_sampler=prior), times=7)
+
+
+def _scaling() -> Iterator[dict[str, Any]]:
+    """Synthetic clients without hyperparameter fits: CPU seconds, against a time limit, and linearity."""
+    limit, per_client = 600.0, {}
+    for n in (1_000, 10_000, 100_000):
+        seconds = _many(n)
+        per_client[n] = seconds / n
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        name = f"N={n}, M=100, T=40 synthetic, one thread, {memory:.1f} GiB at most so far"
+        yield _row(name, seconds, "limit for N=100,000, in proportion", limit * n / 100_000)
+    yield _row("CPU seconds per client at N=100,000", per_client[100_000], "at N=1,000", per_client[1_000])
+
+
+def _many(n_clients: int) -> float:
+    """CPU seconds of a run whose clients know their kernel, door and ledger included."""
+    curve = np.sin(np.linspace(0.0, 40.0, 1000)) + np.linspace(0.0, 1.0, 1000)
+    generator = np.random.default_rng(0)
+
+    def objective(clients: IntArray, units: FloatArray) -> FloatArray:
+        noise = 0.1 * generator.standard_normal(len(clients))
+        return np.asarray(curve[np.minimum((1000 * units[:, 0]).astype(np.int64), 999)] + noise)
+
+    prior = pb.Prior(median=0.03, spread=0.5, low=1e-3, high=1.0)
+    own = pb.OwnModel(kernel="se", draw="exact", refit_every=0, n_candidates=1000, lengthscale=prior)
+    algorithm = pb.DPFTSDE(n_features=100, lengthscale=0.03, own=own)
+    problem = pb.Problem(space={"x": pb.Int(0, 999)}, batch_objective=objective, n_clients=n_clients)
+    privacy = pb.Privacy(noise_multiplier=1.0, sample_rate=0.25, noise="simulation")
+    start = time.process_time()
+    pb.run(problem, algorithm, privacy=privacy, rounds=40, seed=0)
+    return time.process_time() - start
