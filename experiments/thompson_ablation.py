@@ -77,7 +77,7 @@ def panels(scale: Scale) -> tuple[Panel, ...]:
             name="heterogeneous",
             of=reported_mixed,
             arms=(*_controls(reported_mixed), *_short(reported_mixed)),
-            runs=2 if small else 20,
+            runs=2 if small else 10,
         ),
         Panel(name="choice", of=chosen, arms=_candidates(chosen), runs=2 if small else 10),
     )
@@ -141,12 +141,10 @@ def _candidates(of: Benchmark) -> tuple[Arm, ...]:
         "20 federated rounds": {"local_after": 20},
         "all rounds federated": {"local_after": None},
         "M=40": {"n_features": 40},
-        "M=80": {"n_features": 80},
         "S=3": {"clipping_norm": 3.0},
         "S=10 (clips nobody)": {"clipping_norm": 10.0},
         "lambda=1": {"noise": 1.0},
         "P=2": {"n_regions": 2},
-        "1-p_t = 0.7": {"exploration": pb.Exploration(power=0.0, scale=0.7)},
         "1-p_t = 1/t": {"exploration": pb.Exploration(power=1.0)},
     }
     privacy = _at(of, TIGHT, 1.0)
