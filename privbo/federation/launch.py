@@ -90,6 +90,8 @@ class Deployment:
             tls = self.certificates
             arguments += ["--ssl-ca-certfile", str(tls.authority), "--ssl-certfile", str(tls.certificate)]
             arguments += ["--ssl-keyfile", str(tls.key), "--enable-supernode-auth"]
+            # Registered keys outlive the process.
+            arguments += ["--database", str(self._home("superlink") / "superlink.sqlite")]
         process = self.start("superlink", ["flower-superlink", *arguments])
         deadline = time.monotonic() + timeout
         while not _listens(self.port):
@@ -97,16 +99,17 @@ class Deployment:
                 raise RunError(f"the SuperLink did not start; see {self.log('superlink')}")
             time.sleep(0.1)
 
-    def start_supernode(self, name: str, site: Path, *, key: Path | None = None) -> None:
+    def start_supernode(self, name: str, site: Path, *, key: Path | None = None, config: str = "") -> None:
         """Start one site's SuperNode.
 
         Args:
             name: Of the process and its log.
             site: The site's ``site.toml``.
             key: The site's private key, beside certificates.
+            config: Further entries of the node config.
         """
         arguments = ["--superlink", self.address, "--host", LOOPBACK, "--port", str(free_port())]
-        arguments += ["--node-config", f'site="{site.absolute()}"']
+        arguments += ["--node-config", f'site="{site.absolute()}" {config}'.strip()]
         if self.certificates is None:
             arguments.append("--insecure")
         else:

@@ -28,6 +28,7 @@ class Federation:
     """An app's folder and its sites' files under one root."""
 
     root: Path
+    sites: tuple[str, ...] = tuple(SITES)
 
     @property
     def home(self) -> Path:
@@ -40,6 +41,10 @@ class Federation:
     def site_file(self, name: str) -> Path:
         return self.root / name / "site.toml"
 
+    def hold(self, name: str) -> Path:
+        """While this file stands, the site's clients wait (of a federation made with ``held``)."""
+        return self.root / name / "hold"
+
     def nodes(self, **changes) -> list[Node]:
         app = client_app(self.home)
         return [
@@ -50,7 +55,7 @@ class Federation:
                 run_config={"directory": str(self.run.path)},
                 **changes,
             )
-            for index, name in enumerate(SITES)
+            for index, name in enumerate(self.sites)
         ]
 
     def play(self, nodes: list[Node] | None = None) -> LoopGrid:
@@ -80,10 +85,11 @@ def make(
     sites: dict[str, str] = SITES,
     keys: dict[str, str] | None = None,
     n_clients: int = N_CLIENTS,
+    held: bool = False,
     **federation,
 ) -> Federation:
     """Write a federation of three sites; simulated noise and one seed unless told otherwise."""
-    made = Federation(root)
+    made = Federation(root, tuple(sites))
     write_app(made.home, n_sites=len(sites), clients_per_site=1)
     project = (made.home / "pyproject.toml").read_text()
     (made.home / "pyproject.toml").write_text(project.replace(str((made.home / "run").absolute()), str(made.run.path)))
@@ -103,6 +109,9 @@ def make(
     (made.home / "federation.toml").write_text(tomli_w.dumps(settings))
     for name in sites:
         made.site_file(name).parent.mkdir(parents=True)
-        site = {"name": name, "directory": "kept", "problem": {"factory": factory}}
+        own = {"factory": factory}
+        if held:
+            own = {"factory": "tests.deployment.held:problem", "arguments": {"hold": str(made.hold(name))}}
+        site = {"name": name, "directory": "kept", "problem": own}
         made.site_file(name).write_text(tomli_w.dumps(site))
     return made

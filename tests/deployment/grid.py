@@ -63,7 +63,7 @@ class LoopGrid(Grid):
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = {node.node_id: node for node in nodes}
         self._waiting: dict[str, Message] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
     def get_nodes(self) -> list[Node]:
@@ -81,16 +81,14 @@ class LoopGrid(Grid):
         return identities
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        with self._lock:
-            found = []
-            for identity in message_ids:
+        found = []
+        for identity in message_ids:
+            with self._lock:
                 message = self._waiting.pop(identity, None)
-                if message is None:
-                    continue
-                reply = self.nodes[message.metadata.dst_node_id].handle(message)
-                if reply is not None:
-                    found.append(through_bytes(reply))
-            return found
+            reply = None if message is None else self.nodes[message.metadata.dst_node_id].handle(message)
+            if reply is not None:
+                found.append(through_bytes(reply))
+        return found
 
     def set_run(self, run: Any) -> None:
         raise NotImplementedError

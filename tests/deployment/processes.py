@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from privbo.federation.keys import KeyFolder
+from privbo.federation.keys import KeyFolder, make_keys
 from privbo.federation.launch import Certificates, Deployment
 from privbo.record import read_lines
 from tests.deployment.federations import SITES, Federation
@@ -64,6 +64,22 @@ def start_sites(deployment: Deployment, federation: Federation, keys: KeyFolder 
 def start_site(deployment: Deployment, federation: Federation, name: str, keys: KeyFolder | None = None) -> None:
     key = None if keys is None else keys.site_key(name)
     deployment.start_supernode(name, federation.site_file(name), key=key)
+
+
+def keyed(root: Path) -> tuple[KeyFolder, dict[str, str]]:
+    """Keys of a federation, and the public ones by site."""
+    keys = make_keys(root / "keys", sites=list(SITES))
+    return keys, {name: keys.site_public(name).read_text() for name in SITES}
+
+
+def kill_marked(deployment: Deployment, program: str) -> list[int]:
+    """Kill -9 every process of this deployment whose command names a program; their ids."""
+    killed = []
+    for process in _marked(deployment.environment[_MARK]):
+        if program in Path(f"/proc/{process}/cmdline").read_text():
+            os.kill(process, signal.SIGKILL)
+            killed.append(process)
+    return killed
 
 
 def register(deployment: Deployment, keys: KeyFolder) -> None:

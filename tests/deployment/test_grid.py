@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -277,6 +278,16 @@ def test_what_breaks_flowers_own_decoding_is_an_absence(
 
     nodes[0].tamper = explode
     federation.play(nodes)
+    np.testing.assert_array_equal(releases(federation)[0].values, without_north.values)
+
+
+def test_a_node_that_hangs_holds_up_nobody_else(tmp_path: Path, without_north: Release) -> None:
+    federation = make(tmp_path, rounds=1, round_timeout=1.0)
+    nodes = federation.nodes()
+    nodes[0].tamper = lambda reply, _: time.sleep(3) or reply
+    started = time.monotonic()
+    federation.play(nodes)
+    assert time.monotonic() - started < 3 * 1.0 + 2.5  # two rounds and their work, not the sleeps
     np.testing.assert_array_equal(releases(federation)[0].values, without_north.values)
 
 

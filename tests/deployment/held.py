@@ -1,0 +1,26 @@
+"""The conformance problem, whose clients wait while a file stands: tests stop rounds in the middle with it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import privbo as pb
+from privbo.protocol import FloatArray, IntArray
+from tests.conformance import cases
+
+
+def problem(hold: str) -> pb.Problem:
+    """Waits while ``hold`` exists; ``hold.reached`` says that it does."""
+    gate = Path(hold)
+
+    def objective(clients: IntArray, units: FloatArray) -> FloatArray:
+        if gate.exists():
+            gate.with_suffix(".reached").touch()
+        deadline = time.monotonic() + 240
+        while gate.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return cases.bumps(clients, units)
+
+    plain = cases.problem()
+    return pb.Problem(space=plain.space, batch_objective=objective, n_clients=plain.n_clients, name=plain.name)

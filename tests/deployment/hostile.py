@@ -1,0 +1,107 @@
+"""Hostile answers: every row a client may send, and every reply a node may send instead of an answer."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from privbo.federation.apps import respond
+from privbo.transports.flower_messages import ACTION
+
+HEADER = 32  # magic, round, length
+
+
+def _row(value: float) -> Callable[[bytes], bytes]:
+    return lambda sent: sent[:HEADER] + np.full((len(sent) - HEADER) // 8, value).tobytes()
+
+
+VECTORS: dict[str, Callable[[bytes], Any]] = {
+    "nan": _row(np.nan),
+    "infinity": _row(np.inf),
+    "minus infinity": _row(-np.inf),
+    "1e200": _row(1e200),
+    "1e308": _row(1e308),
+    "denormal": _row(5e-324),
+    "empty": lambda _: b"",
+    "one byte": lambda _: b"\x00",
+    "truncated": lambda sent: sent[:-1],
+    "half": lambda sent: sent[: len(sent) // 2],
+    "longer": lambda sent: sent + b"\0" * 8,
+    "megabytes": lambda sent: sent + b"\0" * 1_000_000,
+    "a pickle": lambda sent: b"\x80\x04\x95" + sent[3:],
+    "a pickle that runs": lambda _: b"cos\nsystem\n(S'touch /tmp/owned'\ntR.",
+    "another magic": lambda sent: b"privbo answer 2\n" + sent[16:],
+    "another round": lambda sent: sent[:16] + struct.pack("<Q", 2**63) + sent[24:],
+    "another length": lambda sent: sent[:24] + struct.pack("<Q", 2**60) + sent[32:],
+    "a numpy file": lambda sent: b"\x93NUMPY\x01\x00" + sent[8:],
+    "json": lambda _: b'{"vector": [1, 2, 3]}',
+    "zeros": lambda sent: bytes(len(sent)),
+}
+
+Fields = dict[str, Any]
+
+
+def _fields(change: Callable[[Fields], Fields]) -> Callable[[Message], RecordDict]:
+    return lambda reply: RecordDict({"answer": ConfigRecord(change(dict(reply.content.config_records["answer"])))})
+
+
+def _raise(_: Message) -> RecordDict:
+    raise ValueError("a secret of patient 17")
+
+
+def _die(_: Message) -> RecordDict:
+    os._exit(9)
+
+
+REPLIES: dict[str, Callable[[Message], RecordDict]] = {
+    "nothing": lambda _: RecordDict(),
+    "arrays": lambda _: RecordDict({"answer": ArrayRecord([np.ones(7)])}),
+    "an array that is none": lambda _: RecordDict(
+        {"answer": ArrayRecord({"x": Array("float64", (10**9, 10**9), "numpy.ndarray", b"\x93NUMPY")})}
+    ),
+    "numbers": lambda _: RecordDict({"answer": MetricRecord({"loss": float("nan")})}),
+    "another nonce": _fields(lambda f: f | {"nonce": b"\0" * 16}),
+    "no nonce": _fields(lambda f: {k: v for k, v in f.items() if k != "nonce"}),
+    "another site": _fields(lambda f: f | {"site": "moon"}),
+    "other people's clients": _fields(lambda f: f | {"clients": [0] * len(f["clients"])}),
+    "unknown clients": _fields(lambda f: f | {"clients": [10**9] * len(f["clients"])}),
+    "truth values": _fields(lambda f: f | {"clients": [True] * len(f["clients"])}),
+    "fractions": _fields(lambda f: f | {"clients": [0.5] * len(f["clients"])}),
+    "text": _fields(lambda f: f | {"vectors": ["vector"] * len(f["vectors"])}),
+    "too few": _fields(lambda f: f | {"vectors": []}),
+    "megabytes": _fields(lambda f: f | {"padding": b"\0" * 20_000_000, "clients": []}),
+    "an exception": _raise,
+    "a dead process": _die,
+}
+
+
+def hostile_app(home: Path) -> ClientApp:
+    """The site's app, tampered with as the node config says: ``vectors``, or ``replies`` from some place on."""
+
+    def act(message: Message, context: Context) -> Message:
+        reply = respond(message, context, home)
+        how = context.node_config
+        if "vectors" in how:
+            reply.content = _every_client_another(reply)
+        elif "replies" in how:
+            place = int(how["replies"]) + int(how["step"]) * int(message.metadata.group_id)
+            reply.content = list(REPLIES.values())[place % len(REPLIES)](reply)
+        return reply
+
+    app = ClientApp()
+    app.query(ACTION)(act)
+    return app
+
+
+def _every_client_another(reply: Message) -> RecordDict:
+    fields = dict(reply.content.config_records["answer"])
+    changes = list(VECTORS.values())
+    sent = [changes[index % len(changes)](vector) for index, vector in enumerate(fields["vectors"])]
+    return RecordDict({"answer": ConfigRecord(fields | {"vectors": sent})})

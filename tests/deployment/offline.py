@@ -1,0 +1,44 @@
+"""``python -m tests.deployment.offline FOLDER``: a federation where no packet has a way out, and how many wanted one.
+
+To be run in a network namespace that has loopback only. The kernel counts every packet
+for which it finds no route; the counts are printed, with one call to the outside as a control.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sys
+from pathlib import Path
+
+from tests.deployment.federations import make
+from tests.deployment.processes import deployed, start_sites
+
+
+def without_route() -> int:
+    """Packets for which the kernel found no route, IPv4 and IPv6."""
+    lines = Path("/proc/net/snmp").read_text().splitlines()
+    names, values = (line.split() for line in lines if line.startswith("Ip:"))
+    four = int(values[names.index("OutNoRoutes")])
+    six = [line.split()[1] for line in Path("/proc/net/snmp6").read_text().splitlines() if "Ip6OutNoRoutes" in line]
+    return four + sum(map(int, six))
+
+
+def main(root: Path) -> None:
+    federation = make(root, rounds=2, round_timeout=120.0, start_timeout=120.0)
+    before = without_route()
+    with deployed(federation) as deployment:
+        start_sites(deployment, federation)
+        deployment.play(federation.home, timeout=300)
+    wanted = without_route() - before
+    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with contextlib.suppress(OSError):
+        probe.sendto(b"x", ("192.0.2.1", 9))
+    control = without_route() - before - wanted
+    finished = federation.run.report_path.exists()
+    sys.stdout.write("\n" + json.dumps({"finished": finished, "wanted": wanted, "control": control}) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

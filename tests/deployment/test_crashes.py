@@ -1,0 +1,132 @@
+"""Killed with -9 in mid-round: a site comes back with its history, a server goes on from its ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from accountant.ledger import Ledger
+from privbo.federation.launch import Deployment
+from privbo.record import read_lines
+from tests.conformance.cases import ROUNDS, problem
+from tests.deployment.federations import SITES, Federation, make
+from tests.deployment.processes import (
+    deployed,
+    keyed,
+    kill_marked,
+    register,
+    rounds_played,
+    start_site,
+    start_sites,
+    wait_until,
+)
+from tests.deployment.reading import releases, sites
+
+pytestmark = pytest.mark.deployment
+
+
+def start_run(deployment: Deployment, federation: Federation) -> None:
+    done = deployment.flwr("run", str(federation.home), timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def reached(federation: Federation, site: str) -> bool:
+    return federation.hold(site).with_suffix(".reached").exists()
+
+
+def answered(federation: Federation, site: str, round_: int) -> bool:
+    return any((federation.root / site / "kept").glob(f"*/sent/{round_:06d}.npz"))
+
+
+def held_federation(tmp_path: Path):
+    keys, public = keyed(tmp_path)
+    return make(tmp_path, held=True, keys=public, round_timeout=150.0, start_timeout=120.0), keys
+
+
+def in_process() -> pb.Result:
+    privacy = pb.Privacy(noise_multiplier=1.0, noise="simulation")
+    return pb.run(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=privacy, rounds=ROUNDS, seed=3)
+
+
+def test_a_killed_site_is_missed_for_a_while_and_comes_back_with_its_history(tmp_path: Path) -> None:
+    federation, keys = held_federation(tmp_path)
+    with deployed(federation, keys) as deployment:
+        register(deployment, keys)
+        start_sites(deployment, federation, keys)
+        start_run(deployment, federation)
+        wait_until(lambda: answered(federation, "north", 0), "north has answered round 0")
+        federation.hold("north").touch()
+        wait_until(lambda: reached(federation, "north"), "north is in the middle of a round")
+        lost = rounds_played(federation)
+        deployment.kill("north")
+        wait_until(lambda: answered(federation, "south", lost), "south has answered that round")
+        federation.hold("south").touch()  # the rounds that follow wait for north's return
+        federation.hold("north").unlink()
+        wait_until(lambda: rounds_played(federation) > lost, "the round is over without north", timeout=160)
+        come_back(deployment, federation, "north", keys)
+        federation.hold("south").unlink()
+        wait_until(federation.run.report_path.exists, "the run is over", timeout=200)
+    rows = read_lines(federation.run.private / "transport.jsonl")
+    assert rows[lost]["answered"] == ["south", "west"]
+    assert rows[-1]["answered"] == sorted(SITES)
+    north, south = sites(federation)[:2]
+    assert 0 in north["rounds"]
+    assert lost not in north["rounds"]
+    assert north["rounds"].max() == south["rounds"].max() == len(rows) - 1
+    made, whole = releases(federation), in_process().releases
+    assert [r.noise_stddev for r in made][: lost + 1] == [r.noise_stddev for r in whole][: lost + 1]
+    np.testing.assert_array_equal(made[0].values, whole[0].values)
+
+
+def come_back(deployment: Deployment, federation: Federation, name: str, keys) -> None:
+    """Start a site again as a service manager does: Flower turns it away until it has missed the dead one."""
+    log = deployment.log(name)
+    seen = log.read_text().count("SuperNode ID:")
+
+    def connected() -> bool:
+        process = deployment.processes.get(name)
+        if process is None or process.poll() is not None:
+            start_site(deployment, federation, name, keys)
+        return log.read_text().count("SuperNode ID:") > seen
+
+    wait_until(connected, f"{name} is connected again", timeout=150)
+
+
+def test_a_killed_server_goes_on_from_its_ledger(tmp_path: Path) -> None:
+    federation, keys = held_federation(tmp_path)
+    with deployed(federation, keys) as deployment:
+        register(deployment, keys)
+        start_sites(deployment, federation, keys)
+        start_run(deployment, federation)
+        wait_until(lambda: answered(federation, "north", 0), "north has answered round 0")
+        federation.hold("north").touch()
+        wait_until(lambda: reached(federation, "north"), "north is in the middle of a round")
+        round_ = rounds_played(federation)
+        assert kill_marked(deployment, "flwr-serverapp")
+        deployment.kill("superlink")
+        paid = charges(federation)
+        assert list(paid.values()) == [True] * round_ + [False]  # the open round is paid, nothing of it was released
+        federation.hold("north").unlink()
+        deployment.start_superlink()
+        start_run(deployment, federation)
+        wait_until(federation.run.report_path.exists, "the run is over", timeout=240)
+    made, whole = releases(federation), in_process().releases
+    assert len(made) == len(whole) == len(charges(federation))
+    assert list(paid) == list(charges(federation))[: len(paid)]
+    for ours, theirs in zip(made, whole, strict=True):
+        assert ours.sequence == theirs.sequence
+        np.testing.assert_allclose(ours.values, theirs.values, rtol=0, atol=1e-9)
+    rows = [row for row in read_lines(federation.run.history_path) if row["released"]]
+    assert [row["sequence"] for row in rows] == [release.sequence for release in made]
+
+
+def charges(federation: Federation) -> dict[str, bool]:
+    """Every charge in order, and whether its release is stored."""
+    with Ledger.open(federation.run.ledger_path) as ledger:
+        assert ledger.verify().ok
+        ids = [entry.release_id for entry in ledger.entries()]
+        assert len(set(ids)) == len(ids)
+        return {identity: ledger.stored_release(identity) is not None for identity in ids}

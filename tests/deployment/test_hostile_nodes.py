@@ -1,0 +1,95 @@
+"""Hostile answers through real processes: nothing crashes, and what is no answer is an absence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privbo.record import read_lines
+from tests.deployment.federations import Federation, make
+from tests.deployment.hostile import REPLIES, VECTORS, hostile_app
+from tests.deployment.processes import deployed, wait_until
+from tests.deployment.reading import releases
+
+BATCH = len(VECTORS)
+SITES = {"honest": "0-2", "batch": f"3-{BATCH + 2}"} | {f"odd{i}": str(BATCH + 3 + i) for i in range(4)}
+NODES: dict[str, dict[str, int]] = {"honest": {}, "batch": {"vectors": 1}} | {
+    f"odd{i}": {"replies": i, "step": 4} for i in range(4)
+}
+
+
+def hostile_federation(root: Path, **changes) -> Federation:
+    return make(
+        root,
+        sites=SITES,
+        n_clients=BATCH + 7,
+        factory="tests.deployment.test_hostile_nodes:problem",
+        algorithm={"type": "fed-pne", "horizon": 400, "c": 0.02},
+        **changes,
+    )
+
+
+def problem():
+    from tests.conformance import cases
+
+    return cases.problem(BATCH + 7)
+
+
+def honest_alone(root: Path) -> list:
+    """The same run where the hostile clients are absent."""
+    federation = hostile_federation(root, round_timeout=0.5)
+    nodes = federation.nodes()
+    for node in nodes[1:]:
+        node.tamper = lambda reply, _: None
+    federation.play(nodes)
+    return releases(federation)
+
+
+def check(federation: Federation, root: Path) -> None:
+    made, expected = releases(federation), honest_alone(root)
+    assert len(made) == len(expected) > 1
+    for ours, theirs in zip(made, expected, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
+    assert not Path("/tmp/owned").exists()  # noqa: S108 (what a pickle that runs would leave)
+    public = [path for path in federation.run.path.rglob("*") if path.is_file() and path.parent == federation.run.path]
+    assert not any(b"patient" in path.read_bytes() for path in public)
+
+
+def test_every_hostile_answer_is_an_absence(tmp_path: Path) -> None:
+    federation = hostile_federation(tmp_path / "hostile")
+    nodes = federation.nodes()
+    app = hostile_app(federation.home)
+    without_death = [place for place, name in enumerate(REPLIES) if name != "a dead process"]
+    for node, (name, how) in zip(nodes, NODES.items(), strict=True):
+        node.app = app
+        node.node_config = node.node_config | how
+        if "replies" in how:
+            place = int(name[3:])
+            node.node_config = node.node_config | {"replies": without_death[place], "step": 4}
+    federation.play(nodes)
+    check(federation, tmp_path / "alone")
+
+
+@pytest.mark.deployment
+def test_hostile_processes_crash_nothing(tmp_path: Path) -> None:
+    federation = hostile_federation(tmp_path / "hostile", round_timeout=120.0, start_timeout=150.0)
+    app = federation.home / "federated_app.py"
+    text = app.read_text().replace("client_app(HOME)", "hostile_app(HOME)")
+    app.write_text(
+        text.replace(
+            "import client_app, server_app", "import server_app\nfrom tests.deployment.hostile import hostile_app"
+        )
+    )
+    with deployed(federation) as deployment:
+        for name, how in NODES.items():
+            settings = " ".join(f"{key}={value}" for key, value in how.items())
+            deployment.start_supernode(name, federation.site_file(name), config=settings)
+        done = deployment.flwr("run", str(federation.home), timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        wait_until(federation.run.report_path.exists, "the run is over", timeout=420)
+    check(federation, tmp_path / "alone")
+    rows = read_lines(federation.run.private / "transport.jsonl")
+    assert len(rows) * 4 >= len(REPLIES)  # every reply of the list was sent
+    assert all("honest" in row["answered"] for row in rows)
