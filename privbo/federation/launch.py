@@ -77,8 +77,12 @@ class Deployment:
         """Where the SuperLink listens."""
         return f"{LOOPBACK}:{self.port}"
 
-    def start_superlink(self, *, timeout: float = 60.0) -> None:
+    def start_superlink(self, *, simulation: bool = False, timeout: float = 60.0) -> None:
         """Start the SuperLink and wait until it listens.
+
+        Args:
+            simulation: Let Flower simulate the nodes with Ray (the extra ``flower-sim``).
+            timeout: Seconds to wait.
 
         Raises:
             RunError: If it does not within ``timeout`` seconds.
@@ -92,6 +96,8 @@ class Deployment:
             arguments += ["--ssl-keyfile", str(tls.key), "--enable-supernode-auth"]
             # Registered keys outlive the process.
             arguments += ["--database", str(self._home("superlink") / "superlink.sqlite")]
+        if simulation:
+            arguments.append("--simulation")
         process = self.start("superlink", ["flower-superlink", *arguments])
         deadline = time.monotonic() + timeout
         while not _listens(self.port):
@@ -144,13 +150,13 @@ class Deployment:
             timeout=timeout,
         )
 
-    def play(self, app: Path, *, timeout: float | None = None, show: bool = False) -> None:
-        """Start the app's run and wait for its end.
+    def play(self, app: Path, *options: str, timeout: float | None = None, show: bool = False) -> None:
+        """Start the app's run and wait for its end; ``options`` go to ``flwr run``.
 
         Raises:
             RunError: If it does not end well.
         """
-        done = self.flwr("run", "--stream", str(app), timeout=timeout, show=show)
+        done = self.flwr("run", "--stream", *options, str(app), timeout=timeout, show=show)
         if done.returncode:
             raise RunError(f"flwr run failed: {done.stdout or ''}{done.stderr or ''}")
         listed = self.flwr("ls", "--format", "json", timeout=60)

@@ -86,6 +86,7 @@ def make(
     keys: dict[str, str] | None = None,
     n_clients: int = N_CLIENTS,
     held: bool = False,
+    simulated: bool = False,
     **federation,
 ) -> Federation:
     """Write a federation of three sites; simulated noise and one seed unless told otherwise."""
@@ -96,7 +97,8 @@ def make(
     run = {
         "name": "federated",
         "rounds": rounds,
-        "problem": {"n_clients": n_clients, "space": SPACE, "name": "bumps"},
+        # Simulated nodes have no file of their own that could name the objective.
+        "problem": {"factory": factory} if simulated else {"n_clients": n_clients, "space": SPACE, "name": "bumps"},
         "algorithm": ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm,
         "privacy": privacy or {"noise_multiplier": 1.0, "noise": "simulation"},
     } | ({} if seed is None else {"seed": seed})

@@ -20,7 +20,9 @@ _MARK = "PRIVBO_TEST_PROCESSES"
 
 
 @contextmanager
-def deployed(federation: Federation, keys: KeyFolder | None = None) -> Iterator[Deployment]:
+def deployed(
+    federation: Federation, keys: KeyFolder | None = None, *, simulation: bool = False
+) -> Iterator[Deployment]:
     """A SuperLink for a federation; SuperNodes are started by the test."""
     mark = secrets.token_hex(8)
     tls = None
@@ -29,7 +31,7 @@ def deployed(federation: Federation, keys: KeyFolder | None = None) -> Iterator[
     environment = {_MARK: mark, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     try:
         with Deployment(root=federation.root / "flower", certificates=tls, environment=environment) as deployment:
-            deployment.start_superlink()
+            deployment.start_superlink(simulation=simulation)
             yield deployment
     finally:
         _end(mark)

@@ -62,26 +62,10 @@ def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
     federation = make(tmp_path, keys=public)
     with deployed(federation, keys) as deployment:
         register(deployment, keys)
-        deployment.start(
-            "deceived",
-            [
-                "flower-supernode",
-                "--root-certificates",
-                str(other.authority),
-                "--superlink",
-                deployment.address,
-                "--auth-supernode-private-key",
-                str(keys.site_key("north")),
-                "--host",
-                LOOPBACK,
-                "--port",
-                str(free_port()),
-                "--max-retries",
-                "2",
-                "--node-config",
-                'site="x"',
-            ],
-        )
+        trust = ["--root-certificates", str(other.authority), "--superlink", deployment.address]
+        own = ["--auth-supernode-private-key", str(keys.site_key("north")), "--host", LOOPBACK]
+        rest = ["--port", str(free_port()), "--max-retries", "2", "--node-config", 'site="x"']
+        deployment.start("deceived", ["flower-supernode", *trust, *own, *rest])
         log = deployment.log("deceived")
         wait_until(lambda: "CERTIFICATE_VERIFY_FAILED" in log.read_text().upper().replace(" ", "_"), "it refuses")
         assert "SuperNode ID:" not in log.read_text()
