@@ -318,3 +318,21 @@ def test_without_enough_sites_nothing_is_asked_and_the_run_goes_on_later(tmp_pat
     assert not any(node.asked for node in nodes)
     federation.play()
     assert len(releases(federation)) == len(plain_run(tmp_path)[1])
+
+
+def test_a_channel_that_shows_who_sends_is_not_taken_for_an_anonymous_one(tmp_path: Path) -> None:
+    privacy = {"noise_multiplier": 1.0, "noise": "simulation", "sample_rate": 0.5, "channel": "anonymous"}
+    federation = make(tmp_path, privacy=privacy)
+    nodes = federation.nodes()
+    with pytest.raises(pb.ConfigurationError, match="does not hide who sends"):
+        federation.play(nodes)
+    assert not any(node.asked for node in nodes)
+
+
+def test_everyone_is_asked_whoever_is_sampled(tmp_path: Path) -> None:
+    privacy = {"noise_multiplier": 1.0, "noise": "simulation", "sample_rate": 0.2}
+    federation = make(tmp_path, privacy=privacy)
+    grid = federation.play()
+    asked = [[message.metadata.group_id for message in node.asked] for node in grid.nodes.values()]
+    assert len(asked[0]) > 1
+    assert asked[0] == asked[1] == asked[2]

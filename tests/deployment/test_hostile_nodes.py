@@ -26,7 +26,8 @@ def hostile_federation(root: Path, **changes) -> Federation:
         sites=SITES,
         n_clients=BATCH + 7,
         factory="tests.deployment.test_hostile_nodes:problem",
-        algorithm={"type": "fed-pne", "horizon": 400, "c": 0.02},
+        algorithm={"type": "fed-pne", "horizon": 6000, "c": 0.02},
+        rounds=5,
         **changes,
     )
 
