@@ -92,7 +92,8 @@ def hostile_app(home: Path) -> ClientApp:
             reply.content = _every_client_another(reply)
         elif "replies" in how:
             place = int(how["replies"]) + int(how["step"]) * int(message.metadata.group_id)
-            reply.content = list(REPLIES.values())[place % len(REPLIES)](reply)
+            among = len(REPLIES) - ("alive" in how)  # the last one ends the process
+            reply.content = list(REPLIES.values())[place % among](reply)
         return reply
 
     app = ClientApp()
