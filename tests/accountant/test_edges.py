@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import accountant
-from accountant import bounds, calibrate, gaussian_dp, numerical, quadrature, renyi
+from accountant import bounds, calibrate, gaussian_dp, moments, numerical, quadrature, renyi
 from accountant.errors import AccountingError, CalibrationError, EventError, LedgerError
 from accountant.events import (
     Adjacency,
@@ -23,6 +23,7 @@ from accountant.events import (
     Unit,
     compose,
     from_dict,
+    repeat,
 )
 from accountant.filters import ORDERS, fixed_order_filter
 from accountant.ledger import Budget, Ledger, LedgerPolicy
@@ -108,6 +109,23 @@ def test_both_conversions_invert_themselves():
         epsilon = renyi.epsilon_at_orders(curve, orders, 1e-3, conversion=conversion)[0]
         log_delta = renyi.log_delta_at_orders(curve, orders, epsilon, conversion=conversion)[0]
         assert log_delta == pytest.approx(math.log(1e-3), rel=1e-12)
+
+
+@pytest.mark.parametrize("module", [moments, renyi, gaussian_dp])
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+def test_delta_is_the_inverse_of_epsilon_and_both_know_nothing_and_everything(module, adjacency):
+    event = repeat(Gaussian(noise_multiplier=4.0), 7)
+    for wanted in (1e-3, 1e-8):
+        epsilon = module.epsilon(event, wanted, adjacency=adjacency)
+        assert 0.9 * wanted < module.delta(event, epsilon, adjacency=adjacency) <= wanted * (1 + 1e-6)
+    assert module.epsilon(Composed(), 1e-5, adjacency=adjacency) == 0.0
+    assert module.delta(Composed(), 1.0, adjacency=adjacency) == 0.0
+    if module is not gaussian_dp:
+        assert module.epsilon(NonPrivate(), 1e-5, adjacency=adjacency) == math.inf
+        assert module.delta(NonPrivate(), 1.0, adjacency=adjacency) == 1.0
+    tiny = Gaussian(noise_multiplier=1e4)
+    assert module.epsilon(tiny, 0.5, adjacency=adjacency) < 0.05
+    assert module.delta(tiny, 0.0, adjacency=adjacency) <= 1.0
 
 
 def test_the_central_limit_approximation_is_offered_for_gaussians_only():
