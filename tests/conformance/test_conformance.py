@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import types
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from accountant.errors import BudgetExceeded
 from privbo.api import mean_best_so_far
 from privbo.protocol import Broadcast, ClientHistory, Cohort, FloatArray, Release, Server, Setting
 from privbo.transports import in_process
@@ -46,6 +48,47 @@ def test_runs_to_its_end_and_charges_exactly_its_plan(case: Case) -> None:
     assert result.ledger.event(result.config["run_id"]) == plan.event
     assert [r.sequence for r in result.releases] == [e.sequence for e in entries]
     assert result.ledger.verify().ok
+
+
+def test_runs_to_its_budget_and_not_one_release_further(case: Case) -> None:
+    result = play(case, privacy=case.privacy(noise_multiplier=None, epsilon=2.0))
+    assert 1.99 < result.epsilon() <= 2.0
+    last = result.ledger.entries()[-1]
+    if not result.ledger.policy.disjoint:  # else one more release of other rewards costs nothing more
+        with pytest.raises(BudgetExceeded):
+            result.ledger.charge("r/more", last.event, run=last.run, noise_source=last.noise_source)
+    assert len(result.ledger.entries()) == len(result.releases)
+
+
+def test_the_sides_keep_the_protocol_by_type(case: Case) -> None:
+    """A server is told releases; nothing in its signatures could carry a client's vector."""
+    setting = _setting(case)
+    server = case.algorithm.server(setting)
+    cohort = case.algorithm.cohort(setting, clients=np.arange(2), evaluate=bumps, seed=3)
+    assert isinstance(server, Server)
+    assert isinstance(cohort, Cohort)
+    assert not isinstance(server, Cohort)
+    if not type(server).__module__.startswith("privbo."):
+        return  # a user's own may go without annotations; what it is told is watched at run time
+    assert annotations_of(type(server), "tell") == {"release": Release | None, "return": types.NoneType}
+    for name in vars(type(server)):
+        if callable(getattr(type(server), name)) and (name == "__init__" or not name.startswith("_")):
+            found = str(annotations_of(type(server), name)).lower()
+            assert "cohort" not in found, name
+            assert "history" not in found, name
+
+
+def annotations_of(kind: type, method: str) -> dict[str, Any]:
+    """Resolved annotations of a method; names imported for type checkers only are looked for in the package."""
+    from privbo.elimination import fed_pne, parallel, pf_pne
+    from privbo.functional import federated
+    from privbo.thompson import dp_fts_de
+
+    names: dict[str, Any] = {}
+    for module in (fed_pne, parallel, pf_pne, federated, dp_fts_de):
+        names |= vars(module)
+    function = getattr(kind, method)
+    return typing.get_type_hints(function, globalns=names | function.__globals__)
 
 
 def test_every_client_learns_something(case: Case) -> None:
