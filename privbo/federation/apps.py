@@ -87,8 +87,8 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
 
 
 def _header(run: OpenRun, rounds: int) -> Header:
-    """A run whose seed was given is repeatable: its clients draw from that seed, too."""
-    seeded = run.config["seed"] is not None
+    """A simulation with a seed is repeatable: its clients draw from that seed, too. Else every site draws its own."""
+    seeded = run.config["seed"] is not None and run.config["plan"]["noise_source"] in {"simulation", "none"}
     return Header(
         run=run.config["run_id"],
         n_clients=run.setting.n_clients,

@@ -29,6 +29,7 @@ def deployed(
     if keys is not None:
         tls = Certificates(authority=keys.authority, certificate=keys.certificate, key=keys.key)
     environment = {_MARK: mark, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = "0.2"
     try:
         with Deployment(root=federation.root / "flower", certificates=tls, environment=environment) as deployment:
             deployment.start_superlink(simulation=simulation)

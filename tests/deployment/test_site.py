@@ -140,7 +140,12 @@ def test_every_client_sends_the_same_size_whether_it_knows_anything_or_not(tmp_p
         nodes = federation.nodes()
         kept = replies_of(nodes)
         federation.play(nodes)
-        sizes[factory] = [[len(v) for v in r.content.config_records["answer"]["vectors"]] for r in kept]
+        sizes[factory] = {
+            (reply.metadata.src_node_id, reply.metadata.group_id): [
+                len(vector) for vector in reply.content.config_records["answer"]["vectors"]
+            ]
+            for reply in kept
+        }
     assert sizes["tests.conformance.cases:problem"] == sizes["tests.deployment.test_site:silent_problem"]
 
 
@@ -150,8 +155,11 @@ def silent_problem() -> pb.Problem:
     )
 
 
-def test_sites_without_a_seed_draw_their_own(tmp_path: Path) -> None:
-    federation = make(tmp_path, "dp-fts-de", seed=None, rounds=1)
+@pytest.mark.parametrize("noise", ["simulation", "secure"])
+def test_sites_draw_their_own_seeds_unless_a_simulation_names_one(noise: str, tmp_path: Path) -> None:
+    privacy = {"noise_multiplier": 1.0, "noise": noise}
+    seed = 3 if noise == "secure" else None  # the seed of a private run stays with the server
+    federation = make(tmp_path, "dp-fts-de", seed=seed, rounds=1, privacy=privacy)
     federation.play()
     seeds = [next((tmp_path / site / "kept").glob("*/seed.json")).read_text() for site in SITES]
     assert len(set(seeds)) == len(SITES)

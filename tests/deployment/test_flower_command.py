@@ -1,0 +1,63 @@
+"""``privbo flower``: what it writes, what it refuses, and a federation that it starts and stops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import privbo as pb
+from privbo.cli import app
+from privbo.federation.launch import QUIET, QUIET_NOTE
+from privbo.federation.local import play_locally
+from privbo.record import RunDirectory, read_lines
+
+
+def command(*words: object) -> None:
+    app([str(word) for word in words], standalone_mode=False)
+
+
+def test_an_app_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command("flower", "init", tmp_path / "trial", "--sites", 2, "--clients-per-site", 4)
+    assert 'clients = "4-7"' in (tmp_path / "trial" / "federation.toml").read_text()
+    assert "run.toml" in capsys.readouterr().out
+    with pytest.raises(pb.ConfigurationError, match="already holds an app"):
+        command("flower", "init", tmp_path / "trial")
+
+
+def test_keys_are_made_once_and_are_nobody_elses(tmp_path: Path) -> None:
+    command("flower", "keys", tmp_path / "keys", "--sites", "north, south", "--hosts", "127.0.0.1,server.example")
+    private = [tmp_path / "keys" / name for name in ("server.key", "north.key", "south.key")]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in [*private, tmp_path / "keys"])
+    assert not (tmp_path / "keys" / "ca.key").exists()
+    with pytest.raises(pb.ConfigurationError, match="already holds keys"):
+        command("flower", "keys", tmp_path / "keys", "--sites", "north")
+
+
+def test_a_federation_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
+    home = tmp_path / "trial"
+    command("flower", "init", home)
+    with pytest.raises(pb.ConfigurationError, match="registers 3 sites"):
+        play_locally(home, n_sites=2)
+    text = (home / "federation.toml").read_text()
+    (home / "federation.toml").write_text(text.replace('"0-9"', '"0-8"'))
+    with pytest.raises(pb.ConfigurationError, match="exactly one site"):
+        play_locally(home, n_sites=3)
+    (home / "federation.toml").write_text(text.replace("min_sites", "least_sites"))
+    with pytest.raises(pb.ConfigurationError, match="least_sites"):
+        play_locally(home, n_sites=3)
+    assert not (home / "flower").exists()
+
+
+@pytest.mark.deployment
+def test_up_plays_the_run_and_stops_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = tmp_path / "trial"
+    command("flower", "init", home, "--clients-per-site", 2)
+    run = (home / "run.toml").read_text()
+    (home / "run.toml").write_text(run.replace("rounds = 10", "rounds = 1").replace("dp-fts-de", "fed-pne"))
+    command("flower", "up", home, "--clients", 3)
+    assert QUIET_NOTE in capsys.readouterr().err
+    assert {"FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK"} <= set(QUIET)
+    rows = read_lines(RunDirectory(home / "run").private / "transport.jsonl")
+    assert [row["answered"] for row in rows] == [["site0", "site1", "site2"]] * len(rows)
+    assert pb.load(home / "run").epsilon() <= 4.0
