@@ -1,4 +1,4 @@
-"""The parallel X-armed bandit, figure 2: loss against players, averaged over random shifts.
+"""The parallel X-armed bandit, figure 2: loss against steps and players, averaged over random shifts.
 
 On one fixed function the loss is not monotone in the number of players (where cell centres
 fall decides), so every seed moves the function by its own uniform shift of at most 0.1.
@@ -15,6 +15,9 @@ import privbo as pb
 from experiments.elimination_runs import Cell, run_cells
 from experiments.environments import Environment, Shifted
 from experiments.objectives import FUNCTIONS
+from privbo.elimination.parallel import ParallelServer
+from privbo.elimination.partition import Partition
+from privbo.protocol import FloatArray, IntArray, Release, Setting
 from privbo.record import write_atomically, write_json
 
 SETTINGS = {"garland": (10_000, 1.37, 2**-0.5), "two-sines": (1600, 5.0, 0.5)}
@@ -47,7 +50,29 @@ def play(
         "floats_up": sum(r.values.shape[1] for r in result.releases),
         "bound": 6 * nu1 * rho**depth,
         "steps": int(environment.pulls[0]),
+        "curve": _losses_by_step(algorithm, environment, result.releases, named.maximum),
     }
+
+
+def _losses_by_step(
+    algorithm: pb.ParallelXArmed, environment: Environment, releases: tuple[Release, ...], maximum: float
+) -> list[list[float]]:
+    """Pulls of one player and the loss of the best point after every exchange, from the releases alone."""
+    space = environment.problem().search_space
+    setting = Setting(space=space, n_clients=environment.n_clients, rounds=60, public_seed=0)
+    server, partition, steps, curve = ParallelServer(algorithm, setting), Partition(n_dims=1), 0.0, []
+    for release in releases:
+        ask = server.ask()
+        if ask is None:
+            break
+        steps += float(np.sum(ask.broadcast.arrays["pulls"]))
+        server.tell(release)
+        if server.best is not None:
+            depth, node = server.best
+            point = partition.centres(depth, np.array([node]))
+            value = environment.model.values(np.zeros(1, dtype=np.int64), point)
+            curve.append([steps, maximum - float(value[0])])
+    return curve
 
 
 def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
@@ -55,10 +80,12 @@ def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
     chosen = range(seeds if seeds is not None else (100 if scale == "paper" else 30))
     players = (*PLAYERS, 64) if scale == "paper" else PLAYERS
     rows: dict[str, dict[str, Any]] = {}
+    curves: dict[str, dict[str, list[list[list[float]]]]] = {}
     for function in SETTINGS:
         cells = [Cell(str(m), play, {"function": function, "n_players": m, "seed": s}) for m in players for s in chosen]
         for label, found in run_cells(cells, out, jobs, function).items():
             loss = np.array([cell["loss"] for cell in found])
+            curves.setdefault(function, {})[label] = [cell["curve"] for cell in found]
             rows[f"{function}, {label} players"] = {
                 "loss": float(loss.mean()),
                 "standard_error": float(loss.std(ddof=1) / np.sqrt(len(loss))),
@@ -77,26 +104,37 @@ def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
     ]
     lines += ["", f"Garland, 16 players over 1: {ratio:.2f} (mean over {len(chosen)} shifts, ± one standard error)"]
     write_atomically(out / "table.md", ("\n".join(lines) + "\n").encode())
-    _draw(rows, out / "figure.png")
+    _draw(rows, curves, out / "figure.png")
 
 
-def _draw(rows: dict[str, dict[str, Any]], path: Path) -> None:
+def _draw(rows: dict[str, dict[str, Any]], curves: dict[str, dict[str, list[list[list[float]]]]], path: Path) -> None:
     import io
 
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    for function in SETTINGS:
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    *left, right = figure.subplots(1, len(curves) + 1)
+    for axes, (function, by_players) in zip(left, curves.items(), strict=True):
+        time = np.arange(SETTINGS[function][0] + 1)
+        for players, found in by_players.items():
+            axes.plot(time, np.mean([_stairs(curve, time) for curve in found], axis=0), label=f"{players} players")
+        axes.set(title=function, xlabel="pulls of one player", ylabel="loss of the best point, mean over shifts")
+        axes.legend(frameon=False)
+    for function in curves:
         mine = {int(n.split(", ")[1].split()[0]): r for n, r in rows.items() if n.startswith(function)}
         losses, errors = [r["loss"] for r in mine.values()], [r["standard_error"] for r in mine.values()]
-        axes.errorbar(list(mine), losses, yerr=errors, marker="o", label=function)
-    axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("players")
-    axes.set_ylabel("loss, mean over shifts")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+        right.errorbar(list(mine), losses, yerr=errors, marker="o", label=function)
+    right.set(title="at the end", xscale="log", xlabel="players")
+    right.legend(frameon=False)
+    for axes in (*left, right):
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
     picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=120)
+    figure.savefig(picture, format="png", dpi=90)
     write_atomically(path, picture.getvalue())
+
+
+def _stairs(curve: list[list[float]], time: IntArray) -> FloatArray:
+    """Loss at every step; before the first exchange that of the centre, which the first one names."""
+    steps, losses = np.array(curve).T
+    return np.asarray(losses[np.maximum(np.searchsorted(steps, time, side="right") - 1, 0)])
