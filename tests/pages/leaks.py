@@ -47,15 +47,15 @@ def telling(values: Iterable[float]) -> set[float]:
 
 
 def private_folder_numbers(folder: Path) -> set[float]:
-    """Every number below a folder's private side."""
+    """Every number below a folder's private side, but those of public files in it (a cell's own run)."""
     found: set[float] = set()
-    for path in (p for p in folder.rglob("*") if p.is_file()):
+    for path in (p for p in folder.rglob("*") if p.is_file() and p.name not in {"config.json", "history.jsonl"}):
         if path.suffix == ".npz":
             with np.load(path) as archive:
                 found |= set().union(*(numbers(archive[name]) for name in archive.files))
         elif path.suffix == ".jsonl":
             found |= set().union(*(numbers(json.loads(line)) for line in path.read_text().splitlines()), set())
-        elif path.suffix == ".json" and path.name != "config.json":
+        elif path.suffix == ".json":
             found |= numbers(json.loads(path.read_text()))
     return telling(found)
 
