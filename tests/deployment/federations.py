@@ -107,7 +107,7 @@ def make(
         name: {"clients": clients} | ({} if keys is None else {"public_key": keys[name]})
         for name, clients in sites.items()
     }
-    settings = {"round_timeout": 20.0, "start_timeout": 5.0, "sites": entries} | federation
+    settings = {"round_timeout": 120.0, "start_timeout": 5.0, "sites": entries} | federation
     (made.home / "federation.toml").write_text(tomli_w.dumps(settings))
     for name in sites:
         made.site_file(name).parent.mkdir(parents=True)

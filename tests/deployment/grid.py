@@ -25,6 +25,13 @@ def through_bytes(message: Message) -> Message:
     return arrived
 
 
+def unavailable(reply: Message) -> Message:
+    """What Flower says in a node's place when it is gone."""
+    lost = Message(Error(code=5, reason="a secret"), reply_to=reply)
+    lost.metadata.__dict__.update(reply.metadata.__dict__)
+    return lost
+
+
 @dataclass
 class Node:
     """One SuperNode.

@@ -9,6 +9,7 @@ import pytest
 
 from privbo.record import read_lines
 from tests.deployment.federations import Federation, make
+from tests.deployment.grid import unavailable
 from tests.deployment.hostile import REPLIES, VECTORS, hostile_app
 from tests.deployment.processes import deployed, wait_until
 from tests.deployment.reading import releases
@@ -40,10 +41,10 @@ def problem():
 
 def honest_alone(root: Path) -> list:
     """The same run where the hostile clients are absent."""
-    federation = hostile_federation(root, round_timeout=0.5)
+    federation = hostile_federation(root)
     nodes = federation.nodes()
     for node in nodes[1:]:
-        node.tamper = lambda reply, _: None
+        node.tamper = lambda reply, _: unavailable(reply)
     federation.play(nodes)
     return releases(federation)
 
