@@ -21,7 +21,7 @@ import numpy as np
 import privbo as pb
 from experiments.arms import Arm, deltas
 from experiments.dp_fts_de import Row, run_cells, summarise
-from experiments.dp_fts_de_benchmarks import Benchmark, Scale, benchmark, synthetic_paper
+from experiments.dp_fts_de_benchmarks import Benchmark, Scale, benchmark, synthetic_ours, synthetic_paper
 from experiments.dp_fts_de_figures import paper_noise, plain
 from privbo.record import write_atomically, write_json
 
@@ -40,11 +40,6 @@ class Panel:
     of: Benchmark
     arms: tuple[Arm, ...]
     runs: int
-
-
-def setting() -> pb.DPFTSDE:
-    """Ours: means, regular features, a short bound that clips everyone, ten federated rounds."""
-    return replace(synthetic_paper(1), share="mean", features="regular", noise=0.1, clipping_norm=1.0, local_after=10)
 
 
 def main(out: Path, *, scale: Scale, seeds: int | None, jobs: int) -> None:
@@ -119,17 +114,17 @@ def _ladder(of: Benchmark) -> tuple[Arm, ...]:
         "ours with P=2": {"n_regions": 2},
         "ours in all rounds": {"local_after": None},
     }.items():
-        arms.append(_arm(label, TIGHT, price, replace(setting(), **change), everyone))
-    arms.append(_arm("ours, a quarter sampled", TIGHT, price, setting(), _at(of, TIGHT, of.sample_rate)))
+        arms.append(_arm(label, TIGHT, price, replace(synthetic_ours(), **change), everyone))
+    arms.append(_arm("ours, a quarter sampled", TIGHT, price, synthetic_ours(), _at(of, TIGHT, of.sample_rate)))
     return tuple(arms)
 
 
 def _short(of: Benchmark) -> tuple[Arm, ...]:
     """Ours at the price of the paper's z = 1, at a tight epsilon, and without privacy."""
     return (
-        *_with_zeroed(OURS, setting(), _at(of, price_of_z1(of), 1.0)),
-        *_with_zeroed(OURS_TIGHT, setting(), _at(of, TIGHT, 1.0)),
-        plain("ours, not private", setting()),
+        *_with_zeroed(OURS, synthetic_ours(), _at(of, price_of_z1(of), 1.0)),
+        *_with_zeroed(OURS_TIGHT, synthetic_ours(), _at(of, TIGHT, 1.0)),
+        plain("ours, not private", synthetic_ours()),
     )
 
 
@@ -148,7 +143,7 @@ def _candidates(of: Benchmark) -> tuple[Arm, ...]:
         "1-p_t = 1/t": {"exploration": pb.Exploration(power=1.0)},
     }
     privacy = _at(of, TIGHT, 1.0)
-    candidates = {label: replace(setting(), **change) for label, change in changes.items()}
+    candidates = {label: replace(synthetic_ours(), **change) for label, change in changes.items()}
     return (
         *_controls(of),
         *(Arm(label=label, algorithm=algorithm, privacy=privacy) for label, algorithm in candidates.items()),

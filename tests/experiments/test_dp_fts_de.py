@@ -47,7 +47,8 @@ def test_every_arm_of_every_figure_can_be_planned_and_carries_its_controls(figur
         for arm in arms:
             requests = list(arm.algorithm.server(_setting(empty, of.rounds)).plan())
             alone = arm.label in ("local TS", "DE start, uniform steps")
-            assert len(requests) == (0 if alone else of.rounds)
+            last = of.rounds if arm.algorithm.local_after is None else min(of.rounds, arm.algorithm.local_after)
+            assert len(requests) == (0 if alone else last)
             if isinstance(arm.privacy, pb.Privacy):
                 assert arm.privacy.noise == "simulation"
     assert len(labels) == len(arms)
