@@ -7,7 +7,7 @@ after a restart, gives the same vector without new evaluations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from privbo.protocol import Broadcast, ClientHistory, Evaluate, FloatArray, IntA
 from privbo.thompson.dp_fts_de import DPFTSDE, digest_array, shared_vectors
 from privbo.thompson.exploration import Regions, assign_regions
 from privbo.thompson.growing import GrowingRidge
+from privbo.thompson.informed import Shared
 from privbo.thompson.maximise import Search, maximise
 from privbo.thompson.own import OwnActors, chunks
 from privbo.thompson.posterior import Observations, ridge_mean, ridge_sample
@@ -138,15 +139,25 @@ class Agents:
             probability = self._algorithm.exploration.own_probability(round_)
             alone = client_uniforms(self._seed, self._clients, round_, Stream.CHOICE) < probability
         points = np.empty((len(self._clients), self._setting.space.n_dims))
-        if vectors is not None and not alone.all():
-            points[~alone] = self._shared_maximiser(vectors, round_)
-        elif not alone.all():
+        self._own_points(points, np.flatnonzero(alone), round_, None)
+        if alone.all():
+            pass
+        elif vectors is None:
             points[~alone] = self._uniform_points(self._clients[~alone], round_)
-        for chunk in chunks(np.flatnonzero(alone), self._own.entries(len(self._rounds)), self._device):
+        elif self._algorithm.federated_step == "informed":
+            stddev = float(np.asarray(broadcast.arrays["noise_stddev"], dtype=np.float64))
+            shared = Shared(heights=self._heights(vectors), noise_stddev=stddev)
+            self._own_points(points, np.flatnonzero(~alone), round_, shared)
+        else:
+            points[~alone] = self._shared_maximiser(vectors, round_)
+        self._query(points, round_)
+
+    def _own_points(self, points: FloatArray, rows: IntArray, round_: int, shared: Shared | None) -> None:
+        """Write the maximisers of draws from own models into ``points``."""
+        for chunk in chunks(rows, self._own.entries(len(self._rounds)), self._device):
             observations = self._observations(chunk, round_ - 1)
             known = self._units[chunk][:, self._rounds < round_]
-            points[chunk] = self._own.maximisers(chunk, observations, known, round_)
-        self._query(points, round_)
+            points[chunk] = self._own.maximisers(chunk, observations, known, round_, shared)
 
     def _query(self, points: FloatArray, round_: int) -> None:
         values = np.asarray(self._evaluate(self._clients, points), dtype=np.float64)
@@ -157,16 +168,20 @@ class Agents:
 
     def _shared_maximiser(self, vectors: FloatArray, round_: int) -> FloatArray:
         """Maximiser of phi(x) . vectors[region(x)], the same for all clients (Algorithm 2, line 8)."""
+        search = Search(n_candidates=self._algorithm.n_candidates, n_starts=8)
+        best = maximise(self._heights(vectors), self._setting.space, search, self._candidates(round_))
+        return np.asarray(best[0])
+
+    def _heights(self, vectors: FloatArray) -> Callable[[FloatArray], torch.Tensor]:
+        """The shared function: phi(x) . vectors[region(x)]."""
         weights = self._tensor(vectors)
 
-        def functions(units: FloatArray) -> torch.Tensor:
-            heights = self._features(self._tensor(self._setting.space.embed(units))) @ weights.T
+        def heights(units: FloatArray) -> torch.Tensor:
+            found = self._features(self._tensor(self._setting.space.embed(units))) @ weights.T
             regions = torch.as_tensor(self._regions.index(units), device=self._device)
-            return heights.gather(-1, regions[..., None])[..., 0]
+            return found.gather(-1, regions[..., None])[..., 0]
 
-        search = Search(n_candidates=self._algorithm.n_candidates, n_starts=8)
-        best = maximise(functions, self._setting.space, search, self._candidates(round_))
-        return np.asarray(best[0])
+        return heights
 
     def _uniform_points(self, clients: IntArray, round_: int) -> FloatArray:
         """A random point per client: the control in which federated steps only explore."""

@@ -33,12 +33,12 @@ from privbo.thompson.theory import regularisation
 
 Share: TypeAlias = Literal["mean", "sample"]
 Start: TypeAlias = Literal["region", "everywhere"]
-FederatedStep: TypeAlias = Literal["shared", "uniform"]
+FederatedStep: TypeAlias = Literal["shared", "informed", "uniform"]
 
 _CHOICES = {
     "share": ("mean", "sample"),
     "start": ("region", "everywhere"),
-    "federated_step": ("shared", "uniform"),
+    "federated_step": ("shared", "informed", "uniform"),
 }
 
 
@@ -70,7 +70,9 @@ class DPFTSDE:
         n_candidates: Candidates in the search for the shared vectors' maximum.
         local_after: Federated rounds before clients go on alone; afterwards nothing is
             asked, released or charged. None never switches; 0 is plain Thompson sampling.
-        federated_step: ``"shared"`` maximises what is shared; ``"uniform"`` draws a uniform
+        federated_step: ``"shared"`` maximises what is shared, alike for everyone; ``"informed"``
+            maximises a draw from the client's own model with what is shared in its mean,
+            trusted as far as it explains the client's own values; ``"uniform"`` draws a uniform
             random point instead and asks for nothing (a control: the same initial
             points and coins without any sharing).
 
@@ -156,7 +158,7 @@ class DPFTSDE:
 
     def asks(self, round_: int, rounds: int) -> bool:
         """Whether round ``round_`` of a run of T = ``rounds`` steps ends with a release."""
-        return self.federated_step == "shared" and round_ < rounds and self.federates(round_ + 1)
+        return self.federated_step != "uniform" and round_ < rounds and self.federates(round_ + 1)
 
     def draw_features(self, setting: Setting) -> FourierFeatures:
         """The feature map of a run."""

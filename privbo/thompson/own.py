@@ -16,9 +16,18 @@ import torch
 
 from privbo.protocol import FloatArray, IntArray, Setting
 from privbo.space import Space
-from privbo.thompson.draws import common_factor, draw_exact, draw_feature_paths, draw_paths, own_factors
+from privbo.thompson.draws import (
+    FeaturePath,
+    Paths,
+    common_factor,
+    draw_exact,
+    draw_feature_paths,
+    draw_paths,
+    own_factors,
+)
 from privbo.thompson.features import Kernel, draw_frequencies
 from privbo.thompson.hyperparameters import fit, known_noise, start
+from privbo.thompson.informed import Shared, explain
 from privbo.thompson.maximise import Search, candidates, maximise
 from privbo.thompson.own_model import OwnModel
 from privbo.thompson.posterior import Hyperparameters, Observations
@@ -85,7 +94,14 @@ class OwnActors:
         points = own.n_candidates if self._grid is None else len(self._grid)
         return 3 * (points + t) ** 2
 
-    def maximisers(self, rows: IntArray, observations: Observations, units: FloatArray, round_: int) -> FloatArray:
+    def maximisers(
+        self,
+        rows: IntArray,
+        observations: Observations,
+        units: FloatArray,
+        round_: int,
+        shared: Shared | None = None,
+    ) -> FloatArray:
         """The maximiser of a draw from every client's own posterior (Algorithm 2, line 6), ``(n, n_dims)``.
 
         Args:
@@ -93,39 +109,50 @@ class OwnActors:
             observations: What they know.
             units: Their points in the cube, ``(n, t, n_dims)``.
             round_: The round they act in.
+            shared: What they were sent, where it becomes a part of their models' means.
         """
         models = self._models_of(rows, observations, round_)
         inflation = self._inflation(units.shape[1])
         prior_noise = inflation * self._normals(rows, round_, Stream.OBSERVATION_NOISE, units.shape[1])
         with torch.no_grad():
+            explained = None
+            if shared is not None:
+                explained = explain(observations, models, shared.heights(units), shared.noise_stddev)
+                observations, models = explained.observations, explained.models
             if self._own.draw == "exact":
-                return self._exact_maximisers(rows, observations, models, prior_noise, units, round_)
+                pool, values = self._exact_draws(rows, observations, models, prior_noise, units, round_)
+                if shared is not None and explained is not None:
+                    values = explained.add(values, shared.heights(pool[None]))
+                return np.asarray(pool[values.argmax(dim=1).cpu().numpy()])
             prior = inflation * self._normals(rows, round_, Stream.PRIOR, self._own.n_features)
-            if self._own.draw == "features":
-                functions = draw_feature_paths(
-                    observations, models, frequencies=self._frequencies, prior=prior, observation_noise=prior_noise
-                )
-                return self._search(functions, round_)
-            paths = draw_paths(
-                observations,
-                models,
-                kernel=self._own.kernel,
-                frequencies=self._frequencies,
-                prior=prior,
-                observation_noise=prior_noise,
-            )
-            return self._search(paths, round_)
+            paths = self._paths(observations, models, prior, prior_noise)
 
-    def _search(self, functions: object, round_: int) -> FloatArray:
-        space = self._setting.space
-        return maximise(
-            lambda units: functions(self._tensor(space.embed(units))),  # type: ignore[operator]
-            space,
-            Search(n_candidates=self._own.n_candidates),
-            self._candidates(round_),
+            def functions(points: FloatArray) -> torch.Tensor:
+                drawn = paths(self._tensor(self._setting.space.embed(points)))
+                if shared is None or explained is None:
+                    return drawn
+                return explained.add(drawn, shared.heights(points))
+
+            search = Search(n_candidates=self._own.n_candidates)
+            return maximise(functions, self._setting.space, search, self._candidates(round_))
+
+    def _paths(
+        self, observations: Observations, models: Hyperparameters, prior: torch.Tensor, noise: torch.Tensor
+    ) -> Paths | FeaturePath:
+        if self._own.draw == "features":
+            return draw_feature_paths(
+                observations, models, frequencies=self._frequencies, prior=prior, observation_noise=noise
+            )
+        return draw_paths(
+            observations,
+            models,
+            kernel=self._own.kernel,
+            frequencies=self._frequencies,
+            prior=prior,
+            observation_noise=noise,
         )
 
-    def _exact_maximisers(
+    def _exact_draws(
         self,
         rows: IntArray,
         observations: Observations,
@@ -133,12 +160,16 @@ class OwnActors:
         observation_noise: torch.Tensor,
         units: FloatArray,
         round_: int,
-    ) -> FloatArray:
+    ) -> tuple[FloatArray, torch.Tensor]:
+        """Joint draws ``(n, c)`` at the points that are searched, and those points."""
         own, space = self._own, self._setting.space
+        scale = None
         if self._grid is not None and own.is_common:
             points = self._common_factor(self._grid)
             known = points[torch.as_tensor(grid_index(space, self._grid, units), device=self._device)]
             pool = self._grid
+            scale = (models.outputscale / own.outputscale.median).sqrt()
+            known = known * scale[:, None, None]
         else:
             pool = candidates(space, own.n_candidates, self._candidates(round_)) if self._grid is None else self._grid
             embedded = self._tensor(space.embed(pool)).expand(len(rows), -1, -1)
@@ -152,7 +183,7 @@ class OwnActors:
             prior=self._inflation(units.shape[1]) * self._normals(rows, round_, Stream.PRIOR, known.shape[-1]),
             observation_noise=observation_noise,
         )
-        return np.asarray(pool[values.argmax(dim=1).cpu().numpy()])
+        return pool, values if scale is None else values * scale[:, None]
 
     def _common_factor(self, grid: FloatArray) -> torch.Tensor:
         """The factor of the prior at the grid, the same for every client and run with this kernel."""

@@ -1,0 +1,106 @@
+"""How far a client trusts what it is sent, against a plain regression per client."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from privbo.thompson.dp_fts_de import DPFTSDE
+from privbo.thompson.exploration import Exploration
+from privbo.thompson.informed import explain
+from privbo.thompson.own_model import OwnModel
+from privbo.thompson.posterior import Hyperparameters, Observations
+from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
+
+
+def _client(values, mask=None):
+    values = np.atleast_2d(values)
+    mask = np.ones(values.shape, dtype=bool) if mask is None else np.atleast_2d(mask)
+    n, t = values.shape
+    kept = np.where(mask, values, np.nan)
+    standard = (kept - np.nanmean(kept, axis=1, keepdims=True)) / np.nanstd(kept, axis=1, keepdims=True)
+    observations = Observations(
+        embedded=torch.zeros(n, t, 1, dtype=torch.float64),
+        values=torch.as_tensor(np.where(mask, standard, 0.0)),
+        mask=torch.as_tensor(mask),
+        scale=torch.ones(n, dtype=torch.float64),
+    )
+    ones = torch.ones(n, dtype=torch.float64)
+    return observations, Hyperparameters(lengthscale=ones[:, None], outputscale=2.0 * ones, noise=0.02 * ones)
+
+
+def test_the_regression_is_that_of_every_client_alone():
+    generator = np.random.default_rng(0)
+    heights, values = generator.normal(size=(3, 9)), generator.normal(size=(3, 9))
+    values[0] += 3.0 * heights[0]
+    mask = np.ones((3, 9), dtype=bool)
+    mask[1, 2:5] = False
+    observations, models = _client(values, mask)
+    found = explain(observations, models, torch.as_tensor(heights), 0.0)
+    for n in range(3):
+        h, y = heights[n, mask[n]], observations.values[n].numpy()[mask[n]]
+        slope, intercept = np.polyfit(h, y, 1)
+        residual = y - slope * h - intercept
+        np.testing.assert_allclose(found.slope[n], slope, rtol=1e-9)
+        np.testing.assert_allclose(found.observations.values[n].numpy()[mask[n]], residual, atol=1e-9)
+        assert (found.observations.values[n].numpy()[~mask[n]] == 0).all()
+        share = residual @ residual / (y @ y)
+        np.testing.assert_allclose(found.models.outputscale[n], 2.0 * max(share - 0.02, 0.05), rtol=1e-9)
+
+
+def test_who_resembles_the_others_trusts_them_and_who_does_not_goes_on_alone():
+    generator = np.random.default_rng(1)
+    heights = generator.normal(size=(2, 40))
+    observations, models = _client(np.stack([heights[0], generator.normal(size=40)]))
+    found = explain(observations, models, torch.as_tensor(heights), 0.0)
+    assert found.models.outputscale[0] == pytest.approx(2.0 * 0.05)
+    assert found.models.outputscale[1] > 2.0 * 0.75
+    assert abs(float(found.slope[1])) < 0.5 * float(found.slope[0])
+
+
+def test_noise_in_what_is_sent_lowers_the_slope_and_widens_the_draw():
+    heights = np.random.default_rng(2).normal(size=(1, 30))
+    observations, models = _client(heights)
+    clean, noisy = (explain(observations, models, torch.as_tensor(heights), s) for s in (0.0, 1.0))
+    assert noisy.slope < 0.6 * clean.slope
+    assert noisy.models.outputscale > clean.models.outputscale
+
+
+def test_constant_heights_explain_nothing():
+    observations, models = _client(np.random.default_rng(3).normal(size=(1, 6)))
+    found = explain(observations, models, torch.full((1, 6), 0.7, dtype=torch.float64), 0.1)
+    torch.testing.assert_close(found.slope, torch.zeros(1, dtype=torch.float64))
+    torch.testing.assert_close(found.observations.values, observations.values)
+
+
+@pytest.mark.parametrize("space", [PLANE, MIXED, FINITE], ids=["plane", "mixed", "finite"])
+@pytest.mark.parametrize(
+    "own", [{}, {"draw": "exact"}, {"draw": "exact", "refit_every": 0}, {"draw": "features"}], ids=str
+)
+def test_an_informed_client_alone_behaves_as_in_the_cohort(space, own):
+    own_model = dataclasses.replace(OwnModel(n_features=32, fit_steps=4, n_candidates=64), **own)
+    algorithm = DPFTSDE(
+        n_features=12, federated_step="informed", exploration=Exploration(power=0.0, scale=0.5), own=own_model
+    )
+    where = setting(space)
+    trace, whole = play(algorithm, where)
+    alone = algorithm.cohort(where, clients=np.array([2]), evaluate=bumps, seed=5)
+    for ask, answers in trace:
+        np.testing.assert_allclose(alone.respond(ask.broadcast)[0], answers[2], atol=1e-6)
+    np.testing.assert_allclose(alone.history().units[0], whole.history().units[2], atol=1e-6)
+
+
+def test_informed_clients_find_the_optimum_sooner_than_alone():
+    algorithm = DPFTSDE(
+        n_features=16,
+        n_init=3,
+        federated_step="informed",
+        exploration=Exploration(power=0.0),
+        own=OwnModel(n_features=64, n_candidates=128, fit_steps=10),
+    )
+    curves = []
+    for one in (algorithm, algorithm.local()):
+        _, cohort = play(one, setting(n_clients=24, rounds=5))
+        curves.append(np.maximum.accumulate(cohort.history().values, axis=1).mean(axis=0)[-5:].sum())
+    assert curves[0] > curves[1]
