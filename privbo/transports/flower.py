@@ -31,6 +31,7 @@ from privbo.transports.site import Question
 
 _PULLERS = 16
 _NETWORK = {"httpx", "httpcore", "grpc"}  # what Flower's grid raises when the SuperLink is gone
+_UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +104,14 @@ class Flower:
         started = time.monotonic()
         sent = self._push(question, nodes)
         for identity, message in self._replies(sent):
-            site = self._take(sent[identity], message, nodes, inbox, refused)
-            if site is not None:
+            if message is None:
+                refused[_UNREADABLE] += 1
+            elif (site := self._take(sent[identity], message, nodes, inbox, refused)) is not None:
                 answered.add(site)
+        if refused[_UNREADABLE] == len(sent):
+            raise RunError(
+                "the SuperLink takes no question or hands out no reply; look at its log and run the app again"
+            )
         rows = inbox.close()
         self.note(
             {
@@ -157,15 +163,15 @@ class Flower:
         # Flower gives an empty name to a message it could not take, such as one to a node that has just left.
         return {identity: letter for identity, letter in zip(identities, letters, strict=False) if identity}
 
-    def _replies(self, sent: dict[str, _Sent]) -> Iterator[tuple[str, Message]]:
-        """Replies as they come, each question's first, until all are there or the time is up.
+    def _replies(self, sent: dict[str, _Sent]) -> Iterator[tuple[str, Message | None]]:
+        """Replies as they come, None for one that can't be read, until all are there or the time is up.
 
         Flower waits for the parts of a reply in the same call that fetches it, so a node that
         announces a reply and never delivers it would hold up everyone. Several threads fetch, each
         for its own nodes, and those that hang are left behind.
         """
         deadline = time.monotonic() + self.patience.round_timeout
-        found: SimpleQueue[tuple[str, Message] | BaseException | None] = SimpleQueue()
+        found: SimpleQueue[tuple[str, Message | None] | BaseException | None] = SimpleQueue()
         groups = [list(sent)[start::_PULLERS] for start in range(min(_PULLERS, len(sent)))]
         for group in groups:
             threading.Thread(target=self._pull, args=(group, deadline, found), daemon=True).start()
@@ -191,12 +197,13 @@ class Flower:
                     identity = message.metadata.reply_to_message_id
                     waiting.discard(identity)
                     found.put((identity, message))
-            except Exception as error:
-                if type(error).__module__.split(".")[0] in _NETWORK or isinstance(error, OSError):
+            except Exception as error:  # what a node sent may break Flower's own decoding
+                if _is_gone(error):
                     found.put(error)
                     return
-                if len(identities) == 1:
-                    break  # Flower hands every reply out once: this one is lost
+                if len(identities) == 1:  # Flower hands every reply out once: this one is lost
+                    found.put((identities[0], None))
+                    break
             time.sleep(self.patience.poll)
         found.put(None)
 
@@ -225,3 +232,9 @@ class Flower:
         if self.registry.keys:
             return nodes[node]
         return reply.site if reply.site in self.registry.clients else None
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether an error of the grid means that the SuperLink is out of reach, rather than one reply's being bad."""
+    network = type(error).__module__.split(".")[0] in _NETWORK
+    return isinstance(error, OSError) or (network and not hasattr(error, "response"))

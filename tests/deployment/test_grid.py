@@ -271,6 +271,17 @@ def test_what_breaks_flowers_own_decoding_is_an_absence(
     nodes[0].tamper = explode
     federation.play(nodes)
     np.testing.assert_array_equal(releases(federation)[0].values, without_north.values)
+    assert '"unreadable": 1' in (federation.run.private / "transport.jsonl").read_text()
+
+
+def test_a_superlink_that_takes_nothing_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = make(tmp_path)
+    monkeypatch.setattr(LoopGrid, "push_messages", lambda *_: [])  # what Flower does when it is all too large
+    with pytest.raises(pb.RunError, match="takes no question"):
+        federation.play()
+    monkeypatch.undo()
+    federation.play()
+    assert len(releases(federation)) > 0
 
 
 def test_a_node_that_hangs_holds_up_nobody_else(tmp_path: Path, without_north: Release) -> None:
