@@ -128,6 +128,22 @@ def test_delta_is_the_inverse_of_epsilon_and_both_know_nothing_and_everything(mo
     assert module.delta(tiny, 0.0, adjacency=adjacency) <= 1.0
 
 
+@pytest.mark.parametrize("module", [moments, renyi, numerical])
+def test_replacing_one_costs_more_than_zeroing_one_where_clients_are_sampled(module):
+    sampled = repeat(SAMPLED, 10)
+    one, other = (module.epsilon(sampled, 1e-5, adjacency=a) for a in (ZERO, REPLACE))
+    assert one < other < 4 * one
+    if module is moments:  # the sum of the paper's series and its integral agree, whichever adjacency asks
+        assert one == pytest.approx(module.epsilon(sampled, 1e-5, adjacency=ADD), rel=1e-12)
+
+
+def test_a_small_run_may_cost_less_than_one_under_every_accountant():
+    event = Gaussian(noise_multiplier=50.0)
+    for module in (moments, renyi, numerical, gaussian_dp):
+        assert 0.0 < module.epsilon(event, 1e-5, adjacency=ZERO) < 0.5
+        assert module.delta(event, 0.0, adjacency=ZERO) <= 1.0
+
+
 def test_the_central_limit_approximation_is_offered_for_gaussians_only():
     whole = PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=2.0)
     exact = gaussian_dp.epsilon(Gaussian(noise_multiplier=2.0), 1e-5, adjacency=ZERO)
@@ -250,6 +266,23 @@ def test_a_writer_that_fell_behind_still_charges_in_order_and_once(tmp_path, mon
         assert (first.known, again.known, second.known) == (False, True, False)
         assert (again.head, second.sequence) == (first.head, 2)
         assert one.verify([(second.sequence, second.head)]).ok
+
+
+def test_seeded_noise_never_stands_beside_real_noise_nor_hides_behind_a_plain_sum(tmp_path):
+    with Ledger.create(tmp_path / "ledger", policy()) as book:
+        receipt = book.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        assert receipt.release_id == "r/0"
+        assert book.charge("r/0", SAMPLED, run="r", noise_source="secure").release_id == "r/0"
+        with pytest.raises(LedgerError, match="secure"):
+            book.charge("r/1", SAMPLED, run="r", noise_source="simulation")
+        book.charge("r/1", NonPrivate(), run="r", noise_source="none")
+        with pytest.raises(LedgerError, match="simulation"):
+            book.charge("r/2", SAMPLED, run="r", noise_source="simulation")
+        assert [e.release_id for e in book.entries()] == ["r/0", "r/1"]
+    with Ledger.create(tmp_path / "other", policy()) as book:
+        assert book.check(SAMPLED).head == book.head
+        with pytest.raises(LedgerError, match="run"):
+            book.charge("r/0", SAMPLED, run="", noise_source="secure")
 
 
 def forge(path, body):

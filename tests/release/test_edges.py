@@ -45,6 +45,15 @@ def test_one_reward_moves_a_release_by_its_bound_and_no_more_than_clipping_allow
     assert large.sensitivity() >= client.sensitivity()
 
 
+def test_rounding_is_added_and_counts_every_entry_and_the_vectors_size() -> None:
+    move, vector_bound = RewardMove(bound=1e-9, n_entries=100), 1e6
+    rounding = 4 * (100 + 64) * 2.0**-53 * vector_bound
+    coarse = math.sqrt(100) * 2.0**-16
+    assert move.after_clipping(vector_bound, 1.0) == pytest.approx((1e-9 + rounding) / (1 - coarse), rel=1e-9)
+    described = mechanism_for(request(reward_bound=0.01), noise_multiplier=2.0, **REWARD)
+    assert described.reward == RewardMove(bound=0.01, n_entries=3 * 2)
+
+
 def test_truncation_is_paid_for_by_more_entries_and_more_noise() -> None:
     few, many = RewardMove(bound=0.1, n_entries=4), RewardMove(bound=0.1, n_entries=4000)
     assert few.after_clipping(1.0, 10.0) < many.after_clipping(1.0, 10.0) < many.after_clipping(1.0, 100.0)
