@@ -91,35 +91,30 @@ def _controls(of: Benchmark) -> tuple[Arm, ...]:
 
 
 def _ladder(of: Benchmark) -> tuple[Arm, ...]:
-    """From the paper's DP-FTS to ours at both prices, then ours with one change taken back."""
-    arms = list(_short(of))
-    paper, price = synthetic_paper(1, 8.0), price_of_z1(of)
+    """From the paper's DP-FTS to ours at the tight price, then ours with one change taken back."""
+    paper = synthetic_paper(1, 8.0)
     means = replace(paper, share="mean", clipping_norm=1.0, noise=0.1)
     regular = replace(means, features="regular")
-    for epsilon in (price, TIGHT):
-        sampled, everyone = (_at(of, epsilon, q) for q in (of.sample_rate, 1.0))
-        steps = {
-            "DP-FTS": (paper, sampled),
-            "+ means": (means, sampled),
-            "+ regular features": (regular, sampled),
-            "+ everyone in every release": (regular, everyone),
-            "+ informed steps": (replace(regular, federated_step="informed"), everyone),
-        }
-        # At the price of z = 1 the first step is the paper's own arm.
-        arms += [
-            _arm(label, epsilon, price, *how) for label, how in steps.items() if epsilon != price or how[0] != paper
-        ]
-    everyone = _at(of, TIGHT, 1.0)
-    for label, change in {
-        "ours with random features": {"features": "paired"},
-        "ours with samples": {"share": "sample", "clipping_norm": 8.0},
-        "ours with P=2": {"n_regions": 2},
-        "ours, everyone at the shared maximum": {"federated_step": "shared"},
-        "ours in all rounds": {"local_after": None},
-    }.items():
-        arms.append(_arm(label, TIGHT, price, replace(synthetic_ours(), **change), everyone))
-    arms.append(_arm("ours, a quarter sampled", TIGHT, price, synthetic_ours(), _at(of, TIGHT, of.sample_rate)))
-    return tuple(arms)
+    informed = replace(regular, federated_step="informed")
+    sampled, everyone = (_at(of, TIGHT, q) for q in (of.sample_rate, 1.0))
+    ours = synthetic_ours()
+    steps = {
+        "DP-FTS": (paper, sampled),
+        "+ means": (means, sampled),
+        "+ regular features": (regular, sampled),
+        "+ everyone in every release": (regular, everyone),
+        "+ informed steps": (informed, everyone),
+        "ours with random features": (replace(ours, features="paired"), everyone),
+        "ours with samples": (replace(ours, share="sample", clipping_norm=8.0), everyone),
+        "ours, everyone at the shared maximum": (replace(ours, federated_step="shared"), everyone),
+        "ours in all rounds": (replace(ours, local_after=None), everyone),
+        "ours, a quarter sampled": (ours, sampled),
+    }
+    changed = (
+        Arm(label=f"{label}, epsilon {TIGHT}", algorithm=algorithm, privacy=privacy)
+        for label, (algorithm, privacy) in steps.items()
+    )
+    return (*_short(of), *changed)
 
 
 def _short(of: Benchmark) -> tuple[Arm, ...]:
@@ -159,11 +154,6 @@ def _own_zeroed(label: str, rows: Mapping[str, Row]) -> str | None:
     """The arm of the very same mechanism with the clients' sum zeroed, where it was run."""
     own = f"{label}, sum zeroed"
     return own if own in rows else None
-
-
-def _arm(label: str, epsilon: float, price: float, algorithm: pb.DPFTSDE, privacy: pb.Privacy) -> Arm:
-    paid = "price of z=1" if epsilon == price else f"epsilon {epsilon}"
-    return Arm(label=f"{label}, {paid}", algorithm=algorithm, privacy=privacy)
 
 
 def _with_zeroed(label: str, algorithm: pb.DPFTSDE, privacy: pb.Privacy) -> tuple[Arm, Arm]:
