@@ -60,22 +60,15 @@ def main(out: Path, *, scale: Scale, seeds: int | None, jobs: int) -> None:
 
 def panels(scale: Scale) -> tuple[Panel, ...]:
     """Candidates on the functions that settings were chosen on, then the report on others."""
-    same = benchmark("synthetic", scale)
-    mixed = benchmark("alpha-0.7", scale)
-    small = scale == "small"
+    same, mixed = benchmark("synthetic", scale), benchmark("alpha-0.7", scale)
     chosen = replace(same, first_seed=CHOSEN_ON)
-    reported, reported_mixed = (replace(of, first_seed=REPORTED_ON) for of in (same, mixed))
+    same, mixed = (replace(of, first_seed=REPORTED_ON) for of in (same, mixed))
+    many, few = (2, 2) if scale == "small" else (20, 10)
     return (
-        Panel(
-            name="homogeneous", of=reported, arms=(*_controls(reported), *_ladder(reported)), runs=2 if small else 20
-        ),
-        Panel(
-            name="heterogeneous",
-            of=reported_mixed,
-            arms=(*_controls(reported_mixed), *_short(reported_mixed)),
-            runs=2 if small else 10,
-        ),
-        Panel(name="choice", of=chosen, arms=_candidates(chosen), runs=2 if small else 10),
+        Panel(name="homogeneous", of=same, arms=(*_controls(same), *_short(same)), runs=many),
+        Panel(name="heterogeneous", of=mixed, arms=(*_controls(mixed), *_short(mixed)), runs=few),
+        Panel(name="one change at a time", of=same, arms=(*_controls(same), *_ladder(same)), runs=few),
+        Panel(name="choice", of=chosen, arms=(*_controls(chosen), *_candidates(chosen)), runs=few),
     )
 
 
@@ -114,7 +107,7 @@ def _ladder(of: Benchmark) -> tuple[Arm, ...]:
         Arm(label=f"{label}, epsilon {TIGHT}", algorithm=algorithm, privacy=privacy)
         for label, (algorithm, privacy) in steps.items()
     )
-    return (*_short(of), *changed)
+    return (*_with_zeroed(OURS_TIGHT, ours, everyone), *changed)
 
 
 def _short(of: Benchmark) -> tuple[Arm, ...]:
@@ -138,16 +131,10 @@ def _candidates(of: Benchmark) -> tuple[Arm, ...]:
             "local_after": 10,
             "exploration": pb.Exploration(power=0.5),
         },
-        "M=40": {"n_features": 40},
-        "S=3": {"clipping_norm": 3.0},
-        "P=2": {"n_regions": 2},
     }
     privacy = _at(of, TIGHT, 1.0)
     candidates = {label: replace(synthetic_ours(), **change) for label, change in changes.items()}
-    return (
-        *_controls(of),
-        *(Arm(label=label, algorithm=algorithm, privacy=privacy) for label, algorithm in candidates.items()),
-    )
+    return tuple(Arm(label=label, algorithm=algorithm, privacy=privacy) for label, algorithm in candidates.items())
 
 
 def _own_zeroed(label: str, rows: Mapping[str, Row]) -> str | None:
