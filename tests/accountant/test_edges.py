@@ -11,7 +11,7 @@ import pytest
 
 import accountant
 from accountant import bounds, calibrate, gaussian_dp, moments, numerical, quadrature, renyi
-from accountant.errors import AccountingError, CalibrationError, EventError, LedgerError
+from accountant.errors import AccountingError, BudgetExceeded, CalibrationError, EventError, LedgerError
 from accountant.events import (
     Adjacency,
     Composed,
@@ -268,6 +268,45 @@ def test_a_writer_that_fell_behind_still_charges_in_order_and_once(tmp_path, mon
         assert (first.known, again.known, second.known) == (False, True, False)
         assert (again.head, second.sequence) == (first.head, 2)
         assert one.verify([(second.sequence, second.head)]).ok
+
+
+def test_inside_the_lock_the_same_rules_hold(tmp_path, monkeypatch):
+    from accountant import ledger as module
+
+    monkeypatch.setattr(module, "_ATTEMPTS_OUTSIDE", 0)
+    event = Gaussian(noise_multiplier=5.0)  # epsilon 0.79 at 1e-5; two cost 1.16
+    with Ledger.create(tmp_path / "ledger", policy(budget=Budget(epsilon=1.0, delta=1e-5))) as book:
+        book.charge("r/0", event, run="r", noise_source="secure", plan_position=4)
+        for release, source, run, error in (
+            ("r/1", "secure", "r", BudgetExceeded),
+            ("r/2", "simulation", "r", LedgerError),
+            ("s/0", "secure", "s", LedgerError),
+        ):
+            with pytest.raises(error):
+                book.charge(release, event, run=run, noise_source=source)
+        assert [(e.run, e.plan_position) for e in book.entries()] == [("r", 4)]
+        found = book.verify()
+        assert (found.ok, found.head, found.n_entries) == (True, book.head, 1)
+
+
+def test_a_price_that_another_charge_made_stale_is_not_used(tmp_path):
+    event = Gaussian(noise_multiplier=5.0)
+    path = tmp_path / "ledger"
+    with (
+        Ledger.create(path, policy(budget=Budget(epsilon=1.0, delta=1e-5))) as one,
+        Ledger.open(path) as other,
+    ):
+        afford, waiting = one._require_affordable, [True]
+
+        def overtaken(wanted):
+            afford(wanted)
+            if waiting and waiting.pop():
+                other.charge("r/0", event, run="r", noise_source="secure")
+
+        one._require_affordable = overtaken
+        with pytest.raises(BudgetExceeded):
+            one.charge("r/1", event, run="r", noise_source="secure")
+        assert [e.release_id for e in one.entries()] == ["r/0"]
 
 
 def test_seeded_noise_never_stands_beside_real_noise_nor_hides_behind_a_plain_sum(tmp_path):
