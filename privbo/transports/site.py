@@ -86,9 +86,10 @@ class SiteRecord:
     def seed(self, given: int | None) -> int:
         """Root of the clients' own randomness: the run's where it names one, else a secret of this site's."""
         path = self.path / "seed.json"
-        if not path.exists():
-            write_json(path, {"seed": secrets.randbits(63) if given is None else given})
-        return int(read_json(path)["seed"])
+        with self._alone():
+            if not path.exists():
+                write_json(path, {"seed": secrets.randbits(63) if given is None else given})
+            return int(read_json(path)["seed"])
 
     def answer(self, question: Question, cohort: Cohort) -> FloatArray:
         """The clients' vectors for one round, ``(n, dim)``; NaN rows are absences.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,13 @@ def test_a_round_is_not_asked_in_two_ways_nor_after_it_is_over(tmp_path: Path) -
     kept = load_arrays(tmp_path / "run" / "sent" / "000002.npz")
     np.testing.assert_array_equal(kept["vectors"], vectors)
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
+
+
+def test_processes_of_one_site_agree_on_its_seed(tmp_path: Path) -> None:
+    for attempt in range(20):
+        record = SiteRecord.open(tmp_path, f"run-{attempt}")
+        with ThreadPoolExecutor(8) as pool:
+            assert len(set(pool.map(lambda _, record=record: record.seed(None), range(8)))) == 1
 
 
 @pytest.mark.parametrize("name", ["", "..", "../up", "a/b", ".hidden", "x" * 300, "a\0b"])
