@@ -137,11 +137,13 @@ def summarise(of: Benchmark, arms: Sequence[Arm], found: Mapping[str, Sequence[R
 
 
 def zeroed_label(label: str, rows: Mapping[str, Any]) -> str | None:
-    """The arm of the same mechanism with the clients' sum zeroed: its own where there is one."""
+    """The arm with the clients' sum zeroed: a mechanism's own; for the paper's variants else that of the reference."""
     if "zeroed" in label or rows[label]["releases"] == 0 or rows[label]["noise_multiplier"] is None:
         return None
     own = f"{label}, sum zeroed"
-    return own if own in rows else "DP-FTS-DE, sum zeroed"
+    if own in rows:
+        return own
+    return "DP-FTS-DE, sum zeroed" if not label.startswith("ours") and "DP-FTS-DE, sum zeroed" in rows else None
 
 
 def paired(ours: Sequence[Row], other: Sequence[Row]) -> Row:

@@ -134,14 +134,15 @@ def _convergence(b: Benchmark) -> tuple[Arm, ...]:
 
 
 def _without_regions(b: Benchmark) -> tuple[Arm, ...]:
-    alone = regions(b, 1, 8.0)
+    alone, tight = regions(b, 1, 8.0), replace(paper_noise(b), calibration="tight")
     return (
         private(b, "DP-FTS-DE (P=2, S=11)", b.paper),
         private(b, "DP-FTS (P=1, S=8)", alone),
         Arm(label="DP-FTS (P=1, S=8), sum zeroed", algorithm=alone, privacy=paper_noise(b), control="zeroed"),
         plain("FTS-DE", b.paper),
         plain("FTS", regions(b, 1)),
-        Arm(label="ours, z=1", algorithm=b.ours, privacy=replace(paper_noise(b), calibration="tight")),
+        Arm(label="ours, z=1", algorithm=b.ours, privacy=tight),
+        Arm(label="ours, z=1, sum zeroed", algorithm=b.ours, privacy=tight, control="zeroed"),
         *ours(b, 1.0),
     )
 
