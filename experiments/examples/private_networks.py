@@ -23,7 +23,8 @@ from privbo.functional.bounds import RateViolated
 from privbo.functional.f_lcb import f_lcb
 from privbo.functional.neural import accuracy
 from privbo.functional.private_neural import PrivateNeuralArm
-from privbo.training import RecordPrivacy, central_run
+from privbo.training.central import central_run
+from privbo.training.plan import RecordPrivacy
 
 NETWORKS = {
     "conv-4": partial(convolutional, 4),
