@@ -15,7 +15,7 @@ from privbo.transports.registry import canonical_key
 from tests.deployment.grid import LoopGrid, Node
 from tests.deployment.test_site import pem
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals_flower"
+EXAMPLE = Path(__file__).parents[2] / "experiments" / "examples" / "hospitals_flower"
 HOSPITALS = ("north", "south", "west")
 
 
@@ -65,6 +65,6 @@ def check(federation: Path) -> None:
 
 @pytest.mark.deployment
 def test_the_example_runs_with_tls_and_keys(federation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(EXAMPLE.parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLE.parents[2]))
     importlib.import_module("run").main(federation)
     check(federation)
