@@ -18,13 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import torch
+from rich.progress import Progress
 
+import privbo as pb
 from accountant.selection import TruncatedNegativeBinomial
 from experiments.curves import record
 from experiments.digits_arms import convolutional, load_digits, perceptron, pooled
+from privbo.cells import Cell, complete, digest
 from privbo.functional.bounds import RateViolated
 from privbo.functional.f_lcb import Selection, f_lcb
 from privbo.functional.halving import hyperband, successive_halving
@@ -160,11 +162,28 @@ def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
     curves = record(long_run_arm, list(MODELS), range(long_seeds), n_pulls=n_pulls, out=out / "curves", jobs=jobs)
     truth = {name: float(np.mean([arms[i].best_test for arms in curves.values()])) for i, name in enumerate(MODELS)}
     cells = [(s, e, seed) for e in epsilons for s in (*SEARCHES, "private selection") for seed in range(count)]
-    results = joblib.Parallel(n_jobs=jobs)(joblib.delayed(run_one)(*cell) for cell in cells)
+    results = run_cells(cells, out, jobs)
     rows = summarise(cells, results, truth)
     write_json(out / "summary.json", {"long_run_accuracy": truth, "rows": rows, "runs": count})
     write_atomically(out / "table.md", table(truth, rows, count).encode())
     draw(rows, truth, out / "figure.png")
+
+
+def run_cells(cells: Sequence[tuple[str, float, int]], out: Path, jobs: int) -> list[dict[str, Any]]:
+    """All cells' results, in order; finished ones are read back."""
+    settings = [DELTA, PULLS, LEARNING_RATE, N_TRAINING, N_VALIDATION, repr(RUNS), RUN_STEPS, list(MODELS)]
+    work = [
+        Cell(
+            label=search,
+            seed=seed,
+            path=out / "cells" / f"{digest([search, epsilon, seed, settings, pb.__version__])}.json",
+            work=partial(run_one, search, epsilon, seed),
+        )
+        for search, epsilon, seed in cells
+    ]
+    with Progress() as bar:
+        task = bar.add_task("private searches", total=len(work))
+        return complete(work, jobs=jobs, on_cell=lambda *_: bar.advance(task))
 
 
 def summarise(
