@@ -42,11 +42,16 @@ from privbo.record import read_json, write_atomically, write_json
 
 Tree: TypeAlias = Literal["hct", "hct-resplit", "vhct", "hoo"]
 POINTS = 100  # of every curve
+MODULES = ("covid", "landmine")  # objectives that are more than a function of the unit cube
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clients:
-    """Simulated clients: a test function shifted per client, or a module with a ``model``; with reward noise."""
+    """Simulated clients: a test function shifted per client, doses or mine fields; with reward noise.
+
+    Raises:
+        ConfigurationError: If there is no objective of that name.
+    """
 
     function: str
     n_clients: int
@@ -55,6 +60,11 @@ class Clients:
     vertical: float = 0.0
     noise: Noise = "uniform"
     width: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.function not in FUNCTIONS and self.function not in MODULES:
+            known = ", ".join((*FUNCTIONS, *MODULES))
+            raise pb.ConfigurationError(f"function={self.function!r} is no objective; choose one of {known}")
 
     def model(self, world: int) -> Model:
         """What the clients of a world earn."""
@@ -103,13 +113,30 @@ def play_federated(
         "releases": len(sizes),
         "planned": plan["releases"],
         "floats_up": sum(sizes),
-        "floats_down": sum(sizes),
+        "floats_down": numbers_told(fitted, env, result, rounds),
         "sent": sent,
         "noise_multiplier": plan["noise_multiplier"],
     }
     if isinstance(fitted, FedPNE):
         cell["lost"] = lost_optimum(fitted, env, result, rounds)
     return cell
+
+
+def numbers_told(
+    algorithm: FedPNE | PFPNE | PersonalElimination, env: Environment, result: pb.Result, rounds: int
+) -> int:
+    """Numbers the server tells every client until it falls silent, that message included."""
+    server, told = algorithm.server(_setting(env, rounds)), 0
+    for release in (*result.releases, None):
+        ask = server.ask()
+        if ask is not None:
+            told += sum(np.size(array) for array in ask.broadcast.arrays.values())
+        server.tell(release)
+    return told
+
+
+def _setting(env: Environment, rounds: int) -> Setting:
+    return Setting(space=env.problem().search_space, n_clients=env.n_clients, rounds=rounds, public_seed=0)
 
 
 def figures(env: Environment) -> dict[str, Any]:
@@ -127,10 +154,7 @@ def _thin(curve: FloatArray) -> list[float]:
 
 def lost_optimum(algorithm: FedPNE, env: Environment, result: pb.Result, rounds: int) -> bool:
     """Whether the last phase's active nodes miss the cells of all of the average objective's optima."""
-    server = FedPNEServer(
-        algorithm,
-        Setting(space=env.problem().search_space, n_clients=env.n_clients, rounds=rounds, public_seed=0),
-    )
+    server = FedPNEServer(algorithm, _setting(env, rounds))
     active, depth = np.zeros(1, dtype=np.int64), 0
     for release in result.releases:
         if server.phase is not None:
@@ -201,7 +225,8 @@ def play_fn_ucb(clients: Clients, seed: int, world: int) -> dict[str, Any]:
         horizon=clients.horizon,
         generator=np.random.default_rng([seed, 19]),
     )
-    return figures(env) | {"releases": found.synchronisations, "floats_up": found.floats_up}
+    told = {"floats_up": found.floats_up, "floats_down": found.floats_up}  # the averages come back
+    return figures(env) | {"releases": found.synchronisations} | told
 
 
 def play_random(clients: Clients, seed: int, world: int) -> dict[str, Any]:

@@ -163,13 +163,14 @@ def fields() -> Fields:
 
 
 class Detectors:
-    """Clients that were given a random field each."""
+    """Clients that hold a field each: every field once where there are as many, else drawn at random."""
 
     def __init__(self, data: Fields, n_clients: int, *, seed: int) -> None:
         self.name, self.n_dims, self.n_clients = "landmine", 2, n_clients
         self._data = data
         generator = np.random.default_rng([seed, 29])
-        self.field = generator.integers(0, len(data.halves), n_clients)
+        n_fields = len(data.halves)
+        self.field = np.arange(n_fields) if n_clients == n_fields else generator.integers(0, n_fields, n_clients)
 
     def values(self, clients: IntArray, units: FloatArray) -> FloatArray:
         """AUC of the clients' fields."""

@@ -31,7 +31,13 @@ def play(
     privacy: pb.Privacy | pb.NoPrivacy | None = None,
     control: Literal["zeroed"] | None = None,
 ) -> dict[str, Any]:
-    """One run: loss of the returned point, depth, exchanges, and the loss bound; loss after every exchange."""
+    """One run: loss of the returned point, depth, exchanges, and the loss bound; loss after every exchange.
+
+    Raises:
+        ConfigurationError: If the function has no settings here.
+    """
+    if function not in SETTINGS:
+        raise pb.ConfigurationError(f"function={function!r} has no settings here; choose one of {', '.join(SETTINGS)}")
     horizon, nu1, rho = SETTINGS[function]
     named = FUNCTIONS[function]
     model = Shifted(named, n_players, seed=seed)

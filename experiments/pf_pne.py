@@ -2,7 +2,7 @@
 
 The printed algorithm beside ours, per-client HCT (leaf-checked), Fed-PNE judged locally, Fed1-UCB and
 FN-UCB (adapted to fixed arms, one dimension), on Garland, DoubleSine, Himmelblau, Rastrigin, Ackley
-and (where ``PRIVBO_DATA`` names it) landmines.
+(100 clients each) and, where ``PRIVBO_DATA`` names them, landmines (29 fields, a client each).
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ ARMS: dict[str, Any] = {
 }
 BEST = "PF-PNE, optimistic"
 NEURAL, NEURAL_SEEDS = ("garland", "double-sine"), 2  # FN-UCB trains a network per client and round
+FIELDS = 29
 
 
 def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
@@ -51,18 +52,8 @@ def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
     functions += ["landmine"] if has_landmines() else []
     panels = {}
     for function in functions if paper else functions[:2]:
-        clients = Clients(function=function, n_clients=100)
-        cells = []
-        for seed in chosen:
-            at: dict[str, Any] = {"clients": clients, "seed": seed, "world": clients.world(seed)}
-            for label, algorithm in ARMS.items():
-                plain = {"algorithm": algorithm, "privacy": pb.NoPrivacy()}
-                cells.append(Cell(label, play_federated, at | plain))
-            cells.append(Cell("HCT per client", play_single, at | {"kind": "hct", "sampled": 100 if paper else 20}))
-            cells.append(Cell("Fed1-UCB", play_fed1, at))
-            if paper and function in NEURAL and seed < NEURAL_SEEDS:
-                cells.append(Cell("FN-UCB, 20 arms", play_fn_ucb, at))
-        panels[function] = run_cells(cells, out, jobs, function)
+        clients = Clients(function=function, n_clients=FIELDS if function == "landmine" else 100)
+        panels[function] = run_cells(_cells(clients, chosen, paper=paper), out, jobs, function)
     verdict = {
         function: {
             "best": BEST,
@@ -77,6 +68,20 @@ def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
     write_atomically(out / "table.md", _table(panels).encode())
     draw(panels, "local", 5000, out / "figure.png")
     _draw_communication(panels, out / "communication.png")
+
+
+def _cells(clients: Clients, seeds: range, *, paper: bool) -> list[Cell]:
+    cells, sampled = [], min(clients.n_clients, 100 if paper else 20)
+    for seed in seeds:
+        at: dict[str, Any] = {"clients": clients, "seed": seed, "world": clients.world(seed)}
+        for label, algorithm in ARMS.items():
+            plain = {"algorithm": algorithm, "privacy": pb.NoPrivacy()}
+            cells.append(Cell(label, play_federated, at | plain))
+        cells.append(Cell("HCT per client", play_single, at | {"kind": "hct", "sampled": sampled}))
+        cells.append(Cell("Fed1-UCB", play_fed1, at))
+        if paper and clients.function in NEURAL and seed < NEURAL_SEEDS:
+            cells.append(Cell("FN-UCB, 20 arms", play_fn_ucb, at))
+    return cells
 
 
 def _draw_communication(panels: dict[str, dict[str, list[dict[str, Any]]]], path: Path) -> None:
@@ -100,20 +105,28 @@ def _draw_communication(panels: dict[str, dict[str, list[dict[str, Any]]]], path
 
 
 def _table(panels: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
-    lines = ["Cumulative local regret per client after T = 5000 pulls (rounds, floats up).", ""]
     labels = [*ARMS, "HCT per client", "Fed1-UCB", "FN-UCB, 20 arms"]
-    lines.append("| arm | " + " | ".join(panels) + " |")
-    lines.append("|---" * (len(panels) + 1) + "|")
+    head = "| arm | " + " | ".join(panels) + " |\n" + "|---" * (len(panels) + 1) + "|\n"
+    text = "Cumulative local regret per client after T = 5000 pulls, mean and one standard deviation (runs).\n\n" + head
     for label in labels:
-        entries = []
-        for arms in panels.values():
-            cells = arms.get(label, [])
-            if not cells:
-                entries.append("-")
-                continue
-            entry = mean_and_deviation(totals(cells, "local"))
-            if cells[0].get("releases"):
-                entry += f" ({cells[0]['releases']}, {cells[0]['floats_up']})"
-            entries.append(entry)
-        lines.append(f"| {label} | " + " | ".join(entries) + " |")
-    return "\n".join(lines) + "\n"
+        text += _line(label, [_regret(arms.get(label, [])) for arms in panels.values()])
+    text += "\nCommunication of one client: rounds; numbers sent; numbers received. Means over runs.\n\n" + head
+    for label in labels:
+        entries = [_communication(arms.get(label, [])) for arms in panels.values()]
+        text += _line(label, entries) if any(entry != "-" for entry in entries) else ""
+    return text
+
+
+def _line(label: str, entries: list[str]) -> str:
+    return f"| {label} | " + " | ".join(entries) + " |\n"
+
+
+def _regret(cells: list[dict[str, Any]]) -> str:
+    return f"{mean_and_deviation(totals(cells, 'local'))} ({len(cells)})" if cells else "-"
+
+
+def _communication(cells: list[dict[str, Any]]) -> str:
+    if not cells or not cells[0].get("releases"):
+        return "-"
+    means = [np.mean([cell[name] for cell in cells]) for name in ("releases", "floats_up", "floats_down")]
+    return "; ".join(f"{mean:.0f}" for mean in means)

@@ -12,7 +12,7 @@ the largest.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,10 @@ class Forest:
         visits, means: Number and mean of the client's own pulls.
         bounds: B.
         open_: Whether a node may be walked through before it has tau_h pulls.
-        points: Centres, ``(n, capacity, d)``; derived.
+        points: Centres, ``(n, capacity, d)``; derived, as all below.
+        uppers: U.
+        ways: Position of the first child of a node that may be walked through now, else -1.
+        due: tau_h of every depth.
     """
 
     partition: Partition
@@ -54,7 +57,25 @@ class Forest:
     means: FloatArray
     bounds: FloatArray
     open_: BoolArray
-    points: FloatArray
+    points: FloatArray = field(init=False)
+    uppers: FloatArray = field(init=False)
+    ways: IntArray = field(init=False)
+    due: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        n, capacity = self.first.shape
+        depths = range(self.partition.max_depth + 1)
+        self.due = np.array([self.confidence.threshold(h) for h in depths], dtype=np.int64)
+        self.points = np.zeros((n, capacity, self.space.n_dims))
+        for node in range(capacity):
+            self._place(np.arange(n), np.full(n, node))
+        self._derive()
+
+    def _derive(self) -> None:
+        """U of all nodes, and which may be walked through."""
+        self.uppers = self._upper(self.visits, self.means, self.depths)
+        passes = self.open_ | (self.visits >= self.due[self.depths])
+        self.ways = np.where(passes, self.first, -1)
 
     @staticmethod
     def roots(n: int, partition: Partition, space: Space, confidence: Confidence) -> Forest:
@@ -72,10 +93,9 @@ class Forest:
             means=np.zeros((n, 1)),
             bounds=np.full((n, 1), np.inf),
             open_=np.ones((n, 1), dtype=bool),
-            points=np.zeros((n, 1, space.n_dims)),
         )
-        forest.points[:, 0] = space.snap(partition.centres(0, np.zeros(1, dtype=np.int64)))
         forest.split(np.arange(n), np.zeros(n, dtype=np.int64))
+        forest._derive()
         return forest
 
     def split(self, rows: IntArray, nodes: IntArray) -> None:
@@ -107,7 +127,7 @@ class Forest:
             return
         more = max(2 * capacity, needed, 16) - capacity
         fills = {"first": -1, "depths": 0, "indices": 0, "visits": 0, "means": 0.0, "bounds": np.inf, "open_": False}
-        for name, fill in fills.items():
+        for name, fill in (fills | {"uppers": np.inf, "ways": -1}).items():
             array = getattr(self, name)
             setattr(self, name, np.pad(array, ((0, 0), (0, more)), constant_values=fill))
         self.points = np.pad(self.points, ((0, 0), (0, more), (0, 0)))
@@ -140,82 +160,87 @@ class Forest:
 
     def refresh(self) -> None:
         """All bounds from visits and means; children stand behind their parents."""
-        upper = self._upper(np.arange(len(self.size))[:, None], np.arange(self.first.shape[1])[None])
-        self.bounds = upper
+        self._derive()
+        self.bounds = self.uppers.copy()
         k = self.partition.n_children
         for node in range(int(self.size.max()) - 1, -1, -1):
             rows = np.flatnonzero(self.first[:, node] >= 0)
             kids = self.first[rows, node][:, None] + np.arange(k)
             below = self.bounds[rows[:, None], kids].max(axis=1) if len(rows) else np.zeros(0)
-            self.bounds[rows, node] = np.minimum(upper[rows, node], below)
+            self.bounds[rows, node] = np.minimum(self.uppers[rows, node], below)
 
-    def _upper(self, rows: IntArray, nodes: IntArray) -> FloatArray:
-        visits = self.visits[rows, nodes]
-        variation = self.confidence.nu1 * self.confidence.rho ** self.depths[rows, nodes]
-        return np.asarray(
-            np.where(visits > 0, self.means[rows, nodes] + self.confidence.radius(visits) + variation, np.inf)
-        )
+    def _upper(self, visits: IntArray, means: FloatArray, depths: IntArray) -> FloatArray:
+        variation = self.confidence.nu1 * self.confidence.rho**depths
+        return np.asarray(np.where(visits > 0, means + self.confidence.radius(visits) + variation, np.inf))
 
     def select(self) -> IntArray:
-        """Where every client stops, as a path ``(n, levels)`` of positions; the stop is repeated to the end."""
-        n, k = len(self.size), self.partition.n_children
-        nodes = np.zeros(n, dtype=np.int64)
-        path = [nodes]
-        going = np.arange(n)
-        while len(going):
-            here = nodes[going]
-            passes = (self.first[going, here] >= 0) & (
-                self.open_[going, here] | (self.visits[going, here] >= self._due[self.depths[going, here]])
-            )
-            going = going[passes]
-            if not len(going):
-                break
-            kids = self.first[going, nodes[going]][:, None] + np.arange(k)
-            offers = self.bounds[going[:, None], kids]
-            nodes = nodes.copy()
-            nodes[going] = kids[:, -1] - offers[:, ::-1].argmax(axis=1)
-            path.append(nodes)
-        return np.stack(path, axis=1)
+        """Where every client stops, as a path ``(levels, n)`` of positions; the stop is repeated to the end.
 
-    @property
-    def _due(self) -> IntArray:
-        """tau_h of every depth; cached on the confidence's numbers."""
-        cached: IntArray | None = self.__dict__.get("_due_cache")
-        if cached is None:
-            depths = range(self.partition.max_depth + 1)
-            cached = np.array([self.confidence.threshold(h) for h in depths], dtype=np.int64)
-            self.__dict__["_due_cache"] = cached
-        return cached
+        Arrays are read flat, which is what makes ten thousand trees bearable.
+        """
+        n, capacity = self.first.shape
+        ways, bounds = self.ways.reshape(-1), self.bounds.reshape(-1)
+        path = [np.zeros(n, dtype=np.int64)]
+        going = np.arange(n)
+        while True:
+            way = ways.take(going * capacity + path[-1].take(going))
+            passes = way >= 0
+            if not passes.any():
+                return np.stack(path)
+            if not passes.all():
+                going, way = going[passes], way[passes]
+            kids = going * capacity + way
+            child, best = way, bounds.take(kids)
+            for j in range(1, self.partition.n_children):
+                offer = bounds.take(kids + j)
+                better = offer >= best  # of equal ones the last
+                child, best = np.where(better, way + j, child), np.where(better, offer, best)
+            nodes = path[-1].copy()
+            nodes[going] = child
+            path.append(nodes)
 
     def receive(self, path: IntArray, rewards: FloatArray) -> None:
         """Book one reward per client at the end of its path; NaN counts for nothing."""
         rows = np.flatnonzero(~np.isnan(rewards))
-        nodes = path[rows, -1]
-        visits = self.visits[rows, nodes] + 1
-        self.visits[rows, nodes] = visits
-        self.means[rows, nodes] += (rewards[rows] - self.means[rows, nodes]) / visits
-        self._lift(rows, path[rows])
-        full = (self.first[rows, nodes] < 0) & (visits >= self._due[self.depths[rows, nodes]])
+        nodes = path[-1, rows]
+        here = rows * self.first.shape[1] + nodes
+        visits, means = self.visits.reshape(-1), self.means.reshape(-1)
+        count, mean, depth = visits.take(here) + 1, means.take(here), self.depths.reshape(-1).take(here)
+        mean += (rewards[rows] - mean) / count
+        visits[here], means[here] = count, mean
+        self.uppers.reshape(-1)[here] = self._upper(count, mean, depth)
+        self._lift(rows, path)
+        full = count >= self.due[depth]
         if full.any():
-            self.split(rows[full], nodes[full])
+            self._open(rows[full], nodes[full])
+
+    def _open(self, rows: IntArray, nodes: IntArray) -> None:
+        """Nodes that have their tau_h pulls are split and may be walked through."""
+        leaves = self.first[rows, nodes] < 0
+        self.split(rows[leaves], nodes[leaves])
+        self.ways[rows, nodes] = self.first[rows, nodes]
 
     def _lift(self, rows: IntArray, path: IntArray) -> None:
         """Bounds along every path from its end up, as far as they change."""
-        kids = np.arange(self.partition.n_children)
-        for level in range(path.shape[1] - 1, -1, -1):
-            nodes = path[:, level]
-            bound = self._upper(rows, nodes)
-            first = self.first[rows, nodes]
-            inner = first >= 0
-            below = self.bounds[rows[:, None], np.maximum(first, 0)[:, None] + kids].max(axis=1)
-            bound[inner] = np.minimum(bound[inner], below[inner])
-            changed = bound != self.bounds[rows, nodes]
-            if level < path.shape[1] - 1:
-                changed |= path[:, level] == path[:, level + 1]  # the stop repeated: nothing decided yet
-            self.bounds[rows, nodes] = bound
-            rows, path = rows[changed], path[changed]
-            if not len(rows):
-                return
+        capacity = self.first.shape[1]
+        first, uppers, bounds = self.first.reshape(-1), self.uppers.reshape(-1), self.bounds.reshape(-1)
+        changes = np.zeros(path.shape[1], dtype=bool)
+        changes[rows] = True
+        for level in range(len(path) - 1, -1, -1):
+            # The stop is repeated to the end: only its first place counts.
+            due = changes if level == 0 else changes & (path[level] != path[level - 1])
+            who = np.flatnonzero(due)
+            if not len(who):
+                continue
+            here = who * capacity + path[level].take(who)
+            bound, start = uppers.take(here), first.take(here)
+            kids = who * capacity + np.maximum(start, 0)
+            below = bounds.take(kids)
+            for j in range(1, self.partition.n_children):
+                below = np.maximum(below, bounds.take(kids + j))
+            bound = np.where(start >= 0, np.minimum(bound, below), bound)
+            changes[who] = bound != bounds.take(here)
+            bounds[here] = bound
 
     def best(self) -> IntArray:
         """Depth and index of the node with the largest lower bound in every tree, ``(n, 2)``; unpulled ones lose."""
@@ -253,14 +278,4 @@ class Forest:
     ) -> Forest:
         """The forest of a snapshot."""
         state = {name: np.array(arrays[f"forest_{name}"]) for name in _STATE}
-        n, capacity = state["first"].shape
-        forest = Forest(
-            partition=partition,
-            space=space,
-            confidence=confidence,
-            points=np.zeros((n, capacity, space.n_dims)),
-            **state,
-        )
-        for node in range(capacity):
-            forest._place(np.arange(n), np.full(n, node))
-        return forest
+        return Forest(partition=partition, space=space, confidence=confidence, **state)

@@ -149,7 +149,7 @@ class PersonalCohort:
         for _ in range(int(self._left[0]) // (SEGMENTS - segment)):
             path = forest.select()
             one = np.ones(len(self._clients), dtype=np.int64)
-            points = forest.points[np.arange(len(one)), path[:, -1]]
+            points = forest.points[np.arange(len(one)), path[-1]]
             pulled = pull_nodes(self._evaluate, self._sharing.allowed, self._clients, points, one, self._unit)
             self.n_clipped += pulled.n_clipped
             self._left -= one

@@ -232,7 +232,7 @@ def test_the_forest_is_one_optimistic_tree_per_client() -> None:
     played: list[FloatArray] = []
     for turn in range(150):
         path = forest.select()
-        points = forest.points[np.arange(3), path[:, -1]]
+        points = forest.points[np.arange(3), path[-1]]
         played.append(points[:, 0])
         forest.receive(path, hills(np.arange(3), points) + noise[:, turn])
     for client in range(3):

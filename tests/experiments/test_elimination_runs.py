@@ -70,3 +70,21 @@ def test_the_parallel_experiment_reports_its_bound() -> None:
     cell = play_parallel("two-sines", 4, 0)
     assert 0 <= cell["loss"] <= cell["bound"]
     assert cell["steps"] <= 1600
+
+
+@pytest.mark.parametrize("name", ["garlend", "os", ""])
+def test_an_unknown_objective_is_refused_by_name_with_those_there_are(name: str) -> None:
+    with pytest.raises(pb.ConfigurationError, match=f"function={name!r}.*garland.*landmine"):
+        runs.Clients(function=name, n_clients=5)
+    with pytest.raises(pb.ConfigurationError, match=f"function={name!r}.*garland, two-sines"):
+        play_parallel(name, 4, 0)
+
+
+def test_numbers_told_are_those_of_the_broadcasts() -> None:
+    cell = runs.play_federated(SMALL, pb.PFPNE(gap=0.3), pb.NoPrivacy(), seed=1, world=0)
+    assert cell["releases"] == 2
+    assert cell["floats_up"] == 1 + 2
+    # depth, pulls, nodes; then depth and survivors of the last phase (node, mean, radius) too; then the clock's two.
+    assert cell["floats_down"] == (2 + 1) + (2 + 2) + (1 + 3) + (1 + 3 * 2) + 2
+    alone = runs.play_federated(SMALL, runs.PersonalElimination(), pb.NoPrivacy(), seed=1, world=0)
+    assert (alone["releases"], alone["floats_up"]) == (0, 0)
