@@ -165,13 +165,13 @@ class Ledger:
                 return self._committed(link)
         with self._store.transaction():
             self._refresh()
-            known = self._known(release_id, event, noise_source)
-            if known is None:
-                self._require_kind(noise_source, run)
-                self._require_affordable(event)
-                body = self._body(release_id, event, run, noise_source, plan_position)
-                link = self._store.append("charges", release_id, body)
-        return known if known is not None else self._committed(link)  # type: ignore[arg-type]
+            if (known := self._known(release_id, event, noise_source)) is not None:
+                return known
+            self._require_kind(noise_source, run)
+            self._require_affordable(event)
+            body = self._body(release_id, event, run, noise_source, plan_position)
+            link = self._store.append("charges", release_id, body)
+        return self._committed(link)
 
     def store_release(self, release_id: str, payload: bytes) -> None:
         """Store the bytes of a charged release: one set per id, durable on return.

@@ -209,7 +209,7 @@ class Store:
     def _select(self, table: Table, clause: str, values: tuple[object, ...]) -> list[Link]:
         with failing_closed(self.path):
             found = self.connection.execute(
-                f"SELECT sequence, release_id, body, previous, digest FROM {table} {clause}",  # noqa: S608
+                f"SELECT sequence, release_id, body, previous, digest FROM {table} {clause}",  # noqa: S608 (both from here)
                 values,
             ).fetchall()
         return [_require_link(table, row) for row in found]
@@ -257,13 +257,13 @@ class Store:
 
 def _require_link(table: Table, row: tuple[object, ...]) -> Link:
     sequence, release_id, body, previous, digest = row
-    well_typed = (
+    if (
         isinstance(sequence, int)
         and isinstance(release_id, str)
         and isinstance(body, bytes)
         and isinstance(previous, str)
         and isinstance(digest, str)
-    )
-    if not well_typed or link_digest(previous, sequence, release_id, body) != digest:  # type: ignore[arg-type]
-        raise LedgerError(f"{table} row {sequence!r} does not match its digest; restore the ledger from a copy")
-    return Link(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)  # type: ignore[arg-type]
+        and link_digest(previous, sequence, release_id, body) == digest
+    ):
+        return Link(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)
+    raise LedgerError(f"{table} row {sequence!r} does not match its digest; restore the ledger from a copy")

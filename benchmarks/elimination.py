@@ -33,7 +33,7 @@ def _row(name: str, ours: float, peer: str, peer_s: float) -> dict[str, Any]:
     return {"name": name, "ours_s": ours, "peer": peer, "peer_s": peer_s, "ratio": peer_s / ours}
 
 
-def _best_of(run: Any, times: int = 3) -> float:  # noqa: ANN401  # any callable
+def _best_of(run: Any, times: int = 3) -> float:  # any callable
     found = []
     for _ in range(times):
         start = time.perf_counter()

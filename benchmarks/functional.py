@@ -138,7 +138,7 @@ def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
     return SGD(parameters, lr=0.5)
 
 
-def _timed(call: Any) -> float:  # noqa: ANN401
+def _timed(call: Any) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

@@ -28,7 +28,7 @@ def _cpu(statement: str) -> float:
     seconds = []
     for _ in range(REPEATS + 1):  # the first run fills the caches
         before = _children()
-        subprocess.run([sys.executable, "-c", statement], check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+        subprocess.run([sys.executable, "-c", statement], check=True, stdout=subprocess.DEVNULL)  # noqa: S603 (our own statement)
         seconds.append(_children() - before)
     return median(seconds[1:])
 

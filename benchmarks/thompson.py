@@ -91,7 +91,7 @@ def _ours(rounds: int) -> tuple[float, float]:
     privacy = pb.Privacy(noise_multiplier=1.0, sample_rate=0.35, calibration="paper", noise="simulation")
     fit = room.fit
 
-    def timed(*arguments: Any) -> Any:  # noqa: ANN401
+    def timed(*arguments: Any) -> Any:
         start = time.process_time()
         fitted = fit(*arguments)
         spent[0] += time.process_time() - start
@@ -188,7 +188,7 @@ def _quality() -> Iterator[dict[str, Any]]:
         plain.frequencies, plain.phases = features.frequencies, np.asarray(features.phases)
         vectors = np.random.default_rng(2).normal(size=(n, 4 if label == "server vectors" else 1, 100))
 
-        def heights(units: FloatArray, chosen: FloatArray, features: Any = features) -> Any:  # noqa: ANN401
+        def heights(units: FloatArray, chosen: FloatArray, features: Any = features) -> Any:
             phi = features(torch.as_tensor(units))
             every = torch.einsum("...cm,npm->ncp", phi[0], torch.as_tensor(chosen)) if len(units) == 1 else None
             if every is None:
@@ -268,7 +268,7 @@ def _flops() -> float:
     return 2.0 * 1500**3 / _cpu(lambda: matrix @ matrix)
 
 
-def _botorch(points: Any, values: Any, n_features: int, noise: float) -> float:  # noqa: ANN401
+def _botorch(points: Any, values: Any, n_features: int, noise: float) -> float:
     """BoTorch's draw of the same functions: as many random features, the same kernel and noise."""
     from functools import partial
 

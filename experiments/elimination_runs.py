@@ -191,7 +191,7 @@ def play_single(clients: Clients, kind: Tree, seed: int, world: int, sampled: in
         who = np.array([client])
         earned = play_tree(
             make_tree(kind, env.model.n_dims, clients.horizon),
-            lambda x, who=who: float(env.model.values(who, x[None])[0]),  # type: ignore[misc]
+            lambda x, who=who: float(env.model.values(who, x[None])[0]),
             _noise(clients, seed, int(client) + 1),
         )
         total += np.cumsum(best - earned) / len(chosen)

@@ -19,9 +19,9 @@ def policies(n_trials: int, horizon: int, rng: np.random.Generator) -> dict[str,
     """The three algorithms of the figure, and the functional index as printed."""
     common = {"n_trials": n_trials, "rng": rng, "scale": WIDTH}
     return {
-        "SGD-UCB-SMoM": lambda: SGDUCBSMoM(len(MEANS), **common),  # type: ignore[arg-type]
-        "SGD-UCB-SMoM-F": lambda: SGDUCBSMoM(len(MEANS), **common, index="averaged"),  # type: ignore[arg-type]
-        "SGD-UCB-SMoM-F, printed index": lambda: SGDUCBSMoM(len(MEANS), **common, index="printed"),  # type: ignore[arg-type]
+        "SGD-UCB-SMoM": lambda: SGDUCBSMoM(len(MEANS), **common),
+        "SGD-UCB-SMoM-F": lambda: SGDUCBSMoM(len(MEANS), **common, index="averaged"),
+        "SGD-UCB-SMoM-F, printed index": lambda: SGDUCBSMoM(len(MEANS), **common, index="printed"),
         "RUCB-Median": lambda: RobustUCBMedian(len(MEANS), n_trials=n_trials, horizon=horizon),
     }
 

@@ -66,7 +66,7 @@ def run_one(seed: int, epsilon: float | None, control: str | None) -> dict[str, 
     """One run: was the best function recommended, and how far is the recommended point from its optimum."""
     made = problem(seed)
     privacy = pb.NoPrivacy() if epsilon is None else pb.Privacy(epsilon=epsilon, noise="simulation")
-    result = pb.run(made, algorithm(), privacy=privacy, rounds=ROUNDS, seed=seed, control=control)  # type: ignore[arg-type]
+    result = pb.run(made, algorithm(), privacy=privacy, rounds=ROUNDS, seed=seed, control=control)
     best = int(np.asarray(made.best_values)[0])
     recommended = result.clients.recommended[0]
     chosen = min(int(recommended[0] * len(OFFSETS)), len(OFFSETS) - 1)

@@ -30,7 +30,7 @@ def run_seed(suite: Suite, seed: int, *, budget: int, rates: Rates, delta: float
         found = f_lcb(arms, budget=budget, delta=delta)
     used = delta if delta is not None else 1.0 / (len(arms) * budget**2)
     bound = sum(
-        arm.rate(None, k, used)  # type: ignore[arg-type]  # these rates do not look at the state
+        arm.rate(None, k, used)  # these rates do not look at the state
         for arm, n in zip(arms, found.pulls, strict=True)
         for k in range(1, int(n) + 1)
     )

@@ -20,4 +20,4 @@ CASES = {
 
 def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:  # noqa: ARG001  # seconds on one core
     """Run and write; both scales are the paper's."""
-    figure(inexact_arms, budget=1503, cases=CASES, seeds=seeds or 10, out=out, title="inexact, sigma = 2")  # type: ignore[arg-type]
+    figure(inexact_arms, budget=1503, cases=CASES, seeds=seeds or 10, out=out, title="inexact, sigma = 2")

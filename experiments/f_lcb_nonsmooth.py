@@ -12,4 +12,4 @@ CASES = {"certified": ("certified", None), "printed": ("printed", None)}
 
 def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:  # noqa: ARG001  # seconds on one core
     """Run and write; both scales are the paper's."""
-    figure(nonsmooth_arms, budget=1003, cases=CASES, seeds=seeds or 10, out=out, title="nonsmooth, eq. 21")  # type: ignore[arg-type]
+    figure(nonsmooth_arms, budget=1003, cases=CASES, seeds=seeds or 10, out=out, title="nonsmooth, eq. 21")

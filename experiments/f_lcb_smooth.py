@@ -12,4 +12,4 @@ CASES = {"certified": ("certified", None), "printed": ("printed", None)}
 
 def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:  # noqa: ARG001  # seconds on one core
     """Run and write; both scales are the paper's."""
-    figure(smooth_arms, budget=203, cases=CASES, seeds=seeds or 10, out=out, title="smooth, eq. 20")  # type: ignore[arg-type]
+    figure(smooth_arms, budget=203, cases=CASES, seeds=seeds or 10, out=out, title="smooth, eq. 20")

@@ -71,4 +71,4 @@ def inexact_arms(seed: int, rates: Rates = "certified", sigma: float = 2.0) -> l
 def minima(arms: Sequence[FunctionArm]) -> FloatArray:
     """Minimum of every arm's function, ``(K,)``."""
     functions = [arm.oracle.oracle if isinstance(arm.oracle, Noisy) else arm.oracle for arm in arms]
-    return np.array([f.minimum for f in functions])  # type: ignore[attr-defined]
+    return np.array([f.minimum for f in functions])

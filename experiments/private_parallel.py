@@ -34,7 +34,7 @@ def _cells(function: str, n_players: int, seeds: range) -> list[Cell]:
         cells.append(Cell(ALONE, play, at | {"n_players": 1}))
         for epsilon in EPSILONS:
             for form, unit in ((PLAYER, "client"), (REWARD, "reward")):
-                privacy = private(epsilon, 1e-5, unit)  # type: ignore[arg-type]
+                privacy = private(epsilon, 1e-5, unit)
                 cells.append(Cell(label(form, epsilon, "1e-5"), play, at | {"privacy": privacy}))
         paper = private(2.0, pb.paper_delta(n_players))
         cells.append(Cell(label(PLAYER, 2.0, "M^-1.1"), play, at | {"privacy": paper}))

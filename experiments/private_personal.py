@@ -39,7 +39,7 @@ def _cells(clients: Clients, seeds: range) -> list[Cell]:
         cells.append(Cell(ALONE, play_federated, at | {"algorithm": PersonalElimination(), "privacy": pb.NoPrivacy()}))
         for epsilon in EPSILONS:
             for form, unit in ((FORM, "client"), (REWARD, "reward")):
-                privacy = private(epsilon, 1e-5, unit)  # type: ignore[arg-type]
+                privacy = private(epsilon, 1e-5, unit)
                 settings = {"algorithm": heuristic, "privacy": privacy}
                 cells.append(Cell(label(form, epsilon, "1e-5"), play_federated, at | settings))
         zeroed = {"algorithm": heuristic, "privacy": private(2.0, 1e-5), "control": "zeroed"}

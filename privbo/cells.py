@@ -87,7 +87,7 @@ def _backend(jobs: int, scheduler: str | None) -> Iterator[joblib.Parallel]:
     except ImportError:
         raise ConfigurationError("--scheduler needs Dask; install privbo[dask]") from None
     try:
-        client = Client(scheduler, timeout="10s")  # type: ignore[no-untyped-call]
+        client = Client(scheduler, timeout="10s")  # type: ignore[no-untyped-call]  # Dask has no types
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"scheduler {scheduler!r} does not answer ({error}); start one, or drop it") from None
     with client, joblib.parallel_config("dask", wait_for_workers_timeout=30):

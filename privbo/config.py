@@ -241,7 +241,7 @@ def _without_type(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def construct(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     """A dataclass from a table; unknown keys and values of a wrong type are refused by name."""
-    allowed = {f.name for f in dataclasses.fields(kind) if f.init}  # type: ignore[arg-type]
+    allowed = {f.name for f in dataclasses.fields(kind) if f.init}  # type: ignore[arg-type]  # T is a dataclass
     for key in table:
         if key not in allowed:
             raise ConfigurationError(f"{where}.{key} is unknown; allowed: {', '.join(sorted(allowed))}")
@@ -273,11 +273,11 @@ def load_function(reference: str, where: str) -> Callable[..., Any]:
     if here not in sys.path:  # the console script does not put the working directory on the path
         sys.path.insert(0, here)
     try:
-        found = getattr(importlib.import_module(module), function)
+        found: object = getattr(importlib.import_module(module), function)
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"{where}={reference!r}: {error}; run where {module} can be imported") from None
     except AttributeError:
         raise ConfigurationError(f"{where}={reference!r}: {module} has no {function}") from None
     if not callable(found):
         raise ConfigurationError(f"{where}={reference!r} is no function")
-    return found  # type: ignore[no-any-return]
+    return found

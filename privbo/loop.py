@@ -20,13 +20,14 @@ from accountant.ledger import Ledger
 from privbo.errors import ConfigurationError
 from privbo.notes import Notes, OnRound
 from privbo.opening import open_run, setting_of
-from privbo.privacy import NoPrivacy, Privacy, SharedLedger, Terms, resolve
+from privbo.privacy import NoPrivacy, Privacy, SharedLedger
 from privbo.problem import Problem
 from privbo.protocol import Algorithm, Ask, ClientHistory, Cohort, FloatArray, Release, Request, Server, UnitName
 from privbo.record import RunDirectory, save_arrays
 from privbo.release.clipping import ClipStatistics
 from privbo.release.door import Door
 from privbo.release.noise import BoolArray
+from privbo.terms import Terms, resolve
 from privbo.transports.attendance import Attendance, UnreliableCohort
 from privbo.transports.in_process import InProcess, ZeroedCohort
 

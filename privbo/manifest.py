@@ -15,9 +15,9 @@ import numpy as np
 
 from accountant.events import to_dict
 from privbo.errors import RunError
-from privbo.privacy import Terms
 from privbo.problem import Problem
 from privbo.space import Space
+from privbo.terms import Terms
 
 FORMAT = 1
 

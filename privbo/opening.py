@@ -18,7 +18,7 @@ from accountant.events import Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 from privbo.errors import ConfigurationError, RunError
 from privbo.manifest import describe_run, now, require_same_run, versions
-from privbo.privacy import Privacy, SharedLedger, Terms
+from privbo.privacy import Privacy, SharedLedger
 from privbo.problem import Problem
 from privbo.protocol import Algorithm, Server, Setting, UnitName
 from privbo.record import RunDirectory, read_json
@@ -26,6 +26,7 @@ from privbo.release.adaptive import QuantileClipper
 from privbo.release.door import Door
 from privbo.release.exact_noise import ExactNoise
 from privbo.release.noise import NoiseSource, SecureNoise, SimulatedNoise
+from privbo.terms import Terms
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ FLOORS = [
     {"privbo.loop", "privbo.config", "privbo.training"},
     {"privbo.opening"},
     {"privbo.manifest", "privbo.notes"},
+    {"privbo.terms"},
     {
         "privbo.quickstart",
         "privbo.privacy",

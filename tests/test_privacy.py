@@ -4,8 +4,8 @@ import pytest
 import privbo as pb
 from accountant.errors import BudgetExceeded, CalibrationError
 from accountant.events import Gaussian, PoissonSampledGaussian
-from privbo.privacy import resolve
 from privbo.protocol import Request
+from privbo.terms import resolve
 
 
 def request(n_blocks: int = 1, n_clients: int = 10, concentrated: bool = False) -> Request:

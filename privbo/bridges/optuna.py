@@ -101,7 +101,7 @@ class FTSSampler(BaseSampler):
         self._shared = shared
         self._independent = RandomSampler(seed=seed)
 
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002 (Optuna's signature)
         """The federation's space, whatever the study has seen."""
         return distributions_of(self._setting.space)
 
@@ -109,7 +109,7 @@ class FTSSampler(BaseSampler):
         self,
         study: Study,
         trial: FrozenTrial,  # noqa: ARG002 (Optuna's signature)
-        search_space: dict[str, BaseDistribution],  # noqa: ARG002
+        search_space: dict[str, BaseDistribution],  # noqa: ARG002 (Optuna's signature)
     ) -> dict[str, Any]:
         """The agent's next point."""
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))

@@ -56,7 +56,7 @@ class PersonalElimination:
         partition = Partition(n_dims=setting.space.n_dims, n_children=self.n_children)
         return AloneServer(first_alone(self.confidence(setting.n_clients), partition, 0, self.stage2))
 
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002 (the protocol's)
         """The private side."""
         allowed = RewardRange.of(self.reward_range, self.outside)
         return PersonalCohort(

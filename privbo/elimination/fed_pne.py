@@ -119,7 +119,7 @@ class FedPNE:
         """The public side."""
         return FedPNEServer(self, setting)
 
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PhaseCohort:  # noqa: ARG002
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PhaseCohort:  # noqa: ARG002 (the protocol's)
         """The private side; the clients draw nothing at random."""
         return PhaseCohort(
             setting,

@@ -92,7 +92,7 @@ class ParallelXArmed:
         """The public side."""
         return ParallelServer(self, setting)
 
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PhaseCohort:  # noqa: ARG002
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PhaseCohort:  # noqa: ARG002 (the protocol's)
         """The private side; players draw nothing at random."""
         return PhaseCohort(
             setting,

@@ -117,7 +117,7 @@ class PFPNE:
         """The public side."""
         return PFPNEServer(self, setting)
 
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002 (the protocol's)
         """The private side; the clients draw nothing at random."""
         return PersonalCohort(
             setting,

@@ -26,15 +26,15 @@ class Arm(Protocol):
         """The state before any step."""
         ...
 
-    def step(self, state: Any) -> Any:  # noqa: ANN401
+    def step(self, state: Any) -> Any:  # noqa: ANN401  # the arm's own state
         """One pull's work; may raise ``ArithmeticError`` to say that the arm has failed."""
         ...
 
-    def value(self, state: Any) -> float:  # noqa: ANN401
+    def value(self, state: Any) -> float:  # noqa: ANN401  # the arm's own state
         """The objective (smaller is better) at the point the rate speaks of, perhaps noisy."""
         ...
 
-    def rate(self, state: Any, k: int, delta: float) -> float:  # noqa: ANN401
+    def rate(self, state: Any, k: int, delta: float) -> float:  # noqa: ANN401  # the arm's own state
         """g(k, delta): how far the point's objective may lie above the arm's minimum."""
         ...
 

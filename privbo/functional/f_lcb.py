@@ -180,7 +180,7 @@ def f_lcb(
     *,
     budget: int,
     on_pull: Callable[[FLCB, int], None] | None = None,
-    **settings: Any,  # noqa: ANN401
+    **settings: Any,  # noqa: ANN401 (FLCB's fields)
 ) -> Selection:
     """Run F-LCB to its end.
 

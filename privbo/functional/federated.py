@@ -135,7 +135,7 @@ class FederatedFLCB:
         """The public side."""
         return FederatedServer(self, setting)
 
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:  # noqa: ARG002
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:  # noqa: ARG002 (the protocol's)
         """The private side; clients draw nothing at random, so ``seed`` is not used."""
         if self.share == "nothing":
             return LocalCohort(self, setting, clients=clients, evaluate=evaluate)

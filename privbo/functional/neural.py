@@ -151,7 +151,7 @@ class NeuralArm:
             batch = self._next_batch(state)
             state.optimiser.zero_grad()
             loss = nn.functional.cross_entropy(state.model(self.data.train_x[batch]), self.data.train_y[batch])
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's own is untyped
             state.optimiser.step()
 
     def _next_batch(self, state: Training) -> Tensor:

@@ -171,10 +171,10 @@ class PrivateNeuralArm:
         if len(batch):
             scores = state.model(self.data.train_x[batch])
             loss = nn.functional.cross_entropy(scores, self.data.train_y[batch])
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's own is untyped
         else:
             for parameter in state.model.parameters():  # nobody was drawn: noise only, the same event
-                parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))  # type: ignore[attr-defined]
+                parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))  # type: ignore[attr-defined]  # Opacus'
         state.optimiser.step()
 
 

@@ -24,7 +24,7 @@ def layout(x: str, y: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401  # Pl
     } | more
 
 
-def line(name: str, x: Sequence[Any], y: Sequence[Any], index: int = 0, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+def line(name: str, x: Sequence[Any], y: Sequence[Any], index: int = 0, **more: Any) -> dict[str, Any]:  # noqa: ANN401 (Plotly's fields)
     """A line with marks."""
     style = {"color": COLOURS[index % len(COLOURS)], "dash": DASHES[index % len(DASHES)], "width": 2}
     marks = {"color": style["color"], "size": 5}

@@ -119,7 +119,7 @@ class Door:
         self._clipper = clipper
         self.only_sampled_send = only_sampled_send
 
-    def open(self, round: int, request: Request, plan_position: int | None = None) -> Ticket:  # noqa: A002
+    def open(self, round: int, request: Request, plan_position: int | None = None) -> Ticket:  # noqa: A002 (the protocol's word)
         """Charge the ledger for ``request`` and draw the participants.
 
         Raises:
@@ -148,7 +148,7 @@ class Door:
             only_sampled_send=self.only_sampled_send,
         )
 
-    def close(self, ticket: Ticket, answers: Any) -> tuple[Release, ClipStatistics]:  # noqa: ANN401
+    def close(self, ticket: Ticket, answers: Any) -> tuple[Release, ClipStatistics]:  # noqa: ANN401 (hostile: anything may come)
         """Make the release from the clients' answers, store it, and hand it out.
 
         Args:

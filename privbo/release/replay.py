@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from privbo.release.mechanism import PrivateSum
 from privbo.release.noise import BoolArray
 
 _TOLERANCE = 1e-9
+Draw: TypeAlias = tuple[str, tuple[int, ...] | int, float]  # kind, shape or number, parameter
 
 
 @dataclass(kw_only=True)
@@ -39,7 +41,7 @@ class ScriptedNoise:
 
     participants: BoolArray
     units: IntArray | None = None
-    drawn: list[tuple[object, ...]] = field(default_factory=list)
+    drawn: list[Draw] = field(default_factory=list)
     name: str = "simulation"
 
     def stream(self, label: str) -> ScriptedNoise:  # noqa: ARG002 (one script per release)
@@ -103,7 +105,7 @@ def adversarial_rows(request: Request, client: int, *, rng: np.random.Generator)
 @dataclass(frozen=True, kw_only=True)
 class _Run:
     values: FloatArray
-    drawn: list[tuple[object, ...]]
+    drawn: list[Draw]
     event: Event
 
 
@@ -248,7 +250,7 @@ def _noise(play: _Player, rows: FloatArray, base: _Run, participants: BoolArray)
             continue
         gains = np.abs(added / units)
         # Rounding of large values hides the last bits of the gain, never more than this.
-        stddev = min(stddev, float(gains.min()) * float(scales[0][2]))  # type: ignore[arg-type]
+        stddev = min(stddev, float(gains.min()) * scales[0][2])
     return stddev, findings
 
 
@@ -263,7 +265,7 @@ def _event_findings(run: _Run, n_clients: int) -> list[str]:
     if isinstance(event, Gaussian):
         fits = everyone
     elif isinstance(event, PoissonSampledGaussian):
-        fits = kind == "coins" and event.sample_rate >= float(second)  # type: ignore[arg-type]
+        fits = kind == "coins" and event.sample_rate >= second
     elif isinstance(event, FixedSizeSampledGaussian):
         fits = kind == "subset" and (event.n_clients, event.sample_size) == (first, second)
     else:

@@ -42,7 +42,7 @@ def test_the_package_lists_its_names_and_no_others():
     assert dir(accountant) == sorted(accountant.__all__)
     assert accountant.numerical is numerical
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        accountant.nothing  # noqa: B018
+        accountant.nothing  # noqa: B018 (the access is the test)
 
 
 # --- bounds that prove nothing say so -------------------------------------------------------

@@ -83,4 +83,4 @@ def test_words_and_objects_say_the_same_of_every_event(adjacency: Adjacency) -> 
 
 def test_unknown_formats_are_refused(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="jsonl"):
-        export(ledger, "xml")  # type: ignore[arg-type]
+        export(ledger, "xml")

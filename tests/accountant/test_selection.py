@@ -135,7 +135,7 @@ def test_another_program_prices_the_same_selection(eta, gamma) -> None:
     words = dp_event_expression(event, adjacency=ADJACENCY)
     names = {name: getattr(dp.dp_event, name) for name in dir(dp.dp_event) if name.endswith("DpEvent")}
     again = RdpAccountant(neighboring_relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    again.compose(eval(words, names))  # noqa: S307
+    again.compose(eval(words, names))  # noqa: S307 (our own words)
     assert again.get_epsilon(1e-5) == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-9)
 
 

@@ -67,7 +67,7 @@ def run_block(block: Block, names: dict[str, Any]) -> None:
     if block.file is not None:
         Path(block.file).write_text(block.code)
     elif block.language == "python":
-        exec(compile(block.code, str(block), "exec"), names)  # noqa: S102
+        exec(compile(block.code, str(block), "exec"), names)  # noqa: S102 (our own documentation)
     elif block.language == "toml":
         tomllib.loads(block.code)
     elif block.language == "sh":

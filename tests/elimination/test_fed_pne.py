@@ -288,11 +288,11 @@ def test_works_on_logarithmic_integer_and_mixed_spaces() -> None:
     result = pb.run(mixed, pb.FedPNE(horizon=2000, rho=0.8, n_children=3), privacy=PLAIN, rounds=50, seed=1)
     found = space.decode(result.clients.recommended[0])
     assert found["kind"] == "b"
-    assert abs(found["depth"] - 4) <= 1  # type: ignore[operator]
+    assert abs(found["depth"] - 4) <= 1
 
 
 def test_frozen_and_replaceable() -> None:
     algorithm = pb.FedPNE()
     with pytest.raises(dataclasses.FrozenInstanceError):
-        algorithm.cap = 3  # type: ignore[misc]
+        algorithm.cap = 3
     assert dataclasses.replace(algorithm, cap=4).cap == 4

@@ -46,7 +46,7 @@ def play(algorithm: Any, **settings: Any) -> tuple[Environment, pb.Result]:
     return environment, pb.run(problem, algorithm, **({"privacy": PLAIN, "rounds": 50, "seed": 1} | settings))
 
 
-def reference(client: int, horizon: int, shared: int, *, tail: str) -> dict[float, int]:  # noqa: C901
+def reference(client: int, horizon: int, shared: int, *, tail: str) -> dict[float, int]:  # noqa: C901 (as printed)
     """The printed algorithm for one client: pulls by point; nu1 = 1, rho = 1/2, c1 = 1, binary tree."""
     log = math.log(horizon * M)
 
@@ -149,7 +149,7 @@ def test_a_client_keeps_an_optimum_the_average_gave_up(stage2: Any) -> None:
 
 def test_warm_gives_the_double_check_up() -> None:
     """What the average removed is gone: the named price of starting below its survivors."""
-    only_left = lambda clients, units: hills(np.where(clients == 0, 0, 1), units)  # noqa: E731
+    only_left = lambda clients, units: hills(np.where(clients == 0, 0, 1), units)  # noqa: E731 (a line says it)
     problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=only_left, n_clients=M, name="hills")
     found = {
         stage2: pb.run(

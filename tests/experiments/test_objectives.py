@@ -111,8 +111,8 @@ def test_mean_noise_has_mean_zero_and_the_variance_of_single_pulls(noise: str, c
     """20,000 draws: the mean is within 5.5 standard errors (false alarm 4e-8), the variance within 8 %."""
     generator = np.random.default_rng([3, count])
     means = np.full(20_000, 0.3)
-    single = draw_noise(generator, noise, np.full(100_000, 0.3), np.ones(100_000, dtype=int), 0.2)  # type: ignore[arg-type]
-    drawn = draw_noise(generator, noise, means, np.full(20_000, count), 0.2)  # type: ignore[arg-type]
+    single = draw_noise(generator, noise, np.full(100_000, 0.3), np.ones(100_000, dtype=int), 0.2)
+    drawn = draw_noise(generator, noise, means, np.full(20_000, count), 0.2)
     assert abs(drawn.mean()) < 5.5 * drawn.std() / np.sqrt(20_000)
     assert drawn.var() * count == pytest.approx(single.var(), rel=0.08)
     if noise != "uniform":

@@ -89,7 +89,7 @@ class NaNs(nn.Module):
 
 
 def test_f_lcb_picks_the_model_that_learns_and_retires_the_one_that_breaks() -> None:
-    frozen = lambda: nn.Sequential(nn.Linear(6, 1), nn.Linear(1, 2))  # noqa: E731
+    frozen = lambda: nn.Sequential(nn.Linear(6, 1), nn.Linear(1, 2))  # noqa: E731 (a line says it)
     arms = [
         toy_arm("frozen", learning_rate=1e-9, model=frozen),
         toy_arm("learner"),

@@ -40,7 +40,7 @@ def test_another_program_recomputes_epsilon_from_the_json_alone(tmp_path: Path, 
     theirs = accountant.get_epsilon(data["delta"])
     assert data["entries"][-1]["cumulative_epsilon"] == pytest.approx(theirs, rel=0.01)
     assert min(data["epsilon"].values()) == pytest.approx(theirs, rel=0.01)
-    planned = eval(data["dp_event"], {name: getattr(dp, name) for name in dir(dp) if name.endswith("DpEvent")})  # noqa: S307
+    planned = eval(data["dp_event"], {name: getattr(dp, name) for name in dir(dp) if name.endswith("DpEvent")})  # noqa: S307 (our own words)
     assert PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL).compose(planned).get_epsilon(
         data["delta"]
     ) == pytest.approx(theirs, rel=1e-3)

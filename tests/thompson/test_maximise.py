@@ -84,7 +84,7 @@ def _rough_paths(n, lengthscale=0.1):
     )
     axis = np.linspace(0, 1, 121)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(1, -1, 2)
-    functions = lambda units: paths(torch.as_tensor(units))  # noqa: E731
+    functions = lambda units: paths(torch.as_tensor(units))  # noqa: E731 (a line says it)
     return functions, functions(grid).max(dim=1).values.numpy()
 
 

@@ -147,7 +147,7 @@ def test_a_tensor_without_a_device_is_caught(monkeypatch):
     original = module.known_noise
     source = "def planted(own, observations):\n    torch.ones(2)\n    return original(own, observations)\n"
     space = {"torch": torch, "original": original}
-    exec(compile(source, "/privbo/thompson/planted.py", "exec"), space)  # noqa: S102
+    exec(compile(source, "/privbo/thompson/planted.py", "exec"), space)  # noqa: S102 (a planted fault)
     monkeypatch.setattr(module, "known_noise", space["planted"])
     with _Placement() as placement:
         play(DPFTSDE(n_features=12, own=dataclasses.replace(OWN, refit_every=0)), setting(rounds=2))
