@@ -42,6 +42,7 @@ from privbo.record import read_json, write_atomically, write_json
 
 Tree: TypeAlias = Literal["hct", "hct-resplit", "vhct", "hoo"]
 POINTS = 100  # of every curve
+NEURAL_SEEDS = 4  # FN-UCB trains a network per client and round
 MODULES = ("covid", "landmine")  # objectives that are more than a function of the unit cube
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 import privbo as pb
 from experiments.elimination_runs import (
+    NEURAL_SEEDS,
     Cell,
     Clients,
     draw,
@@ -33,7 +34,6 @@ from experiments.elimination_runs import (
 from privbo.record import write_atomically, write_json
 
 NUMBERS = (1, 10, 50, 100, 200, 400, 1000)
-NEURAL_SEEDS = 2  # FN-UCB trains a network per client and round
 
 
 def cells_for(clients: Clients, seeds: range, *, slow: bool) -> list[Cell]:

@@ -1,8 +1,9 @@
 """PF-PNE: cumulative local regret per client, every way clients can go on alone, and communication.
 
-The printed algorithm beside ours, per-client HCT (leaf-checked), Fed-PNE judged locally, Fed1-UCB and
-FN-UCB (adapted to fixed arms, one dimension), on Garland, DoubleSine, Himmelblau, Rastrigin, Ackley
-(100 clients each) and, where ``PRIVBO_DATA`` names them, landmines (29 fields, a client each).
+The printed algorithm beside ours, per-client HCT (leaf-checked), Fed-PNE judged locally and Fed1-UCB, in
+one dimension FN-UCB (adapted to fixed arms) and DP-FTS-DE without privacy too: on Garland, DoubleSine,
+Himmelblau, Rastrigin and Ackley (100 clients each) and, where ``PRIVBO_DATA`` names them, landmines (29
+fields, a client each).
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import numpy as np
 
 import privbo as pb
 from experiments.elimination_runs import (
+    NEURAL_SEEDS,
     Cell,
     Clients,
     draw,
     has_landmines,
     mean_and_deviation,
+    play_dp_fts_de,
     play_fed1,
     play_federated,
     play_fn_ucb,
@@ -40,7 +43,7 @@ ARMS: dict[str, Any] = {
     "Fed-PNE": pb.FedPNE(),
 }
 BEST = "PF-PNE, optimistic"
-NEURAL, NEURAL_SEEDS = ("garland", "double-sine"), 2  # FN-UCB trains a network per client and round
+LINES = ("garland", "double-sine")  # one dimension
 FIELDS = 29
 
 
@@ -79,8 +82,10 @@ def _cells(clients: Clients, seeds: range, *, paper: bool) -> list[Cell]:
             cells.append(Cell(label, play_federated, at | plain))
         cells.append(Cell("HCT per client", play_single, at | {"kind": "hct", "sampled": sampled}))
         cells.append(Cell("Fed1-UCB", play_fed1, at))
-        if paper and clients.function in NEURAL and seed < NEURAL_SEEDS:
-            cells.append(Cell("FN-UCB, 20 arms", play_fn_ucb, at))
+        if paper and clients.function in LINES:
+            cells.append(Cell("DP-FTS-DE, not private", play_dp_fts_de, at))
+            if seed < NEURAL_SEEDS:
+                cells.append(Cell("FN-UCB, 20 arms", play_fn_ucb, at))
     return cells
 
 
@@ -105,7 +110,7 @@ def _draw_communication(panels: dict[str, dict[str, list[dict[str, Any]]]], path
 
 
 def _table(panels: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
-    labels = [*ARMS, "HCT per client", "Fed1-UCB", "FN-UCB, 20 arms"]
+    labels = [*ARMS, "HCT per client", "DP-FTS-DE, not private", "Fed1-UCB", "FN-UCB, 20 arms"]
     head = "| arm | " + " | ".join(panels) + " |\n" + "|---" * (len(panels) + 1) + "|\n"
     text = "Cumulative local regret per client after T = 5000 pulls, mean and one standard deviation (runs).\n\n" + head
     for label in labels:
