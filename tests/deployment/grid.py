@@ -15,6 +15,11 @@ from flwr.supercore.task_identity import TaskIdentity
 
 Handler = Callable[[Message, Context], Message | None]
 
+# A real SuperNode is a process of its own. Here the server's threads would run several client apps at
+# once, and np.load parses its header with ast, which is not safe in threads: CPython before 3.11.8 now
+# and then raises "AST constructor recursion depth mismatch" (gh-106905), and the site looks absent.
+_ONE_APP_AT_A_TIME = threading.Lock()
+
 
 def through_bytes(message: Message) -> Message:
     """What arrives of a message at the other end."""
@@ -58,7 +63,8 @@ class Node:
         )
         self.asked.append(message)
         try:
-            reply = self.app(message, context)
+            with _ONE_APP_AT_A_TIME:
+                reply = self.app(message, context)
         except Exception as error:  # what Flower itself does with an app that raises
             reply = Message(Error(code=2, reason=str(error)), reply_to=message)
         return None if reply is None else self.tamper(reply, int(message.metadata.group_id))
