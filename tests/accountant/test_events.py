@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
+    BestOfRandomRuns,
     Composed,
     FixedSizeSampledGaussian,
     Gaussian,
@@ -66,7 +67,7 @@ def test_compose_merges_and_flattens():
 
 @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "a", None, True])
 def test_noise_multiplier_is_validated(value):
-    with pytest.raises(EventError, match="noise_multiplier"):
+    with pytest.raises(EventError, match=r"^Gaussian\.noise_multiplier must"):
         Gaussian(noise_multiplier=value)
 
 
@@ -76,9 +77,19 @@ def test_sample_rate_is_validated(value):
         PoissonSampledGaussian(sample_rate=value, noise_multiplier=1)
 
 
-@pytest.mark.parametrize(("n", "m"), [(0, 1), (5, 6), (5, 0), (5.0, 1), (True, 1)])
-def test_fixed_size_is_validated(n, m):
-    with pytest.raises(EventError, match="FixedSizeSampledGaussian"):
+@pytest.mark.parametrize(
+    ("n", "m", "field"),
+    [
+        (0, 1, "n_clients"),
+        (5, 6, "sample_size"),
+        (5, 0, "sample_size"),
+        (5.0, 1, "n_clients"),
+        (5, 1.0, "sample_size"),
+        (True, 1, "n_clients"),
+    ],
+)
+def test_fixed_size_is_validated(n, m, field):
+    with pytest.raises(EventError, match=rf"^FixedSizeSampledGaussian\.{field} must"):
         FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=1)
 
 
@@ -88,8 +99,10 @@ def test_composed_refuses_what_compose_would_have_merged():
         Composed(parts=((g, 1), (g, 2)))
     with pytest.raises(EventError, match="basic"):
         Composed(parts=((Composed(), 1),))
-    with pytest.raises(EventError, match="at least 1"):
+    with pytest.raises(EventError, match=r"Composed\.count must be at least 1"):
         Composed(parts=((g, 0),))
+    with pytest.raises(EventError, match=r"compose\.count must be an integer"):
+        compose([(g, 1.5)])
 
 
 def test_unknown_events_are_named():
@@ -99,11 +112,56 @@ def test_unknown_events_are_named():
         compose(["gaussian"])
     with pytest.raises(EventError, match="noise"):
         from_dict({"type": "gaussian", "noise": 1.0})
+    with pytest.raises(EventError, match="unknown event type None"):
+        from_dict({})
 
 
 def test_fixed_size_is_refused_under_add_or_remove_one():
     event = compose([FixedSizeSampledGaussian(n_clients=5, sample_size=2, noise_multiplier=1)])
-    with pytest.raises(EventError, match="add-or-remove-one"):
+    with pytest.raises(EventError, match=r"add-or-remove-one.*state replace-one or zero-out"):
         check_adjacency(event, Adjacency.ADD_OR_REMOVE_ONE)
     check_adjacency(event, Adjacency.ZERO_OUT)
+    check_adjacency(event, Adjacency.REPLACE_ONE)
+
+
+def selection(*, noise_multiplier=4.0, **terms):
+    return BestOfRandomRuns(**{"run": Gaussian(noise_multiplier=noise_multiplier), "eta": 1.0, "gamma": 0.1} | terms)
+
+
+def test_a_selection_of_one_event_is_that_of_its_composition():
+    one = Gaussian(noise_multiplier=4.0)
+    assert selection() == selection(run=compose([one]))
+    assert selection().run == compose([one])
+    assert selection(run=compose([one, one])).run == repeat(one, 2)
+
+
+def test_selections_are_merged_and_ordered_whatever_came_first():
+    first, second = selection(noise_multiplier=4.0), selection(noise_multiplier=5.0)
+    event = compose([first, second, first])
+    assert event == compose([second, first, first]) == from_dict(json.loads(json.dumps(to_dict(event))))
+    assert dict(event.parts) == {first: 2, second: 1}
+
+
+@pytest.mark.parametrize("eta", [-1.0, -1.5, math.inf, math.nan])
+def test_the_shape_of_a_selection_is_above_minus_one(eta):
+    with pytest.raises(EventError, match=r"BestOfRandomRuns\.eta must"):
+        selection(eta=eta)
+
+
+@pytest.mark.parametrize("gamma", [0.0, -0.1, 1.0, 1.5])
+def test_the_chance_of_a_selection_is_inside_zero_and_one(gamma):
+    with pytest.raises(EventError, match=r"BestOfRandomRuns\.gamma must"):
+        selection(gamma=gamma)
+
+
+@pytest.mark.parametrize("data", [{"run": "gaussian"}, {"run": ["gaussian"]}, {}])
+def test_a_stored_selection_without_a_run_is_refused(data):
+    with pytest.raises(EventError):
+        from_dict({"type": "best-of-random-runs", "eta": 1.0, "gamma": 0.1, **data})
+
+
+def test_a_selection_of_fixed_size_samples_is_refused_as_its_run_is():
+    event = selection(run=FixedSizeSampledGaussian(n_clients=5, sample_size=2, noise_multiplier=1))
+    with pytest.raises(EventError, match="add-or-remove-one"):
+        check_adjacency(event, Adjacency.ADD_OR_REMOVE_ONE)
     check_adjacency(event, Adjacency.REPLACE_ONE)

@@ -166,5 +166,5 @@ def test_a_ledger_keeps_the_event_and_its_budget_holds(tmp_path) -> None:
 
 @pytest.mark.parametrize("run", [NonPrivate(), compose([]), selection(), "gaussian"])
 def test_what_is_no_private_run_is_refused(run) -> None:
-    with pytest.raises(EventError):
+    with pytest.raises(EventError, match="private event other than a selection|unknown event"):
         BestOfRandomRuns(run=run, eta=1.0, gamma=0.1)
