@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 import privbo as pb
 from accountant.ledger import Ledger
+from privbo.federation.keys import KeyFolder
 from privbo.federation.launch import Deployment
 from privbo.record import read_lines
 from tests.conformance.cases import ROUNDS, problem
@@ -41,9 +44,19 @@ def answered(federation: Federation, site: str, round_: int) -> bool:
     return any((federation.root / site / "kept").glob(f"*/sent/{round_:06d}.npz"))
 
 
-def held_federation(tmp_path: Path):
+@contextmanager
+def run_held_in_mid_round(tmp_path: Path) -> Iterator[tuple[Federation, KeyFolder, Deployment]]:
+    """A run under way: north has answered round 0 and waits in the middle of a later one."""
     keys, public = keyed(tmp_path)
-    return make(tmp_path, held=True, keys=public, round_timeout=150.0, start_timeout=120.0), keys
+    federation = make(tmp_path, held=True, keys=public, round_timeout=150.0, start_timeout=120.0)
+    with deployed(federation, keys) as deployment:
+        register(deployment, keys)
+        start_sites(deployment, federation, keys)
+        start_run(deployment, federation)
+        wait_until(lambda: answered(federation, "north", 0), "north has answered round 0")
+        federation.hold("north").touch()
+        wait_until(lambda: reached(federation, "north"), "north is in the middle of a round")
+        yield federation, keys, deployment
 
 
 def in_process() -> pb.Result:
@@ -52,14 +65,7 @@ def in_process() -> pb.Result:
 
 
 def test_a_killed_site_is_missed_for_a_while_and_comes_back_with_its_history(tmp_path: Path) -> None:
-    federation, keys = held_federation(tmp_path)
-    with deployed(federation, keys) as deployment:
-        register(deployment, keys)
-        start_sites(deployment, federation, keys)
-        start_run(deployment, federation)
-        wait_until(lambda: answered(federation, "north", 0), "north has answered round 0")
-        federation.hold("north").touch()
-        wait_until(lambda: reached(federation, "north"), "north is in the middle of a round")
+    with run_held_in_mid_round(tmp_path) as (federation, keys, deployment):
         lost = rounds_played(federation)
         deployment.kill("north")
         wait_until(lambda: answered(federation, "south", lost), "south has answered that round")
@@ -96,14 +102,7 @@ def come_back(deployment: Deployment, federation: Federation, name: str, keys) -
 
 
 def test_a_killed_server_goes_on_from_its_ledger(tmp_path: Path) -> None:
-    federation, keys = held_federation(tmp_path)
-    with deployed(federation, keys) as deployment:
-        register(deployment, keys)
-        start_sites(deployment, federation, keys)
-        start_run(deployment, federation)
-        wait_until(lambda: answered(federation, "north", 0), "north has answered round 0")
-        federation.hold("north").touch()
-        wait_until(lambda: reached(federation, "north"), "north is in the middle of a round")
+    with run_held_in_mid_round(tmp_path) as (federation, keys, deployment):
         round_ = rounds_played(federation)
         assert kill_marked(deployment, "flwr-serverapp")
         deployment.kill("superlink")
