@@ -14,6 +14,7 @@ function of the order:
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -57,7 +58,8 @@ class TruncatedNegativeBinomial:
             mass = (1.0 - self.gamma) / math.log(1.0 / self.gamma)
         else:
             mass = (1.0 - self.gamma) * self.eta / (math.pow(self.gamma, -self.eta) - 1.0)
-        while u > mass > 0.0:
+        # Rounding may leave a rest of u that no mass takes up; subnormal numbers would not shrink to zero.
+        while u > mass > sys.float_info.min:
             u -= mass
             mass *= (1.0 - self.gamma) * (k + self.eta) / (k + 1.0)
             k += 1

@@ -102,7 +102,7 @@ def come_back(deployment: Deployment, federation: Federation, name: str, keys) -
 
 
 def test_a_killed_server_goes_on_from_its_ledger(tmp_path: Path) -> None:
-    with run_held_in_mid_round(tmp_path) as (federation, keys, deployment):
+    with run_held_in_mid_round(tmp_path) as (federation, _, deployment):
         round_ = rounds_played(federation)
         assert kill_marked(deployment, "flwr-serverapp")
         deployment.kill("superlink")
