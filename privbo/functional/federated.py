@@ -43,15 +43,14 @@ class FederatedFLCB:
 
     Attributes:
         arm: Name of the categorical parameter that names the function; None: one function.
-        objective_range: Public bounds of the objective (larger is better); losses are
-            clipped to it.
+        reward_range: Declared bounds of a score (larger is better); it is clipped to them.
         gradient_bound: Largest norm of a client's gradient in unit coordinates; longer ones
             are clipped.
         loss_share: Norm of the loss's part of the vector over the gradient's.
         smoothness: L of the mean loss in unit coordinates.
         start: Where every arm starts, in every unit coordinate.
         difference: Half-width of the central differences.
-        delta: Confidence per rate; 1/(K T^2) if None.
+        delta_b: Failure probability of one rate (not of privacy); None is 1/(K T^2).
         rates: ``"certified"`` or ``"printed"`` (drops constants; a heuristic).
         tolerance: Stop when the selected arm's minimum is surely within it of the best.
         share: ``"gradients"``, or ``"nothing"``: each client for itself.
@@ -61,13 +60,13 @@ class FederatedFLCB:
     """
 
     arm: str | None = None
-    objective_range: tuple[float, float] = (0.0, 1.0)
+    reward_range: tuple[float, float] = (0.0, 1.0)
     gradient_bound: float = 1.0
     loss_share: float = 1.0
     smoothness: float = 4.0
     start: float = 0.5
     difference: float = 1e-3
-    delta: float | None = None
+    delta_b: float | None = None
     rates: Rates = "certified"
     tolerance: float | None = None
     share: Literal["gradients", "nothing"] = "gradients"
@@ -79,27 +78,27 @@ class FederatedFLCB:
             smoothness=self.smoothness,
             difference=self.difference,
         )
-        low, high = self.objective_range
+        low, high = self.reward_range
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ConfigurationError(f"objective_range={self.objective_range!r} must be finite and increasing")
+            raise ConfigurationError(f"reward_range={self.reward_range!r} must be finite and increasing")
         if not 0.0 <= self.start <= 1.0 or self.difference > 0.25:
             raise ConfigurationError(
                 f"start={self.start!r} must lie in [0, 1], difference={self.difference!r} below 0.25"
             )
-        if self.delta is not None and not 0.0 < self.delta < 1.0:
-            raise ConfigurationError(f"delta={self.delta!r} must lie in (0, 1)")
+        if self.delta_b is not None and not 0.0 < self.delta_b < 1.0:
+            raise ConfigurationError(f"delta_b={self.delta_b!r} must lie in (0, 1)")
         if self.tolerance is not None:
             require_positive(tolerance=self.tolerance)
 
     @property
     def centre(self) -> float:
         """The loss that is sent as 0: the middle of its range."""
-        return -0.5 * sum(self.objective_range)
+        return -0.5 * sum(self.reward_range)
 
     @property
     def loss_scale(self) -> float:
         """w: a loss is sent as w (loss - centre)."""
-        low, high = self.objective_range
+        low, high = self.reward_range
         return self.loss_share * self.gradient_bound / (0.5 * (high - low))
 
     @property

@@ -49,7 +49,7 @@ def answers(
     norms = np.linalg.norm(gradients, axis=1, keepdims=True)
     gradients *= np.minimum(1.0, algorithm.gradient_bound / np.maximum(norms, 1e-300))
     objective = evaluate(clients, points)
-    losses = -np.clip(objective, *algorithm.objective_range)
+    losses = -np.clip(objective, *algorithm.reward_range)
     vectors = np.column_stack([gradients, algorithm.loss_scale * (losses - algorithm.centre)])
     vectors[~np.isfinite(vectors).all(axis=1)] = np.nan
     return vectors, objective

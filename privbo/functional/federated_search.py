@@ -55,7 +55,7 @@ class Search:
         n_free, n_arms = len(self.arms.free), len(self.arms.coordinates)
         self._algorithm = algorithm
         self._box = Box(low=0.0, high=1.0, n_dims=n_free)
-        self._delta = algorithm.delta or 1.0 / (n_arms * setting.rounds**2 + 1.0)
+        self._delta = algorithm.delta_b or 1.0 / (n_arms * setting.rounds**2 + 1.0)
         self._quantile = math.sqrt(2.0 * math.log(2.0 * n_arms * setting.rounds / self._delta))
         start = self._optimiser(0.0).init(np.full(n_free, algorithm.start))
         self.states: list[State] = [start] * n_arms

@@ -93,7 +93,7 @@ def test_local_clients_search_alone() -> None:
 
 def test_answers_are_clipped_gradients_and_scaled_losses() -> None:
     """Central differences of a quadratic are exact; a steep client is clipped, a failing one absent."""
-    method = pb.FederatedFLCB(gradient_bound=0.5, objective_range=(-1.0, 1.0), loss_share=2.0)
+    method = pb.FederatedFLCB(gradient_bound=0.5, reward_range=(-1.0, 1.0), loss_share=2.0)
     space = pb.Space({"x": pb.Real(0, 1), "y": pb.Real(0, 1)})
     arms = method.arms(space)
 
@@ -144,10 +144,10 @@ def test_spaces_without_arms_or_gradients_are_refused(method, space) -> None:
     "settings",
     [
         {"gradient_bound": 0.0},
-        {"objective_range": (1.0, 1.0)},
+        {"reward_range": (1.0, 1.0)},
         {"start": 2.0},
         {"difference": 0.5},
-        {"delta": 1.0},
+        {"delta_b": 1.0},
         {"tolerance": -1.0},
     ],
 )
