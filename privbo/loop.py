@@ -141,13 +141,8 @@ def execute(
     cohort = algorithm.cohort(
         run.setting, clients=np.arange(problem.n_clients), evaluate=evaluate, seed=run.clients_seed
     )
-    sending: Cohort = ZeroedCohort(cohort=cohort) if control == "zeroed" else cohort
-    if attendance is not None:
-        sending = UnreliableCohort(cohort=sending, attendance=attendance)
-    if home is not None and (snapshot := home.load_clients()) is not None:
-        sending.restore(snapshot)
     transport = InProcess(
-        cohort=sending,
+        cohort=_sending(cohort, control, attendance, home),
         save=(lambda _: None) if home is None else home.save_clients,
     )
     notes = Notes(home=home, on_round=on_round, sending_share=terms.sending_share)
@@ -164,6 +159,18 @@ def execute(
         clipping=tuple(notes.clipping),
         errors=dict(evaluate.errors),
     )
+
+
+def _sending(
+    cohort: Cohort, control: Literal["zeroed"] | None, attendance: Attendance | None, home: RunDirectory | None
+) -> Cohort:
+    """The clients as they send: under a control, now and then away, with what they knew before a crash."""
+    sending: Cohort = ZeroedCohort(cohort=cohort) if control == "zeroed" else cohort
+    if attendance is not None:
+        sending = UnreliableCohort(cohort=sending, attendance=attendance)
+    if home is not None and (snapshot := home.load_clients()) is not None:
+        sending.restore(snapshot)
+    return sending
 
 
 def play(server: Server, transport: Transport, door: Door, notes: Notes) -> None:

@@ -86,7 +86,7 @@ def paid_recommendation(
         lead = Difference(
             first=best.label, second=second, mean=gap, standard_error=error, p_value=p_value, n_seeds=len(best.seeds)
         )
-    beyond = lead is not None and lead.p_value is not None and lead.p_value < 0.05
+    beyond = lead is not None and lead.is_significant
     words = "no other setting fits the budget" if lead is None else (
         f"its noisy mean best score leads {lead.second} by {lead.mean:.4g}, {'beyond' if beyond else 'not beyond'} the "
         f"choice's own noise of {lead.standard_error:.2g}"

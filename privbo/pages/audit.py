@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accountant.ledger import Ledger
-from privbo.errors import ConfigurationError, RunError
+from privbo.errors import RunError
 from privbo.pages.broadcasts import stored_releases
+from privbo.pages.frames import frame_of
 from privbo.record import RunDirectory, read_lines
 
 if TYPE_CHECKING:
@@ -83,11 +84,7 @@ class ClippingAudit:
         Raises:
             ConfigurationError: If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise ConfigurationError("frames need pandas; install privbo[tables]") from None
-        return pd.DataFrame([asdict(row) for row in self.rounds])
+        return frame_of([asdict(row) for row in self.rounds])
 
     def figure(self) -> go.Figure:
         """Signal, bias and noise per round as a Plotly figure."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from privbo.errors import ConfigurationError
+from privbo.pages.frames import frame_of
 from privbo.protocol import FloatArray
 
 if TYPE_CHECKING:
@@ -90,6 +91,11 @@ class Difference:
     standard_error: float | None
     p_value: float | None
     n_seeds: int
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether chance alone shows so large a difference in fewer than 5 % of all cases."""
+        return self.p_value is not None and self.p_value < 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,11 +184,7 @@ class Comparison:
         Raises:
             ConfigurationError: If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise ConfigurationError("frames need pandas; install privbo[tables]") from None
-        return pd.DataFrame(self.rows())
+        return frame_of(self.rows())
 
     def figure(self) -> go.Figure:
         """The frontier as a Plotly figure."""

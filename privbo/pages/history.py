@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from accountant.ledger import Ledger
 from privbo.errors import ConfigurationError
+from privbo.pages.frames import frame_of
 from privbo.pages.report import report
 
 if TYPE_CHECKING:
@@ -22,17 +23,13 @@ def history_frame(config: Mapping[str, Any], ledger: Ledger) -> pd.DataFrame:
     Raises:
         ConfigurationError: If pandas is not installed.
     """
-    try:
-        import pandas as pd
-    except ImportError:
-        raise ConfigurationError("history as a table needs pandas; install privbo[tables]") from None
     data = report(config, ledger)
     made = {f"{config['run_id']}/{row['round']}": row for row in data["utility"]["releases"]}
     rows = [
         {name: entry[name] for name in _COLUMNS} | {"delta": data["delta"]} | made.get(entry["release"], {})
         for entry in data["entries"]
     ]
-    return pd.DataFrame(rows)
+    return frame_of(rows)
 
 
 def write_parquet(config: Mapping[str, Any], ledger: Ledger, path: Path) -> Path:

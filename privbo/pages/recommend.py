@@ -22,7 +22,7 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
     best = max(fitting, key=lambda s: float(s.utilities(comparison.utility).mean()))
     gaps = [difference(best, other, comparison.utility) for other in fitting if other is not best]
     lead = min(gaps, key=lambda gap: gap.mean, default=None)
-    beyond = lead is not None and lead.p_value is not None and lead.p_value < 0.05
+    beyond = lead is not None and lead.is_significant
     return Recommendation(
         label=best.label,
         epsilon=float(best.epsilon or 0.0),
