@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import joblib
 import numpy as np
@@ -39,6 +39,10 @@ from privbo.elimination.trees import HCT, VHCT
 from privbo.manifest import describe
 from privbo.protocol import FloatArray, Setting
 from privbo.record import read_json, write_atomically, write_json
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Tree: TypeAlias = Literal["hct", "hct-resplit", "vhct", "hoo"]
 POINTS = 100  # of every curve
@@ -304,31 +308,55 @@ def mean_and_deviation(values: FloatArray) -> str:
 
 
 def draw(
-    panels: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], measure: str, horizon: int, path: Path
+    panels: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
+    measure: str,
+    horizon: int,
+    path: Path,
+    *,
+    log: bool = False,
 ) -> None:
     """Cumulative regret against pulls, one panel per objective, mean and one standard deviation."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5 * len(panels), 4.2), layout="constrained")
+    figure, grid = start_figure(len(panels), f"cumulative {measure} regret per client")
     time = np.linspace(0, horizon, POINTS + 1)
-    for axes, (title, arms) in zip(
-        np.ravel(figure.subplots(1, len(panels), squeeze=False)), panels.items(), strict=True
-    ):
+    colours = {label: f"C{i}" for i, label in enumerate(dict.fromkeys(a for arms in panels.values() for a in arms))}
+    for axes, (title, arms) in zip(grid, panels.items(), strict=True):
         for label, cells in arms.items():
             curves = np.array([cell[measure] for cell in cells if measure in cell])
             if not len(curves):
                 continue
             mean, spread = curves.mean(axis=0), curves.std(axis=0)
-            (line,) = axes.plot(time, mean, label=label)
-            axes.fill_between(time, mean - spread, mean + spread, color=line.get_color(), alpha=0.2, lw=0)
+            axes.plot(time, mean, label=label, color=colours[label])
+            axes.fill_between(time, mean - spread, mean + spread, color=colours[label], alpha=0.2, lw=0)
         axes.set_title(title)
+        axes.set_yscale("log" if log else "linear")
+        axes.set_ylim(bottom=1 if log else 0)
+    finish_figure(figure, grid, path)
+
+
+def start_figure(n_panels: int, what: str) -> tuple[Figure, list[Axes]]:
+    """Panels in rows of at most three, all against the pulls of one client."""
+    from matplotlib.figure import Figure
+
+    columns = 2 if n_panels in (2, 4) else min(3, n_panels)
+    rows = -(-n_panels // columns)
+    figure = Figure(figsize=(4.4 * columns, 3.2 * rows + 0.9), layout="constrained")
+    grid = [axes for row in figure.subplots(rows, columns, squeeze=False) for axes in row]
+    for axes in grid[n_panels:]:
+        axes.set_visible(False)
+    figure.supylabel(what)
+    return figure, grid[:n_panels]
+
+
+def finish_figure(figure: Figure, grid: Sequence[Axes], path: Path) -> None:
+    """One legend below all panels, and the file."""
+    lines = {}
+    for axes in grid:
         axes.set_xlabel("pulls of one client")
-        axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
-        axes.legend(frameon=False, fontsize="small")
-    figure.axes[0].set_ylabel(f"cumulative {measure} regret per client")
+        lines |= {label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(lines.values(), list(lines), loc="outside lower center", ncols=4, frameon=False, fontsize="small")
     picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=110)
+    figure.savefig(picture, format="png", dpi=90)
     write_atomically(path, picture.getvalue())
 
 

@@ -8,7 +8,6 @@ fields, a client each).
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from experiments.elimination_runs import (
     Cell,
     Clients,
     draw,
+    finish_figure,
     has_landmines,
     mean_and_deviation,
     play_dp_fts_de,
@@ -28,6 +28,7 @@ from experiments.elimination_runs import (
     play_fn_ucb,
     play_single,
     run_cells,
+    start_figure,
     totals,
 )
 from privbo.elimination.alone import PersonalElimination
@@ -91,22 +92,13 @@ def _cells(clients: Clients, seeds: range, *, paper: bool) -> list[Cell]:
 
 def _draw_communication(panels: dict[str, dict[str, list[dict[str, Any]]]], path: Path) -> None:
     """Numbers one client has sent after so many pulls, one run per arm."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4 * len(panels), 3.4), layout="constrained")
-    for axes, (title, arms) in zip(
-        np.ravel(figure.subplots(1, len(panels), squeeze=False)), panels.items(), strict=True
-    ):
-        for label in ("Fed-PNE", "PF-PNE, printed", BEST):
+    figure, grid = start_figure(len(panels), "numbers one client has sent")
+    for axes, (title, arms) in zip(grid, panels.items(), strict=True):
+        for label, shown in (("Fed-PNE", "Fed-PNE"), (BEST, "PF-PNE, every form")):
             pulls, floats = np.array(arms[label][0]["sent"]).T
-            axes.step([0, *pulls, 5000], [0, *np.cumsum(floats), floats.sum()], where="post", label=label)
-        axes.set(title=title, xlabel="pulls of one client")
-        axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("numbers one client has sent")
-    figure.axes[0].legend(frameon=False, fontsize="small")
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=80)
-    write_atomically(path, picture.getvalue())
+            axes.step([0, *pulls, 5000], [0, *np.cumsum(floats), floats.sum()], where="post", label=shown)
+        axes.set_title(title)
+    finish_figure(figure, grid, path)
 
 
 def _table(panels: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
