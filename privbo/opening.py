@@ -84,7 +84,7 @@ def open_run(
         ledger=ledger,
         attendance=attendance,
     )
-    config, root = _settle(home, wanted, _identity(name, seed, device, source), resume=resume)
+    config, root = _settle(home, wanted, _identity(name, seed, device, source, algorithm), resume=resume)
     setting = setting_of(problem, rounds, public_seed=config["public_seed"], device=device, unit=terms.unit)
     charged = _open_ledger(home, config, terms, ledger)
     if not resume:
@@ -143,7 +143,9 @@ def derive_seed(root: int, stream: str) -> int:
     return (int(words[0]) << 31) ^ int(words[1])
 
 
-def _identity(name: str, seed: int | None, device: str, source: dict[str, Any] | None) -> dict[str, Any]:
+def _identity(
+    name: str, seed: int | None, device: str, source: dict[str, Any] | None, algorithm: object
+) -> dict[str, Any]:
     return {
         "name": name,
         "run_id": f"{name}-{secrets.token_hex(6)}",
@@ -152,6 +154,7 @@ def _identity(name: str, seed: int | None, device: str, source: dict[str, Any] |
         "device": device,
         "versions": versions(),
         "source": source,
+        "caveat": getattr(algorithm, "caveat", None),
     }
 
 

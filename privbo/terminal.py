@@ -65,6 +65,8 @@ def facts_table(report: Mapping[str, Any]) -> Table:
         "as if non-adaptive, so far": number(report["as_if_non_adaptive"]),
         "ledger": f"{state}, head {ledger['head'][:12]}",
     }
+    if report["caveat"] is not None:
+        rows["caveat"] = report["caveat"]
     for name, value in rows.items():
         table.add_row(name, value)
     return table

@@ -97,13 +97,22 @@ class FedPNE:
 
     @classmethod
     def heuristic(cls, **changes: Any) -> FedPNE:  # noqa: ANN401  # the fields of this class
-        """The low-regret private form: at most 8 active nodes, 5 releases, s = 0.15, client-centred."""
+        """The low-regret private form: at most 8 active nodes, 5 releases, s = 0.15, client-centred.
+
+        The cap drops nodes untested and so tight a clip biases means: the optimum may be lost.
+        """
         return replace(cls(cap=8, releases=5, clip=0.15, centre="client"), **changes)
 
     @property
     def is_certified(self) -> bool:
         """Whether the survival of the optimum's cell is covered (if c covers the reward noise)."""
         return self.cap is None and self.sharing.covers_noise
+
+    @property
+    def caveat(self) -> str | None:
+        """What a page of a run says of a heuristic form."""
+        said = self.sharing.caveat(self.cap)
+        return said and f"{said}. The optimum may be lost with a probability nothing here bounds."
 
     @property
     def sharing(self) -> Sharing:

@@ -78,6 +78,12 @@ class ParallelXArmed:
         allowed = RewardRange.of(self.reward_range, self.outside)
         return Sharing(allowed=allowed, clip=self.clip, widen=self.widen, centre=self.centre)
 
+    @property
+    def caveat(self) -> str | None:
+        """What a page of a run says of a heuristic form."""
+        said = self.sharing.caveat(None)
+        return said and f"{said}. The optimum may be lost with a probability nothing here bounds."
+
     def variation(self, depth: int) -> float:
         """``nu1 rho^h``."""
         return float(self.nu1 * self.rho**depth)

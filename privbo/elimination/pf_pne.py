@@ -95,8 +95,19 @@ class PFPNE:
 
     @classmethod
     def heuristic(cls, **changes: Any) -> PFPNE:  # noqa: ANN401  # the fields of this class
-        """The low-noise private form: at most 8 nodes per phase, s = 0.15, client-centred."""
+        """The low-noise private form: at most 8 nodes per phase, s = 0.15, client-centred.
+
+        The cap drops nodes untested and so tight a clip biases means; the optimistic stage takes both as advice.
+        """
         return replace(cls(cap=8, clip=0.15, centre="client"), **changes)
+
+    @property
+    def caveat(self) -> str | None:
+        """What a page of a run says of a heuristic form."""
+        said = self.sharing.caveat(self.cap)
+        advice = "The shared stage only advises: pulls may be lost, no optimum."
+        loss = advice if self.stage2 == "optimistic" else "An optimum may be lost with a probability nothing bounds."
+        return said and f"{said}. {loss}"
 
     @property
     def sharing(self) -> Sharing:

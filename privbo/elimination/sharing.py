@@ -50,7 +50,25 @@ class Sharing:
     @property
     def covers_noise(self) -> bool:
         """Whether comparisons are widened in full and no vector is clipped."""
-        return self.widen >= 1 and self.clipping_norm(1) >= self.allowed.half_width
+        return self.widen >= 1 and not self._clips
+
+    def caveat(self, cap: int | None) -> str | None:
+        """What a form with these settings gives up, for pages; None where comparisons are covered.
+
+        Args:
+            cap: Most nodes of a shared phase, or None.
+        """
+        faults = {
+            f"a cap of {cap} drops nodes untested": cap is not None,
+            f"clipping at {self.clip} sqrt(K) biases mean rewards": self._clips,
+            f"radii widened by {self.widen:g} half-widths do not cover the noise": self.widen < 1,
+        }
+        found = [fault for fault, is_there in faults.items() if is_there]
+        return f"Heuristic form: {'; '.join(found)}" if found else None
+
+    @property
+    def _clips(self) -> bool:
+        return self.clipping_norm(1) < self.allowed.half_width
 
     def clipping_norm(self, n_nodes: int) -> float:
         """S for a phase of K nodes."""

@@ -121,6 +121,7 @@ def report(config: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
         "noise_source_text": NOISE_SOURCES[plan["noise_source"]],
         "guarantee": plan["noise_source"] in {"secure", "exact"},
         "control": config["control"],
+        "caveat": config.get("caveat"),
         "population": _population(ledger, delta, adjacency),
         "ledger": {
             "verified": state.ok,

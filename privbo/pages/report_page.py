@@ -90,6 +90,8 @@ def _warnings(data: Mapping[str, Any], private: Mapping[str, Any] | None) -> lis
         notes.append("This page holds private diagnostics that no epsilon covers: do not publish it.")
     if not data["guarantee"]:
         notes.append(f"Noise source: {data['noise_source_text']}.")
+    if data["caveat"] is not None:
+        notes.append(data["caveat"])
     if data["control"] is not None:
         notes.append(f"This run is a control ({data['control']}).")
     if not data["ledger"]["verified"]:

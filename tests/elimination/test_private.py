@@ -1,6 +1,8 @@
 """What the private forms promise: noise stays inside its half-width, the optimum's cell survives."""
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,3 +88,32 @@ def test_the_plan_is_quoted_whether_or_not_all_of_it_is_made() -> None:
     made = len(result.ledger.entries(result.config["run_id"]))
     assert made == len(result.releases) < plan.planned_releases
     assert 1.99 < result.epsilon() <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        (pb.FedPNE.heuristic(), ["cap of 8 drops nodes untested", "clipping at 0.15 sqrt(K) biases", "may be lost"]),
+        (pb.FedPNE(widen=0.5), ["widened by 0.5"]),
+        (pb.PFPNE.heuristic(), ["cap of 8", "biases", "only advises"]),
+        (pb.PFPNE.heuristic(stage2="warm"), ["An optimum may be lost"]),
+        (pb.ParallelXArmed(clip=0.1), ["clipping at 0.1 sqrt(K)"]),
+        (pb.FedPNE(), []),
+        (pb.PFPNE(clip=0.5), []),
+        (pb.ParallelXArmed(), []),
+    ],
+)
+def test_a_heuristic_form_says_what_it_gives_up(algorithm: Any, words: list[str]) -> None:
+    assert (algorithm.caveat is None) == (not words)
+    assert all(word in (algorithm.caveat or "") for word in words)
+
+
+def test_the_page_of_a_heuristic_run_says_so(tmp_path: Path) -> None:
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=lambda c, u: 1 - u[:, 0], n_clients=3, name="p")
+    pages = {}
+    for name, algorithm in (("certified", pb.FedPNE(horizon=50)), ("heuristic", pb.FedPNE.heuristic(horizon=50))):
+        privacy = pb.Privacy(epsilon=2.0, noise="simulation")
+        result = pb.run(problem, algorithm, privacy=privacy, rounds=5, seed=0, directory=tmp_path / name)
+        pages[name] = result.report(tmp_path / f"{name}.html").read_text()
+    assert "drops nodes untested" in pages["heuristic"]
+    assert "Heuristic form" not in pages["certified"]
