@@ -28,6 +28,7 @@ EXPERIMENTS = {
     "neural-arms": "Table 4 on digits: rank of the model selected by Hyperband, halving and F-LCB against budget",
     "neural-private": "private model selection on digits: F-LCB, halving, Hyperband, private selection against epsilon",
     "f-lcb-cifar10": "F-LCB, Figure 4: five models on CIFAR-10, where the archive is present",
+    "f-lcb-five-models": "F-LCB, Figure 4's protocol: the same five models on scikit-learn's digits, enlarged",
     "f-lcb-cifar100": "F-LCB over the CIFAR-100 candidates, where the archive is present",
     "f-lcb-cauchy": "F-LCB, Figure 5: SGD-UCB-SMoM, its functional form and robust UCB under Cauchy noise",
 }

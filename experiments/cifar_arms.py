@@ -1,8 +1,9 @@
 """Figure 4 and Table 4 of the F-LCB paper on CIFAR, where the archives are present.
 
 ``f-lcb-cifar10``: five models of about 11.5 million parameters, 200 pulls of 40 Adam
-steps at 1e-4, batch 64; ``f-lcb-cifar100``: the eleven candidates. A GPU is used where
-there is one. Archives are read from ``PRIVBO_DATA`` or ``data`` (see ``cifar``).
+steps at 1e-4, batch 64; ``f-lcb-cifar100``: the eleven candidates; ``f-lcb-five-models``:
+the five on scikit-learn's digits, which need no archive. A GPU is used where there is one.
+Archives are read from ``PRIVBO_DATA`` or ``data`` (see ``cifar``).
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ import io
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+import privbo as pb
 from experiments.cifar import Archive, Images, load
+from privbo.cells import Cell, complete, digest
 from privbo.functional.bounds import RateViolated
 from privbo.functional.f_lcb import FLCB, f_lcb
 from privbo.functional.neural import NeuralArm, Split, accuracy, adam
@@ -40,30 +45,72 @@ def split_of(train: Images, device: str, seed: int, n_validation: int = N_VALIDA
     return Split(train_x=x[kept], train_y=y[kept], validation_x=x[held], validation_y=y[held])
 
 
-def run(
-    archive: Archive, models: dict[str, Callable[[], torch.nn.Module]], out: Path, *, pulls: int, seeds: int
-) -> None:
-    """F-LCB over the models; write the test accuracy after every pull, summary, table and figure.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """What the models are trained and judged on, for one seed.
+
+    Attributes:
+        split: Training and validation images.
+        test_x: Test images, which only the verdict sees.
+        test_y: Their classes.
+    """
+
+    split: Split
+    test_x: torch.Tensor
+    test_y: torch.Tensor
+
+
+Models = dict[str, Callable[[], torch.nn.Module]]
+
+
+def run(archive: Archive, models: Models, out: Path, *, pulls: int, seeds: int) -> None:
+    """F-LCB over the models on an archive; see ``study``.
 
     Raises:
         ConfigurationError: If the archive is not there.
     """
     train, test = load(archive)
-    out.mkdir(parents=True, exist_ok=True)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = best_device()
     x, y = tensors(test, device)
-    runs = []
-    for seed in range(seeds):
-        data = split_of(train, device, seed)
-        arms = [
-            NeuralArm(name=name, model=make, data=data, optimiser=adam(1e-4), seed=1000 * seed + i)
-            for i, (name, make) in enumerate(models.items())
-        ]
-        runs.append(_one(arms, x, y, pulls))
+    study(
+        archive.file, lambda seed: Task(split=split_of(train, device, seed), test_x=x, test_y=y), models, out,
+        pulls=pulls, seeds=seeds, device=device,
+    )  # fmt: skip
+
+
+def best_device() -> str:
+    """A GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def study(
+    data: str,
+    task: Callable[[int], Task],
+    models: Models,
+    out: Path,
+    *,
+    pulls: int,
+    seeds: int,
+    device: str,
+) -> None:
+    """F-LCB over the models; write the test accuracy after every pull, summary, table and figure.
+
+    Finished seeds are kept and read back; one after another, because a seed fills the device.
+    """
+    cells = [
+        Cell(
+            label=data,
+            seed=seed,
+            path=out / "cells" / f"{digest([data, list(models), pulls, seed, pb.__version__])}.json",
+            work=partial(_one, task, models, seed, pulls),
+        )
+        for seed in range(seeds)
+    ]
+    runs = complete(cells, jobs=1)
     names = list(models)
-    write_json(out / "summary.json", {"device": device, "pulls": pulls, "runs": runs})
+    write_json(out / "summary.json", {"data": data, "device": device, "pulls": pulls, "runs": runs})
     lines = [
-        f"{seeds} runs of {pulls} pulls on {device}.",
+        f"{data}: {seeds} runs of {pulls} pulls on {device}.",
         "",
         "| model | pulls | test accuracy | chosen |",
         "|---|---|---|---|",
@@ -77,13 +124,18 @@ def run(
     _draw(runs, names, out / "figure.png")
 
 
-def _one(arms: list[NeuralArm], x: torch.Tensor, y: torch.Tensor, pulls: int) -> dict[str, Any]:
+def _one(task: Callable[[int], Task], models: Models, seed: int, pulls: int) -> dict[str, Any]:
+    given = task(seed)
+    arms = [
+        NeuralArm(name=name, model=make, data=given.split, optimiser=adam(1e-4), seed=1000 * seed + i)
+        for i, (name, make) in enumerate(models.items())
+    ]
     curves: list[list[float]] = [[] for _ in arms]
 
     def after(search: FLCB, arm: int) -> None:
         state = search.states.get(arm)
         if state is not None:
-            curves[arm].append(accuracy(state.model, x, y))
+            curves[arm].append(accuracy(state.model, given.test_x, given.test_y))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RateViolated)  # counted below

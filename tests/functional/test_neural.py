@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import privbo as pb
-from experiments import cifar_arms
+from experiments import cifar_arms, f_lcb_five_models
 from experiments.__main__ import main as experiments_main
 from experiments.cifar import CIFAR10, CIFAR100, Images, load
 from experiments.curves import RecordedArm
@@ -229,3 +229,18 @@ def test_empty_splits_are_refused() -> None:
     good = toy_split()
     with pytest.raises(pb.ConfigurationError, match="must be equal and not 0"):
         dataclasses.replace(good, validation_y=good.validation_y[:1])
+
+
+def test_the_five_models_study_needs_no_archive_and_keeps_finished_seeds(tmp_path, monkeypatch) -> None:
+    given = f_lcb_five_models.task(0)
+    assert given.split.train_x.shape == (1000, 3, 32, 32)
+    assert (float(given.test_x.min()), float(given.test_x.max())) == (-1.0, 1.0)
+    small = {"linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)), "none": lambda: nn.Sequential(
+        nn.AvgPool2d(32), nn.Flatten(), nn.Linear(3, 10))}  # fmt: skip
+    monkeypatch.setattr(architectures, "CIFAR10", small)
+    f_lcb_five_models.main(tmp_path, scale="small", seeds=1, jobs=1)
+    written = (tmp_path / "table.md").read_text()
+    assert "digits: 1 runs of 20 pulls on " in written
+    monkeypatch.setattr(cifar_arms, "_one", None)  # a second look trains nothing
+    f_lcb_five_models.main(tmp_path, scale="small", seeds=1, jobs=1)
+    assert (tmp_path / "table.md").read_text() == written
