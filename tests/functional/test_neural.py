@@ -241,6 +241,6 @@ def test_the_five_models_study_needs_no_archive_and_keeps_finished_seeds(tmp_pat
     f_lcb_five_models.main(tmp_path, scale="small", seeds=1, jobs=1)
     written = (tmp_path / "table.md").read_text()
     assert "digits: 1 runs of 20 pulls on " in written
-    monkeypatch.setattr(cifar_arms, "_one", None)  # a second look trains nothing
+    monkeypatch.setattr(cifar_arms, "_one", lambda *_: pytest.fail("a finished seed was trained again"))
     f_lcb_five_models.main(tmp_path, scale="small", seeds=1, jobs=1)
     assert (tmp_path / "table.md").read_text() == written
