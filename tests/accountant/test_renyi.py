@@ -142,11 +142,63 @@ def test_the_best_order_is_found_far_from_any_usual_grid():
     quiet = Gaussian(noise_multiplier=400.0)
     assert renyi.best_order(loud, 0.1, adjacency=ZERO) < 1.1
     assert renyi.best_order(quiet, 1e-6, adjacency=ZERO) > 500
-    # a Gaussian's Rényi epsilon under the "moments" conversion is mu^2/2 + mu sqrt(2 log 1/delta)
-    for z in (0.3, 1.0, 40.0):
-        expected = 0.5 / z**2 + math.sqrt(2 * math.log(1e6)) / z
-        found = renyi.epsilon(Gaussian(noise_multiplier=z), 1e-6, adjacency=ZERO, conversion="moments")
-        assert found == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("z", [1e-3, 0.3, 1.0, 40.0, 1e5])
+def test_a_gaussian_under_the_moments_conversion_has_a_closed_form(z):
+    """min over a of a/(2z^2) + log(1/d)/(a-1), and of (a-1)(a/(2z^2) - e): epsilon, delta and the order itself."""
+    event, logs = Gaussian(noise_multiplier=z), math.log(1e6)
+    expected = 0.5 / z**2 + math.sqrt(2 * logs) / z
+    found = renyi.epsilon(event, 1e-6, adjacency=ZERO, conversion="moments")
+    assert expected * (1 - 1e-12) <= found <= expected * (1 + 1e-7)
+    delta = renyi.delta(event, expected, adjacency=ZERO, conversion="moments")
+    assert 1e-6 * (1 - 1e-6) <= delta <= 1e-6 * (1 + 1e-5)
+    order = renyi.best_order(event, 1e-6, adjacency=ZERO, conversion="moments")
+    assert order - 1 == pytest.approx(z * math.sqrt(2 * logs), rel=1e-2)
+
+
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+@pytest.mark.parametrize("conversion", ["improved", "moments"])
+def test_the_best_order_attains_epsilon(adjacency, conversion):
+    event = repeat(PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=1.3), 30)
+    order = np.array([renyi.best_order(event, 1e-5, adjacency=adjacency, conversion=conversion)])
+    alone = renyi.epsilon_at_orders(renyi.curve(event, order, adjacency=adjacency), order, 1e-5, conversion=conversion)
+    assert alone[0] == pytest.approx(renyi.epsilon(event, 1e-5, adjacency=adjacency, conversion=conversion), rel=1e-12)
+    if conversion == "improved":
+        assert order == renyi.best_order(event, 1e-5, adjacency=adjacency)
+        assert alone[0] == pytest.approx(renyi.epsilon(event, 1e-5, adjacency=adjacency), rel=1e-12)
+
+
+def test_a_delta_above_the_total_variation_costs_nothing():
+    """At z = 0.2 the variation is 2 Phi(2.5) - 1 = .9876, its bound .9999982; the best order alone says 6 there."""
+    event = Gaussian(noise_multiplier=0.2)
+    bound = math.sqrt(-math.expm1(-(1 + 2**-8) / (2 * 0.2**2)))
+    assert renyi.delta(event, 0.0, adjacency=ZERO) == pytest.approx(bound, rel=1e-12)
+    assert renyi.epsilon(event, 1 - 1.5e-6, adjacency=ZERO) == 0.0
+    assert renyi.epsilon(event, 1 - 1.9e-6, adjacency=ZERO) > 1.0
+    # the conversion of the papers is reproduced as it is printed, without that
+    assert renyi.epsilon(event, 1 - 1.5e-6, adjacency=ZERO, conversion="moments") > 1.0
+    assert renyi.delta(event, 0.0, adjacency=ZERO, conversion="moments") == 1.0
+
+
+@pytest.mark.parametrize("conversion", ["improved", "moments"])
+def test_no_epsilon_is_negative_and_no_delta_above_one(conversion):
+    orders = np.array([1.5, 20.0])
+    quiet, loud = np.zeros(2), np.array([500.0, 0.2])
+    epsilons = renyi.epsilon_at_orders(quiet, orders, 0.9, conversion=conversion)
+    assert np.all(epsilons >= 0.0)
+    assert np.all(epsilons < 0.3)
+    assert renyi.epsilon_at_orders(quiet, orders, 0.5)[0] == 0.0
+    logs = renyi.log_delta_at_orders(loud, orders, 1.0, conversion=conversion)
+    assert logs[0] == 0.0
+    assert logs[1] < -10.0
+
+
+def test_a_curve_has_one_value_per_order_also_for_nothing_and_for_one_order():
+    gaussian = Gaussian(noise_multiplier=2.0)
+    assert renyi.curve(repeat(gaussian, 0), [2, 3], adjacency=ZERO).tolist() == [0.0, 0.0]
+    assert renyi.curve(repeat(gaussian, 4), 3, adjacency=ZERO) == pytest.approx([4 * 3 / 8])
+    assert renyi.curve(gaussian, [2, 3], adjacency=ZERO) == pytest.approx([2 / 8, 3 / 8])
 
 
 def test_improved_never_loses_to_moments():
