@@ -41,20 +41,29 @@ def main(out: Path, *, figure: str, scale: Scale, seeds: int | None, jobs: int) 
     """Run one figure."""
     chosen = FIGURES[figure]
     panels: dict[str, dict[str, Row]] = {}
-    text = f"DP-FTS-DE, figure {figure}, {scale} scale. The paper: {chosen.statement}\n{chosen.note}\n"
+    text = f"`{command(figure, scale, seeds)}`. The paper: {chosen.statement} {chosen.note}".strip() + "\n"
     for name in chosen.benchmarks:
         of = benchmark(name, scale)
         arms = unique((*controls(of), *chosen.arms(of)))
         numbers = range(of.first_seed, of.first_seed + (of.runs if seeds is None else seeds))
         found = run_cells(of, arms, numbers, out.parent / "cells", jobs)
-        panels[of.name] = summarise(of, arms, found)
-        text += "\n" + table(of, panels[of.name], len(numbers))
+        panels[of.name] = summarise(of, arms, found, chosen.contrasts)
+        text += "\n" + table(of, panels[of.name], len(numbers)) + contrasts(panels[of.name], chosen.contrasts)
     out.mkdir(parents=True, exist_ok=True)
     summary = {"figure": figure, "scale": scale, "statement": chosen.statement, "panels": panels}
     write_json(out / "summary.json", summary)
     write_atomically(out / "table.md", text.encode())
     measures = {of.name: of.measure for of in (benchmark(name, scale) for name in chosen.benchmarks)}
     draw(panels, measures, chosen.kind, f"DP-FTS-DE paper, figure {figure} ({scale} scale)", out / "figure.png")
+
+
+def command(figure: str, scale: Scale, seeds: int | None) -> str:
+    """What to type for this figure."""
+    return (
+        f"python -m experiments dp-fts-de-{figure}"
+        + (" --scale small" if scale == "small" else "")
+        + ("" if seeds is None else f" --seeds {seeds}")
+    )
 
 
 def unique(arms: Sequence[Arm]) -> tuple[Arm, ...]:
@@ -125,14 +134,24 @@ def best_so_far(losses: FloatArray, history: ClientHistory) -> FloatArray:
     return np.asarray(np.nanmean(running[:, last], axis=0))
 
 
-def summarise(of: Benchmark, arms: Sequence[Arm], found: Mapping[str, Sequence[Row]]) -> dict[str, Row]:
-    """Per arm: curve, cumulative and last loss with standard errors over runs, prices, paired differences."""
+def summarise(
+    of: Benchmark,
+    arms: Sequence[Arm],
+    found: Mapping[str, Sequence[Row]],
+    contrasts: Sequence[tuple[str, str]] = (),
+) -> dict[str, Row]:
+    """Per arm: curve, cumulative and last loss with standard errors over runs, prices, paired differences.
+
+    Differences are to the controls, and of every pair of labels in ``contrasts``.
+    """
     problem = of.clients(of.first_seed).problem()
     rows = {arm.label: _row(of, arm, problem, found[arm.label]) for arm in arms}
     for label, row in rows.items():
         for control in ("local TS", "DE start, uniform steps", zeroed_label(label, rows)):
             if control is not None and control != label:
                 row["minus"][control] = paired(found[label], found[control])
+    for one, other in contrasts:
+        rows[one]["minus"][other] = paired(found[one], found[other])
     return rows
 
 
@@ -215,6 +234,12 @@ def table(of: Benchmark, rows: Mapping[str, Row], runs: int) -> str:
             + f" | {_difference(row, 'local TS')} | {_difference(row, own)} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def contrasts(rows: Mapping[str, Row], pairs: Sequence[tuple[str, str]]) -> str:
+    """The paired differences that the figure is about, one line each."""
+    lines = [f"- {one} minus {other}: {_difference(rows[one], other)}" for one, other in pairs]
+    return "\n".join(["", *lines, ""]) if lines else ""
 
 
 def _price(epsilon: float | None, row: Row, index: int) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 
 import privbo as pb
 from experiments.arms import Arm, deltas
-from experiments.dp_fts_de import Row, run_cells, summarise
+from experiments.dp_fts_de import Row, contrasts, run_cells, summarise
 from experiments.dp_fts_de_benchmarks import Benchmark, Scale, benchmark, synthetic_ours, synthetic_paper
 from experiments.dp_fts_de_figures import paper_noise, plain
 from privbo.record import write_atomically, write_json
@@ -31,16 +31,33 @@ TIGHT = 0.9
 # The paper's settings of Figure 4, both at z = 1: P=1 and S=8, P=2 and S=11.
 PAPER = ("DP-FTS", "DP-FTS-DE")
 OURS, OURS_TIGHT = "ours, price of z=1", f"ours, epsilon {TIGHT}"
+# From the paper's DP-FTS to ours, each step on top of those before; then ours with one change taken back.
+STEPS = (
+    f"DP-FTS, epsilon {TIGHT}",
+    f"+ means, epsilon {TIGHT}",
+    f"+ regular features, epsilon {TIGHT}",
+    f"+ everyone in every release, epsilon {TIGHT}",
+    f"+ informed steps, epsilon {TIGHT}",
+    OURS_TIGHT,
+)
+TAKEN_BACK = (
+    f"ours with random features, epsilon {TIGHT}",
+    f"ours with samples, epsilon {TIGHT}",
+    f"ours, everyone at the shared maximum, epsilon {TIGHT}",
+    f"ours in all rounds, epsilon {TIGHT}",
+    f"ours, a quarter sampled, epsilon {TIGHT}",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Arms on one benchmark."""
+    """Arms on one benchmark, and the pairs of labels whose difference it is about."""
 
     name: str
     of: Benchmark
     arms: tuple[Arm, ...]
     runs: int
+    contrasts: tuple[tuple[str, str], ...] = ()
 
 
 def main(out: Path, *, scale: Scale, seeds: int | None, jobs: int) -> None:
@@ -50,7 +67,7 @@ def main(out: Path, *, scale: Scale, seeds: int | None, jobs: int) -> None:
         runs = panel.runs if seeds is None else seeds
         numbers = range(panel.of.first_seed, panel.of.first_seed + runs)
         cells = run_cells(panel.of, panel.arms, numbers, out / "cells", jobs)
-        found[panel.name] = summarise(panel.of, panel.arms, cells)
+        found[panel.name] = summarise(panel.of, panel.arms, cells, panel.contrasts)
     verdicts = {name: verdict(rows) for name, rows in found.items() if OURS in rows}
     write_json(out / "summary.json", {"scale": scale, "panels": found, "verdicts": verdicts})
     shown = [(panel, found[panel.name], verdicts.get(panel.name)) for panel in panels(scale)]
@@ -67,7 +84,13 @@ def panels(scale: Scale) -> tuple[Panel, ...]:
     return (
         Panel(name="homogeneous", of=same, arms=(*_controls(same), *_short(same)), runs=many),
         Panel(name="heterogeneous", of=mixed, arms=(*_controls(mixed), *_short(mixed)), runs=few),
-        Panel(name="one change at a time", of=same, arms=(*_controls(same), *_ladder(same)), runs=few),
+        Panel(
+            name="one change at a time",
+            of=same,
+            arms=(*_controls(same), *_ladder(same)),
+            runs=many,
+            contrasts=(*zip(STEPS[1:], STEPS, strict=False), *((label, OURS_TIGHT) for label in TAKEN_BACK)),
+        ),
         Panel(name="choice", of=chosen, arms=(*_controls(chosen), *_candidates(chosen)), runs=few),
     )
 
@@ -91,21 +114,21 @@ def _ladder(of: Benchmark) -> tuple[Arm, ...]:
     informed = replace(regular, federated_step="informed")
     sampled, everyone = (_at(of, TIGHT, q) for q in (of.sample_rate, 1.0))
     ours = synthetic_ours()
-    steps = {
-        "DP-FTS": (paper, sampled),
-        "+ means": (means, sampled),
-        "+ regular features": (regular, sampled),
-        "+ everyone in every release": (regular, everyone),
-        "+ informed steps": (informed, everyone),
-        "ours with random features": (replace(ours, features="paired"), everyone),
-        "ours with samples": (replace(ours, share="sample", clipping_norm=8.0), everyone),
-        "ours, everyone at the shared maximum": (replace(ours, federated_step="shared"), everyone),
-        "ours in all rounds": (replace(ours, local_after=None), everyone),
-        "ours, a quarter sampled": (ours, sampled),
-    }
+    settings = (
+        (paper, sampled),
+        (means, sampled),
+        (regular, sampled),
+        (regular, everyone),
+        (informed, everyone),
+        (replace(ours, features="paired"), everyone),
+        (replace(ours, share="sample", clipping_norm=8.0), everyone),
+        (replace(ours, federated_step="shared"), everyone),
+        (replace(ours, local_after=None), everyone),
+        (ours, sampled),
+    )
     changed = (
-        Arm(label=f"{label}, epsilon {TIGHT}", algorithm=algorithm, privacy=privacy)
-        for label, (algorithm, privacy) in steps.items()
+        Arm(label=label, algorithm=algorithm, privacy=privacy)
+        for label, (algorithm, privacy) in zip((*STEPS[:-1], *TAKEN_BACK), settings, strict=True)
     )
     return (*_with_zeroed(OURS_TIGHT, ours, everyone), *changed)
 
@@ -199,7 +222,7 @@ def table(panel: Panel, rows: Mapping[str, Row], found: Row | None) -> str:
         )
     for label, one in () if found is None else found["ratios"].items():
         lines += ["", f"{label} / {found['better_paper']} = {one['ratio']:.2f} [{one['low']:.2f}, {one['high']:.2f}]"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + contrasts(rows, panel.contrasts)
 
 
 def _price(row: Row, epsilon: float | None) -> str:

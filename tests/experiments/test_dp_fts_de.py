@@ -9,6 +9,7 @@ from experiments.dp_fts_de_benchmarks import Benchmark, benchmark
 from experiments.dp_fts_de_figures import FIGURES, controls
 from experiments.synthetic import GRID, GridFunctions, heterogeneous, homogeneous
 from privbo.protocol import ClientHistory
+from privbo.record import read_json
 
 
 def tiny(seed):
@@ -44,6 +45,7 @@ def test_every_arm_of_every_figure_can_be_planned_and_carries_its_controls(figur
         arms = dp_fts_de.unique((*controls(of), *FIGURES[figure].arms(of)))
         labels = {arm.label for arm in arms}
         assert {"local TS", "DP-FTS-DE, sum zeroed", "DE start, uniform steps"} < labels
+        assert {label for pair in FIGURES[figure].contrasts for label in pair} <= labels
         for arm in arms:
             requests = list(arm.algorithm.server(_setting(empty, of.rounds)).plan())
             alone = arm.label in ("local TS", "DE start, uniform steps")
@@ -73,7 +75,12 @@ def test_one_figure_from_end_to_end_is_resumed_and_shared(tmp_path, monkeypatch)
     assert (tmp_path / "dp-fts-de-5" / "summary.json").read_bytes() == first
     assert sorted((tmp_path / "cells").iterdir()) == cells
     assert (tmp_path / "dp-fts-de-5" / "figure.png").read_bytes().startswith(b"\x89PNG")
-    assert "local TS" in (tmp_path / "dp-fts-de-5" / "table.md").read_text()
+    table = (tmp_path / "dp-fts-de-5" / "table.md").read_text()
+    assert table.startswith("`python -m experiments dp-fts-de-5 --scale small`")
+    assert "local TS" in table
+    found = read_json(tmp_path / "dp-fts-de-5" / "summary.json")["panels"]["tiny"]
+    even, whole = (np.array(found[label]["by_seed"]) for label in ("FTS-DE, equal weights", "FTS-DE"))
+    assert f"- FTS-DE, equal weights minus FTS-DE: {np.mean(even - whole):+.3f} ± " in table
 
 
 real_play = dp_fts_de.play

@@ -12,6 +12,7 @@ def test_every_arm_pays_what_its_panel_says_and_carries_its_controls():
     for panel in panels("paper"):
         labels = [arm.label for arm in panel.arms]
         assert len(set(labels)) == len(labels)
+        assert {label for pair in panel.contrasts for label in pair} <= set(labels)
         assert {"local TS", "DE start, uniform steps", "DP-FTS", "DP-FTS-DE", "DP-FTS-DE, sum zeroed"} <= set(labels)
         for arm in panel.arms:
             if isinstance(arm.privacy, pb.Privacy):
