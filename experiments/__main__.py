@@ -72,6 +72,9 @@ def main() -> int:
     parser.add_argument("--scale", choices=("small", "paper"), default="paper")
     parser.add_argument("--out", type=Path, help="folder to write into (default results/NAME)")
     parser.add_argument("--seeds", type=int, help="number of seeds")
+    parser.add_argument(
+        "--finished", action="store_true", help="figures of DP-FTS-DE: show what is finished, run nothing"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="parallel processes")
     arguments = parser.parse_args()
     if arguments.list:
@@ -86,7 +89,10 @@ def main() -> int:
     settings = {"scale": arguments.scale, "seeds": arguments.seeds, "jobs": arguments.jobs}
     name = arguments.name
     if name.startswith("dp-fts-de-"):
-        name, settings = "dp-fts-de", settings | {"figure": name.removeprefix("dp-fts-de-")}
+        figure = name.removeprefix("dp-fts-de-")
+        name, settings = "dp-fts-de", settings | {"figure": figure, "finished_only": arguments.finished}
+    elif arguments.finished:
+        parser.error("--finished is for the figures of DP-FTS-DE")
     module = importlib.import_module(f"experiments.{name.replace('-', '_')}")
     try:
         module.main(out, **settings)

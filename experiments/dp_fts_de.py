@@ -30,6 +30,7 @@ from experiments.dp_fts_de_benchmarks import Benchmark, Scale, benchmark
 from experiments.dp_fts_de_figures import FIGURES, controls
 from experiments.dp_fts_de_pictures import draw
 from privbo.cells import Cell, complete, digest
+from privbo.errors import ConfigurationError
 from privbo.manifest import describe
 from privbo.protocol import ClientHistory, FloatArray
 from privbo.record import write_atomically, write_json
@@ -37,32 +38,41 @@ from privbo.record import write_atomically, write_json
 Row = dict[str, Any]
 
 
-def main(out: Path, *, figure: str, scale: Scale, seeds: int | None, jobs: int) -> None:
-    """Run one figure."""
+def main(out: Path, *, figure: str, scale: Scale, seeds: int | None, jobs: int, finished_only: bool = False) -> None:
+    """Run one figure, or show what is finished of it: arms with two runs or more, each with the runs it has."""
     chosen = FIGURES[figure]
     panels: dict[str, dict[str, Row]] = {}
-    text = f"`{command(figure, scale, seeds)}`. The paper: {chosen.statement} {chosen.note}".strip() + "\n"
+    text = (
+        f"`{command(figure, scale, seeds, finished_only)}`. The paper: {chosen.statement} {chosen.note}".strip() + "\n"
+    )
     for name in chosen.benchmarks:
         of = benchmark(name, scale)
         arms = unique((*controls(of), *chosen.arms(of)))
         numbers = range(of.first_seed, of.first_seed + (of.runs if seeds is None else seeds))
-        found = run_cells(of, arms, numbers, out.parent / "cells", jobs)
+        cells = cells_of(of, arms, numbers, out.parent / "cells")
+        found = finished(cells) if finished_only else run_cells(of.name, cells, jobs)
+        arms = tuple(arm for arm in arms if arm.label in found)
+        if not arms:
+            continue
         panels[of.name] = summarise(of, arms, found, chosen.contrasts)
-        text += "\n" + table(of, panels[of.name], len(numbers)) + contrasts(panels[of.name], chosen.contrasts)
+        text += "\n" + table(of, panels[of.name]) + contrasts(panels[of.name], chosen.contrasts)
     out.mkdir(parents=True, exist_ok=True)
     summary = {"figure": figure, "scale": scale, "statement": chosen.statement, "panels": panels}
     write_json(out / "summary.json", summary)
     write_atomically(out / "table.md", text.encode())
+    if not panels:
+        raise ConfigurationError(f"no arm of figure {figure} has two finished runs in {out.parent / 'cells'}")
     measures = {of.name: of.measure for of in (benchmark(name, scale) for name in chosen.benchmarks)}
     draw(panels, measures, chosen.kind, f"DP-FTS-DE paper, figure {figure} ({scale} scale)", out / "figure.png")
 
 
-def command(figure: str, scale: Scale, seeds: int | None) -> str:
+def command(figure: str, scale: Scale, seeds: int | None, finished_only: bool) -> str:
     """What to type for this figure."""
     return (
         f"python -m experiments dp-fts-de-{figure}"
         + (" --scale small" if scale == "small" else "")
         + ("" if seeds is None else f" --seeds {seeds}")
+        + (" --finished" if finished_only else "")
     )
 
 
@@ -71,11 +81,9 @@ def unique(arms: Sequence[Arm]) -> tuple[Arm, ...]:
     return tuple({arm.label: arm for arm in arms}.values())
 
 
-def run_cells(
-    of: Benchmark, arms: Sequence[Arm], seeds: Sequence[int], folder: Path, jobs: int
-) -> dict[str, list[Row]]:
-    """Every arm's runs, in the order of the seeds; finished ones are read back."""
-    cells = [
+def cells_of(of: Benchmark, arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[Cell]:
+    """Every arm at every seed."""
+    return [
         Cell(
             label=arm.label,
             seed=seed,
@@ -85,12 +93,27 @@ def run_cells(
         for seed in seeds
         for arm in arms
     ]
+
+
+def run_cells(name: str, cells: Sequence[Cell], jobs: int) -> dict[str, list[Row]]:
+    """Every arm's runs, in the order of the seeds; finished ones are read back."""
     with Progress() as bar:
-        task = bar.add_task(of.name, total=len(cells))
+        task = bar.add_task(name, total=len(cells))
         results = complete(cells, jobs=jobs, on_cell=lambda *_: bar.advance(task))
-    found: dict[str, list[Row]] = {arm.label: [] for arm in arms}
+    return _by_label(cells, results)
+
+
+def finished(cells: Sequence[Cell]) -> dict[str, list[Row]]:
+    """The runs that are there, of arms that have two or more."""
+    there = [cell for cell in cells if cell.path.exists()]
+    found = _by_label(there, complete(there, jobs=1))
+    return {label: runs for label, runs in found.items() if len(runs) > 1}
+
+
+def _by_label(cells: Sequence[Cell], results: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
     for cell, result in zip(cells, results, strict=True):
-        found[cell.label].append(result)
+        found.setdefault(cell.label, []).append(result)
     return found
 
 
@@ -142,16 +165,17 @@ def summarise(
 ) -> dict[str, Row]:
     """Per arm: curve, cumulative and last loss with standard errors over runs, prices, paired differences.
 
-    Differences are to the controls, and of every pair of labels in ``contrasts``.
+    Differences are to the controls, and of every pair of labels in ``contrasts``, where both were run.
     """
     problem = of.clients(of.first_seed).problem()
     rows = {arm.label: _row(of, arm, problem, found[arm.label]) for arm in arms}
     for label, row in rows.items():
         for control in ("local TS", "DE start, uniform steps", zeroed_label(label, rows)):
-            if control is not None and control != label:
+            if control in rows and control != label:
                 row["minus"][control] = paired(found[label], found[control])
     for one, other in contrasts:
-        rows[one]["minus"][other] = paired(found[one], found[other])
+        if one in rows and other in rows:
+            rows[one]["minus"][other] = paired(found[one], found[other])
     return rows
 
 
@@ -167,10 +191,15 @@ def zeroed_label(label: str, rows: Mapping[str, Any]) -> str | None:
 
 def paired(ours: Sequence[Row], other: Sequence[Row]) -> Row:
     """(ours - other) of the loss summed over all rounds, over the first 20, and after the last; paired by seed."""
-    a, b = (np.array([run["curve"] for run in runs])[:, 1:] for runs in (ours, other))
+    theirs = {run["seed"]: run["curve"] for run in other}
+    both = [(run["curve"], theirs[run["seed"]]) for run in ours if run["seed"] in theirs]
+    difference = np.array([np.subtract(a, b) for a, b in both])[:, 1:]
     spans = {"cumulative": slice(None), "first 20": slice(20), "last": slice(-1, None)}
-    differences = {name: (a[:, part] - b[:, part]).sum(axis=1) for name, part in spans.items()}
-    return {name: {"mean": float(d.mean()), "standard_error": standard_error(d)} for name, d in differences.items()}
+    sums = {name: difference[:, part].sum(axis=1) for name, part in spans.items()}
+    return {
+        "runs": len(both),
+        **{name: {"mean": float(d.mean()), "standard_error": standard_error(d)} for name, d in sums.items()},
+    }
 
 
 def _row(of: Benchmark, arm: Arm, problem: pb.Problem, runs: Sequence[Row]) -> Row:
@@ -186,6 +215,7 @@ def _row(of: Benchmark, arm: Arm, problem: pb.Problem, runs: Sequence[Row]) -> R
     return {
         "cumulative": float(cumulative.mean()),
         "cumulative_standard_error": standard_error(cumulative),
+        "seeds": [run["seed"] for run in runs],
         "by_seed": cumulative.tolist(),
         "last": float(curves[:, -1].mean()),
         "last_standard_error": standard_error(curves[:, -1]),
@@ -212,23 +242,23 @@ def printed(of: Benchmark, privacy: pb.Privacy | pb.NoPrivacy, releases: int) ->
     return moments.epsilon(repeat(event, releases), delta, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
 
 
-def table(of: Benchmark, rows: Mapping[str, Row], runs: int) -> str:
+def table(of: Benchmark, rows: Mapping[str, Row]) -> str:
     """One row per arm, delta named beside every epsilon."""
     small, default = deltas(of.n_clients).values()
     head = (
-        f"**{of.name}** (N={of.n_clients}, T={of.rounds}, {runs} runs; {of.measure}, ± one standard error over runs; "
+        f"**{of.name}** (N={of.n_clients}, T={of.rounds}; {of.measure}, ± one standard error over runs; "
         "simulated, seeded noise). Epsilon as the paper prints it (moments accountant, nominal multiplier), and the "
         f"tight price of the noise drawn at delta = N^-1.1 = {small:.3g} and at {default:.3g}. Differences are of the "
         "cumulative loss, paired by seed."
     )
-    columns = ("arm", "cumulative", "last", "epsilon, printed", "tight, N^-1.1", "tight, default")
+    columns = ("arm", "runs", "cumulative", "last", "epsilon, printed", "tight, N^-1.1", "tight, default")
     columns += ("minus local TS", "minus sum zeroed")
     lines = [head, "", "| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     for label, row in rows.items():
         prices = [row["printed_epsilon"], row["epsilon"][f"{small:.6g}"], row["epsilon"][f"{default:.6g}"]]
         own = zeroed_label(label, rows)
         lines.append(
-            f"| {label} | {row['cumulative']:.3f} ± {row['cumulative_standard_error']:.3f} | "
+            f"| {label} | {len(row['seeds'])} | {row['cumulative']:.3f} ± {row['cumulative_standard_error']:.3f} | "
             f"{row['last']:.4f} ± {row['last_standard_error']:.4f} | "
             + " | ".join(_price(p, row, index) for index, p in enumerate(prices))
             + f" | {_difference(row, 'local TS')} | {_difference(row, own)} |"
@@ -238,7 +268,11 @@ def table(of: Benchmark, rows: Mapping[str, Row], runs: int) -> str:
 
 def contrasts(rows: Mapping[str, Row], pairs: Sequence[tuple[str, str]]) -> str:
     """The paired differences that the figure is about, one line each."""
-    lines = [f"- {one} minus {other}: {_difference(rows[one], other)}" for one, other in pairs]
+    lines = []
+    for one, other in pairs:
+        if one in rows and other in rows:
+            runs = rows[one]["minus"][other]["runs"]
+            lines.append(f"- {one} minus {other}: {_difference(rows[one], other)} ({runs} runs)")
     return "\n".join(["", *lines, ""]) if lines else ""
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 import privbo as pb
 from experiments.arms import Arm, deltas
-from experiments.dp_fts_de import Row, contrasts, run_cells, summarise
+from experiments.dp_fts_de import Row, cells_of, contrasts, run_cells, summarise
 from experiments.dp_fts_de_benchmarks import Benchmark, Scale, benchmark, synthetic_ours, synthetic_paper
 from experiments.dp_fts_de_figures import paper_noise, plain
 from privbo.record import write_atomically, write_json
@@ -66,8 +66,8 @@ def main(out: Path, *, scale: Scale, seeds: int | None, jobs: int) -> None:
     for panel in panels(scale):
         runs = panel.runs if seeds is None else seeds
         numbers = range(panel.of.first_seed, panel.of.first_seed + runs)
-        cells = run_cells(panel.of, panel.arms, numbers, out / "cells", jobs)
-        found[panel.name] = summarise(panel.of, panel.arms, cells, panel.contrasts)
+        runs_of = run_cells(panel.name, cells_of(panel.of, panel.arms, numbers, out / "cells"), jobs)
+        found[panel.name] = summarise(panel.of, panel.arms, runs_of, panel.contrasts)
     verdicts = {name: verdict(rows) for name, rows in found.items() if OURS in rows}
     write_json(out / "summary.json", {"scale": scale, "panels": found, "verdicts": verdicts})
     shown = [(panel, found[panel.name], verdicts.get(panel.name)) for panel in panels(scale)]

@@ -83,6 +83,25 @@ def test_one_figure_from_end_to_end_is_resumed_and_shared(tmp_path, monkeypatch)
     assert f"- FTS-DE, equal weights minus FTS-DE: {np.mean(even - whole):+.3f} ± " in table
 
 
+def test_what_is_finished_can_be_shown_without_running_anything(tmp_path, monkeypatch):
+    monkeypatch.setattr(dp_fts_de, "benchmark", lambda name, scale: TINY)
+    settings = {"figure": "5", "scale": "small", "jobs": 1}
+    with pytest.raises(pb.ConfigurationError, match="two finished runs"):
+        dp_fts_de.main(tmp_path / "dp-fts-de-5", **settings, seeds=None, finished_only=True)
+    dp_fts_de.main(tmp_path / "dp-fts-de-5", **settings, seeds=3)
+    arms = {arm.label: arm for arm in dp_fts_de.unique((*controls(TINY), *FIGURES["5"].arms(TINY)))}
+    for label, seeds in (("FTS", (0, 1)), ("local TS", (0,))):
+        for cell in dp_fts_de.cells_of(TINY, [arms[label]], seeds, tmp_path / "cells"):
+            cell.path.unlink()
+    monkeypatch.setattr(dp_fts_de, "play", lambda *_: pytest.fail("a run"))
+    dp_fts_de.main(tmp_path / "dp-fts-de-5", **settings, seeds=3, finished_only=True)
+    rows = read_json(tmp_path / "dp-fts-de-5" / "summary.json")["panels"]["tiny"]
+    assert {label: row["seeds"] for label, row in rows.items()} == {
+        label: [1, 2] if label == "local TS" else [0, 1, 2] for label in arms if label != "FTS"
+    }
+    assert rows["FTS-DE"]["minus"]["local TS"]["runs"] == 2
+
+
 real_play = dp_fts_de.play
 
 
@@ -110,9 +129,14 @@ def test_best_so_far_against_a_plain_loop():
 
 
 def test_differences_are_paired():
-    a = [{"curve": [9.0, 1.0, 2.0]}, {"curve": [9.0, 3.0, 4.0]}]
-    b = [{"curve": [0.0, 1.0, 1.0]}, {"curve": [0.0, 3.0, 3.0]}]
+    a = [{"seed": 1, "curve": [9.0, 1.0, 2.0]}, {"seed": 2, "curve": [9.0, 3.0, 4.0]}]
+    b = [
+        {"seed": 2, "curve": [0.0, 3.0, 3.0]},
+        {"seed": 0, "curve": [8.0, 8.0, 8.0]},
+        {"seed": 1, "curve": [0.0, 1.0, 1.0]},
+    ]
     found = dp_fts_de.paired(a, b)
+    assert found["runs"] == 2
     assert found["cumulative"] == {"mean": 1.0, "standard_error": 0.0}
     assert found["last"]["mean"] == 1.0
 
