@@ -83,7 +83,7 @@ def panels(scale: Scale) -> tuple[Panel, ...]:
     many, few = (2, 2) if scale == "small" else (20, 10)
     return (
         Panel(name="homogeneous", of=same, arms=(*_controls(same), *_short(same)), runs=many),
-        Panel(name="heterogeneous", of=mixed, arms=(*_controls(mixed), *_short(mixed)), runs=few),
+        Panel(name="heterogeneous", of=mixed, arms=(*_controls(mixed), *_short(mixed)), runs=many),
         Panel(
             name="one change at a time",
             of=same,
