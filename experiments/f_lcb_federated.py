@@ -127,6 +127,8 @@ def draw(rows: dict[str, dict[str, Any]], path: Path) -> None:
     axes.plot(epsilons, [row["right"] / row["runs"] for row in private.values()], "o-", label="private F-LCB")
     axes.axhline(1.0 / len(OFFSETS), ls=":", color="grey", label="random choice")
     axes.set(xscale="log", xlabel="epsilon", ylabel="share of runs with the best function", ylim=(0, 1.05))
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
     axes.legend(frameon=False)
     buffer = io.BytesIO()
     picture.savefig(buffer, format="png", dpi=120)
