@@ -159,7 +159,9 @@ def _opposed_grid(q: float, z: float, top: float) -> _Grid:
     small = 2.0 * q * np.exp(-0.125 / (z * z)) * np.sinh(0.5 * np.where(near, t, 0.0) / z) * np.exp(-log_q)
     excess = np.where(near, small, excess)
     log_weight = math.log(_step(z)) - _LOG_SQRT_2PI - 0.5 * t * t + log_q
-    return _Grid(log_weight=log_weight, excess=excess, log_ratio=np.where(near, np.log1p(excess), log_ratio))
+    return _Grid(
+        log_weight=log_weight, excess=excess, log_ratio=np.where(near, np.log1p(np.where(near, excess, 0.0)), log_ratio)
+    )
 
 
 def _shift(q: float, s: FloatArray) -> FloatArray:

@@ -69,7 +69,9 @@ def brute_force(log_p, log_q, order, span):
     return float(mp.log(total) / (order - 1))
 
 
-@pytest.mark.parametrize(("q", "z", "order"), [(0.3, 1.0, 2.5), (0.01, 0.6, 6.0), (0.7, 4.0, 1.2), (0.05, 2.0, 30.0)])
+@pytest.mark.parametrize(
+    ("q", "z", "order"), [(0.3, 1.0, 2.5), (0.01, 0.6, 6.0), (0.7, 4.0, 1.2), (0.05, 2.0, 30.0), (1 - 1e-8, 0.15, 1.5)]
+)
 def test_replace_one_poisson_by_brute_force(q, z, order):
     def mixture(mean):
         return lambda x: mp.log((1 - q) * mp.npdf(x, 0, z) + q * mp.npdf(x, mean, z))
@@ -164,9 +166,13 @@ def test_the_best_order_attains_epsilon(adjacency, conversion):
     order = np.array([renyi.best_order(event, 1e-5, adjacency=adjacency, conversion=conversion)])
     alone = renyi.epsilon_at_orders(renyi.curve(event, order, adjacency=adjacency), order, 1e-5, conversion=conversion)
     assert alone[0] == pytest.approx(renyi.epsilon(event, 1e-5, adjacency=adjacency, conversion=conversion), rel=1e-12)
-    if conversion == "improved":
+    assert renyi.delta(event, alone[0], adjacency=adjacency, conversion=conversion) == pytest.approx(1e-5, rel=1e-6)
+    if conversion == "improved":  # what is meant where no conversion is named
         assert order == renyi.best_order(event, 1e-5, adjacency=adjacency)
         assert alone[0] == pytest.approx(renyi.epsilon(event, 1e-5, adjacency=adjacency), rel=1e-12)
+        assert renyi.delta(event, alone[0], adjacency=adjacency) == pytest.approx(1e-5, rel=1e-6)
+        divergence = renyi.curve(event, order, adjacency=adjacency)
+        assert renyi.log_delta_at_orders(divergence, order, alone[0]) == pytest.approx([math.log(1e-5)], rel=1e-9)
 
 
 def test_a_delta_above_the_total_variation_costs_nothing():
@@ -174,11 +180,26 @@ def test_a_delta_above_the_total_variation_costs_nothing():
     event = Gaussian(noise_multiplier=0.2)
     bound = math.sqrt(-math.expm1(-(1 + 2**-8) / (2 * 0.2**2)))
     assert renyi.delta(event, 0.0, adjacency=ZERO) == pytest.approx(bound, rel=1e-12)
+    assert renyi.epsilon(event, renyi.delta(event, 0.0, adjacency=ZERO), adjacency=ZERO) == 0.0
     assert renyi.epsilon(event, 1 - 1.5e-6, adjacency=ZERO) == 0.0
     assert renyi.epsilon(event, 1 - 1.9e-6, adjacency=ZERO) > 1.0
     # the conversion of the papers is reproduced as it is printed, without that
     assert renyi.epsilon(event, 1 - 1.5e-6, adjacency=ZERO, conversion="moments") > 1.0
     assert renyi.delta(event, 0.0, adjacency=ZERO, conversion="moments") == 1.0
+
+
+def test_the_total_variation_is_that_of_the_adjacency():
+    event = PoissonSampledGaussian(sample_rate=0.99, noise_multiplier=0.2)
+    for adjacency in (ZERO, REPLACE):
+        bound = math.sqrt(-math.expm1(-one(event, 1 + 2**-8, adjacency)))
+        assert renyi.delta(event, 0.0, adjacency=adjacency) == pytest.approx(bound, rel=1e-12)
+    # 1 - bound is 2.1e-6 with zeroed clients, 2.5e-4 with replaced ones
+    assert renyi.epsilon(event, 1 - 1e-4, adjacency=REPLACE) == 0.0 < renyi.epsilon(event, 1 - 1e-4, adjacency=ZERO)
+
+
+def test_a_minimum_met_at_once_is_not_lost_to_rounding():
+    order, value = renyi._best(lambda orders: np.abs(np.log2(orders - 1.0) - 3.0))
+    assert (order, value) == (9.0, 0.0)
 
 
 @pytest.mark.parametrize("conversion", ["improved", "moments"])
