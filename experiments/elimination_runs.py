@@ -131,7 +131,7 @@ def numbers_told(
     algorithm: FedPNE | PFPNE | PersonalElimination, env: Environment, result: pb.Result, rounds: int
 ) -> int:
     """Numbers the server tells every client until it falls silent, that message included."""
-    server, told = algorithm.server(_setting(env, rounds)), 0
+    server, told = algorithm.server(setting_for(env, rounds)), 0
     for release in (*result.releases, None):
         ask = server.ask()
         if ask is not None:
@@ -140,7 +140,8 @@ def numbers_told(
     return told
 
 
-def _setting(env: Environment, rounds: int) -> Setting:
+def setting_for(env: Environment, rounds: int) -> Setting:
+    """What both sides of a run on these clients are told."""
     return Setting(space=env.problem().search_space, n_clients=env.n_clients, rounds=rounds, public_seed=0)
 
 
@@ -159,7 +160,7 @@ def _thin(curve: FloatArray) -> list[float]:
 
 def lost_optimum(algorithm: FedPNE, env: Environment, result: pb.Result, rounds: int) -> bool:
     """Whether the last phase's active nodes miss the cells of all of the average objective's optima."""
-    server = FedPNEServer(algorithm, _setting(env, rounds))
+    server = FedPNEServer(algorithm, setting_for(env, rounds))
     active, depth = np.zeros(1, dtype=np.int64), 0
     for release in result.releases:
         if server.phase is not None:
@@ -356,7 +357,7 @@ def finish_figure(figure: Figure, grid: Sequence[Axes], path: Path) -> None:
         lines |= {label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(lines.values(), list(lines), loc="outside lower center", ncols=4, frameon=False, fontsize="small")
     picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=90)
+    figure.savefig(picture, format="png", dpi=80)
     write_atomically(path, picture.getvalue())
 
 

@@ -4,62 +4,156 @@ The heuristic form (at most 8 nodes per shared phase, s = 0.15) under optimistic
 stage only says where to look first, for one client and for one reward as the unit; beside the
 non-private one, the clients' sum zeroed, clients that never share anything, and HCT of a single
 client on its own objective. Epsilon is that of the H0 shared phases; what follows is silent and free.
+
+From 1000 clients on, all of them take part in the shared phases, but only 300, evenly chosen, go on alone:
+what a client does alone depends on nobody else, so their mean estimates that of all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 import privbo as pb
 from experiments.elimination_runs import (
     Cell,
     Clients,
+    figures,
     mean_and_deviation,
     play_federated,
     play_single,
     run_cells,
+    setting_for,
     totals,
 )
+from experiments.environments import Environment, Model, Shifted
 from experiments.price_figures import Panel, draw_prices
 from experiments.private_elimination import PLAIN, label, private
 from privbo.elimination.alone import PersonalElimination
+from privbo.elimination.personal import PersonalCohort
+from privbo.protocol import Ask, Evaluate, IntArray, Release, Request, Server, Setting
 from privbo.record import write_atomically, write_json
 
 EPSILONS = (0.5, 2.0, 5.0)
 ZEROED, ALONE, HCT = "epsilon 2, clients' sum zeroed", "nothing shared", "HCT of one client, not private"
 FORM, REWARD = "PF-PNE heuristic", "PF-PNE heuristic, one reward"
+ALGORITHM: TypeAlias = pb.PFPNE | PersonalElimination
+SAMPLED = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedStage:
+    """The shared phases of an algorithm alone: the run ends where it would fall silent."""
+
+    algorithm: ALGORITHM
+
+    def server(self, setting: Setting) -> Server:
+        """The algorithm's, until it asks for nothing."""
+        return _UntilSilence(self.algorithm.server(setting))
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:
+        """The algorithm's."""
+        return self.algorithm.cohort(setting, clients=clients, evaluate=evaluate, seed=seed)
+
+    def local(self) -> PersonalElimination:
+        """The algorithm's."""
+        return self.algorithm.local()
+
+
+class _UntilSilence:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def plan(self) -> Iterator[Request]:
+        return self._server.plan()
+
+    def ask(self) -> Ask | None:
+        ask = self._server.ask()
+        return None if ask is None or ask.request is None else ask
+
+    def tell(self, release: Release | None) -> None:
+        self._server.tell(release)
+
+
+def play_sampled(
+    clients: Clients,
+    algorithm: ALGORITHM,
+    privacy: pb.Privacy | pb.NoPrivacy,
+    seed: int,
+    world: int,
+    sampled: int,
+    control: Literal["zeroed"] | None = None,
+) -> dict[str, Any]:
+    """One run in which all clients share and ``sampled`` of them, with fresh reward noise, go on alone."""
+    env = clients.environment(world, seed)
+    fitted: ALGORITHM = replace(algorithm, horizon=clients.horizon, reward_range=env.reward_range)
+    shared = SharedStage(algorithm=fitted)
+    result = pb.run(env.problem(), shared, privacy=privacy, rounds=60, seed=seed, control=control)
+    few = Environment(
+        _some(clients.model(world), np.linspace(0, clients.n_clients - 1, sampled).astype(int)),
+        seed=seed + 1_000_000,
+        noise=clients.noise,
+        width=clients.width,
+        horizon=clients.horizon,
+    )
+    setting, releases = setting_for(env, rounds=60), iter(result.releases)
+    server = fitted.server(setting)
+    cohort = fitted.cohort(setting, clients=np.arange(sampled), evaluate=few, seed=0)
+    while (ask := server.ask()) is not None:
+        cohort.respond(ask.broadcast)
+        server.tell(None if ask.request is None else next(releases))
+    return {
+        "local": figures(few)["local"],
+        "releases": len(result.releases),
+        "floats_up": sum(release.values.shape[1] for release in result.releases),
+        "noise_multiplier": result.config["plan"]["noise_multiplier"],
+    }
+
+
+def _some(model: Model, chosen: IntArray) -> Shifted:
+    """The chosen clients of a model of shifted functions."""
+    if not isinstance(model, Shifted):
+        raise pb.ConfigurationError(f"{model.name} is no shifted function; only those can be played by some clients")
+    few = Shifted(model.named, len(chosen), seed=0)
+    few.shifts, few.scale, few.offsets = model.shifts[chosen], model.scale, model.offsets[chosen]
+    return few
 
 
 def _cells(clients: Clients, seeds: range) -> list[Cell]:
     heuristic, cells = pb.PFPNE.heuristic(), []
+    many = clients.n_clients > SAMPLED
+    play, some = (play_sampled, {"sampled": SAMPLED}) if many else (play_federated, {})
     for seed in seeds:
-        at: dict[str, Any] = {"clients": clients, "seed": seed, "world": seed}
-        cells.append(Cell(PLAIN, play_federated, at | {"algorithm": pb.PFPNE(), "privacy": pb.NoPrivacy()}))
-        cells.append(Cell(ALONE, play_federated, at | {"algorithm": PersonalElimination(), "privacy": pb.NoPrivacy()}))
+        alone: dict[str, Any] = {"clients": clients, "seed": seed, "world": seed}
+        at, open_ = alone | some, {"privacy": pb.NoPrivacy()}
+        cells.append(Cell(PLAIN, play, at | open_ | {"algorithm": pb.PFPNE()}))
+        cells.append(Cell(ALONE, play, at | open_ | {"algorithm": PersonalElimination()}))
         for epsilon in EPSILONS:
             for form, unit in ((FORM, "client"), (REWARD, "reward")):
                 privacy = private(epsilon, 1e-5, unit)
                 settings = {"algorithm": heuristic, "privacy": privacy}
-                cells.append(Cell(label(form, epsilon, "1e-5"), play_federated, at | settings))
+                cells.append(Cell(label(form, epsilon, "1e-5"), play, at | settings))
+            paper = private(epsilon, pb.paper_delta(clients.n_clients))
+            cells.append(Cell(label(FORM, epsilon, "M^-1.1"), play, at | {"algorithm": heuristic, "privacy": paper}))
         zeroed = {"algorithm": heuristic, "privacy": private(2.0, 1e-5), "control": "zeroed"}
-        cells.append(Cell(ZEROED, play_federated, at | zeroed))
-        paper = private(2.0, pb.paper_delta(clients.n_clients))
-        cells.append(Cell(label(FORM, 2.0, "M^-1.1"), play_federated, at | {"algorithm": heuristic, "privacy": paper}))
-        cells.append(Cell(HCT, play_single, at | {"kind": "hct", "sampled": 20}))
+        cells.append(Cell(ZEROED, play, at | zeroed))
+        cells.append(Cell(HCT, play_single, alone | {"kind": "hct", "sampled": 100}))
     return cells
 
 
 def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
-    """Run Garland and DoubleSine; 5 seeds at M=100, fewer where every client has a tree of its own to grow."""
+    """Run Garland and DoubleSine."""
     paper = scale == "paper"
-    runs = {100: 5, 1000: 2, 10_000: 1} if paper else {100: 2}
+    chosen = range(seeds if seeds is not None else (5 if paper else 2))
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for n, many in runs.items():
+    for n in (100, 1000, 10_000) if paper else (100,):
         for function in ("garland", "double-sine"):
             title = f"{function}, M={n}"
-            cells = _cells(Clients(function=function, n_clients=n), range(min(many, seeds or many)))
-            found[title] = run_cells(cells, out, jobs, title)
+            found[title] = run_cells(_cells(Clients(function=function, n_clients=n), chosen), out, jobs, title)
     write_json(
         out / "summary.json",
         {"local_regret": {t: {a: totals(c, "local").tolist() for a, c in cells.items()} for t, cells in found.items()}},
@@ -74,7 +168,10 @@ def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:
 def _panel(title: str, cells: dict[str, list[dict[str, Any]]]) -> Panel:
     return Panel(
         title=title,
-        series={f: {e: totals(cells[label(f, e, "1e-5")], "local") for e in EPSILONS} for f in (FORM, REWARD)},
+        series={
+            f"{form}, delta {delta}": {e: totals(cells[label(form, e, delta)], "local") for e in EPSILONS}
+            for form, delta in ((FORM, "1e-5"), (FORM, "M^-1.1"), (REWARD, "1e-5"))
+        },
         flat={name: totals(cells[name], "local") for name in (PLAIN, ALONE, HCT)},
     )
 
