@@ -9,6 +9,7 @@ import pytest
 import privbo as pb
 from experiments import elimination_runs as runs
 from experiments.parallel import play as play_parallel
+from experiments.private_personal import SharedStage, play_sampled
 
 SMALL = runs.Clients(function="garland", n_clients=5, horizon=300)
 
@@ -88,3 +89,28 @@ def test_numbers_told_are_those_of_the_broadcasts() -> None:
     assert cell["floats_down"] == (2 + 1) + (2 + 2) + (1 + 3) + (1 + 3 * 2) + 2
     alone = runs.play_federated(SMALL, runs.PersonalElimination(), pb.NoPrivacy(), seed=1, world=0)
     assert (alone["releases"], alone["floats_up"]) == (0, 0)
+
+
+def test_some_clients_go_on_alone_after_all_of_them_shared() -> None:
+    """The shared stage is the whole run's, release by release; whoever goes on plays the whole horizon."""
+    privacy = pb.Privacy(epsilon=2.0, delta=1e-3, noise="simulation")
+    whole = runs.play_federated(SMALL, pb.PFPNE(gap=0.1), privacy, seed=1, world=0)
+    some = play_sampled(SMALL, pb.PFPNE(gap=0.1), privacy, seed=1, world=0, sampled=3)
+    assert [some[name] for name in ("releases", "floats_up", "noise_multiplier")] == [
+        whole[name] for name in ("releases", "floats_up", "noise_multiplier")
+    ]
+    assert len(some["local"]) == len(whole["local"])
+    assert 0.3 * whole["local"][-1] < some["local"][-1] < 3 * whole["local"][-1]
+
+    problem = SMALL.environment(0, 1).problem()
+    algorithm = pb.PFPNE(gap=0.1, horizon=300, reward_range=(-0.1, 1.1))
+    full = pb.run(problem, algorithm, privacy=privacy, rounds=60, seed=1)
+    problem = SMALL.environment(0, 1).problem()
+    part = pb.run(problem, SharedStage(algorithm=algorithm), privacy=privacy, rounds=60, seed=1)
+    for ours, theirs in zip(part.releases, full.releases, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
+
+
+def test_only_shifted_functions_are_played_by_some_of_their_clients() -> None:
+    with pytest.raises(pb.ConfigurationError, match="no shifted function"):
+        play_sampled(runs.Clients(function="covid", n_clients=3), pb.PFPNE(), pb.NoPrivacy(), 0, 0, 2)
