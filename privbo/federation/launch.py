@@ -77,7 +77,7 @@ class Deployment:
         """Where the SuperLink listens."""
         return f"{LOOPBACK}:{self.port}"
 
-    def start_superlink(self, *, simulation: bool = False, timeout: float = 60.0) -> None:
+    def start_superlink(self, *, simulation: bool = False, timeout: float = 180.0) -> None:
         """Start the SuperLink and wait until it listens.
 
         Args:
@@ -159,7 +159,7 @@ class Deployment:
         done = self.flwr("run", "--stream", *options, str(app), timeout=timeout, show=show)
         if done.returncode:
             raise RunError(f"flwr run failed: {done.stdout or ''}{done.stderr or ''}")
-        listed = self.flwr("ls", "--format", "json", timeout=60)
+        listed = self.flwr("ls", "--format", "json", timeout=180)
         last = max(json.loads(listed.stdout)["runs"], key=lambda run: run["pending-at"])
         if last["status"] != "finished:completed":
             raise RunError(f"the run ended as {last['status']}: {last['status-details']}; see {self.log('superlink')}")

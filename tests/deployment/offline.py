@@ -26,11 +26,11 @@ def without_route() -> int:
 
 
 def main(root: Path) -> None:
-    federation = make(root, rounds=2, round_timeout=120.0, start_timeout=120.0)
+    federation = make(root, rounds=2, round_timeout=600.0, start_timeout=600.0)
     before = without_route()
     with deployed(federation) as deployment:
         start_sites(deployment, federation)
-        deployment.play(federation.home, timeout=300)
+        deployment.play(federation.home, timeout=900)
     wanted = without_route() - before
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with contextlib.suppress(OSError):

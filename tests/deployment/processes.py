@@ -1,4 +1,7 @@
-"""Real federations for tests: bounded in time, and every process they start is gone afterwards."""
+"""Real federations for tests: bounded in time, and every process they start is gone afterwards.
+
+Bounds end a hang and judge nothing: a machine with ten other things to do must meet them.
+"""
 
 from __future__ import annotations
 
@@ -88,11 +91,11 @@ def kill_marked(deployment: Deployment, program: str) -> list[int]:
 def register(deployment: Deployment, keys: KeyFolder) -> None:
     """Register every site's key with the SuperLink, as an operator does."""
     for name in SITES:
-        done = deployment.flwr("supernode", "register", str(keys.site_public(name)), timeout=60)
+        done = deployment.flwr("supernode", "register", str(keys.site_public(name)), timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout: float = 120.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = 600.0) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s until {what}"

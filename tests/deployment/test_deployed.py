@@ -14,10 +14,10 @@ from tests.deployment.reading import queried, releases, sites
 
 
 def test_two_rounds_of_real_processes_are_those_of_one_process(tmp_path: Path) -> None:
-    federation = make(tmp_path, rounds=2, round_timeout=120.0, start_timeout=120.0)
+    federation = make(tmp_path, rounds=2, round_timeout=600.0, start_timeout=600.0)
     with deployed(federation) as deployment:
         start_sites(deployment, federation)
-        deployment.play(federation.home, timeout=180)
+        deployment.play(federation.home, timeout=900)
     expected = pb.run(
         problem(),
         pb.FedPNE(horizon=400, c=0.02),

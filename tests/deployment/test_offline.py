@@ -25,7 +25,7 @@ def test_a_run_sends_nothing_anywhere_but_loopback(tmp_path: Path) -> None:
     command = shlex.join([sys.executable, "-m", "tests.deployment.offline", str(tmp_path / "federation")])
     done = subprocess.run(
         [*IN_NAMESPACE, f"ip link set lo up && {command}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=400, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

@@ -23,7 +23,7 @@ ROUNDS = 2
 def test_only_registered_keys_take_part_and_the_numbers_are_those_of_one_process(tmp_path: Path) -> None:
     keys, public = keyed(tmp_path)
     stranger = make_keys(tmp_path / "stranger", sites=["stranger"])
-    federation = make(tmp_path, "dp-fts-de", rounds=ROUNDS, keys=public, round_timeout=150.0, start_timeout=150.0)
+    federation = make(tmp_path, "dp-fts-de", rounds=ROUNDS, keys=public, round_timeout=600.0, start_timeout=600.0)
     with deployed(federation, keys) as deployment:
         register(deployment, keys)
         site = federation.site_file("north")
@@ -32,7 +32,7 @@ def test_only_registered_keys_take_part_and_the_numbers_are_those_of_one_process
         plain = ["flower-supernode", "--insecure", "--superlink", deployment.address, "--host", LOOPBACK]
         deployment.start("plaintext", [*plain, "--port", str(free_port()), "--node-config", f'site="{site}"'])
         start_sites(deployment, federation, keys)
-        deployment.play(federation.home, timeout=300)
+        deployment.play(federation.home, timeout=900)
         logs = {name: deployment.log(name).read_text() for name in ("stranger", "keyless", "plaintext", "north")}
     assert "SuperNode ID:" in logs.pop("north")
     for name, log in logs.items():

@@ -24,10 +24,10 @@ FORMS = {"dp-fts-de": pb.DPFTSDE(n_features=12), "fed-pne": pb.FedPNE(horizon=40
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_flowers_simulation_gives_the_numbers_of_one_process(name: str, tmp_path: Path) -> None:
-    federation = make(tmp_path, name, rounds=2, simulated=True, round_timeout=120.0, start_timeout=120.0)
+    federation = make(tmp_path, name, rounds=2, simulated=True, round_timeout=600.0, start_timeout=600.0)
     with deployed(federation, simulation=True) as deployment:
         nodes = f"num-supernodes={len(SITES)} client-resources-num-cpus=1"
-        deployment.play(federation.home, "--federation-config", nodes, timeout=280)
+        deployment.play(federation.home, "--federation-config", nodes, timeout=900)
     privacy = pb.Privacy(noise_multiplier=1.0, noise="simulation")
     expected = pb.run(problem(), FORMS[name], privacy=privacy, rounds=2, seed=3)
     made = releases(federation)
