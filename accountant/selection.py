@@ -78,14 +78,15 @@ class PoissonRuns:
     """K ~ Poisson(mean); with probability exp(-mean) nothing is returned.
 
     Attributes:
-        mean: mu > 0.
+        mean: mu >= 1; below, Theorem 6 could state a negative divergence (at orders near 1), because
+            it leaves out that nothing is returned.
     """
 
     mean: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.mean) and self.mean > 0):
-            raise EventError(f"mean={self.mean!r} must be a finite number > 0")
+        if not (math.isfinite(self.mean) and self.mean >= 1):
+            raise EventError(f"mean={self.mean!r} must be a finite number >= 1")
 
     def curve(self, one_run: Curve, orders: FloatArray, *, delta_of: DeltaOf) -> FloatArray:
         """Rényi curve of the selection at ``orders`` > 1 (Theorem 6).

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from accountant import renyi
+from accountant.errors import AccountingError
 from accountant.events import (
     Adjacency,
     FixedSizeSampledGaussian,
@@ -197,9 +198,18 @@ def test_the_total_variation_is_that_of_the_adjacency():
     assert renyi.epsilon(event, 1 - 1e-4, adjacency=REPLACE) == 0.0 < renyi.epsilon(event, 1 - 1e-4, adjacency=ZERO)
 
 
+@pytest.mark.parametrize("wrong", [0.0, 1.0, -0.1, math.nan])
+def test_impossible_questions_are_refused(wrong):
+    event = Gaussian(noise_multiplier=2.0)
+    with pytest.raises(AccountingError, match="delta must"):
+        renyi.epsilon(event, wrong, adjacency=ZERO)
+    with pytest.raises(AccountingError, match="epsilon must"):
+        renyi.delta(event, min(wrong, -0.1), adjacency=ZERO)
+
+
 def test_a_minimum_met_at_once_is_not_lost_to_rounding():
-    order, value = renyi._best(lambda orders: np.abs(np.log2(orders - 1.0) - 3.0))
-    assert (order, value) == (9.0, 0.0)
+    order, value = renyi._best(lambda orders: np.abs(orders - 513.0))  # the refined grid holds 512.0000000000001
+    assert (order, value) == (513.0, 0.0)
 
 
 @pytest.mark.parametrize("conversion", ["improved", "moments"])

@@ -108,10 +108,15 @@ def test_impossible_shapes_are_refused(eta, gamma) -> None:
         TruncatedNegativeBinomial(eta=eta, gamma=gamma)
 
 
-@pytest.mark.parametrize("mean", [0.0, -1.0, math.inf, math.nan])
+@pytest.mark.parametrize("mean", [0.0, -1.0, 0.99, math.inf, math.nan])
 def test_impossible_means_are_refused(mean) -> None:
     with pytest.raises(EventError, match=f"mean={mean} must"):
         PoissonRuns(mean=mean)
+
+
+def test_poisson_runs_of_what_tells_nothing_cost_no_less_than_nothing() -> None:
+    at = np.array([1.01, 2.0, 1e4])
+    assert (PoissonRuns(mean=1.0).curve(np.zeros_like, at, delta_of=lambda _: 0.0) >= 0.0).all()
 
 
 @pytest.mark.parametrize(("eta", "gamma"), [(1.0, 0.3), (0.0, 0.05), (0.5, 0.2), (3.0, 0.4)])

@@ -60,8 +60,9 @@ def test_truncation_is_paid_for_by_more_entries_and_more_noise() -> None:
     # z sqrt(entries) 2^-16 of the distance itself
     coarse = 100.0 * math.sqrt(4000) * 2.0**-16
     assert many.after_clipping(1.0, 100.0) == pytest.approx(0.1 / (1 - coarse), rel=1e-9)
-    with pytest.raises(ConfigurationError, match="too large"):
-        many.after_clipping(1.0, 1000.0)
+    with pytest.raises(ConfigurationError, match=r"too large for 4000 entries .* keep it below 518\.1"):
+        many.after_clipping(1.0, 519.0)
+    assert many.after_clipping(1.0, 518.0) < 0.1 / 0.5
 
 
 @pytest.mark.parametrize(
