@@ -68,7 +68,8 @@ def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
     trivial = trivial_delta(event, epsilon, adjacency)
     if trivial is not None:
         return trivial
-    return min(1.0, math.exp(log_delta_from_mu(math.sqrt(_required(event)), epsilon)) * _SAFE)
+    mu = math.sqrt(_required(event))
+    return min(1.0, math.exp(log_delta_from_mu(mu, epsilon)) * (_SAFE + _lost(mu, epsilon)))
 
 
 def _required(event: Event) -> float:
@@ -82,9 +83,20 @@ def log_delta_from_mu(mu: float, epsilon: float) -> float:
     """Log delta(epsilon) of a mu-GDP mechanism: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)."""
     if epsilon == 0.0:
         return math.log(math.erf(mu / math.sqrt(8.0)))
-    first = float(log_ndtr(0.5 * mu - epsilon / mu))
-    second = epsilon + float(log_ndtr(-0.5 * mu - epsilon / mu))
+    first, second = _log_terms(mu, epsilon)
     return first + math.log(-math.expm1(min(second - first, -1e-300)))
+
+
+def _log_terms(mu: float, epsilon: float) -> tuple[float, float]:
+    return float(log_ndtr(0.5 * mu - epsilon / mu)), epsilon + float(log_ndtr(-0.5 * mu - epsilon / mu))
+
+
+def _lost(mu: float, epsilon: float) -> float:
+    """Relative error that delta may carry: the two terms are rounded, and nearly cancel where mu is small."""
+    if epsilon == 0.0:
+        return 0.0
+    first, second = _log_terms(mu, epsilon)
+    return 2.0**-51 * (1.0 - first - second) / max(first - second, 1e-300)
 
 
 def epsilon_from_mu(mu: float, delta: float) -> float:

@@ -139,6 +139,15 @@ def test_replacing_one_costs_more_than_zeroing_one_where_clients_are_sampled(mod
         assert one == pytest.approx(module.epsilon(sampled, 1e-5, adjacency=ADD), rel=1e-12)
 
 
+@pytest.mark.parametrize("module", [moments, renyi, numerical])
+def test_nothing_is_stated_of_an_event_that_means_nothing_under_the_adjacency(module):
+    event = FixedSizeSampledGaussian(n_clients=5, sample_size=2, noise_multiplier=3.0)
+    with pytest.raises(EventError, match="no meaning under add-or-remove-one"):
+        module.epsilon(event, 1e-5, adjacency=ADD)
+    with pytest.raises(EventError, match="no meaning under add-or-remove-one"):
+        module.delta(event, 1.0, adjacency=ADD)
+
+
 def test_a_small_run_may_cost_less_than_one_under_every_accountant():
     event = Gaussian(noise_multiplier=50.0)
     for module in (moments, renyi, numerical, gaussian_dp):

@@ -30,6 +30,17 @@ def test_against_mpmath(mu, delta):
     assert back == pytest.approx(float(mpmath_delta(mu, epsilon)), rel=1e-7)
 
 
+@pytest.mark.parametrize("mu", [1e-4, 0.03, 1.0, 7.0, 60.0])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-3, 1.0])
+def test_delta_against_mpmath_is_on_the_safe_side_and_at_most_one(mu, epsilon):
+    truth = mpmath_delta(mu, epsilon)
+    found = gaussian_dp.delta(Gaussian(noise_multiplier=1 / mu), epsilon, adjacency=ZERO)
+    assert found <= 1.0
+    if truth > 1e-300:
+        assert found >= min(truth, 1 - mp.mpf(10) ** -15)
+        assert found == pytest.approx(float(truth), rel=1e-7, abs=0.0)
+
+
 def test_mu_squared_adds_up():
     event = compose([(Gaussian(noise_multiplier=2.0), 3), PoissonSampledGaussian(sample_rate=1, noise_multiplier=0.5)])
     assert gaussian_dp.mu_squared(event) == pytest.approx(3 / 4 + 4)
