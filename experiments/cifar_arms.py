@@ -156,7 +156,9 @@ def _draw(runs: list[dict[str, Any]], names: list[str], path: Path) -> None:
     axes = picture.subplots()
     for i, name in enumerate(names):
         for number, one in enumerate(runs):
-            axes.plot(one["accuracy"][i], color=f"C{i}", alpha=0.6, label=None if number else name)
+            curve = one["accuracy"][i]  # one pull is one point: most models are seen once
+            label = None if number else name
+            axes.plot(range(1, len(curve) + 1), curve, "o-", ms=4, color=f"C{i}", alpha=0.6, label=label)
     axes.set(xlabel="pulls of the model", ylabel="test accuracy")
     axes.legend(frameon=False)
     buffer = io.BytesIO()
