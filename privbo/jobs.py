@@ -6,11 +6,13 @@ import dataclasses
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from privbo.api import Result, mean_best_so_far, run
 from privbo.config import Config, Job, build, parse, read
@@ -123,6 +125,7 @@ def _run_job(job: Job, home: Path, *, resume: bool, progress: bool, check: Calla
     curves = {"private": mean_best_so_far(result.clients)}
     for control in job.config.controls:
         curves[control] = mean_best_so_far(_control(job, control, seed, progress=progress, check=check).clients)
+    curves = _same_length(curves)
     lines = {name: curve.tolist() for name, curve in curves.items()}
     write_json(RunDirectory(home).private / "diagnostics.json", {"mean_best_so_far": lines})
     data = report(result.config, result.ledger)
@@ -136,8 +139,16 @@ def _run_job(job: Job, home: Path, *, resume: bool, progress: bool, check: Calla
     }
 
 
+def _same_length(curves: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """Curves to the longest one's end: who shares nothing may need fewer rounds, and stays where it ended."""
+    longest = max(map(len, curves.values()))
+    return {name: np.concatenate([c, np.full(longest - len(c), c[-1])]) for name, c in curves.items()}
+
+
 def _milestones(curve: FloatArray) -> dict[str, float]:
     """Mean best score after initialisation, a quarter of the rounds, at the end, and the mean over rounds."""
+    if len(curve) == 1:
+        return {"at the end": float(curve[0])}
     quarter = max(1, (len(curve) - 1) // 4)
     return {
         "after initialisation": float(curve[0]),

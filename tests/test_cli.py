@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import subprocess
@@ -5,7 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+import privbo as pb
+from privbo.jobs import load_job, run_job
+from privbo.page_jobs import report_run
 
 ROOT = Path(__file__).parent.parent
 CONFIG = """
@@ -126,6 +132,23 @@ def test_private_diagnostics_are_off_unless_asked_for(finished: Path, tmp_path: 
     assert "not covered by epsilon" in (finished / "private" / "report.html").read_text()
     assert "not covered by epsilon" not in (finished / "report.html").read_text()
     assert privbo("report", str(finished), "--regret").returncode == 2
+
+
+@pytest.mark.parametrize("algorithm", ["fed-pne", "pf-pne", "parallel"])
+def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: str, tmp_path: Path) -> None:
+    """An elimination on its own plays its whole horizon in one silent round."""
+    config = tmp_path / "tiny.toml"
+    config.write_text(CONFIG.replace("dp-fts-de", algorithm).replace("n_features = 10", "horizon = 60"))
+    job, home = load_job(config, [], resume=None, directory=tmp_path / "run")
+    space = {"x": pb.Real(0.0, 1.0)}
+    quick = pb.Problem(space=space, batch_objective=lambda clients, units: units[:, 0], n_clients=6, name="quick")
+    job = dataclasses.replace(job, problem=quick)
+    shown = run_job(job, home, resume=False, progress=False)["private_diagnostics"]["milestones"]
+    assert len(shown) == 3
+    assert len({tuple(row) for row in shown.values()}) == 1, "one table, the same columns for all"
+    assert all(np.isfinite(list(row.values())).all() for row in shown.values())
+    report_run(home, out=None, private=True, regret=False, shared_assets=False)
+    assert "not covered by epsilon" in (home / "private" / "report.html").read_text()
 
 
 def test_ledger_show(finished: Path) -> None:
