@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from privbo.api import Result, run
-from privbo.config import Job, build, parse
+from privbo.config import build, parse
 from privbo.errors import ConfigurationError
 from privbo.pages.compare import Kind
 from privbo.pages.prices import finite
@@ -27,9 +28,18 @@ class Content:
     label: str
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what settings warn of: the sweep has said it once, in the process of who asked."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+@_quiet()
 def run_public(cell: Content) -> dict[str, Any]:
     """A simulated run in memory: seeded noise, no guarantee, nobody charged."""
-    job = _job(cell)
+    job = build(parse(cell.content))
     privacy = job.privacy
     if isinstance(privacy, Privacy):
         privacy = dataclasses.replace(privacy, noise="simulation")
@@ -47,6 +57,7 @@ def run_public(cell: Content) -> dict[str, Any]:
     return _summary(cell, result)
 
 
+@_quiet()
 def run_private(cell: Content, home: Path, ledger: SharedLedger) -> dict[str, Any]:
     """PRIVATE: a run with secure noise that charges the population's ledger; resumes what a crash left.
 
@@ -54,7 +65,7 @@ def run_private(cell: Content, home: Path, ledger: SharedLedger) -> dict[str, An
         ConfigurationError: If the cell asks for simulated noise or none.
         BudgetExceeded: If the population's ledger can't pay for it.
     """
-    job = _job(cell)
+    job = build(parse(cell.content))
     if not isinstance(job.privacy, Privacy) or job.privacy.noise != "secure":
         raise ConfigurationError(f"{cell.label}: cells on private data need privacy with secure noise")
     result = run(
@@ -78,12 +89,6 @@ def _best(values: Any) -> Any:  # noqa: ANN401  # numpy in, numpy out
     import numpy as np
 
     return np.where(np.isfinite(values), values, -np.inf).max(axis=1)
-
-
-def _job(cell: Content) -> Job:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the caller has seen what its settings warn of
-        return build(parse(cell.content))
 
 
 def _summary(cell: Content, result: Result) -> dict[str, Any]:

@@ -33,13 +33,13 @@ import privbo
 from accountant.ledger import Ledger
 from privbo.cell_runs import Content, run_private, run_public
 from privbo.cells import Cell, OnCell, complete, digest
-from privbo.config import construct, explain
+from privbo.config import build, construct, explain, parse
 from privbo.errors import ConfigurationError
 from privbo.pages import prices
 from privbo.pages.compare import Comparison, Data, Kind, Setting, Utility
 from privbo.pages.document import flat
 from privbo.pages.recommend import recommend
-from privbo.privacy import SharedLedger
+from privbo.privacy import Privacy, SharedLedger
 from privbo.record import private_folder
 from privbo.selection import Selection, paid_recommendation
 
@@ -205,7 +205,11 @@ def run_sweep(
         jobs: Parallel processes.
         scheduler: Address of a Dask scheduler to use instead.
         on_cell: Called with every finished cell and its result.
+
+    Raises:
+        ConfigurationError: If a setting is impossible; no cell was run.
     """
+    _check(sweep)
     folder = (private_folder(out) if sweep.config.data == "private" else out) / "cells"
     cells = [_cell(sweep, setting, seed, folder) for setting in sweep.settings for seed in sweep.seeds]
     results = complete(cells, jobs=jobs, scheduler=scheduler, on_cell=on_cell)
@@ -224,6 +228,14 @@ def run_sweep(
     if sweep.ledger is None:
         return found
     return composed(found, sweep.ledger, settings[0].delta)
+
+
+def _check(sweep: Sweep) -> None:
+    """Refuse a bad setting before the first cell, and say here what the cells' processes keep quiet about."""
+    for setting in sweep.settings:
+        job = build(parse(setting.content))
+        if isinstance(job.privacy, Privacy):
+            job.privacy.resolved_delta(job.problem.n_clients)
 
 
 def recommended(sweep: Sweep, comparison: Comparison, out: Path, budget: float) -> Comparison:

@@ -135,6 +135,24 @@ def test_bad_sweeps(tmp_path: Path, change: tuple[str, str], words: str) -> None
         read_sweep(path)
 
 
+def test_a_bad_setting_is_refused_before_the_first_cell(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text(PUBLIC.replace("[1.0, 4.0]", "[1.0, -4.0]"))
+    with pytest.raises(pb.ConfigurationError, match="epsilon=-4"):
+        run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_settings_warn_of_is_said_by_the_sweep_and_not_by_its_cells(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text(PUBLIC.replace("epsilon = 2.0", 'epsilon = 2.0\ndelta = "paper"'))
+    sweep = read_sweep(path)
+    with pytest.warns(UserWarning, match="follows the papers") as said:
+        run_sweep(sweep, tmp_path / "out", jobs=1)
+    own = [warning for warning in said if "follows the papers" in str(warning.message)]
+    assert len(own) == sum(setting.kind == "private" for setting in sweep.settings)  # cells: twice as many
+
+
 def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(tmp_path: Path) -> None:
     path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
     path.write_text(PRIVATE.format(path=people, bound="epsilon = 20.0\ndelta = 1e-5\n"))
