@@ -87,6 +87,6 @@ def test_the_central_limit_adds_the_squares_of_all_parts():
     """Bu, Dong, Long, Su 2020: 400 steps at q = 0.05, z = 1 are worth one Gaussian of 1/z^2 = q^2 (e - 1) 400."""
     sampled = (PoissonSampledGaussian(sample_rate=0.05, noise_multiplier=1.0), 400)
     worth = Gaussian(noise_multiplier=(0.05**2 * (math.e - 1) * 400) ** -0.5)
-    released = (Gaussian(noise_multiplier=2.0), 3)
-    mixed = gaussian_dp.clt_epsilon(compose([sampled, released]), 1e-5)
-    assert mixed == pytest.approx(gaussian_dp.epsilon(compose([worth, released]), 1e-5, adjacency=ZERO), rel=1e-9)
+    released = [(Gaussian(noise_multiplier=2.0), 3), Gaussian(noise_multiplier=3.0)]
+    mixed = gaussian_dp.clt_epsilon(compose([sampled, *released]), 1e-5)
+    assert mixed == pytest.approx(gaussian_dp.epsilon(compose([worth, *released]), 1e-5, adjacency=ZERO), rel=1e-9)
