@@ -1,30 +1,22 @@
-"""What the elimination experiments share: one run and its figures, cells that are never run twice, curves.
+"""What the elimination experiments share: simulated clients, one run of every player, and its figures.
 
 Regret is noiseless and cumulative per client. *Global* regret is measured on the average
 objective, *local* regret on every client's own.
-
-Longer than 300 lines: what all elimination experiments share.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import io
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-import joblib
 import numpy as np
-from rich.progress import Progress
-from threadpoolctl import threadpool_limits
 
 import privbo as pb
+from experiments.elimination_cells import POINTS
 from experiments.environments import Environment, Model, Noise, Shifted
 from experiments.objectives import FUNCTIONS
 from privbo.elimination.alone import PersonalElimination
@@ -36,16 +28,9 @@ from privbo.elimination.hoo import HOO
 from privbo.elimination.partition import Partition
 from privbo.elimination.pf_pne import PFPNE
 from privbo.elimination.trees import HCT, VHCT
-from privbo.manifest import describe
 from privbo.protocol import FloatArray, Setting
-from privbo.record import read_json, write_atomically, write_json
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Tree: TypeAlias = Literal["hct", "hct-resplit", "vhct", "hoo"]
-POINTS = 100  # of every curve
 NEURAL_SEEDS = 4  # FN-UCB trains a network per client and round
 MODULES = ("covid", "landmine")  # objectives that are more than a function of the unit cube
 
@@ -258,107 +243,6 @@ def has_landmines() -> bool:
     """Whether the folder ``PRIVBO_DATA`` holds the landmine data."""
     folder = os.environ.get("PRIVBO_DATA")
     return folder is not None and any((Path(folder) / n).exists() for n in ("landmine.npz", "LandmineData.mat"))
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One task: a function of this module or an experiment, and what it is called with."""
-
-    label: str
-    task: Callable[..., dict[str, Any]]
-    arguments: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        """File name, a hash of what is run."""
-        settings = {key: describe(value) for key, value in self.arguments.items()}
-        text = json.dumps([self.label, self.task.__qualname__, settings, pb.__version__], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:20] + ".json"
-
-
-def run_cells(cells: Sequence[Cell], out: Path, jobs: int, title: str) -> dict[str, list[dict[str, Any]]]:
-    """Results by label, in order; finished cells are read back, so an interrupted experiment goes on."""
-    folder = out / "cells"
-    folder.mkdir(parents=True, exist_ok=True)
-    missing = [cell for cell in cells if not (folder / cell.name).exists()]
-    with Progress() as bar:
-        task = bar.add_task(title, total=len(missing))
-        work = (joblib.delayed(_run_cell)(cell, folder / cell.name) for cell in missing)
-        for _ in joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(work):
-            bar.advance(task)
-    found: dict[str, list[dict[str, Any]]] = {}
-    for cell in cells:
-        found.setdefault(cell.label, []).append(read_json(folder / cell.name))
-    return found
-
-
-def _run_cell(cell: Cell, path: Path) -> None:
-    with threadpool_limits(1):
-        write_json(path, cell.task(**cell.arguments))
-
-
-def totals(cells: Sequence[Mapping[str, Any]], measure: str) -> FloatArray:
-    """Final regret of every cell, ``(n,)``."""
-    return np.array([cell[measure][-1] for cell in cells])
-
-
-def mean_and_deviation(values: FloatArray) -> str:
-    """``mean ± one standard deviation``."""
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return f"{np.mean(values):.1f} ± {deviation:.1f}"
-
-
-def draw(
-    panels: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
-    measure: str,
-    horizon: int,
-    path: Path,
-    *,
-    log: bool = False,
-) -> None:
-    """Cumulative regret against pulls, one panel per objective, mean and one standard deviation."""
-    figure, grid = start_figure(len(panels), f"cumulative {measure} regret per client")
-    time = np.linspace(0, horizon, POINTS + 1)
-    colours = {label: f"C{i}" for i, label in enumerate(dict.fromkeys(a for arms in panels.values() for a in arms))}
-    for axes, (title, arms) in zip(grid, panels.items(), strict=True):
-        for label, cells in arms.items():
-            curves = np.array([cell[measure] for cell in cells if measure in cell])
-            if not len(curves):
-                continue
-            mean, spread = curves.mean(axis=0), curves.std(axis=0)
-            axes.plot(time, mean, label=label, color=colours[label])
-            axes.fill_between(time, mean - spread, mean + spread, color=colours[label], alpha=0.2, lw=0)
-        axes.set_title(title)
-        axes.set_yscale("log" if log else "linear")
-        axes.set_ylim(bottom=1 if log else 0)
-    finish_figure(figure, grid, path)
-
-
-def start_figure(n_panels: int, what: str) -> tuple[Figure, list[Axes]]:
-    """Panels in rows of at most three, all against the pulls of one client."""
-    from matplotlib.figure import Figure
-
-    columns = 2 if n_panels in (2, 4) else min(3, n_panels)
-    rows = -(-n_panels // columns)
-    figure = Figure(figsize=(4.4 * columns, 3.2 * rows + 0.9), layout="constrained")
-    grid = [axes for row in figure.subplots(rows, columns, squeeze=False) for axes in row]
-    for axes in grid[n_panels:]:
-        axes.set_visible(False)
-    figure.supylabel(what)
-    return figure, grid[:n_panels]
-
-
-def finish_figure(figure: Figure, grid: Sequence[Axes], path: Path) -> None:
-    """One legend below all panels, and the file."""
-    lines = {}
-    for axes in grid:
-        axes.set_xlabel("pulls of one client")
-        axes.grid(alpha=0.3)
-        lines |= {label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(lines.values(), list(lines), loc="outside lower center", ncols=4, frameon=False, fontsize="small")
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=80)
-    write_atomically(path, picture.getvalue())
 
 
 def settings_of(clients: Clients) -> dict[str, Any]:

@@ -14,22 +14,18 @@ from typing import Any
 import numpy as np
 
 import privbo as pb
+from experiments.elimination_cells import Cell, draw, mean_and_deviation, run_cells, totals
 from experiments.elimination_runs import (
     NEURAL_SEEDS,
-    Cell,
     Clients,
-    draw,
     has_landmines,
-    mean_and_deviation,
     play_dp_fts_de,
     play_fed1,
     play_federated,
     play_fn_ucb,
     play_random,
     play_single,
-    run_cells,
     settings_of,
-    totals,
 )
 from privbo.record import write_atomically, write_json
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 import privbo as pb
-from experiments.elimination_runs import Cell, run_cells
+from experiments.elimination_cells import Cell, run_cells
 from experiments.environments import Environment, Shifted
 from experiments.objectives import FUNCTIONS
 from privbo.elimination.parallel import ParallelServer

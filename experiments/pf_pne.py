@@ -14,22 +14,16 @@ from typing import Any
 import numpy as np
 
 import privbo as pb
+from experiments.elimination_cells import Cell, draw, finish_figure, mean_and_deviation, run_cells, start_figure, totals
 from experiments.elimination_runs import (
     NEURAL_SEEDS,
-    Cell,
     Clients,
-    draw,
-    finish_figure,
     has_landmines,
-    mean_and_deviation,
     play_dp_fts_de,
     play_fed1,
     play_federated,
     play_fn_ucb,
     play_single,
-    run_cells,
-    start_figure,
-    totals,
 )
 from privbo.elimination.alone import PersonalElimination
 from privbo.elimination.pf_pne import PFPNE

@@ -15,15 +15,8 @@ from typing import Any
 import numpy as np
 
 import privbo as pb
-from experiments.elimination_runs import (
-    Cell,
-    Clients,
-    mean_and_deviation,
-    play_federated,
-    play_single,
-    run_cells,
-    totals,
-)
+from experiments.elimination_cells import Cell, mean_and_deviation, run_cells, totals
+from experiments.elimination_runs import Clients, play_federated, play_single
 from experiments.price_figures import Panel, draw_prices
 from privbo.protocol import UnitName
 from privbo.record import write_atomically, write_json

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import privbo as pb
-from experiments.elimination_runs import Cell, run_cells
+from experiments.elimination_cells import Cell, run_cells
 from experiments.parallel import play
 from experiments.price_figures import Panel, draw_prices
 from experiments.private_elimination import PLAIN, label, private

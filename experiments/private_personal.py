@@ -19,17 +19,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 import privbo as pb
-from experiments.elimination_runs import (
-    Cell,
-    Clients,
-    figures,
-    mean_and_deviation,
-    play_federated,
-    play_single,
-    run_cells,
-    setting_for,
-    totals,
-)
+from experiments.elimination_cells import Cell, mean_and_deviation, run_cells, totals
+from experiments.elimination_runs import Clients, figures, play_federated, play_single, setting_for
 from experiments.environments import Environment, Model, Shifted
 from experiments.price_figures import Panel, draw_prices
 from experiments.private_elimination import PLAIN, label, private

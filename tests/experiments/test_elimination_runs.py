@@ -8,6 +8,7 @@ import pytest
 
 import privbo as pb
 from experiments import elimination_runs as runs
+from experiments.elimination_cells import Cell, draw, run_cells
 from experiments.parallel import play as play_parallel
 from experiments.private_personal import SharedStage, play_sampled
 
@@ -44,17 +45,17 @@ def test_dp_fts_de_on_the_same_clients() -> None:
 
 def test_finished_cells_are_never_run_twice(tmp_path: Path) -> None:
     arguments = {"clients": SMALL, "algorithm": pb.FedPNE(), "privacy": pb.NoPrivacy(), "seed": 1, "world": 0}
-    cell = runs.Cell("arm", runs.play_federated, arguments)
-    other = runs.Cell("arm", runs.play_federated, arguments | {"seed": 2})
+    cell = Cell("arm", runs.play_federated, arguments)
+    other = Cell("arm", runs.play_federated, arguments | {"seed": 2})
     assert cell.name != other.name
-    first = runs.run_cells([cell], tmp_path, 1, "test")
+    first = run_cells([cell], tmp_path, 1, "test")
     path = tmp_path / "cells" / cell.name
     changed = path.stat().st_mtime_ns
-    again = runs.run_cells([cell, other], tmp_path, 1, "test")
+    again = run_cells([cell, other], tmp_path, 1, "test")
     assert path.stat().st_mtime_ns == changed
     assert again["arm"][0] == first["arm"][0]
     assert len(again["arm"]) == 2
-    runs.draw({"garland": again}, "global", 300, tmp_path / "figure.png")
+    draw({"garland": again}, "global", 300, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
 
 
