@@ -8,7 +8,7 @@ round in two ways, so a server cannot collect two different answers to one charg
 Layout, for a site that keeps its runs in DIR::
 
     DIR/RUN/seed.json          root of the clients' own randomness
-    DIR/RUN/clients.npz        the clients' state
+    DIR/RUN/state/000004.npz   the clients' state after round 4; only the latest stays
     DIR/RUN/sent/000004.npz    what was sent in round 4: clients, vectors, digest of the question
     DIR/RUN/evaluations.npz    what the clients evaluated so far, and what each would use now
     DIR/RUN/errors.log         why an answer failed; nothing of it is sent
@@ -79,7 +79,8 @@ class SiteRecord:
         if not _NAME.fullmatch(run):
             raise RunError(f"run={run[:40]!r} is no plain name of letters, digits, dots and dashes")
         record = cls(path=directory / run)
-        (record.path / "sent").mkdir(parents=True, exist_ok=True)
+        for folder in ("sent", "state"):
+            (record.path / folder).mkdir(parents=True, exist_ok=True)
         record.path.chmod(0o700)
         return record
 
@@ -108,17 +109,22 @@ class SiteRecord:
             return self._act(question, cohort)
 
     def _act(self, question: Question, cohort: Cohort) -> FloatArray:
-        state = self.path / "clients.npz"
-        if state.exists():
-            cohort.restore(load_arrays(state))
+        # The state after the last round that was answered: a crash after a state was written and before its
+        # answer was kept leaves a later one behind, which would count that round's evaluations twice.
+        latest = self.latest()
+        if latest is not None:
+            cohort.restore(load_arrays(self._state_of(latest)))
         vectors = np.asarray(cohort.respond(question.broadcast), dtype=np.float64)
         if not question.dim:
             vectors = np.empty((len(cohort.clients), 0))
         if vectors.shape != (len(cohort.clients), question.dim):
             raise RunError(f"clients answered with shape {vectors.shape}, asked were vectors of {question.dim}")
-        save_arrays(state, cohort.snapshot())
+        save_arrays(self._state_of(question.broadcast.round), cohort.snapshot())
         save_arrays(self.path / "evaluations.npz", vars(cohort.history()))
         self._store(question, cohort.clients, vectors)
+        for path in (self.path / "state").glob("*.npz"):
+            if path != self._state_of(question.broadcast.round):
+                path.unlink()
         return vectors
 
     def _store(self, question: Question, clients: IntArray, vectors: FloatArray) -> None:
@@ -128,6 +134,9 @@ class SiteRecord:
     def _sent(self, round_: int) -> Mapping[str, npt.NDArray[np.generic]] | None:
         path = self._path_of(round_)
         return load_arrays(path) if path.exists() else None
+
+    def _state_of(self, round_: int) -> Path:
+        return self.path / "state" / f"{round_:06d}.npz"
 
     def _path_of(self, round_: int) -> Path:
         return self.path / "sent" / f"{round_:06d}.npz"

@@ -103,6 +103,29 @@ def test_a_round_is_not_asked_in_two_ways_nor_after_it_is_over(tmp_path: Path) -
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_round_whose_answer_was_never_kept_is_acted_on_from_the_state_before_it(
+    first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, start = SiteRecord.open(tmp_path, "run"), 0
+    if not first:
+        record.answer(question(1, {}), Echo())
+        start = 1
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SiteRecord, "_store", crash)  # its state was written, its answer was not
+        with pytest.raises(KeyboardInterrupt):
+            record.answer(question(2, {}), Echo())
+    assert (tmp_path / "run" / "state" / "000002.npz").exists()
+    again = Echo()
+    record.answer(question(2, {}), again)
+    assert again.acted == start + 1
+    assert [path.name for path in (tmp_path / "run" / "state").iterdir()] == ["000002.npz"]
+
+
 def test_processes_of_one_site_agree_on_its_seed(tmp_path: Path) -> None:
     for attempt in range(20):
         record = SiteRecord.open(tmp_path, f"run-{attempt}")
