@@ -200,7 +200,7 @@ def _solve(cost: Callable[[float], float], target: float) -> float:
         low, high = (max(low, here), high) if value > target else (low, min(high, here))
         if here <= math.log(_LOW) and value <= target:
             return here
-        if here >= math.log(_HIGH):
+        if here >= math.log(_HIGH) and value > target:
             raise CalibrationError(
                 f"no noise multiplier below {_HIGH:g} reaches epsilon={target:g}; the plan has a part whose "
                 "cost does not fall with the noise, or too many rounds"

@@ -260,17 +260,18 @@ def _laplace_divergence(b: float, orders: FloatArray) -> FloatArray:
     a = orders
     first = np.log(a / (2.0 * a - 1.0)) + (a - 1.0) / b
     second = np.log((a - 1.0) / (2.0 * a - 1.0)) - a / b
-    small = a / b < 1e-3
-    value = np.where(small, _laplace_small(b, np.where(small, a, 1.0)), np.logaddexp(first, second)) / (a - 1.0)
+    near = (a - 1.0) / b < 1.0
+    value = np.where(near, _laplace_near(b, np.where(near, a, 1.0)), np.logaddexp(first, second)) / (a - 1.0)
     return np.asarray(np.minimum(value, 1.0 / b), dtype=np.float64)
 
 
-def _laplace_small(b: float, a: FloatArray) -> FloatArray:
-    """log1p of the same sum where a / b is small: its terms cancel up to second order."""
+def _laplace_near(b: float, a: FloatArray) -> FloatArray:
+    """log1p of the same sum less 1, of two terms that are never negative; for (a - 1) / b up to 1."""
     x = 1.0 / b
 
-    def tail(y: FloatArray) -> FloatArray:  # expm1(y) - y by its series
-        return 0.5 * y * y * (1.0 + y / 3.0 * (1.0 + y / 4.0 * (1.0 + y / 5.0)))
+    def tail(y: FloatArray) -> FloatArray:  # expm1(y) - y, by its series where that cancels
+        series = 0.5 * y * y * (1.0 + y / 3.0 * (1.0 + y / 4.0 * (1.0 + y / 5.0)))
+        return np.where(np.abs(y) < 1e-3, series, np.expm1(y) - y)
 
     c = 2.0 * a - 1.0
     return np.asarray(np.log1p((a * tail((a - 1.0) * x) + (a - 1.0) * tail(-a * x)) / c), dtype=np.float64)

@@ -68,5 +68,6 @@ def _bound_2019(q: float, z: float, order: int) -> float:
     binomial = gammaln(order + 1.0) - gammaln(j + 1.0) - gammaln(order - j + 1.0)
     log_factor = math.log(2.0) + (j - 1.0) * base
     second = base[0]
-    log_factor[0] = min(math.log(4.0) + math.log(math.expm1(min(second, 700.0))), second + math.log(2.0))
+    log_expm1 = second + math.log(-math.expm1(-second))
+    log_factor[0] = min(math.log(4.0) + log_expm1, second + math.log(2.0))
     return float(logsumexp(np.append(binomial + j * math.log(q) + log_factor, 0.0))) / (order - 1.0)

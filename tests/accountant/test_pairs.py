@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -15,7 +16,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
 )
-from accountant.pairs import pairs_of
+from accountant.pairs import EPS, _normal_error, pairs_of
 
 EDGES = np.linspace(-3.0, 3.0, 61)
 
@@ -100,3 +101,133 @@ def test_the_two_poisson_directions_mirror_each_other():
 def test_an_event_without_a_pair_is_named():
     with pytest.raises(EventError, match="NonPrivate"):
         pairs_of(NonPrivate(), Adjacency.ZERO_OUT)
+
+
+# --- every tail at many digits ----------------------------------------------------------------
+
+
+def mixture(q, center, z):
+    """(1-q) N(0, z^2) + q N(center, z^2): its masses below and above x."""
+
+    def below(x):
+        return (1 - q) * mp.ncdf(x / z) + q * mp.ncdf((x - center) / z)
+
+    def above(x):
+        return (1 - q) * mp.ncdf(-x / z) + q * mp.ncdf((center - x) / z)
+
+    return below, above
+
+
+def poisson_position(q, z, loss):
+    inside = (mp.exp(loss) - (1 - q)) / q
+    return z * z * mp.log(inside) + mp.mpf(1) / 2 if inside > 0 else -mp.inf
+
+
+def removed(q, z, loss):
+    x = poisson_position(q, z, loss)
+    (p_below, p_above), (q_below, q_above) = mixture(q, 1, z), mixture(0, 0, z)
+    return (p_above(x), p_below(x), q_above(x), q_below(x)), x / z, (x - 1) / z
+
+
+def added(q, z, loss):
+    (p_above, p_below, q_above, q_below), *where = removed(q, z, -loss)
+    return (q_below, q_above, p_below, p_above), *where
+
+
+def opposed(q, z, loss):
+    weight = (1 - q) * mp.exp(1 / (8 * z * z)) / q
+    x = 2 * z * z * (loss / 2 + mp.asinh(weight * mp.sinh(loss / 2)))
+    (p_below, p_above), (q_below, q_above) = mixture(q, mp.mpf(1) / 2, z), mixture(q, -mp.mpf(1) / 2, z)
+    return (p_above(x), p_below(x), q_above(x), q_below(x)), x / z, (abs(x) + mp.mpf(1) / 2) / z
+
+
+def fixed_size(q, z, loss):
+    """The removed client's mass at losses above 0, its mirror image below, the rest at 0."""
+    (p_above, _, q_above, _), *where = removed(q, z, abs(loss))
+    if loss < 0:
+        p_above, q_above = 1 - q_above, 1 - p_above
+    return (p_above, 1 - p_above, q_above, 1 - q_above), *where
+
+
+def gaussian(_, z, loss):
+    x = z * loss
+    up, down = x - 1 / (2 * z), x + 1 / (2 * z)
+    return (mp.ncdf(-up), mp.ncdf(up), mp.ncdf(-down), mp.ncdf(down)), up, down
+
+
+def laplace(_, b, loss):
+    """P = Laplace(0, b), Q = Laplace(1, b), loss (|x - 1| - |x|) / b; atoms at both ends."""
+
+    def below(y):
+        return mp.exp(y / b) / 2 if y < 0 else 1 - mp.exp(-y / b) / 2
+
+    x = (1 - b * loss) / 2
+    above = (
+        (mp.mpf(0), mp.mpf(0)) if loss >= 1 / b else (below(x), below(x - 1)) if loss >= -1 / b else (mp.mpf(1),) * 2
+    )
+    return (above[0], 1 - above[0], above[1], 1 - above[1]), x / b, 1 / b
+
+
+def sampled(q, z):
+    return PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
+
+
+EXACT = [
+    *[(sampled(q, z), Adjacency.ZERO_OUT, (removed, added), q, z) for q in (1e-4, 0.3, 0.98) for z in (0.4, 1.5, 12.0)],
+    *[(sampled(q, z), Adjacency.REPLACE_ONE, (opposed,), q, z) for q in (1e-4, 0.3, 0.98) for z in (0.4, 1.5, 12.0)],
+    *[
+        (
+            FixedSizeSampledGaussian(n_clients=8, sample_size=m, noise_multiplier=z),
+            Adjacency.ZERO_OUT,
+            (fixed_size,),
+            m / 8,
+            z,
+        )
+        for m in (1, 7)
+        for z in (0.4, 1.5)
+    ],
+    *[(Gaussian(noise_multiplier=z), Adjacency.ZERO_OUT, (gaussian,), 1.0, z) for z in (0.25, 1.0, 9.0)],
+    *[(Laplace(scale_multiplier=b), Adjacency.ZERO_OUT, (laplace,), 1.0, b) for b in (0.25, 1.0, 9.0)],
+]
+
+
+@pytest.mark.parametrize(("event", "adjacency", "truths", "q", "z"), EXACT)
+def test_every_tail_lies_within_what_the_pair_admits(event, adjacency, truths, q, z):
+    """At edges all over the range: the tail at the edge, which may lie off by loss_error, times 1 + relative_error."""
+    mp.mp.dps = 40
+    pairs = pairs_of(event, adjacency)
+    assert len(pairs) == len(truths)
+    for pair, truth in zip(pairs, truths, strict=True):
+        low, high = pair.loss_range(9.0)
+        edges = np.concatenate([np.linspace(low, high, 24), np.linspace(-0.9, 0.9, 7) * min(-low, high), [0.0]])
+        tails = pair.tails(edges)
+        error, shift = tails.relative_error, mp.mpf(pair.loss_error)
+        assert np.all(error <= 1e-12)
+        assert pair.loss_error <= 1e-12
+        found = np.array([tails.p_above, tails.p_below, tails.q_above, tails.q_below])
+        for index, edge in enumerate(edges):
+            at = mp.mpf(float(edge))
+            ends = [truth(mp.mpf(q), mp.mpf(z), at + side * shift)[0] for side in (-1, 1)]
+            for value, one, other in zip(found[:, index], *ends, strict=True):
+                least, most = sorted((one, other))
+                admitted = mp.mpf(float(error[index]))
+                assert least * (1 - admitted) - mp.mpf("1e-300") <= value <= most * (1 + admitted)
+            # what rounding the place costs there: eps of the exponent, t^2 / 2 or |x| / b
+            deepest = min(40.0, float(max(abs(t) for t in truth(mp.mpf(q), mp.mpf(z), at)[1:])))
+            least_error = EPS * (1 + deepest) if isinstance(event, Laplace) else _normal_error(np.array([deepest]))[0]
+            assert error[index] >= least_error * (1 - 1e-5)
+
+
+@pytest.mark.parametrize(("event", "adjacency", "truths", "q", "z"), EXACT)
+def test_a_pairs_range_holds_what_it_says(event, adjacency, truths, q, z):
+    """Of P no more lies outside than a normal tail at t; nothing of a loss that is bounded."""
+    mp.mp.dps = 40
+    for pair, truth in zip(pairs_of(event, adjacency), truths, strict=True):
+        for t in (0.1, 1.0, 6.0):
+            low, high = pair.loss_range(t)
+            slack = mp.mpf("1e-12")
+            above = truth(mp.mpf(q), mp.mpf(z), mp.mpf(high) + slack)[0][0]
+            below = truth(mp.mpf(q), mp.mpf(z), mp.mpf(low) - slack)[0][1]
+            tail = mp.ncdf(-t) if not isinstance(event, Laplace) else 0
+            assert above <= tail * (1 + slack)
+            assert below <= tail * (1 + slack)

@@ -1,0 +1,144 @@
+"""One release's lattice masses against the pair they stand for.
+
+What rounding does is too small to see, so it is made large: tails that may lie off by a percent do, in random
+directions. What the arithmetic itself loses is looked for at forty digits.
+"""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from accountant.lattice import lower_cells, upper_cells
+from accountant.pairs import EPS, Pair, Tails
+
+MU = 1.3
+
+
+def gaussian_tails(edges, move=lambda tail: tail, error=0.0):
+    """Tails of N(mu, 1) against N(0, 1), each moved by whoever asks."""
+    p, q = edges / MU - 0.5 * MU, edges / MU + 0.5 * MU
+    tails = [move(ndtr(t)) for t in (-p, p, -q, q)]
+    names = ("p_above", "p_below", "q_above", "q_below")
+    return Tails(**dict(zip(names, tails, strict=True)), relative_error=np.full(len(edges), error))
+
+
+def pair_of(tails, low=-4.0, high=4.9, loss_error=0.0):
+    return Pair(tails=tails, loss_range=lambda t: (low * t, high * t), loss_error=loss_error, nodes=lambda t: t)
+
+
+def moved(seed, error):
+    """The same tails, each wrong by up to the stated relative error, in directions drawn or all alike."""
+    rng = np.random.default_rng(seed)
+    if seed < 2:
+        return lambda tail: tail * (1.0 + error * (-1.0) ** seed)
+    return lambda tail: tail * (1.0 + error * rng.choice([-1.0, 1.0], size=tail.shape))
+
+
+def cell_masses(above, below):
+    """Mass between consecutive edges, from the smaller of both tails."""
+    return np.where(below[1:] < 0.5, below[1:] - below[:-1], above[:-1] - above[1:]).tolist()
+
+
+def gaussian_delta(epsilon):
+    return ndtr(0.5 * MU - epsilon / MU) - np.exp(epsilon) * ndtr(-0.5 * MU - epsilon / MU)
+
+
+def hockey_stick(masses, losses, epsilon):
+    """The sum over losses above epsilon of (1 - exp(epsilon - loss)) mass."""
+    return float(np.sum(-np.expm1(np.minimum(epsilon - losses, 0.0)) * masses))
+
+
+def lattice_delta(upper, spacing, epsilon):
+    cells = upper.cells
+    return hockey_stick(cells.masses, spacing * (cells.start + np.arange(len(cells.masses))), epsilon) + upper.infinite
+
+
+@pytest.mark.parametrize("error", [0.0, 0.01])
+@pytest.mark.parametrize("t", [0.4, 1.0])
+def test_the_upper_lattice_dominates_however_wrong_the_tails_are(error, t):
+    spacing = 0.25
+    for seed in range(20 if error else 1):
+        pair = pair_of(lambda edges, s=seed: gaussian_tails(edges, moved(s, error), error / (1 - error)))
+        upper = upper_cells(pair, 1, spacing=spacing, t=t)
+        assert np.all(upper.cells.masses >= 0.0)
+        for epsilon in np.arange(-8.0, 8.0, spacing / 3):
+            found, truth = lattice_delta(upper, spacing, epsilon), gaussian_delta(epsilon)
+            assert found >= truth * (1 - 1e-13)
+            if not error:  # the chord over a cell, what lies beyond the top, and what was lifted from below
+                chord = truth * math.exp(spacing) + 1e-12
+                low = spacing * upper.cells.start
+                lifted = ndtr(low / MU - 0.5 * MU) if epsilon < low + spacing else 0.0
+                assert found <= chord + upper.infinite + lifted
+    on_point = spacing * 2.0
+    if not error and t == 1.0:
+        assert lattice_delta(upper, spacing, on_point) == pytest.approx(gaussian_delta(on_point), abs=1.5e-3)
+
+
+@pytest.mark.parametrize("error", [0.0, 0.01])
+def test_the_lower_cells_hold_no_more_of_p_and_no_less_of_q_than_there_is(error):
+    spacing = 0.25
+    for seed in range(20 if error else 1):
+        pair = pair_of(lambda edges, s=seed: gaussian_tails(edges, moved(s, error), error / (1 - error)))
+        lower = lower_cells(pair, 3, spacing=spacing, t=1.0)
+        assert lower.p.count == lower.q_scaled.count == 3
+        ks = lower.p.start + np.arange(len(lower.p.masses))
+        assert lower.q_scaled.start == lower.p.start
+        assert spacing * ks[0] <= -4.0 < 4.9 <= spacing * ks[-1]
+        edges = np.concatenate([[-np.inf], spacing * (ks[:-1] + 0.5), [np.inf]])
+        p = ndtr(edges[1:] / MU - 0.5 * MU) - ndtr(edges[:-1] / MU - 0.5 * MU)
+        q = (ndtr(-edges[:-1] / MU - 0.5 * MU) - ndtr(-edges[1:] / MU - 0.5 * MU)) * np.exp(spacing * ks)
+        assert np.all(lower.p.masses <= p * (1 + 1e-11))
+        assert np.all(lower.q_scaled.masses >= q * (1 - 1e-11))
+        assert np.all(lower.p.masses >= 0.0)
+        allowed = 1e-9 + 2.1 * error * (1 + 2 * MU / spacing)  # relative to a cell, tails are this many times larger
+        assert np.sum(lower.p.masses) >= 1 - allowed
+        if not error:
+            np.testing.assert_allclose(lower.p.masses, p, rtol=1e-9)
+            np.testing.assert_allclose(lower.q_scaled.masses, q, rtol=1e-9)
+
+
+def test_cells_allow_for_the_rounding_of_their_own_arithmetic():
+    """Differences of tails of 26 bits are exact; every chord and every scaled mass then errs to the safe side."""
+    mp.mp.dps = 40
+
+    def coarse(tail):
+        digits, exponent = np.frexp(tail)
+        return np.ldexp(np.round(digits * 2.0**26), exponent - 26)
+
+    spacing = 0.7
+    pair = pair_of(lambda edges: gaussian_tails(edges, coarse, EPS), -20.0, 21.0)
+    upper = upper_cells(pair, 1, spacing=spacing, t=1.0)
+    ks = upper.cells.start + np.arange(len(upper.cells.masses))
+    tails = gaussian_tails(spacing * ks, coarse)
+    p, q = cell_masses(tails.p_above, tails.p_below), cell_masses(tails.q_above, tails.q_below)
+    points = [mp.mpf(spacing) * int(k) for k in ks]
+    for m, here in enumerate(points[:-1]):
+        after = zip(upper.cells.masses[m + 1 :], points[m + 1 :], strict=True)
+        found = mp.fsum(mp.mpf(float(mass)) * -mp.expm1(here - there) for mass, there in after)
+        truth = mp.fsum(p[m:]) - mp.exp(here) * mp.fsum(q[m:])
+        assert truth <= found <= truth * (1 + mp.mpf(10) ** -12)
+    lower = lower_cells(pair, 1, spacing=spacing, t=1.0)
+    inner = gaussian_tails(spacing * (ks[:-1] + 0.5), coarse)
+    above, below = np.concatenate([[1.0], inner.q_above, [0.0]]), np.concatenate([[0.0], inner.q_below, [1.0]])
+    for k, mass, scaled in zip(ks, cell_masses(above, below), lower.q_scaled.masses, strict=True):
+        assert mp.mpf(float(scaled)) >= mp.mpf(mass) * mp.exp(mp.mpf(spacing) * int(k))
+
+
+@pytest.mark.parametrize(("low", "high"), [(-30.0, 3.0), (-3.0, 30.0)])
+def test_what_a_release_leaves_out_counts_as_often_as_it_is_made(low, high):
+    def once(count, **changes):
+        return upper_cells(pair_of(gaussian_tails, low, high, **changes), count, spacing=0.5, t=1.0)
+
+    single, many = once(1), once(7)
+    assert many.cells.count == 7
+    assert many.infinite == pytest.approx(7 * single.infinite, rel=1e-12)
+    assert single.infinite >= ndtr(0.5 * MU - high / MU)
+    # an edge spacing * k is rounded by half a unit of its last digit, once a release
+    assert single.loss_error >= EPS * 30.0
+    assert many.loss_error == pytest.approx(7 * single.loss_error, rel=1e-12)
+    assert once(1, loss_error=0.125).loss_error >= 0.125 + EPS * 30.0
+    wrong = upper_cells(pair_of(lambda e: gaussian_tails(e, error=0.5), low, high), 1, spacing=0.5, t=1.0)
+    assert wrong.infinite == pytest.approx(1.5 * single.infinite, rel=1e-12)

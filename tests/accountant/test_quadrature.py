@@ -1,0 +1,227 @@
+"""The pieces of the Rényi quadrature at many digits, where they change from one formula to the next and far beyond.
+
+At integer orders a Poisson sample's moment is a finite sum (Mironov, Talwar, Zhang 2019, equation 6), whatever q, z
+and the order; so is the part of a fixed-size sample's that grows.
+"""
+
+import math
+from itertools import pairwise
+
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+from accountant import quadrature
+from accountant.events import (
+    Adjacency,
+    BestOfRandomRuns,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    Laplace,
+    PoissonSampledGaussian,
+    compose,
+)
+from accountant.quadrature import renyi_divergence
+from accountant.selection import TruncatedNegativeBinomial
+from accountant.without_replacement import profile, renyi_bound_2019
+
+ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
+
+
+def close(found, truth, relative):
+    return abs(mp.mpf(float(found)) - truth) <= relative * abs(truth)
+
+
+# --- pieces ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("q", [1e-9, 0.01, 0.5, 1 - 1e-9])
+def test_the_mixtures_log_ratio(q):
+    mp.mp.dps = 60
+    s = np.array([-800.0, -40.0, -3.0, -1e-7, 0.0, 1e-9, 0.4, 29.9, 30.1, 299.0, 301.0, 5000.0])
+    for at, log_ratio, shift in zip(s, quadrature._log_mixture(q, s), quadrature._shift(q, s), strict=True):
+        truth = mp.log(1 - mp.mpf(q) + mp.mpf(q) * mp.exp(mp.mpf(float(at))))
+        assert close(log_ratio, truth, 1e-14 / (1 - q) if at < 0 else 1e-14)
+        if at <= 300:
+            assert close(shift, mp.mpf(q) * mp.expm1(mp.mpf(float(at))), 1e-14)
+        assert np.isfinite(shift)
+
+
+def test_phi_in_all_its_forms():
+    """log((1 + u)^a - 1 - a u): series, difference and quotient, at both sides of every border between them."""
+    mp.mp.dps = 200
+    orders = np.array([1.0001, 1.5, 2.0, 3.0, 7.7, 200.0, 4096.0, 1e5])
+    beside = [0.19999, 0.20001]
+    u = [s * b / a for a in (*orders, 1.0) for s in (1, -1) for b in beside]
+    u += [1e-80, -1e-12, 1e-5, 0.5, -0.5, -0.99999, 1.0, 1.6, 1.8, 30.0, 1e5, 1e40]
+    u = np.array([x for x in u if x > -1])
+    grid = quadrature._Grid(log_weight=np.zeros(len(u)), excess=u, log_ratio=np.log1p(u))
+    beyond = quadrature._Grid(log_weight=np.zeros(1), excess=np.array([math.exp(300.0)]), log_ratio=np.array([900.0]))
+    found = quadrature._log_phi(grid, orders)
+    assert found.shape == (len(orders), len(u))
+    assert np.all(quadrature._log_phi(quadrature._Grid(log_weight=u, excess=0 * u, log_ratio=0 * u), orders) == -np.inf)
+    for row, order in enumerate(orders):
+        a = mp.mpf(float(order))
+        for column, value in enumerate(u):
+            x = mp.mpf(float(value))
+            truth = mp.log((1 + x) ** a - 1 - a * x)
+            # a difference of order u^2 of terms of size a |u| keeps 15 digits less those of the quotient
+            assert abs(mp.mpf(float(found[row, column])) - truth) <= 2e-12 * max(1, abs(truth))
+        huge = 900 * a + mp.log1p(-a * mp.exp(-900 * (a - 1)))  # 1 and what u lost at 300 are nothing beside it
+        assert close(quadrature._log_phi(beyond, orders)[row, 0], huge, 1e-12)
+
+
+def test_sums_and_moments_in_logarithms():
+    terms = np.array([[-800.0, -801.0, -799.5], [900.0, 5.0, -np.inf]])
+    truth = [-800.0 + math.log(1 + math.exp(-1.0) + math.exp(0.5)), 900.0]
+    np.testing.assert_allclose(quadrature._log_sum(terms), truth, rtol=1e-14)
+    mp.mp.dps = 40
+    logs, orders = np.array([-600.0, -40.0, -0.1, 0.0, 0.1, 60.0, 5000.0]), np.array([1.01, 2, 3, 4, 5, 6, 7])
+    for log, order, found in zip(logs, orders, quadrature._from_log_excess(logs, orders), strict=True):
+        assert close(found, mp.log1p(mp.exp(mp.mpf(float(log)))) / (mp.mpf(float(order)) - 1), 1e-14)
+
+
+# --- whole curves ---------------------------------------------------------------------------
+
+
+def poisson_moment(q, z, order):
+    """A(a) - 1 at an integer order: the binomial sum, less its terms' own total of 1."""
+    q, z = mp.mpf(q), mp.mpf(z)
+    terms = (
+        mp.binomial(order, k) * (1 - q) ** (order - k) * q**k * mp.expm1(k * (k - 1) / (2 * z * z))
+        for k in range(2, order + 1)
+    )
+    return mp.fsum(terms)
+
+
+@pytest.mark.parametrize("q", [1e-6, 0.03, 0.7])
+@pytest.mark.parametrize("z", [0.05, 0.3, 1.0, 7.0, 300.0])
+def test_poisson_at_integer_orders(q, z):
+    mp.mp.dps = 60
+    orders = np.array([2, 3, 5, 16, 33, 64])
+    found = renyi_divergence(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), orders, ZERO)
+    for order, value in zip(orders.tolist(), found, strict=True):
+        truth = mp.log1p(poisson_moment(q, z, order)) / (order - 1)
+        if value != order / (2 * z * z):  # an order that no grid holds is answered without sampling
+            assert close(value, truth, 1e-12)
+        assert value >= truth * (1 - mp.mpf("1e-12"))
+    again = renyi_divergence(
+        PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), orders, Adjacency.ADD_OR_REMOVE_ONE
+    )
+    np.testing.assert_array_equal(found, again)
+
+
+def test_orders_beyond_the_grid_cost_what_everybody_costs():
+    """Up to half of z, the step and 50,000 points; the last order before it is still a sample's."""
+    for event, last in (
+        (PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=1.0), 0.45 * 25_000),
+        (PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=0.5), 0.5 * 0.24 * 25_000),
+        (FixedSizeSampledGaussian(n_clients=100, sample_size=1, noise_multiplier=1.0), 25_000 / 24),
+        (FixedSizeSampledGaussian(n_clients=100, sample_size=1, noise_multiplier=3.0), 3 * 25_000 / 24),
+    ):
+        z = event.noise_multiplier
+        orders = np.array([2.0, 0.999 * last, 1.001 * last])
+        found = renyi_divergence(event, orders, ZERO)
+        assert found[2] == orders[2] / (2 * z * z)
+        sampled = orders[1] / (2 * z * z) + math.log(0.01) * orders[1] / (orders[1] - 1)  # the largest term alone
+        assert found[1] == pytest.approx(sampled, rel=1e-9)
+        assert found[0] < 0.1 * orders[0] / (2 * z * z)
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1000), (3, 10), (9, 10)])
+@pytest.mark.parametrize("z", [0.5, 1.0, 7.0])
+def test_fixed_size_by_direct_integration(m, n, z):
+    """Every order at once against adaptive integrals of the derivation's two terms."""
+    q, orders = m / n, np.array([1.2, 2.0, 6.5, 17.0])
+    event = FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z)
+    found = renyi_divergence(event, orders, ZERO)
+    for order, value in zip(orders, found, strict=True):
+
+        def integrand(x, a=order):
+            log_r = math.log1p(q * math.expm1((x - 0.5) / (z * z)))
+            terms = (
+                math.exp(log_phi(log_r, a) - 0.5 * (x / z) ** 2),
+                math.exp(log_phi(-log_r, a) + log_r - 0.5 * (x / z) ** 2),
+            )
+            return sum(terms) / (z * math.sqrt(2 * math.pi))
+
+        points = np.linspace(0.5, order + 12 * z, 40)
+        total = sum(quad(integrand, a, b, epsabs=0, epsrel=1e-10)[0] for a, b in pairwise(points))
+        assert value == pytest.approx(math.log1p(total) / (order - 1), rel=1e-7)
+
+
+def log_phi(log_t, a):
+    """Log of t^a - 1 - a (t - 1): by its series where the difference would cancel, by t^a where that is all."""
+    if a * log_t > 40:
+        return a * log_t
+    u = math.expm1(log_t)
+    if abs(a * u) < 1e-3:
+        value = a * (a - 1) / 2 * u * u * (1 + (a - 2) / 3 * u * (1 + (a - 3) / 4 * u))
+    else:
+        value = math.exp(a * log_t) - 1 - a * u
+    return math.log(value) if value else -math.inf
+
+
+@pytest.mark.parametrize("b", [0.004, 0.3, 1.0, 40.0, 999.0, 1e5])
+def test_laplace_has_a_closed_form(b):
+    """Mironov 2017, Table II, at 60 digits; orders on both sides of a / b = 1e-3 and of (a - 1) / b = 1."""
+    mp.mp.dps = 60
+    orders = np.array(
+        [1.0001, 1.5, 2.0, 9.0, 0.999e-3 * b, 1.001e-3 * b, 1 + 2.0**-8, 1 + 0.999 * b, 1 + 1.001 * b, 300.0]
+    )
+    orders = orders[orders > 1]
+    for order, value in zip(orders, renyi_divergence(Laplace(scale_multiplier=b), orders, ZERO), strict=True):
+        a, x = mp.mpf(float(order)), 1 / mp.mpf(b)
+        moment = a / (2 * a - 1) * mp.exp((a - 1) * x) + (a - 1) / (2 * a - 1) * mp.exp(-a * x)
+        assert close(value, mp.log(moment) / (a - 1), 2e-13)
+        assert value <= 1 / b
+
+
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+def test_a_selections_curve_is_asked_of_its_run(adjacency):
+    run = compose([(PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=2.0), 3), Gaussian(noise_multiplier=4.0)])
+    event, orders = BestOfRandomRuns(run=run, eta=0.5, gamma=0.1), np.array([2.0, 8.0])
+
+    def cost(at):
+        return sum(count * renyi_divergence(part, at, adjacency) for part, count in run.parts)
+
+    wanted = TruncatedNegativeBinomial(eta=0.5, gamma=0.1).curve(cost, orders)
+    np.testing.assert_allclose(renyi_divergence(event, orders, adjacency), wanted, rtol=1e-14)
+
+
+# --- sampling without replacement -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("q", [0.02, 0.6])
+@pytest.mark.parametrize("z", [0.4, 1.0, 5.0])
+def test_the_profile_is_that_of_its_definition(q, z):
+    """q H_g(N(1, z^2) || N(0, z^2)) at 1 + q (g - 1), and by exchange of both below 1."""
+    mp.mp.dps = 30
+
+    def base(g):
+        log_g, z_ = mp.log(g), mp.mpf(z)
+        return mp.ncdf(1 / (2 * z_) - log_g * z_) - g * mp.ncdf(-1 / (2 * z_) - log_g * z_)
+
+    for gamma in (1.0, 1.0 + 1e-6, 1.1, 2.0, 9.0):
+        exact = mp.mpf(q) * base(1 + (mp.mpf(gamma) - 1) / mp.mpf(q))
+        assert abs(mp.mpf(profile(q, z, gamma)) - exact) <= mp.mpf("1e-13")
+        below = 1 / mp.mpf(gamma)
+        assert abs(mp.mpf(profile(q, z, 1 / gamma)) - (1 - below + below * exact)) <= mp.mpf("1e-13")
+    assert profile(q, z, 1e300) == 0.0
+
+
+@pytest.mark.parametrize(("q", "z"), [(0.01, 5.0), (0.3, 1.0), (0.9, 0.5)])
+def test_the_2019_bound_is_its_theorem(q, z):
+    """Wang, Balle, Kasiviswanathan 2019, Theorem 9, with eps(j) = j / (2 z^2) and no bounded eps(infinity)."""
+    mp.mp.dps = 30
+    orders = np.array([2, 3, 10, 64])
+    for order, found in zip(orders.tolist(), renyi_bound_2019(q, z, orders), strict=True):
+        q_, e2 = mp.mpf(q), 1 / mp.mpf(z) ** 2
+        total = 1 + q_**2 * mp.binomial(order, 2) * min(4 * mp.expm1(e2), 2 * mp.exp(e2))
+        total += mp.fsum(
+            2 * q_**j * mp.binomial(order, j) * mp.exp((j - 1) * j / (2 * mp.mpf(z) ** 2)) for j in range(3, order + 1)
+        )
+        assert close(found, mp.log(total) / (order - 1), 1e-12)
+    loud = renyi_bound_2019(0.5, 0.01, 2)  # exp(eps(2)) overflows; its logarithm does not
+    assert loud == pytest.approx([2 * math.log(0.5) + 1e4 + math.log(2)], rel=1e-12)
