@@ -146,7 +146,7 @@ def draw_feature_paths(
 
 def _paired(scaled: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
     angles = scaled @ frequencies.T
-    return torch.cat([angles.cos(), angles.sin()], dim=-1) / math.sqrt(len(frequencies))
+    return torch.cat([angles.cos(), angles.sin_()], dim=-1).div_(math.sqrt(len(frequencies)))
 
 
 def common_factor(points: torch.Tensor, lengthscale: torch.Tensor, outputscale: float, kernel: Kernel) -> torch.Tensor:
