@@ -60,13 +60,13 @@ class FourierFeatures:
 
         frequencies = torch.as_tensor(self.frequencies, device=embedded.device)
         # In place: fresh memory of this size costs more than the cosines that fill it.
-        angles = embedded @ frequencies.T
+        angles: torch.Tensor = embedded @ frequencies.T
         if self.phases is None:
             waves = torch.cat([torch.cos(angles), angles.sin_()], dim=-1)
             if self.powers is None:
                 return waves.mul_(1.0 / math.sqrt(len(frequencies)))
             return waves.mul_(torch.as_tensor(np.sqrt(np.tile(self.powers, 2)), device=embedded.device))
-        waves: torch.Tensor = angles.add_(torch.as_tensor(self.phases, device=embedded.device)).cos_()
+        waves = angles.add_(torch.as_tensor(self.phases, device=embedded.device)).cos_()
         return waves.div_(torch.linalg.vector_norm(waves, dim=-1, keepdim=True))
 
 
