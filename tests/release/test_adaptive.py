@@ -66,13 +66,42 @@ def test_bits_that_cost_more_than_the_release_are_refused() -> None:
     "setting", [{"target_quantile": 0.0}, {"target_quantile": 1.0}, {"learning_rate": 0.0}, {"count_stddev": math.nan}]
 )
 def test_impossible_settings_are_refused(setting) -> None:
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match=next(iter(setting))):
         QuantileClipper(**{"count_stddev": 1.0} | setting)
 
 
+def test_a_released_fraction_moves_the_bound_by_no_more_than_its_range_and_once_a_round() -> None:
+    clipper = QuantileClipper(count_stddev=1.0, target_quantile=0.25, learning_rate=0.5)
+    clipper.absorb(0, 7.0)  # noise carried it out of [0, 1]
+    assert clipper.clipping_norm(2.0) == pytest.approx(2.0 * math.exp(-0.5 * 0.75))
+    clipper.absorb(0, 0.0)
+    clipper.absorb(1, -7.0)
+    assert clipper.clipping_norm(2.0) == pytest.approx(2.0 * math.exp(-0.5 * (0.75 - 0.25)))
+
+
+def test_the_bound_stops_far_from_any_sensible_scale() -> None:
+    for fraction, end in ((0.0, 100.0), (1.0, -100.0)):
+        clipper = QuantileClipper(count_stddev=1.0, learning_rate=1e6)
+        clipper.absorb(0, fraction)
+        assert clipper.clipping_norm(2.0) == 2.0 * math.exp(end)
+
+
 def test_bits_of_absent_clients_are_nothing() -> None:
-    rows = np.array([[3.0, 4.0], [0.0, 0.5], [np.nan, 0.0], [1e300, 0.0], [0.0, 0.0]])
-    np.testing.assert_array_equal(clip_bits(rows, 1.0)[:, 0], [-0.5, 0.5, np.nan, np.nan, 0.5])
+    rows = np.array([[3.0, 4.0], [0.0, 0.5], [np.nan, 0.0], [1e300, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    np.testing.assert_array_equal(clip_bits(rows, 1.0)[:, 0], [-0.5, 0.5, np.nan, np.nan, 0.5, 0.5])
+
+
+def test_the_fraction_within_the_bound_is_that_of_the_participants_bits() -> None:
+    mechanism = AdaptiveSum(base=base(n_clients=5, sample_rate=0.8), clipping_norm=0.7, count_stddev=20.0)
+    request = Request(dim=DIM, clipping_norm=1.0, weights=np.full((2, 5), 1 / 5))
+    rows = np.zeros((5, DIM))
+    rows[:, 0] = [0.1, 5.0, 5.0, 0.2, np.nan]  # the bound on one vector is 0.7 / sqrt(2)
+    participants = np.array([True, True, False, True, True])
+    made = answer(mechanism, request, rows, participants, ScriptedNoise(participants=participants))
+    assert made.clipping is not None
+    assert made.clipping.norm == 0.7
+    # bits 1/2, -1/2, 1/2 and an absence, over the rate and all five clients
+    assert made.clipping.fraction == pytest.approx(0.5 + 0.5 / 0.8 / 5, abs=2e-4)  # truncated to the grid
 
 
 def adaptive_run(path: Path | None, start: float, rounds: range, *, seed: int, quantile: float = 0.5):
@@ -129,6 +158,17 @@ def test_a_resumed_run_clips_where_it_stood(tmp_path: Path) -> None:
     resumed, event = adaptive_run(path, 0.1, range(8), seed=6)
     np.testing.assert_allclose(resumed, whole, rtol=1e-12)
     assert dict(event.parts) == {PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=1.0): 8}
+
+
+def test_a_histogram_asks_for_one_bin_of_every_client() -> None:
+    edges = np.array([0.5, 1.0, 2.0])
+    request = norm_histogram_request(edges, 7)
+    assert (request.dim, request.clipping_norm, request.weights.tolist()) == (4, 1.0, [[1.0] * 7])
+    rows = np.array([[0.1, 0.0], [0.0, 0.7], [3.0, 0.0], [np.nan, 0.0]])
+    expected = [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0], [np.nan] * 4]
+    np.testing.assert_array_equal(one_hot_norms(rows, edges), expected)
+    assert histogram_quantile(np.array([[0.0, 1.0, 8.0, 1.0]]), edges, 0.9) == 2.0
+    assert histogram_quantile(np.array([[3.0, 1.0, 8.0, 1.0]]), edges, 0.2) == 0.5
 
 
 def test_a_private_histogram_gives_a_start() -> None:

@@ -13,12 +13,14 @@ from accountant.events import Adjacency, Gaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from privbo.errors import ConfigurationError
 from privbo.protocol import Request
+from privbo.release.answer import answer, draw_participants
 from privbo.release.clipping import BOUND_FACTORS, NORM_LEVELS, clip_rows, clip_statistics
 from privbo.release.door import Door
 from privbo.release.geometry import WeightGeometry
 from privbo.release.inbox import Inbox
 from privbo.release.mechanism import PrivateSum, mechanism_for, require_request
 from privbo.release.noise import SecureNoise, SimulatedNoise, keystream
+from privbo.release.replay import ScriptedNoise
 from privbo.release.reward_unit import RewardMove
 
 WEIGHTS = np.array([[0.5, 0.25], [0.0, 0.25]])
@@ -191,6 +193,21 @@ def test_statistics_of_nobody_and_of_no_bound() -> None:
     assert (found.n_absent, found.clipped_share, found.norm_quantiles, found.bias) == (2, 0.0, (), 0.0)
     assert found.bias_at == ()
     assert found.to_dict()["bound"] is None
+
+
+def test_a_plain_sum_takes_everybody_draws_nothing_and_notes_what_came() -> None:
+    mechanism = mechanism_for(request(), noise_multiplier=None)
+    silent = ScriptedNoise(participants=np.zeros(2, dtype=bool))
+    everyone = draw_participants(mechanism, silent)
+    assert (everyone.dtype, everyone.tolist()) == (np.bool_, [True, True])
+    rows = np.array([[3.0, 4.0, 0.0], [np.nan, 0.0, 0.0]])
+    made = answer(mechanism, request(), rows, everyone, silent)
+    assert silent.drawn == []
+    assert made.values.tolist() == [[1.5, 2.0, 0.0], [0.0, 0.0, 0.0]]
+    assert made.clipping is None
+    found = made.statistics
+    assert (found.n_clients, found.n_participants, found.n_absent, found.bound) == (2, 2, 1, math.inf)
+    assert (found.signal_by_block, found.bias) == ((2.5, 0.0), 0.0)
 
 
 # --- small refusals -------------------------------------------------------------------------

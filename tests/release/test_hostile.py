@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -207,6 +208,26 @@ def test_any_array_is_taken_or_left_without_an_error(vector: np.ndarray) -> None
     assert taken is None or (taken.shape == (DIM,) and taken.dtype == np.float64)
     rows = vet_rows([*HONEST[:-1], vector], n_clients=N, dim=DIM)
     np.testing.assert_array_equal(rows[:-1], HONEST[:-1])
+
+
+def test_a_list_or_an_array_of_objects_is_read_entry_by_entry_and_a_table_of_objects_is_not() -> None:
+    entries = np.empty(N, dtype=object)
+    entries[:] = [*HONEST[:-1], "nothing"]
+    expected = HONEST.copy()
+    expected[-1] = np.nan
+    for answers in (entries, list(entries), tuple(entries)):
+        np.testing.assert_array_equal(vet_rows(answers, n_clients=N, dim=DIM), expected)
+    for table in (HONEST.astype(object), entries[:-1], entries[:, None]):
+        assert np.isnan(vet_rows(table, n_clients=N, dim=DIM)).all()
+
+
+def test_a_signalling_nan_is_an_absence_and_raises_no_warning() -> None:
+    """Turning such a float32 into a float64 makes numpy warn, and a program that forbids warnings would stop."""
+    signalling = np.full((N, DIM), 0x7F800001, dtype=np.uint32).view(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for answers in (signalling, list(signalling)):
+            assert np.isnan(vet_rows(answers, n_clients=N, dim=DIM)).all()
 
 
 def filled_inbox(messages: list[tuple]) -> tuple[np.ndarray, dict[str, int]]:

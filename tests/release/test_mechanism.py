@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, NonPrivate, PoissonSampledGaussian
 from privbo.errors import ConfigurationError
 from privbo.protocol import Request
+from privbo.release.clipping import LARGEST_BOUND, SMALLEST_BOUND
 from privbo.release.geometry import WeightGeometry
 from privbo.release.mechanism import PlainSum, PrivateSum, mechanism_for
 
@@ -133,6 +134,15 @@ def test_the_grid_is_a_power_of_two_far_below_the_noise(norm, multiplier, weight
 def test_impossible_weights_are_refused(weights) -> None:
     with pytest.raises(ConfigurationError, match="weights"):
         WeightGeometry.of(weights)
+
+
+def test_weights_at_the_ends_of_their_range_are_taken_and_beyond_are_refused() -> None:
+    assert WeightGeometry.of(np.array([[0.0, LARGEST_BOUND]])).largest_weight == LARGEST_BOUND == 1e100
+    assert WeightGeometry.of(np.array([[0.0, SMALLEST_BOUND]])).largest_weight == SMALLEST_BOUND == 1e-100
+    with pytest.raises(ConfigurationError, match="must be finite and lie in"):
+        WeightGeometry.of(np.array([[0.0, 1.01e100]]))
+    with pytest.raises(ConfigurationError, match="all weights are zero"):
+        WeightGeometry.of(np.array([[0.0, 0.99e-100]]))
 
 
 @pytest.mark.parametrize(
