@@ -41,6 +41,26 @@ def test_round_trip(event, adjacency):
     assert from_dp_event(to_dp_event(event, adjacency=adjacency), adjacency=adjacency) == compose([event])
 
 
+def test_nothing_is_said_as_nothing_and_read_from_whatever_says_it():
+    assert to_dp_event(Composed(), adjacency=ZERO) == dp.NoOpDpEvent()
+    gaussian = dp.GaussianDpEvent(1.0)
+    for nothing in (
+        dp.NoOpDpEvent(),
+        dp.ComposedDpEvent([]),
+        dp.SelfComposedDpEvent(gaussian, 0),
+        dp.SelfComposedDpEvent(dp.NoOpDpEvent(), 3),
+    ):
+        assert from_dp_event(nothing, adjacency=ZERO) == Composed()
+    twice = dp.ComposedDpEvent([gaussian, dp.SelfComposedDpEvent(gaussian, 1)])
+    assert from_dp_event(twice, adjacency=ZERO) == repeat(Gaussian(noise_multiplier=1.0), 2)
+
+
+def test_a_sample_without_replacement_is_not_read_under_an_adjacency_that_changes_the_number_of_clients():
+    theirs = to_dp_event(EVENTS[3], adjacency=ZERO)
+    with pytest.raises(EventError, match="add-or-remove-one"):
+        from_dp_event(theirs, adjacency=ADD)
+
+
 @pytest.mark.parametrize(
     ("event", "adjacency"),
     [

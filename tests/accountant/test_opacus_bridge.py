@@ -1,6 +1,7 @@
 """Opacus training on our ledger: reserved first, counted down, impossible to run for free."""
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -120,3 +121,63 @@ def test_checkpoints_never_count_down():
     assert len(accountant) == 2
     with pytest.raises(AccountingError, match="no state"):
         accountant.load_state_dict({"mechanism": "rdp", "history": []})
+    for change in ({"mechanism": "rdp"}, {"reserved": 5}):
+        with pytest.raises(AccountingError, match="no state of a block of 4 reserved steps"):
+            accountant.load_state_dict(state | change)
+    given = {"kept": 1}
+    assert accountant.state_dict(given) is given
+    assert given == {"kept": 1, "mechanism": "ledger", "used": 2, "reserved": 4}
+
+
+def test_exactly_the_reserved_steps_are_counted():
+    accountant = reserve(make_ledger(), steps=2)
+    for _ in range(2):
+        accountant.step(noise_multiplier=1.0, sample_rate=0.25)
+    with pytest.raises(BudgetExceeded, match="step 3 is beyond the 2 steps reserved"):
+        accountant.step(noise_multiplier=1.0, sample_rate=0.25)
+    assert len(accountant) == accountant.reserved == 2
+
+
+@pytest.mark.parametrize(("z", "rate"), [(1.5 * (1 - 1e-8), 0.25), (1.5, 0.25 * (1 + 1e-8)), (0.1, 0.01), (9.0, 1.0)])
+def test_a_step_that_is_dearer_in_either_way_is_refused_and_not_counted(z, rate):
+    accountant = reserve(make_ledger(), z=1.5)
+    # Rounding of a batch size over a data size is no dearer step, and a cheaper one is none either.
+    accountant.step(noise_multiplier=1.5 * (1 - 1e-10), sample_rate=0.25 * (1 + 1e-10))
+    accountant.step(noise_multiplier=3.0, sample_rate=0.1)
+    with pytest.raises(EventError, match=r"costs more than the reserved 1\.5 at 0\.25; reserve what"):
+        accountant.step(noise_multiplier=z, sample_rate=rate)
+    assert len(accountant) == 2
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+def test_the_whole_block_is_priced_under_the_ledgers_adjacency(adjacency):
+    ledger = make_ledger(adjacency=adjacency)
+    accountant = reserve(ledger, z=2.0)
+    z = 1.0 if adjacency is Adjacency.REPLACE_ONE else 2.0
+    expected = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=z), 4)
+    assert accountant.event == ledger.event() == expected
+    assert accountant.get_epsilon(1e-5, "alphas", poisson=True) == numerical.epsilon(
+        expected, 1e-5, adjacency=adjacency
+    )
+    (entry,) = ledger.entries()
+    assert (entry.release_id, entry.run, entry.noise_source) == ("training", "run", "simulation")
+
+
+def test_the_engine_is_hooked_to_the_block_and_draws_as_it_was_told(monkeypatch):
+    accountant = reserve(make_ledger())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Opacus says that secure mode is off
+        engine = accountant.privacy_engine(secure_mode=False)
+    assert engine.accountant is accountant
+    assert engine.secure_mode is False
+    monkeypatch.setattr("opacus.PrivacyEngine", SimpleNamespace)  # secure mode needs torchcsprng
+    assert accountant.privacy_engine(secure_mode=True) == SimpleNamespace(secure_mode=True, accountant=accountant)
+
+
+def test_a_block_that_nobody_stepped_through_is_an_error_unless_there_is_one_already():
+    with pytest.raises(AccountingError, match="4 steps are charged and none was counted"), reserve(make_ledger()):
+        pass
+    with pytest.raises(KeyError), reserve(make_ledger()):
+        raise KeyError
+    with reserve(make_ledger()) as accountant:
+        accountant.step(noise_multiplier=1.0, sample_rate=0.25)

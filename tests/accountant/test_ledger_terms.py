@@ -1,0 +1,137 @@
+"""What a ledger says and stores: canonical bytes, samplers, names, the words of a refusal, the price of nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from accountant import renyi
+from accountant.errors import LedgerError
+from accountant.events import (
+    Adjacency,
+    BestOfRandomRuns,
+    Composed,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    NonPrivate,
+    PoissonSampledGaussian,
+    Unit,
+    compose,
+    repeat,
+    to_dict,
+)
+from accountant.filters import fixed_order_filter
+from accountant.gaussian_dp import epsilon_from_mu
+from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger_pricing import price_under
+from accountant.ledger_terms import canonical, read_entry, refusal, require_names, require_population, sampler_of
+from accountant.store import Link
+
+GAUSSIAN = Gaussian(noise_multiplier=2.0)
+POISSON = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
+FIXED = FixedSizeSampledGaussian(n_clients=40, sample_size=3, noise_multiplier=2.0)
+
+
+def policy(**changes) -> LedgerPolicy:
+    plain = {"unit": Unit.CLIENT, "adjacency": Adjacency.ZERO_OUT, "population": "p", "n_clients": 40}
+    return LedgerPolicy(**(plain | changes))
+
+
+def test_canonical_bytes_are_sorted_without_spaces_and_hold_numbers_only() -> None:
+    content = {"b": [1, 2.5], "a": {"d": None, "c": "é"}}
+    assert canonical(content) == b'{"a":{"c":"\\u00e9","d":null},"b":[1,2.5]}'
+    for number in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            canonical({"epsilon": number})
+
+
+@pytest.mark.parametrize(
+    ("event", "word"),
+    [
+        (GAUSSIAN, "everyone"),
+        (NonPrivate(), "everyone"),
+        (Composed(), "everyone"),
+        (POISSON, "poisson"),
+        (FIXED, "fixed-size"),
+        (compose([POISSON, GAUSSIAN, FIXED, POISSON]), "everyone+fixed-size+poisson"),
+        (BestOfRandomRuns(run=POISSON, eta=1.0, gamma=0.1), "poisson"),
+        (BestOfRandomRuns(run=compose([FIXED, POISSON]), eta=1.0, gamma=0.1), "fixed-size+poisson"),
+    ],
+)
+def test_the_sampler_of_an_event_in_a_word(event, word: str) -> None:
+    assert sampler_of(event) == word
+
+
+@pytest.mark.parametrize("wrap", [lambda e: e, lambda e: BestOfRandomRuns(run=repeat(e, 2), eta=1.0, gamma=0.1)])
+def test_a_sample_is_drawn_from_the_ledgers_own_number_of_clients(wrap) -> None:
+    require_population(wrap(FIXED), 40)
+    for event in (wrap(FIXED), compose([wrap(POISSON), wrap(FIXED)])):
+        with pytest.raises(LedgerError, match="samples from 40 clients, the ledger speaks of 41"):
+            require_population(event, 41)
+
+
+def test_a_name_of_500_characters_is_the_longest_and_one_client_the_fewest() -> None:
+    require_names(run="x" * 500, release_id="y")
+    for bad in ("x" * 501, "", None, 3):
+        with pytest.raises(LedgerError, match="run="):
+            require_names(release_id="y", run=bad)
+    assert policy(n_clients=1).n_clients == 1
+    for n_clients in (0, -1):
+        with pytest.raises(LedgerError, match="n_clients"):
+            policy(n_clients=n_clients)
+
+
+def test_a_refusal_names_the_event_the_costs_and_the_bound() -> None:
+    budget = Budget(epsilon=2.0, delta=1e-5)
+    comes = "comes to epsilon 3.25 at delta 1e-05, over the budget 2"
+    assert refusal(GAUSSIAN, 1.5, 3.25, budget) == f"{GAUSSIAN} on top of epsilon 1.5 {comes}"
+    assert refusal(None, 1.5, 3.25, budget) == f"what was charged {comes}"
+
+
+ENTRY = {
+    "release_id": "r/0", "run": "r", "event": to_dict(POISSON), "unit": "client", "adjacency": "zero-out",
+    "population": "p", "n_clients": 40, "sampler": "poisson", "noise_source": "secure", "plan_position": 0,
+    "time": "2026-01-01T00:00:00",
+}  # fmt: skip
+
+
+def link(**changes) -> Link:
+    return Link(sequence=3, release_id="r/0", body=canonical(ENTRY | changes), previous="before", digest="own")
+
+
+def test_an_entry_is_what_its_row_says_and_where_it_stands() -> None:
+    entry = read_entry(link(), policy())
+    assert (entry.sequence, entry.previous, entry.digest) == (3, "before", "own")
+    assert (entry.event, entry.unit, entry.adjacency) == (POISSON, Unit.CLIENT, Adjacency.ZERO_OUT)
+    assert entry.to_dict() == ENTRY | {"sequence": 3, "previous": "before", "digest": "own"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"release_id": "r/1"}, {"unit": "record"}, {"population": "q"}, {"n_clients": 41}, {"adjacency": "replace-one"},
+    ],
+    ids=lambda c: next(iter(c)),
+)  # fmt: skip
+def test_a_charge_that_speaks_of_others_than_the_ledger_is_refused(change: dict) -> None:
+    with pytest.raises(LedgerError, match="charge 3 contradicts the ledger's policy"):
+        read_entry(link(**change), policy())
+
+
+@pytest.mark.parametrize("rule", ["planned", "gaussian", "renyi"])
+def test_nothing_costs_nothing_and_one_release_what_it_costs(rule: str) -> None:
+    budget = Budget(epsilon=8.0, delta=1e-5, rule=rule)
+    price = price_under(budget, Adjacency.ZERO_OUT)
+    assert price(Composed()) == 0.0
+    exact = epsilon_from_mu(0.5, 1e-5)  # closed form of Gaussian DP at z = 2
+    if rule == "renyi":  # a / (2 z^2) at the order a that suits this budget, converted
+        order = fixed_order_filter(epsilon=8.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT).order
+        exact = renyi.epsilon_at_orders(np.array([order / 8]), np.array([order]), 1e-5)[0]
+    assert price(compose([GAUSSIAN])) == pytest.approx(exact, rel=1e-6)
+    with Ledger.create(None, policy(budget=budget)) as ledger:
+        found = ledger.check(GAUSSIAN)
+        assert (found.spent, found.projected, found.allowed) == (0.0, price(compose([GAUSSIAN])), True)
+        assert ledger.policy == LedgerPolicy.from_dict(json.loads(canonical(ledger.policy.to_dict())))
