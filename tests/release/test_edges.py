@@ -228,7 +228,12 @@ def test_a_tie_between_random_words_draws_the_subset_again(monkeypatch: pytest.M
     from privbo.release import noise
 
     draws = [np.zeros(4, dtype=np.uint64), np.array([3, 1, 2, 0], dtype=np.uint64)]
-    monkeypatch.setattr(noise, "_secure_words", lambda _: draws.pop(0))
+
+    def words(n: int) -> np.ndarray:
+        assert n == 4
+        return draws.pop(0)
+
+    monkeypatch.setattr(noise, "_secure_words", words)
     np.testing.assert_array_equal(SecureNoise().subsets((1, 4), 2), [[False, True, False, True]])
     assert draws == []
 
