@@ -204,7 +204,7 @@ def _movement(
         runs.append(run)
         if run.drawn != base.drawn:
             findings.append("what is drawn depends on who takes part")
-    return max((float(np.linalg.norm(run.values - base.values)) for run in runs), default=0.0), findings
+    return max(float(np.linalg.norm(run.values - base.values)) for run in runs), findings
 
 
 def _neighbours(rows: FloatArray, client: int, adjacency: Adjacency, reward_bound: float | None) -> list[FloatArray]:

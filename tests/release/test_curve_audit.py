@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from privbo.release import curve_audit as audit
 from privbo.release.mechanism import PrivateSum, mechanism_for
 from privbo.release.replay import ScriptedNoise
 
-WEIGHTS = np.array([[0.3, 0.6, 0.2], [0.1, 0.8, 0.2]])  # the second client is the canary, of norm 1
+WEIGHTS = np.array([[0.3, 0.2, 0.6], [0.1, 0.2, 0.8]])  # the last client is the canary, of norm 1
 EPSILONS = np.array(audit._EPSILONS)
 THRESHOLDS = audit._THRESHOLDS
 BOUND = 2.0 / math.sqrt(2)  # S = 2 over two blocks
@@ -62,6 +63,16 @@ def test_a_curve_is_read_from_either_tail_and_in_either_direction() -> None:
     for plus, minus in ((apart, same), (same, apart), (-apart, -same), (-same, -apart)):
         np.testing.assert_allclose(audit._measured_curve(plus, minus, level), expected, rtol=1e-12)
     assert audit._measured_curve(same, same, level).tolist() == [0.0] * len(EPSILONS)
+    rng = np.random.default_rng(0)
+    plus, minus = rng.normal(1.0, 1.0, 300), rng.normal(0.0, 1.2, 300)
+    best = np.zeros(len(EPSILONS))
+    for (one, other), tail in itertools.product(((plus, minus), (minus, plus)), (1, -1)):
+        for threshold in THRESHOLDS:
+            k, m = int((tail * one > threshold).sum()), int((tail * other > threshold).sum())
+            low = stats.beta.ppf(level, k, 301 - k) if k else 0.0
+            high = stats.beta.isf(level, m + 1, 300 - m) if m < 300 else 1.0
+            best = np.maximum(best, low - np.exp(EPSILONS) * high)
+    np.testing.assert_allclose(audit._measured_curve(plus, minus, level), best, rtol=1e-6)
 
 
 def test_a_point_above_the_accountants_comes_before_any_below_and_shares_decide_among_equals() -> None:
@@ -81,9 +92,9 @@ def test_worlds_differ_in_the_canary_alone(adjacency: Adjacency) -> None:
     mechanism = build(adjacency=adjacency)
     gone = -4.0 if adjacency is Adjacency.REPLACE_ONE else 0.0
     for world, others in (("others zero", 0.0), ("others opposing", -4.0), ("alone", 0.0)):
-        present, absent = audit._worlds(mechanism, WEIGHTS, 1, world)
-        assert present.tolist() == [[others], [4.0], [others]]  # twice the clipping norm saturates
-        assert absent.tolist() == [[others], [gone], [others]]
+        present, absent = audit._worlds(mechanism, WEIGHTS, 2, world)
+        assert present.tolist() == [[others], [others], [4.0]]  # twice the clipping norm saturates
+        assert absent.tolist() == [[others], [others], [gone]]
 
 
 def test_scores_are_the_column_its_blocks_and_their_contrasts() -> None:
@@ -121,7 +132,7 @@ def test_releases_are_made_by_the_shipped_sums() -> None:
     mechanism = build()
     noise = ScriptedNoise(participants=np.array([True, True, False]))
     found = audit._release(mechanism, WEIGHTS, np.array([[9.0], [-9.0], [9.0]]), 5, noise)
-    expected = (WEIGHTS[:, 0] - WEIGHTS[:, 1]) * BOUND / 0.5
+    expected = (WEIGHTS[:, 0] - WEIGHTS[:, 1]) * BOUND / 0.5  # the third takes no part
     np.testing.assert_allclose(found, np.tile(expected, (5, 1)), rtol=1e-3)  # truncated to the grid
     assert [call[:2] for call in noise.drawn] == [("coins", (5, 3)), ("gaussian", (5, 2, 1))]
 
@@ -141,6 +152,17 @@ def test_the_curve_to_stay_below_is_the_accountants(rate: float, adjacency: Adja
         assert np.all(np.array(found) >= exact * (1 - 1e-9))
 
 
+def test_what_the_curve_may_be_off_by_is_added_and_the_dearest_pair_counts(monkeypatch) -> None:
+    def pair(p_above: float):
+        tails = SimpleNamespace(p_above=p_above, q_above=0.01, relative_error=0.1)
+        return SimpleNamespace(tails=lambda _: tails)
+
+    monkeypatch.setattr("accountant.pairs.pairs_of", lambda *_: [pair(0.2), pair(0.5), pair(0.3)])
+    kept = 0.01 * np.exp(EPSILONS)
+    expected = np.maximum(0.5 - kept + 0.1 * (0.5 + kept), 0.0)
+    np.testing.assert_allclose(audit._accounted(build()), expected, rtol=1e-12)
+
+
 # --- the audit ------------------------------------------------------------------------------
 
 
@@ -154,38 +176,57 @@ def audited(monkeypatch, curve, *, weights=WEIGHTS, **settings):
 
     monkeypatch.setattr(audit, "_measured_curve", measured)
     everyone = ScriptedNoise(participants=np.ones(1, dtype=bool))
-    plain = {"noise": everyone, "world": "others zero", "trials": 7, "alpha": 1e-3} | settings
+    plain = {"noise": everyone, "world": "others zero"} | settings
     return audit.audit_curve(build, weights, **plain), calls
 
 
 def test_every_sign_score_threshold_tail_and_direction_shares_the_false_alarm_rate(monkeypatch) -> None:
-    found, calls = audited(monkeypatch, lambda _: np.zeros(len(EPSILONS)))
+    found, calls = audited(monkeypatch, lambda _: np.zeros(len(EPSILONS)), trials=7, alpha=1e-3)
     assert (found.passed, found.world, found.trials, found.alpha) == (True, "others zero", 7, 1e-3)
     assert len(calls) == 2 * 5  # signs, and scores of two blocks
     np.testing.assert_allclose([level for *_, level in calls], 1e-3 / (2 * 5 * 49 * 4 * 2))
     directions = [[0.6, 0.8], [1, 0], [-1, 1], [0, 1], [-1, 1]]
     scale = np.array([1, 1, 2**0.5, 1, 2**0.5]) * build().noise_stddev()
     # Everybody takes part here, so a sum is its mean times 1 / q; the others send nothing.
-    expected = [np.dot(d, WEIGHTS[:, 1]) * BOUND / 0.5 / s for d, s in zip(directions, scale, strict=True)]
+    expected = [np.dot(d, WEIGHTS[:, 2]) * BOUND / 0.5 / s for d, s in zip(directions, scale, strict=True)]
     for sign in (0, 5):
         for (plus, minus, _), wanted in zip(calls[sign : sign + 5], expected, strict=True):
             np.testing.assert_allclose(plus, np.full(7, wanted), rtol=1e-3)
             np.testing.assert_allclose(minus, np.zeros(7), atol=1e-12)
 
 
-def test_alone_there_is_no_other_column_and_opposing_clients_oppose(monkeypatch) -> None:
-    _, calls = audited(monkeypatch, lambda _: np.zeros(len(EPSILONS)), world="alone")
-    assert len(calls) == 10
-    np.testing.assert_allclose(calls[0][0], np.full(7, BOUND / 0.5 / build().noise_stddev()), rtol=1e-3)
-    single = build(WEIGHTS[:, [1]])
-    assert single.noise_stddev() == pytest.approx(build().noise_stddev())
-    _, calls = audited(monkeypatch, lambda _: np.zeros(len(EPSILONS)), world="others opposing")
+def test_a_hundred_thousand_releases_and_one_false_alarm_in_a_million_unless_said_otherwise(monkeypatch) -> None:
+    found, calls = audited(monkeypatch, lambda _: np.zeros(len(EPSILONS)), weights=WEIGHTS[:1])
+    assert (found.trials, found.alpha) == (100_000, 1e-6)
+    assert [(len(plus), len(minus)) for plus, minus, _ in calls] == [(100_000, 100_000)] * 2
+    np.testing.assert_allclose([level for *_, level in calls], 1e-6 / (2 * 1 * 49 * 4 * 2))
+
+
+@pytest.mark.parametrize("world", ["others zero", "others opposing", "alone"])
+def test_both_signs_are_released_with_and_without_the_canary(monkeypatch, world: str) -> None:
+    seen = []
+    honest = audit._release
+
+    def release(mechanism, weights, rows, trials, noise):
+        seen.append((weights.tolist(), rows[:, 0].tolist()))
+        return honest(mechanism, weights, rows, trials, noise)
+
+    monkeypatch.setattr(audit, "_release", release)
+    audited(monkeypatch, lambda _: np.zeros(len(EPSILONS)), world=world, trials=7)
+    weights = WEIGHTS[:, [2]] if world == "alone" else WEIGHTS
+    others = {"others zero": [0.0, 0.0], "others opposing": [-4.0, -4.0], "alone": []}[world]
+    present, absent = np.array([*others, 4.0]), np.array([*others, 0.0])
+    assert seen == [(weights.tolist(), rows.tolist()) for rows in (present, absent, -present, -absent)]
+
+
+def test_opposing_clients_are_taken_out_by_their_mean_and_spread(monkeypatch) -> None:
+    _, calls = audited(monkeypatch, lambda _: np.zeros(len(EPSILONS)), world="others opposing", trials=7)
     each = np.array([0.6, 0.8]) @ WEIGHTS * BOUND
-    centre, spread = -each[0] - each[2], math.hypot(build().noise_stddev(), math.hypot(each[0], each[2]))
-    plus, minus = (each[1] / 0.5 + centre / 0.5 - centre) / spread, (centre / 0.5 - centre) / spread
-    np.testing.assert_allclose(calls[0][0], np.full(7, plus), rtol=1e-3)
-    np.testing.assert_allclose(calls[0][1], np.full(7, minus), rtol=1e-3)
-    np.testing.assert_allclose(calls[5][0], np.full(7, plus), rtol=1e-3)  # mirrored
+    centre, spread = -each[0] - each[1], math.hypot(build().noise_stddev(), math.hypot(each[0], each[1]))
+    plus, minus = (each[2] / 0.5 + centre / 0.5 - centre) / spread, (centre / 0.5 - centre) / spread
+    for call in (calls[0], calls[5]):  # the negative canary's releases are mirrored
+        np.testing.assert_allclose(call[0], np.full(7, plus), rtol=1e-3)
+        np.testing.assert_allclose(call[1], np.full(7, minus), rtol=1e-3)
 
 
 @pytest.mark.parametrize("call", [1, 10])
@@ -198,9 +239,9 @@ def test_one_point_above_the_curve_is_enough_and_one_on_it_is_not(monkeypatch, c
             points[3] = accounted[3] * factor
         return points
 
-    on, _ = audited(monkeypatch, lambda n: curve(n, 1.0))
+    on, _ = audited(monkeypatch, lambda n: curve(n, 1.0), trials=7)
     assert (on.passed, on.epsilon, on.delta_measured) == (True, 1.0, accounted[3])
-    above, _ = audited(monkeypatch, lambda n: curve(n, 1.001))
+    above, _ = audited(monkeypatch, lambda n: curve(n, 1.001), trials=7)
     assert (above.passed, above.epsilon, above.delta_accounted) == (False, 1.0, accounted[3])
     assert above.delta_measured == pytest.approx(1.001 * accounted[3])
 
@@ -208,20 +249,24 @@ def test_one_point_above_the_curve_is_enough_and_one_on_it_is_not(monkeypatch, c
 # --- the bound on epsilon -------------------------------------------------------------------
 
 
-def bounded(monkeypatch, with_canary, without, *, alpha=0.05, delta=1e-5, **settings) -> tuple[float, float]:
+def bounded(monkeypatch, with_canary, without, *, delta=1e-5, alpha=None, **settings) -> tuple[float, float]:
     """The bound where the canary's score takes the given shares of the stated move, its absence the others."""
     mechanism = build(**settings)
     move = BOUND / mechanism.rate  # the canary's column has norm 1
-    shares = iter([with_canary, without])
+    gone = -4.0 if mechanism.adjacency is Adjacency.REPLACE_ONE else 0.0
+    script = ScriptedNoise(participants=np.ones(3, dtype=bool))
+    worlds = iter([(4.0, with_canary), (gone, without)])
 
     def release(given, weights, rows, trials, noise):
-        assert (given, rows[1, 0] > 0, trials) == (mechanism, shares.__length_hint__() == 2, len(with_canary))
-        return np.outer(next(shares), [0.6, 0.8]) * move
+        canary, shares = next(worlds)
+        assert (given, weights is WEIGHTS, noise is script, trials) == (mechanism, True, True, len(with_canary))
+        assert rows.tolist() == [[0.0], [0.0], [canary]]
+        return np.outer(shares, [0.6, 0.8]) * move
 
     monkeypatch.setattr(audit, "_release", release)
+    chosen = {} if alpha is None else {"alpha": alpha}
     return audit.epsilon_lower_bound(
-        mechanism, WEIGHTS, noise=ScriptedNoise(participants=np.ones(3, dtype=bool)), delta=delta,
-        trials=len(with_canary), alpha=alpha,
+        mechanism, WEIGHTS, noise=script, delta=delta, trials=len(with_canary), **chosen
     )  # fmt: skip
 
 
@@ -244,8 +289,8 @@ def test_the_bound_follows_from_the_errors_of_the_threshold_midway(monkeypatch, 
 
 
 def test_below_rate_one_the_bound_is_that_of_a_sampled_gaussian(monkeypatch) -> None:
-    with_canary, without = np.zeros(2000), np.zeros(2000)
-    with_canary[:900] = 1.0
+    with_canary, without = np.full(2000, 0.49), np.full(2000, 0.49)
+    with_canary[:900] = 0.51
     found, _ = bounded(monkeypatch, with_canary, without, sample_rate=0.5)
     event = PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=1 / mu_of(1100, 2000, 0.05, 0.5))
     interval = numerical.epsilon_interval(event, 1e-5, adjacency=Adjacency.ZERO_OUT)

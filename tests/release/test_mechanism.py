@@ -141,7 +141,7 @@ def test_weights_at_the_ends_of_their_range_are_taken_and_beyond_are_refused() -
     assert WeightGeometry.of(np.array([[0.0, SMALLEST_BOUND]])).largest_weight == SMALLEST_BOUND == 1e-100
     with pytest.raises(ConfigurationError, match="must be finite and lie in"):
         WeightGeometry.of(np.array([[0.0, 1.01e100]]))
-    with pytest.raises(ConfigurationError, match="^all weights are zero"):
+    with pytest.raises(ConfigurationError, match=r"^all weights are zero"):
         WeightGeometry.of(np.array([[0.0, 0.99e-100]]))
     with pytest.raises(ConfigurationError, match="weights of type list and shape None must be a float64 matrix"):
         WeightGeometry.of([[1.0]])
