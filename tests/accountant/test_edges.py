@@ -251,7 +251,9 @@ def policy(**changes):
     return LedgerPolicy(**(plain | changes))
 
 
-@pytest.mark.parametrize("change", [{"n_clients": 0}, {"n_clients": True}, {"n_clients": 1.5}, {"population": ""}])
+@pytest.mark.parametrize(
+    "change", [{"n_clients": 0}, {"n_clients": True}, {"n_clients": 1.5}, {"population": ""}, {"population": 3}]
+)
 def test_a_policy_out_of_range_is_refused(change):
     with pytest.raises(LedgerError, match=next(iter(change))):
         policy(**change)

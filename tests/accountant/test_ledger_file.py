@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 from pathlib import Path
 
@@ -12,7 +13,15 @@ from accountant import store as store_module
 from accountant.errors import LedgerError
 from accountant.events import Adjacency, Gaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
-from accountant.ledger_file import Identity, failing_closed, read_identity, require_own_header, set_durable, sha256_of
+from accountant.ledger_file import (
+    Identity,
+    failing_closed,
+    read_identity,
+    require_own_header,
+    set_durable,
+    sha256_of,
+    sync_folder,
+)
 from accountant.store import Store, link_digest
 from accountant.witness import Witness
 
@@ -95,6 +104,7 @@ def test_an_identity_that_is_no_ledgers_is_refused(path: Path, statement: str) -
 
 def test_a_connection_is_durable_and_trusts_no_schema(path: Path) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous=OFF")
     set_durable(connection, path)
     settings = ("journal_mode", "synchronous", "fullfsync", "trusted_schema")
     found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in settings]
@@ -103,6 +113,29 @@ def test_a_connection_is_durable_and_trusts_no_schema(path: Path) -> None:
     with Ledger.open(path) as ledger:
         # Another writer may hold the lock for as long as a price takes; SQLite's own patience is 5 s.
         assert ledger._store.connection.execute("PRAGMA busy_timeout").fetchone() == (60_000,)
+
+
+def test_storage_that_answers_with_less_is_closed_and_refused(path: Path) -> None:
+    class Hasty(sqlite3.Connection):
+        def execute(self, statement, *values):  # a build that was told to flush less, and does
+            return super().execute(statement.replace("=FULL", "=NORMAL"), *values)
+
+    connection = sqlite3.connect(path, isolation_level=None, factory=Hasty)
+    with pytest.raises(LedgerError, match="synchronous=1 instead of wal, 2"):
+        set_durable(connection, path)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+
+
+def test_a_new_name_is_flushed_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append((descriptor, os.fstat(descriptor).st_ino)))
+    Ledger.create(tmp_path / "new", POLICY).close()
+    ((descriptor, folder),) = flushed
+    assert folder == tmp_path.stat().st_ino
+    sync_folder(tmp_path)
+    # Nothing stays open: the lowest free number is given out again.
+    assert flushed[1] == (descriptor, folder)
 
 
 # --- the chain ------------------------------------------------------------------------------
@@ -149,6 +182,8 @@ def test_a_release_without_a_charge_is_refused_however_well_it_is_chained(path: 
     [
         ("UPDATE charges SET body = x'7b7d' WHERE sequence = 2", "charges row 2 does not match its digest"),
         ("UPDATE releases SET release_id = 'r/9' WHERE sequence = 1", "releases row 1 does not match its digest"),
+        ("UPDATE charges SET release_id = CAST(release_id AS BLOB)", "charges row 1 does not match its digest"),
+        ("UPDATE releases SET previous = CAST(previous AS BLOB)", "releases row 1 does not match its digest"),
         ("DELETE FROM charges WHERE sequence = 1", "charges row 2 does not follow row 0"),
     ],
 )
@@ -156,6 +191,34 @@ def test_the_row_that_was_changed_is_named(path: Path, statement: str, words: st
     charged(path)
     altered(path, statement)
     with pytest.raises(LedgerError, match=f"{path} is refused: {words}"):
+        Ledger.open(path)
+
+
+def test_a_gap_in_the_numbers_is_noticed_however_well_it_is_chained(path: Path) -> None:
+    charged(path, 1)
+    store = Store.open(path)
+    last = store.last("charges")
+    digest = link_digest(last.digest, 3, "r/7", last.body)
+    store.connection.execute("INSERT INTO charges VALUES (3, 'r/7', ?, ?, ?)", (last.body, last.digest, digest))
+    store.close()
+    with pytest.raises(LedgerError, match="charges row 3 does not follow row 1"):
+        Ledger.open(path)
+
+
+@pytest.mark.parametrize("table", ["charges", "releases"])
+def test_an_index_that_lost_a_release_id_is_noticed(path: Path, table: str) -> None:
+    """The rows are whole, but whoever looked for r/1 by its id would not find it, and charge or draw it again."""
+    charged(path)
+    with sqlite3.connect(path) as connection:
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        index = f"sqlite_autoindex_{table}_1"
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (index,)).fetchone()
+    connection.close()
+    raw = path.read_bytes()
+    start = (page - 1) * size
+    assert raw[start : start + size].count(b"r/1") == 1
+    path.write_bytes(raw[:start] + raw[start : start + size].replace(b"r/1", b"r/9") + raw[start + size :])
+    with pytest.raises(LedgerError, match=rf"{path} is refused: SQLite reports damage \(row 2 missing from index"):
         Ledger.open(path)
 
 
@@ -198,3 +261,46 @@ def test_a_table_that_is_gone_and_a_folder_that_never_was_are_named(path: Path) 
     Witness.beside(path).path.unlink()
     with pytest.raises(LedgerError, match=f"{path} exists already"):
         Ledger.create(path, POLICY)
+
+
+def test_a_lock_that_is_not_let_go_stops_the_charge_and_nothing_else(path: Path) -> None:
+    event = Gaussian(noise_multiplier=9.0)
+    other = sqlite3.connect(path, isolation_level=None)
+    with Ledger.open(path) as ledger:
+        ledger._store.connection.execute("PRAGMA busy_timeout = 1")
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerError, match=rf"{path}: storage failed \(database is locked\); nothing was released"):
+            ledger.charge("r/0", event, run="r", noise_source="secure")
+        other.execute("ROLLBACK")
+        other.close()
+        assert ledger.entries() == []
+        assert not ledger.charge("r/0", event, run="r", noise_source="secure").known
+
+
+def test_a_look_at_the_whole_file_says_what_failed_and_holds_no_transaction(path, monkeypatch) -> None:
+    ledger = Ledger.open(path)
+    assert ledger.verify().ok
+    assert not ledger._store.connection.in_transaction
+    with monkeypatch.context() as patch:
+        patch.setattr(Witness, "read", failing)
+        assert ledger.verify().problem == (
+            f"{path}: storage failed (worn out); nothing was released, mend it and try again"
+        )
+    ledger.close()
+    assert f"{path}: storage failed" in str(ledger.verify().problem)
+    with pytest.raises(LedgerError, match="storage failed"):
+        ledger.charge("r/0", Gaussian(noise_multiplier=9.0), run="r", noise_source="secure")
+
+
+def test_a_forked_process_leaves_its_parents_connection_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, here = Store.open(path), os.getpid()
+    parents = store.connection
+    monkeypatch.setattr(os, "getpid", lambda: here + 1)
+    store.close()  # a child that never used it
+    assert parents.execute("SELECT 1").fetchone() == (1,)
+    assert store.connection is not parents
+    assert any(kept is parents for kept in store_module._inherited)  # and never closed by being forgotten
+    store.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        store.connection.execute("SELECT 1")
+    parents.close()

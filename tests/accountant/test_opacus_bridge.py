@@ -119,6 +119,9 @@ def test_checkpoints_never_count_down():
     accountant.step(noise_multiplier=1.0, sample_rate=0.25)
     accountant.load_state_dict(state)
     assert len(accountant) == 2
+    resumed = reserve(make_ledger())
+    resumed.load_state_dict(accountant.state_dict())
+    assert len(resumed) == 2  # two of the four steps are left, not four
     with pytest.raises(AccountingError, match="no state"):
         accountant.load_state_dict({"mechanism": "rdp", "history": []})
     for change in ({"mechanism": "rdp"}, {"reserved": 5}):

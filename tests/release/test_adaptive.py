@@ -63,7 +63,17 @@ def test_bits_that_cost_more_than_the_release_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [{"target_quantile": 0.0}, {"target_quantile": 1.0}, {"learning_rate": 0.0}, {"count_stddev": math.nan}]
+    "setting",
+    [
+        {"target_quantile": 0.0},
+        {"target_quantile": 1.0},
+        {"target_quantile": math.nan},
+        {"learning_rate": 0.0},
+        {"learning_rate": math.inf},
+        {"count_stddev": math.nan},
+        {"count_stddev": math.inf},
+        {"count_stddev": 0.0},
+    ],
 )
 def test_impossible_settings_are_refused(setting) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(setting))):

@@ -60,8 +60,10 @@ def test_a_curve_is_read_from_either_tail_and_in_either_direction() -> None:
     expected = np.maximum(low - np.exp(EPSILONS) * none, 0.0)
     assert 0.08 < expected[0] < 0.1
     assert np.count_nonzero(expected) > 5
-    for plus, minus in ((apart, same), (same, apart), (-apart, -same), (-same, -apart)):
-        np.testing.assert_allclose(audit._measured_curve(plus, minus, level), expected, rtol=1e-12)
+    for shift in (0.0, 4.9):  # the second is told apart by thresholds above five only
+        one, other = apart + shift, same + shift
+        for plus, minus in ((one, other), (other, one), (-one, -other), (-other, -one)):
+            np.testing.assert_allclose(audit._measured_curve(plus, minus, level), expected, rtol=1e-12)
     assert audit._measured_curve(same, same, level).tolist() == [0.0] * len(EPSILONS)
     rng = np.random.default_rng(0)
     plus, minus = rng.normal(1.0, 1.0, 300), rng.normal(0.0, 1.2, 300)
@@ -296,6 +298,13 @@ def test_below_rate_one_the_bound_is_that_of_a_sampled_gaussian(monkeypatch) -> 
     interval = numerical.epsilon_interval(event, 1e-5, adjacency=Adjacency.ZERO_OUT)
     assert found == pytest.approx(interval.lower, rel=1e-6)
     assert found <= interval.upper
+
+
+def test_a_score_at_the_threshold_says_absent(monkeypatch) -> None:
+    settings = {"sample_rate": 1.0, "adjacency": Adjacency.REPLACE_ONE}  # whose threshold is exactly 0
+    assert bounded(monkeypatch, np.zeros(500), np.full(500, -1.0), **settings)[0] == 0.0
+    right, _ = bounded(monkeypatch, np.ones(500), np.zeros(500), **settings)
+    assert right == pytest.approx(epsilon_from_mu(mu_of(0, 500, 0.05, 1.0), 1e-5), rel=1e-3)
 
 
 def test_a_presence_that_always_shows_is_beyond_any_noise_and_one_that_never_shows_proves_nothing(monkeypatch) -> None:

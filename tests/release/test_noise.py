@@ -87,7 +87,10 @@ def test_exact_noise_asks_opendp_for_noise_around_zero_at_its_scale(monkeypatch)
     monkeypatch.setattr(dp, "enable_features", lambda *names: enabled.extend(names))
     monkeypatch.setattr(dp.m, "make_gaussian", make_gaussian)
     drawn = ExactNoise().gaussian((2, 3), 4096)
-    assert enabled == ["contrib"]
+    for scale in (1023.0, 2.0**41):
+        with pytest.raises(ConfigurationError, match="lies outside"):
+            ExactNoise().gaussian((1,), scale)
+    assert set(enabled) == {"contrib"}
     assert (drawn.dtype, drawn.tolist()) == (np.int64, [[0, 0, 0], [0, 0, 0]])
     assert [str(what) for what in asked] == [
         str(dp.vector_domain(dp.atom_domain(T="i64"))), str(dp.l2_distance(T=float)), "4096.0"

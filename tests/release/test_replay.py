@@ -252,7 +252,11 @@ def test_draws_that_follow_the_noise_or_the_empty_sample_are_named() -> None:
     def by_who(rows, who, units=None):
         return noisy(**({} if who.any() else OTHER_DRAWS))(rows, who, units)
 
+    def by_silence(rows, who, units=None):
+        return noisy(**(OTHER_DRAWS if units is None and not who.any() else {}))(rows, who, units)
+
     words = "what is drawn depends on who takes part, or on the noise itself"
+    assert noise_of(by_silence)[1] == [words]
     assert noise_of(by_units)[1] == [words] * 2
     assert noise_of(by_who)[1] == [words]
 
@@ -279,6 +283,7 @@ FIXED = FixedSizeSampledGaussian(n_clients=4, sample_size=2, noise_multiplier=2.
         (("subset", 5, 2), FIXED, False),
         (("coins", 4, 2), FIXED, False),
         (("coins", (1, 4), 1.0), NonPrivate(), False),
+        (("subset", 4, 2), NonPrivate(), False),
     ],
 )
 def test_the_event_names_the_sampler_that_was_drawn_with(draw, event, fits: bool) -> None:
