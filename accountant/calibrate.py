@@ -205,9 +205,10 @@ def _solve(cost: Callable[[float], float], target: float) -> float:
                 f"no noise multiplier below {_HIGH:g} reaches epsilon={target:g}; the plan has a part whose "
                 "cost does not fall with the noise, or too many rounds"
             )
-        step = math.log(value / target) / -slope if 0.0 < value < math.inf else math.copysign(2.0, value - target)
+        side = 1.0 if value > target else -1.0
+        step = math.log(value / target) / -slope if 0.0 < value < math.inf else 2.0 * side
         # a little beyond the predicted place, so that the next point lies on the other side
-        step += math.copysign(0.01 + 0.1 * abs(step), value - target)
+        step += side * (0.01 + 0.1 * abs(step))
         there = min(max(here + min(max(step, -3.0), 3.0), math.log(_LOW)), math.log(_HIGH))
         ahead = known(there)
         if 0.0 < ahead < math.inf and 0.0 < value < math.inf and ahead != value and there != here:

@@ -69,7 +69,7 @@ def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
     if trivial is not None:
         return trivial
     mu = math.sqrt(_required(event))
-    return min(1.0, math.exp(log_delta_from_mu(mu, epsilon)) * (_SAFE + _lost(mu, epsilon)))
+    return min(1.0, math.exp(log_delta_from_mu(mu, epsilon)) * (_SAFE + relative_error(mu, epsilon)))
 
 
 def _required(event: Event) -> float:
@@ -91,7 +91,7 @@ def _log_terms(mu: float, epsilon: float) -> tuple[float, float]:
     return float(log_ndtr(0.5 * mu - epsilon / mu)), epsilon + float(log_ndtr(-0.5 * mu - epsilon / mu))
 
 
-def _lost(mu: float, epsilon: float) -> float:
+def relative_error(mu: float, epsilon: float) -> float:
     """Relative error that delta may carry: the two terms are rounded, and nearly cancel where mu is small."""
     if epsilon == 0.0:
         return 0.0

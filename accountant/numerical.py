@@ -130,7 +130,8 @@ def delta_interval(event: Event, epsilon: float, *, adjacency: Adjacency) -> Int
         return Interval(lower=trivial, upper=trivial, method="closed-form")
     if gaussian_dp.is_exact(event):
         exact = gaussian_dp.delta(event, epsilon, adjacency=adjacency)
-        return Interval(lower=exact * (1.0 - 1e-11), upper=exact, method="closed-form")
+        lost = 2.0 * gaussian_dp.relative_error(math.sqrt(gaussian_dp.mu_squared(event) or 0.0), epsilon)
+        return Interval(lower=exact * max(0.0, 1.0 - 1e-11 - lost), upper=exact, method="closed-form")
     bound = renyi.delta(event, epsilon, adjacency=adjacency)
     try:
         found = [_delta_of(direction, epsilon, bound) for direction in _directions(event, adjacency)]

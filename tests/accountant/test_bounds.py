@@ -12,8 +12,10 @@ import pytest
 
 from accountant import bounds
 from accountant.bounds import LowerSums, Place, UpperSum
-from accountant.fourier import TiltedSum, Window
-from accountant.pairs import EPS
+from accountant.events import Adjacency, Gaussian, Laplace
+from accountant.fourier import TiltedSum, Window, tilted_sum
+from accountant.lattice import lower_cells, upper_cells
+from accountant.pairs import EPS, pairs_of
 from tests.accountant.test_lattice import hockey_stick
 
 SPACING, START, SIZE = 0.1, -15, 60
@@ -62,7 +64,7 @@ def epsilon_where(delta_of, delta):
 
 
 DELTAS = (0.6, 0.2, 0.03, 1e-3, 1e-7, 1e-12)
-THETAS = (0.3, 2.0, 11.0)
+THETAS = (0.3, 2.0, 11.0, 60.0)
 
 
 @pytest.mark.parametrize("theta", THETAS)
@@ -97,12 +99,27 @@ def test_upper_bounds_survive_any_error_that_the_sum_admits(theta):
     sums = upper_of(masses, theta, error=share)
     for index in range(-2, SIZE + 3):
         true, points = more_at(masses, theta, share, index)
-        for delta in (0.3, 0.05, 1e-3):
+        just_above = hockey_stick(true, SPACING * points, SPACING * (START + index - 0.98))
+        for delta in (0.3, 0.05, 1e-3, max(1e-12, min(0.99, just_above))):
             truth = epsilon_where(lambda e, t=true, p=points: hockey_stick(t, SPACING * p, e), delta)
             assert bounds.upper_epsilon(sums, delta) >= truth - 1e-12
-        for epsilon in (0.0, 0.42, 0.5, 1.91, 3.1):
+        for epsilon in (0.0, 0.42, 0.5, 1.91, 3.1, max(0.0, SPACING * (START + index - 0.98))):
             truth = hockey_stick(true, SPACING * points, epsilon)
             assert bounds.upper_delta(sums, epsilon) >= min(1.0, truth) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("theta", [2.0, 60.0])
+def test_upper_bounds_survive_rounding_of_their_sums(monkeypatch, theta):
+    """With an eps of 1e-7 every mass may be twice (size + exponent) eps larger than it was summed."""
+    monkeypatch.setattr(bounds, "EPS", 1e-7)
+    masses = some_masses()
+    sums = upper_of(masses, theta)
+    exponent = abs(sums.total.log_scale) + theta * SPACING * float(np.max(np.abs(POINTS)))
+    true = masses * (1.0 + 2e-7 * (SIZE + exponent))
+    for epsilon in SPACING * np.arange(0.02, POINTS[-1] - 1, 0.48):
+        delta = hockey_stick(true, SPACING * POINTS, epsilon)
+        assert bounds.upper_delta(sums, epsilon) >= min(1.0, delta) * (1 - 1e-12)
+        assert bounds.upper_epsilon(sums, delta) >= epsilon - 1e-12
 
 
 def test_a_window_that_begins_beyond_epsilon_proves_its_own_begin_only():
@@ -178,7 +195,33 @@ def test_lower_bounds_survive_any_error_that_the_sums_admit(theta):
             assert bounds.lower_delta(found, epsilon) <= truth * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("rate", [1e-4, 0.07, 1.3, 20.0, 45.0])
+def test_sums_are_those_of_all_parts_at_the_place_named():
+    gaussian, laplace = (pairs_of(event, Adjacency.ZERO_OUT)[0] for event in EVENTS)
+    window = Window(start=-60, size=180, up=3.0, down=-3.0)
+    place = Place(pairs=((gaussian, 3), (laplace, 2)), theta=1.5, spacing=0.1, window=window, reach=2.5)
+    at = {"spacing": 0.1, "t": 2.5}
+    first, second = upper_cells(gaussian, 3, **at), upper_cells(laplace, 2, **at)
+    upper = bounds.upper_sum(place)
+    assert upper.place is place
+    assert upper.infinite == first.infinite + second.infinite > 0.0
+    assert upper.loss_error == first.loss_error + second.loss_error > 0.0
+    under, other = lower_cells(gaussian, 3, **at), lower_cells(laplace, 2, **at)
+    lower = bounds.lower_sums(place)
+    assert lower.place is place
+    for found, cells in (
+        (upper.total, (first.cells, second.cells)),
+        (lower.p, (under.p, other.p)),
+        (lower.q, (under.q_scaled, other.q_scaled)),
+    ):
+        wanted = tilted_sum(cells, spacing=0.1, theta=1.5, window=window)
+        np.testing.assert_array_equal(found.tilted, wanted.tilted)
+        assert (found.window, found.log_scale, found.error) == (window, wanted.log_scale, wanted.error)
+
+
+EVENTS = (Gaussian(noise_multiplier=2.0), Laplace(scale_multiplier=3.0))
+
+
+@pytest.mark.parametrize("rate", [1e-4, 0.07, 1.3, 20.0, 45.0, 800.0])
 def test_discounted_tails_are_the_direct_sums(rate):
     values = np.random.default_rng(2).random(137)
     direct = [math.fsum(values[m:] * np.exp(-rate * np.arange(len(values) - m))) for m in range(len(values))]
@@ -187,12 +230,12 @@ def test_discounted_tails_are_the_direct_sums(rate):
 
 def test_the_slack_covers_running_sums_and_the_units_exponent():
     """Two eps a step, and two eps of each of the exponent's terms; the unit itself is exact at a known point."""
-    theta, n = 30.0, 50
+    theta, n = 30.0, 50  # losses -100 to -95.1
     total = TiltedSum(
-        window=Window(start=-10, size=n, up=1.0, down=-1.0), tilted=np.full(n, 1.0 / n), log_scale=-70.0, error=1e-9
+        window=Window(start=-1000, size=n, up=1.0, down=-1.0), tilted=np.full(n, 1.0 / n), log_scale=-70.0, error=1e-9
     )
     tails = bounds._tails(total, Place(pairs=(), theta=theta, spacing=SPACING, window=total.window, reach=0.0))
-    assert np.all(tails.slack >= 1e-9 + 2.0 * EPS * (n + 70.0 + 30.0 * 3.9) * tails.mass)
-    np.testing.assert_allclose(tails.loss, SPACING * (np.arange(n) - 10), rtol=1e-15)
-    np.testing.assert_allclose(tails.log_unit, -70.0 - 3.0 * (np.arange(n) - 10.0), rtol=1e-14)
+    assert np.all(tails.slack >= 1e-9 + 2.0 * EPS * (n + 70.0 + 30.0 * 100.0) * tails.mass)
+    np.testing.assert_allclose(tails.loss, SPACING * (np.arange(n) - 1000), rtol=1e-15)
+    np.testing.assert_allclose(tails.log_unit, -70.0 - 3.0 * (np.arange(n) - 1000.0), rtol=1e-14)
     assert tails.slack[-1] <= 1e-9 + 1e-11

@@ -184,6 +184,7 @@ def test_the_search_meets_every_falling_cost_from_the_dear_side(name):
 
 def test_the_search_ends_at_the_least_and_the_largest_noise():
     assert calibrate._solve(lambda x: math.exp(-2.0 * (x + 9.0)), 1.0) == math.log(2.0**-6)
+    assert calibrate._solve(lambda x: 1.0, 1.0) == math.log(2.0**-6)
     for hopeless in (lambda x: 2.0, lambda x: math.inf, lambda x: math.exp(-(x - 17.0))):
         with pytest.raises(CalibrationError, match="no noise multiplier below"):
             calibrate._solve(hopeless, 1.0)

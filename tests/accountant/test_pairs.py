@@ -16,7 +16,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
 )
-from accountant.pairs import EPS, _normal_error, pairs_of
+from accountant.pairs import EPS, _mixture_loss, _normal_error, pairs_of
 
 EDGES = np.linspace(-3.0, 3.0, 61)
 
@@ -173,6 +173,17 @@ def sampled(q, z):
 
 
 EXACT = [
+    (sampled(1 - 1e-7, 1.5), Adjacency.ZERO_OUT, (removed, added), 1 - 1e-7, 1.5),
+    (sampled(1e-7, 1.5), Adjacency.ZERO_OUT, (removed, added), 1e-7, 1.5),
+    (sampled(1e-7, 0.08), Adjacency.REPLACE_ONE, (opposed,), 1e-7, 0.08),
+    (sampled(1.0, 2.0), Adjacency.ZERO_OUT, (gaussian,), 1.0, 2.0),
+    (
+        FixedSizeSampledGaussian(n_clients=8, sample_size=8, noise_multiplier=2.0),
+        Adjacency.ZERO_OUT,
+        (gaussian,),
+        1.0,
+        2.0,
+    ),
     *[(sampled(q, z), Adjacency.ZERO_OUT, (removed, added), q, z) for q in (1e-4, 0.3, 0.98) for z in (0.4, 1.5, 12.0)],
     *[(sampled(q, z), Adjacency.REPLACE_ONE, (opposed,), q, z) for q in (1e-4, 0.3, 0.98) for z in (0.4, 1.5, 12.0)],
     *[
@@ -203,7 +214,7 @@ def test_every_tail_lies_within_what_the_pair_admits(event, adjacency, truths, q
         tails = pair.tails(edges)
         error, shift = tails.relative_error, mp.mpf(pair.loss_error)
         assert np.all(error <= 1e-12)
-        assert pair.loss_error <= 1e-12
+        assert 0.0 < pair.loss_error <= 1e-12 / min(1.0, 10 * (1 - q) + (q == 1.0))
         found = np.array([tails.p_above, tails.p_below, tails.q_above, tails.q_below])
         for index, edge in enumerate(edges):
             at = mp.mpf(float(edge))
@@ -215,6 +226,8 @@ def test_every_tail_lies_within_what_the_pair_admits(event, adjacency, truths, q
             # what rounding the place costs there: eps of the exponent, t^2 / 2 or |x| / b
             deepest = min(40.0, float(max(abs(t) for t in truth(mp.mpf(q), mp.mpf(z), at)[1:])))
             least_error = EPS * (1 + deepest) if isinstance(event, Laplace) else _normal_error(np.array([deepest]))[0]
+            # where sampled without replacement, tails are also taken from 1
+            least_error += EPS * (truth is fixed_size)
             assert error[index] >= least_error * (1 - 1e-5)
 
 
@@ -231,3 +244,26 @@ def test_a_pairs_range_holds_what_it_says(event, adjacency, truths, q, z):
             tail = mp.ncdf(-t) if not isinstance(event, Laplace) else 0
             assert above <= tail * (1 + slack)
             assert below <= tail * (1 + slack)
+
+
+@pytest.mark.parametrize(("event", "adjacency", "truths", "q", "z"), EXACT)
+def test_nodes_are_the_same_losses_coarsely(event, adjacency, truths, q, z):
+    """What steers the search is P's distribution of losses, at 160 points."""
+    for pair in pairs_of(event, adjacency):
+        loss, log_mass = pair.nodes(7.0)
+        mass = np.exp(log_mass)
+        assert np.sum(mass) == pytest.approx(1.0, abs=1e-3)
+        edges = np.quantile(loss, np.linspace(0.02, 0.98, 25)) + 1e-9
+        found = np.array([np.sum(mass[loss > edge]) for edge in edges])
+        np.testing.assert_allclose(found, pair.tails(edges).p_above, atol=0.08)
+        assert np.max(loss) <= pair.loss_range(7.0)[1] + 1e-9
+
+
+@pytest.mark.parametrize("q", [1e-9, 0.3, 1 - 1e-9])
+def test_a_mixtures_loss_far_out(q):
+    """s from -400 to 4,000; the formula changes at 30."""
+    mp.mp.dps = 60
+    s = np.array([-400.0, -20.0, -1e-6, 0.0, 0.3, 29.99, 30.01, 45.0, 700.0, 4000.0])
+    for at, found in zip(s, _mixture_loss(q, 0.1, 0.5 + 0.01 * s), strict=True):
+        exact = mp.log(1 - mp.mpf(q) + mp.mpf(q) * mp.exp(mp.mpf(float(at))))
+        assert abs(mp.mpf(float(found)) - exact) <= 1e-13 * (1 + abs(exact)) / (1 - q if at < 0 else 1)

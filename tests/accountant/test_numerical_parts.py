@@ -1,0 +1,247 @@
+"""How the tight accountant puts its bounds together, on compositions of Gaussians sent through lattice and transform.
+
+Their truth is known in closed form, so every end of every interval can be held against it, direction by direction.
+"""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from accountant import epsilon as best
+from accountant import gaussian_dp, moments, numerical, renyi
+from accountant.events import (
+    Adjacency,
+    BestOfRandomRuns,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    PoissonSampledGaussian,
+    compose,
+    repeat,
+)
+from accountant.pairs import Pair, pairs_of
+
+ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
+SAMPLED = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 4)
+
+
+def direction(mu, count=1):
+    """Equal Gaussian releases of total mu as one direction of a composition."""
+    (pair,) = pairs_of(Gaussian(noise_multiplier=math.sqrt(count) / mu), ADD)
+    return ((pair, count),)
+
+
+def two_directions(monkeypatch, first, second):
+    monkeypatch.setattr(numerical, "_directions", lambda event, adjacency: [direction(first), direction(second)])
+
+
+@pytest.mark.parametrize("mus", [(0.5, 2.0), (2.0, 0.5), (1.0, 1.001), (1.001, 1.0)])
+def test_the_larger_direction_decides_wherever_it_stands(monkeypatch, mus):
+    two_directions(monkeypatch, *mus)
+    for delta in (0.05, 1e-6):
+        truth = gaussian_dp.epsilon_from_mu(max(mus), delta)
+        found = numerical.epsilon_interval(SAMPLED, delta, adjacency=ZERO)
+        assert found.method == "numerical"
+        assert 0.99 * truth <= found.lower <= truth <= found.upper <= 1.005 * truth
+        assert found.upper == numerical.epsilon(SAMPLED, delta, adjacency=ZERO)
+        assert truth <= numerical.quick_epsilon(SAMPLED, delta, adjacency=ZERO) <= 1.01 * truth
+    epsilon = gaussian_dp.epsilon_from_mu(max(mus), 1e-4)
+    monkeypatch.setattr(renyi, "delta", lambda *a, **k: 2e-4)
+    found = numerical.delta_interval(SAMPLED, epsilon, adjacency=ZERO)
+    assert found.method == "numerical"
+    assert 0.97e-4 <= found.lower <= 1e-4 * (1 + 1e-9)
+    assert 1e-4 * (1 - 1e-9) <= found.upper <= 1.03e-4
+    assert found.upper == numerical.delta(SAMPLED, epsilon, adjacency=ZERO)
+
+
+def test_directions_are_held_against_each_other_bound_by_bound(monkeypatch):
+    """Each end is the larger one; a direction whose largest loss is below the rest is not asked, one above it is."""
+    ceilings, answers, asked = {"a": 9.0, "b": 9.0}, {"a": (1.0, 1.004), "b": (0.999, 1.005)}, []
+
+    def one(name, delta, *, enough):
+        asked.append((name, delta, enough))
+        return answers[name]
+
+    monkeypatch.setattr(numerical, "_reach", lambda pairs, delta: delta)
+    monkeypatch.setattr(numerical, "_ceiling", lambda name, reach: ceilings[name] if reach == 0.1 else math.nan)
+    monkeypatch.setattr(numerical, "_epsilon_of", one)
+    found = numerical._epsilon_interval(["a", "b"], 0.1)
+    assert (found.lower, found.upper, found.method) == (1.0, 1.005, "numerical")
+    assert asked == [("a", 0.1, 0.0), ("b", 0.1, 1.004)]
+    found = numerical._epsilon_interval(["b", "a"], 0.1)
+    assert (found.lower, found.upper) == (1.0, 1.005)
+    ceilings["b"] = 1.004  # what b can lose at all is not more than a costs
+    asked.clear()
+    found = numerical._epsilon_interval(["a", "b"], 0.1)
+    assert (found.lower, found.upper, len(asked)) == (1.0, 1.004, 1)
+    ceilings.update(a=1.001, b=0.2)
+    found = numerical._epsilon_interval(["b", "a"], 0.1)
+    assert (found.lower, found.upper) == (1.0, 1.001)  # no more than there is to lose
+    ceilings["a"] = 0.9  # a lower end never lies above the upper one
+    assert numerical._epsilon_interval(["a"], 0.1).lower == 0.9
+    ceilings["a"] = 9.0
+    answers["a"] = (1.0, 1.1)
+    with pytest.raises(numerical._OutOfRangeError):  # too wide to be quoted
+        numerical._epsilon_interval(["a"], 0.1)
+    found = numerical._larger([(0.1, 0.3), (0.2, 0.25)])
+    assert (found.lower, found.upper, found.method) == (0.2, 0.3, "numerical")
+    assert numerical._larger([(0.1, 0.3), (0.4, 0.25)]).lower == 0.3
+
+
+def test_an_interval_that_stays_wide_is_answered_by_renyi(monkeypatch):
+    monkeypatch.setattr(numerical, "_epsilon_of", lambda pairs, delta, *, enough: (1.0, 3.0))
+    found = numerical.epsilon_interval(SAMPLED, 1e-5, adjacency=ZERO)
+    assert (found.lower, found.upper, found.method) == (0.0, renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO), "renyi")
+
+
+@pytest.mark.parametrize("points", [20, 400])
+def test_what_no_lattice_of_the_size_allowed_can_hold(monkeypatch, points):
+    """With 20 points nothing can be shown; with 400 a wide interval, whose upper end still holds."""
+    monkeypatch.setattr(numerical, "MAX_POINTS", points)
+    found = numerical.epsilon_interval(SAMPLED, 1e-5, adjacency=ZERO)
+    bound = renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO)
+    assert (found.lower, found.upper, found.method) == (0.0, bound, "renyi")
+    quick = numerical.quick_epsilon(SAMPLED, 1e-5, adjacency=ZERO)
+    assert quick == bound
+    found = numerical.delta_interval(SAMPLED, 1.0, adjacency=ZERO)
+    if found.method == "renyi":
+        assert (found.lower, found.upper) == (0.0, renyi.delta(SAMPLED, 1.0, adjacency=ZERO))
+
+
+@pytest.mark.parametrize("count", [1, 9])
+@pytest.mark.parametrize("slack", [1.0, 3.0])
+def test_delta_of_one_direction_holds_the_truth_also_where_nothing_is_left_to_lose(count, slack):
+    pairs = direction(1.2, count)
+    for epsilon in np.arange(0.0, 14.0, 0.37):
+        truth = math.exp(gaussian_dp.log_delta_from_mu(1.2, float(epsilon)))
+        lower, upper = numerical._delta_of(pairs, float(epsilon), slack * truth)
+        assert 0.0 <= lower <= truth * (1 + 1e-9)
+        assert truth * (1 - 1e-9) <= upper <= slack * truth * (1 + 1e-9)
+        assert lower >= 0.97 * truth
+        assert upper <= 1.03 * truth
+
+
+def test_an_epsilon_beyond_the_largest_loss_leaves_the_share_beyond_the_reach():
+    """One bounded loss: the reach is where a billionth of the bound is left, and that is what is answered."""
+    pairs = direction(1.0)
+    bound = 0.1
+    reach = numerical._reach(pairs, bound * 1e-3)
+    ceiling = 0.5 + reach
+    assert numerical._ceiling(pairs, reach) == pytest.approx(ceiling)
+    for epsilon in (ceiling, ceiling + 0.01, 30.0):
+        lower, upper = numerical._delta_of(pairs, epsilon, bound)
+        assert lower == 0.0
+        assert ndtr(-reach) * (1 - 1e-9) <= upper <= 1.01 * ndtr(-reach)
+    lower, upper = numerical._delta_of(pairs, ceiling - 0.01, bound)
+    assert math.exp(gaussian_dp.log_delta_from_mu(1.0, ceiling - 0.01)) <= upper
+
+
+@pytest.mark.parametrize(("counts", "delta"), [((1,), 0.3), ((5, 2), 1e-5), ((10**6, 1), 1e-12)])
+def test_all_releases_together_lose_a_millionth_of_delta_beyond_the_reach(counts, delta):
+    pairs = tuple((None, count) for count in counts)
+    reach = numerical._reach(pairs, delta)
+    assert sum(counts) * ndtr(-reach) == pytest.approx(1e-6 * delta, rel=1e-6)
+    with pytest.raises(numerical._OutOfRangeError):
+        numerical._reach(pairs, 1e-300)
+
+
+def test_losses_too_large_for_the_lattice_on_either_side_are_noticed():
+    def pair(low, high):
+        (gaussian,) = pairs_of(Gaussian(noise_multiplier=1.0), ADD)
+        return Pair(
+            tails=gaussian.tails,
+            loss_range=lambda t: (low * t, high * t),
+            loss_error=0.0,
+            nodes=gaussian.nodes,
+        )
+
+    for low, high in ((-501.0, 1.0), (-1.0, 501.0), (-500.0, 1.0), (-1.0, 500.0)):
+        with pytest.raises(numerical._OutOfRangeError):
+            numerical._rough(((pair(-1.0, 1.0), 1), (pair(low, high), 3)), 1.0)
+    assert len(numerical._rough(((pair(-499.0, 499.0), 2),), 1.0).counts) == 1
+
+
+def test_a_composition_is_priced_in_both_directions_with_what_everybody_takes_part_in_merged():
+    event = compose(
+        [
+            (Gaussian(noise_multiplier=0.5), 3),
+            (PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=1.0), 2),
+            (PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5), 6),
+            (Laplace(scale_multiplier=2.0), 4),
+        ]
+    )
+    both = numerical._directions(event, ZERO)
+    assert len(both) == 2
+    for index, found in enumerate(both):
+        sampled = [pair for pair, count in found if count == 6]
+        assert sampled == [pairs_of(PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5), ZERO)[index]] or (
+            sampled[0].loss_range(2.0)
+            == pairs_of(PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5), ZERO)[index].loss_range(2.0)
+        )
+        (laplace,) = [pair for pair, count in found if count == 4 and pair.loss_range(0.0)[1] == 0.5]
+        assert laplace.loss_range(1.0) == (-0.5, 0.5)
+        # mu^2 = 3 * 4 + 2 in all: a Gaussian's mean loss is mu^2 / 2; four equal ones keep each at most 4
+        (merged,) = [(pair, count) for pair, count in found if count == 4 and pair is not laplace]
+        assert merged[1] * sum(merged[0].loss_range(1.0)) == pytest.approx(14.0, rel=1e-12)
+        assert np.diff(merged[0].loss_range(1.0)) == pytest.approx([2 * math.sqrt(3.5)])
+    assert len(numerical._directions(event, REPLACE)) == 1
+    run = BestOfRandomRuns(run=SAMPLED, eta=1.0, gamma=0.5)
+    found = numerical.epsilon_interval(run, 1e-5, adjacency=ZERO)
+    assert (found.lower, found.upper, found.method) == (0.0, renyi.epsilon(run, 1e-5, adjacency=ZERO), "renyi")
+    assert numerical.quick_epsilon(run, 1e-5, adjacency=ZERO) == found.upper
+    found = numerical.delta_interval(run, 2.0, adjacency=ZERO)
+    assert (found.lower, found.upper, found.method) == (0.0, renyi.delta(run, 2.0, adjacency=ZERO), "renyi")
+
+
+@pytest.mark.parametrize("z", [0.3, 2.0, 40.0, 1e4])
+@pytest.mark.parametrize("delta", [0.01, 1e-9])
+def test_where_a_closed_form_exists_the_interval_is_around_it(z, delta):
+    mp.mp.dps = 40
+    event = Gaussian(noise_multiplier=z)
+    found = numerical.epsilon_interval(event, delta, adjacency=ZERO)
+    assert found.method == "closed-form"
+    assert found.upper == gaussian_dp.epsilon(event, delta, adjacency=ZERO)
+    assert numerical.quick_epsilon(event, delta, adjacency=ZERO) == found.upper
+    assert found.upper * (1 - 2e-11) - 5e-12 <= found.lower <= found.upper * (1 - 0.9e-11)
+    assert found.lower >= 0.0
+
+    def exact(epsilon):
+        mu, e = 1 / mp.mpf(z), mp.mpf(epsilon)
+        return mp.ncdf(mu / 2 - e / mu) - mp.exp(e) * mp.ncdf(-mu / 2 - e / mu)
+
+    if found.lower > 0.0:
+        assert exact(found.lower) >= delta >= exact(found.upper)
+    back = numerical.delta_interval(event, 0.5 / z, adjacency=ZERO)
+    assert back.method == "closed-form"
+    assert back.lower <= exact(0.5 / z) <= back.upper <= back.lower * (1 + 2e-11 + 1e-12 * z)
+    assert back.upper == numerical.delta(event, 0.5 / z, adjacency=ZERO)
+
+
+def test_nothing_and_everything_have_both_ends():
+    for event, epsilon, delta in ((compose([]), 0.0, 0.0), (NonPrivate(), math.inf, 1.0)):
+        found = numerical.epsilon_interval(event, 1e-5, adjacency=ADD)
+        assert (found.lower, found.upper, found.method) == (epsilon, epsilon, "closed-form")
+        found = numerical.delta_interval(event, 1.0, adjacency=ADD)
+        assert (found.lower, found.upper, found.method) == (delta, delta, "closed-form")
+
+
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+def test_every_accountant_stands_in_the_table_with_its_own_answer(adjacency):
+    sampled = compose([SAMPLED, FixedSizeSampledGaussian(n_clients=9, sample_size=3, noise_multiplier=2.0)])
+    wanted = {
+        "moments": moments.epsilon(sampled, 1e-5, adjacency=adjacency),
+        "renyi": renyi.epsilon(sampled, 1e-5, adjacency=adjacency),
+        "tight": numerical.epsilon(sampled, 1e-5, adjacency=adjacency),
+    }
+    assert best.epsilon_table(sampled, 1e-5, adjacency=adjacency) == wanted
+    assert list(wanted.values()) == sorted(wanted.values(), reverse=True)
+    assert best.epsilon(sampled, 1e-5, adjacency=adjacency) == wanted["tight"]
+    assert best.delta(sampled, 1.0, adjacency=adjacency) == numerical.delta(sampled, 1.0, adjacency=adjacency)
+    plain = Gaussian(noise_multiplier=2.0)
+    table = best.epsilon_table(plain, 1e-5, adjacency=adjacency)
+    assert list(table) == ["moments", "renyi", "tight", "gaussian_dp"]
+    assert table["gaussian_dp"] == gaussian_dp.epsilon(plain, 1e-5, adjacency=adjacency) == table["tight"]
