@@ -103,14 +103,19 @@ def test_the_lower_cells_hold_no_more_of_p_and_no_less_of_q_than_there_is(error,
 
 
 def one_cell(at, spacing, p_above, q_above, error):
-    """The upper lattice of a pair of which a single cell, and what lies on both sides of it, is looked at."""
+    """The upper lattice of a pair given by its tails at a few edges from ``at`` on."""
 
     def tails(edges):
         p, q = np.array(p_above), np.array(q_above)
-        assert len(edges) == 2
+        assert len(edges) == len(p)
         return Tails(p_above=p, p_below=1 - p, q_above=q, q_below=1 - q, relative_error=np.array(error))
 
-    pair = Pair(tails=tails, loss_range=lambda t: (at, at + 0.5 * spacing), loss_error=0.0, nodes=lambda t: (at, at))
+    pair = Pair(
+        tails=tails,
+        loss_range=lambda t: (at, at + (len(p_above) - 1.5) * spacing),
+        loss_error=0.0,
+        nodes=lambda t: (at, at),
+    )
     return upper_cells(pair, 1, spacing=spacing, t=1.0)
 
 
@@ -118,7 +123,7 @@ def one_cell(at, spacing, p_above, q_above, error):
 @pytest.mark.parametrize("error", [(1e-3, 1e-3), (1e-9, 1e-3), (1e-3, 1e-9)])
 def test_a_cell_holds_the_worst_that_its_tails_admit(signs, error):
     """Tails computed to either side of the truth, at both edges; their errors need not be alike."""
-    spacing, p, q = 0.5, np.array([0.4, 0.1]), np.array([0.3, 0.12])
+    spacing, p, q = 0.5, np.array([0.4, 0.1]), np.array([0.3, 0.08])
     up, down = np.array(signs[:2]) * error, np.array(signs[2:]) * error
     found = one_cell(0.0, spacing, p * (1 + up), q * (1 + down), error)
     low, high = found.cells.masses
@@ -142,6 +147,22 @@ def test_a_cell_allows_for_the_rounding_of_its_edge_and_its_chord():
         found = one_cell(spacing * k, spacing, [p, 0.0], [share, 0.0], [0.0, 0.0])
         exact = (mp.mpf(p) - mp.exp(mp.mpf(spacing) * k) * mp.mpf(share)) / -mp.expm1(-mp.mpf(spacing))
         assert mp.mpf(float(found.cells.masses[1])) >= exact
+
+
+def test_every_cell_allows_for_the_rounding_of_its_own_edge():
+    """Five cells, each a hundred wide: what lies at 400 errs by what 400 rounds to, not by what 0 does."""
+    mp.mp.dps = 60
+    p = 0.25
+    for spacing in 100.0 + 0.137 * np.arange(60):
+        share = p * math.exp(-1e-3 - 4 * spacing)
+        found = one_cell(0.0, spacing, [p] * 5 + [0.0], [share] * 5 + [0.0], [0.0] * 6)
+        exact = (mp.mpf(p) - mp.exp(4 * mp.mpf(spacing)) * mp.mpf(share)) / -mp.expm1(-mp.mpf(spacing))
+        assert mp.mpf(float(found.cells.masses[5])) >= exact
+
+
+def test_no_mass_is_negative_where_only_q_has_any():
+    found = one_cell(0.0, 0.5, [0.2, 0.2], [0.3, 0.299], [0.0, 0.0])
+    assert found.cells.masses.tolist() == [0.8, 0.0]
 
 
 def test_cells_allow_for_the_rounding_of_their_own_arithmetic():
@@ -188,5 +209,7 @@ def test_what_a_release_leaves_out_counts_as_often_as_it_is_made(low, high):
         assert EPS * 30.0 <= error <= 100 * EPS * 30.0
     assert many.loss_error == pytest.approx(7 * single.loss_error, rel=1e-12)
     assert once(1, loss_error=0.125).loss_error >= 0.125 + EPS * 30.0
-    wrong = upper_cells(pair_of(lambda e: gaussian_tails(e, error=0.5), low, high), 1, spacing=0.5, t=1.0)
+    wrong = upper_cells(
+        pair_of(lambda e: gaussian_tails(e, error=np.linspace(0.0, 0.5, len(e))), low, high), 1, spacing=0.5, t=1.0
+    )
     assert wrong.infinite == pytest.approx(1.5 * single.infinite, rel=1e-12)

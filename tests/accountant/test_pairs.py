@@ -197,8 +197,8 @@ EXACT = [
         for m in (1, 7)
         for z in (0.4, 1.5)
     ],
-    *[(Gaussian(noise_multiplier=z), Adjacency.ZERO_OUT, (gaussian,), 1.0, z) for z in (0.25, 1.0, 9.0)],
-    *[(Laplace(scale_multiplier=b), Adjacency.ZERO_OUT, (laplace,), 1.0, b) for b in (0.25, 1.0, 9.0)],
+    *[(Gaussian(noise_multiplier=z), Adjacency.ZERO_OUT, (gaussian,), 1.0, z) for z in (0.05, 0.25, 1.0, 9.0)],
+    *[(Laplace(scale_multiplier=b), Adjacency.ZERO_OUT, (laplace,), 1.0, b) for b in (0.02, 0.25, 1.0, 9.0)],
 ]
 
 
@@ -214,7 +214,10 @@ def test_every_tail_lies_within_what_the_pair_admits(event, adjacency, truths, q
         tails = pair.tails(edges)
         error, shift = tails.relative_error, mp.mpf(pair.loss_error)
         assert np.all(error <= 1e-12)
-        assert 0.0 < pair.loss_error <= 1e-12 / min(1.0, 10 * (1 - q) + (q == 1.0))
+        # an edge may lie off by eps times the largest term that is added to find its place
+        terms = {opposed: 1 / (8 * z * z) - math.log(q), gaussian: 1 / (2 * z * z), laplace: 1 / z}
+        largest = 1 + terms.get(truth, -math.log(q))
+        assert EPS * largest <= pair.loss_error <= 40 * EPS * (largest + (q / (1 - q) if q < 1 else 0))
         found = np.array([tails.p_above, tails.p_below, tails.q_above, tails.q_below])
         for index, edge in enumerate(edges):
             at = mp.mpf(float(edge))
@@ -252,7 +255,7 @@ def test_nodes_are_the_same_losses_coarsely(event, adjacency, truths, q, z):
     for pair in pairs_of(event, adjacency):
         loss, log_mass = pair.nodes(7.0)
         mass = np.exp(log_mass)
-        assert np.sum(mass) == pytest.approx(1.0, abs=1e-3)
+        assert np.sum(mass) == pytest.approx(1.0, abs=5e-3)
         edges = np.quantile(loss, np.linspace(0.02, 0.98, 25)) + 1e-9
         found = np.array([np.sum(mass[loss > edge]) for edge in edges])
         np.testing.assert_allclose(found, pair.tails(edges).p_above, atol=0.08)
@@ -266,4 +269,4 @@ def test_a_mixtures_loss_far_out(q):
     s = np.array([-400.0, -20.0, -1e-6, 0.0, 0.3, 29.99, 30.01, 45.0, 700.0, 4000.0])
     for at, found in zip(s, _mixture_loss(q, 0.1, 0.5 + 0.01 * s), strict=True):
         exact = mp.log(1 - mp.mpf(q) + mp.mpf(q) * mp.exp(mp.mpf(float(at))))
-        assert abs(mp.mpf(float(found)) - exact) <= 1e-13 * (1 + abs(exact)) / (1 - q if at < 0 else 1)
+        assert abs(mp.mpf(float(found)) - exact) <= 2e-15 * (30 + abs(exact)) / (1 - q if at < 0 else 1)

@@ -1,0 +1,130 @@
+"""The witness alone: what is written, what a crash may leave of it, and what it says of a chain."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from accountant.witness import Witness, _is_cut
+
+DIGESTS = ["a" * 64, "0123456789abcdef" * 4, "b" * 64]
+
+
+def chains(charges=(), releases=()):
+    return {"charges": list(charges), "releases": list(releases)}
+
+
+def text_of(*rows):
+    return "".join(f"{table} {sequence} {digest}\n" for table, sequence, digest in rows)
+
+
+def closings(monkeypatch):
+    """Every descriptor that is closed from now on."""
+    closed, close = [], os.close
+
+    def closing(descriptor):
+        closed.append(descriptor)
+        close(descriptor)
+
+    monkeypatch.setattr(os, "close", closing)
+    return closed
+
+
+def test_every_append_adds_one_line_to_a_file_of_its_own(tmp_path, monkeypatch):
+    closed = closings(monkeypatch)
+    witness = Witness.beside(tmp_path / "ledger.db")
+    assert witness.path == tmp_path / "ledger.db.witness"
+    assert (witness.exists(), witness.read()) == (False, None)
+    mask = os.umask(0)
+    try:
+        witness.append("charges", 1, DIGESTS[0])  # makes the file if somebody took it away
+    finally:
+        os.umask(mask)
+    witness.create()  # leaves what is there
+    witness.append("releases", 1, DIGESTS[1])
+    witness.append("charges", 2, DIGESTS[2])
+    wanted = text_of(("charges", 1, DIGESTS[0]), ("releases", 1, DIGESTS[1]), ("charges", 2, DIGESTS[2]))
+    assert (witness.exists(), witness.read()) == (True, wanted)
+    assert stat.S_IMODE(witness.path.stat().st_mode) == 0o644
+    assert len(closed) == 3
+    empty = Witness.beside(tmp_path / "other")
+    empty.create()
+    assert (empty.exists(), empty.read()) == (True, "")
+
+
+@pytest.mark.parametrize("left", [1, 6, 7, 8, 9, 10, 40, 73, 74])
+def test_after_a_cut_line_the_next_one_stands_alone(tmp_path, left):
+    witness = Witness(tmp_path / "w")
+    whole = text_of(("charges", 1, DIGESTS[0]), ("charges", 2, DIGESTS[1]))
+    line = len(whole) // 2
+    witness.path.write_text(whole[: line + left])
+    witness.append("charges", 2, DIGESTS[1])
+    assert witness.read() == whole[: line + left] + "\n" + whole[line:]
+    assert witness.problem(witness.read(), chains(DIGESTS[:2])) is None
+    assert witness.problem(witness.read(), chains(DIGESTS[:1])) == (
+        "charges row 2 was committed and is gone: the tail was lost"
+    )
+
+
+def test_a_line_that_does_not_fit_on_the_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
+    witness, write = Witness(tmp_path / "w"), os.write
+    closed = closings(monkeypatch)
+    monkeypatch.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:-1]))
+    with pytest.raises(OSError, match=f"{witness.path}: the disk is full"):
+        witness.append("charges", 1, DIGESTS[0])
+    assert len(closed) == 1
+
+
+def test_what_a_chain_lacks_is_said():
+    witness = Witness.beside(Path("/nowhere/ledger"))
+    both = text_of(("charges", 1, DIGESTS[0]), ("charges", 2, DIGESTS[1]), ("releases", 1, DIGESTS[2]))
+    whole = chains(DIGESTS[:2], DIGESTS[2:])
+    assert witness.problem(both, whole) is None
+    assert witness.problem("", whole) is None  # it may lag behind
+    assert witness.problem(both[:74], whole) is None
+    assert witness.problem(None, chains()) is None
+    for some in (chains(DIGESTS[:1]), chains((), DIGESTS[:1])):
+        problem = witness.problem(None, some)
+        assert problem == "its witness ledger.witness is missing (a ledger is moved together with it)"
+    gone = "was committed and is gone: the tail was lost"
+    assert witness.problem(both, chains(DIGESTS[:2])) == f"releases row 1 {gone}"
+    assert witness.problem(both, chains(DIGESTS[:1], DIGESTS[2:])) == f"charges row 2 {gone}"
+    other = "is not the one that was committed"
+    assert witness.problem(both, chains([DIGESTS[0], DIGESTS[2]], DIGESTS[2:])) == f"charges row 2 {other}"
+    assert witness.problem(both, chains([DIGESTS[1]] * 2, DIGESTS[2:])) == f"charges row 1 {other}"
+    # a cut or damaged line hides nothing that follows
+    assert witness.problem("char\n" + both, chains()) == f"charges row 1 {gone}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "noise",
+        "charge 1",
+        "charges 0 " + DIGESTS[0],
+        "charges 1 " + DIGESTS[0].upper(),
+        "charges 1 " + DIGESTS[0] + "0",
+        "charges 1 " + DIGESTS[0] + " ",
+        "charges x",
+        "charges 1 g",
+        " charges 1 " + DIGESTS[0],
+        "charges 1 " + "a" * 63 + "\ufffd",
+        "\ufffd",
+        "CHARGES ",
+    ],
+)
+def test_a_line_that_no_crash_leaves_is_damage(tmp_path, line):
+    witness = Witness(tmp_path / "w")
+    assert not _is_cut(line)
+    assert witness.problem(line + "\n", chains(DIGESTS)) == "its witness w holds a damaged line"
+    witness.path.write_bytes(line.encode("latin-1", errors="replace").replace(b"?", b"\xff") + b"\n")
+    assert "damaged line" in (witness.problem(witness.read(), chains(DIGESTS)) or "")
+
+
+@pytest.mark.parametrize("table", ["charges", "releases"])
+def test_every_beginning_of_a_line_may_be_what_a_crash_left(table):
+    line = f"{table} 123 {DIGESTS[1]}"
+    for length in range(len(line)):
+        assert _is_cut(line[:length])
+    assert not _is_cut(line)
