@@ -8,11 +8,12 @@ over this sensitivity, and nothing else.
 | sampler | add-or-remove-one | zero-out | replace-one |
 |---|---|---|---|
 | everyone, Poisson | max |w_n| C | max |w_n| C | 2 max |w_n| C |
-| fixed size | refused | max over n != j of (|w_n| + |w_j|) C | the same |
+| fixed size | refused | max over n != j of (|w_n| + |w_j|) C | 2 max |w_n| C |
 
 With fixed-size sampling another client takes the slot of the one that is gone, so both
 contributions move even under zero-out; max |w_n| C alone would under-report (true epsilon
-4.12 against 3.11 at q=.35, z=1, delta=1e-5, one release with the others opposing).
+4.12 against 3.11 at q=.35, z=1, delta=1e-5, one release with the others opposing). Under
+replace-one the client may also keep its slot and send the opposite vector.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def client_sensitivities(
 ) -> FloatArray:
     """How far each single client can move the sum, shape ``(n_clients,)``; see ``sensitivity``.
 
-    Fixed-size: (|w_n| + max over j != n of |w_j|) C for client n.
+    Fixed-size: (|w_n| + max over j != n of |w_j|) C for client n, over all j under replace-one.
     """
     norms = _checked(weight_norms, clipping_norm)
     adjacency, sampler = Adjacency(adjacency), Sampler(sampler)
@@ -102,7 +103,8 @@ def client_sensitivities(
             "clients, so every contribution moves when one client leaves; use zero-out (n_clients public)"
         )
     if sampler is Sampler.FIXED_SIZE:
-        return np.asarray((norms + _largest_other(norms)) * clipping_norm, dtype=np.float64)
+        others = np.max(norms) if adjacency is Adjacency.REPLACE_ONE else _largest_other(norms)
+        return np.asarray((norms + others) * clipping_norm, dtype=np.float64)
     factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     return np.asarray(factor * norms * clipping_norm, dtype=np.float64)
 

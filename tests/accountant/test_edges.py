@@ -27,7 +27,7 @@ from accountant.events import (
 )
 from accountant.filters import ORDERS, fixed_order_filter
 from accountant.ledger import Budget, Ledger, LedgerPolicy
-from accountant.ledger_file import set_durable
+from accountant.ledger_file import read_identity, set_durable
 from accountant.pairs import pairs_of
 from accountant.sensitivity import Sampler, client_epsilons, client_sensitivities, for_client
 from accountant.store import Store, link_digest
@@ -281,6 +281,59 @@ def test_a_writer_that_fell_behind_still_charges_in_order_and_once(tmp_path, mon
         assert one.verify([(second.sequence, second.head)]).ok
 
 
+@pytest.mark.parametrize("attempts", [0, 1])
+def test_a_charge_that_fails_half_way_is_rolled_back(tmp_path, monkeypatch, attempts):
+    from accountant import ledger as module
+
+    monkeypatch.setattr(module, "_ATTEMPTS_OUTSIDE", attempts)
+    append = Store.append
+
+    def broken(self, table, release_id, body):
+        append(self, table, release_id, body)
+        raise OSError("worn out")
+
+    with Ledger.create(tmp_path / "ledger", policy()) as book:
+        head = book.head
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "append", broken)
+            with pytest.raises(LedgerError, match="nothing was released"):
+                book.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        assert (book.entries(), book.head) == ([], head)
+        assert book.charge("r/0", SAMPLED, run="r", noise_source="secure").sequence == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "append", broken)
+            with pytest.raises(LedgerError, match="nothing was released"):
+                book.store_release("r/0", b"noise")
+        assert book.stored_release("r/0") is None
+        assert book.verify().ok
+
+
+def test_whatever_is_asked_of_a_ledger_counts_what_others_charged_meanwhile(tmp_path):
+    path, budget = tmp_path / "ledger", Budget(epsilon=2.0, delta=1e-5, rule="gaussian")
+    event = Gaussian(noise_multiplier=5.0)
+    for ask in (
+        lambda book: book.event() == compose([event]),
+        lambda book: book.event("r") == compose([event]),
+        lambda book: book.check(event).spent > 0.7,  # epsilon 0.79 at 1e-5
+        lambda book: book.guarantees is False,
+        lambda book: [entry.release_id for entry in book.entries()] == ["r/0"],
+        lambda book: book.verify().n_entries == 1,
+        lambda book: book.charge("r/0", event, run="r", noise_source="simulation").known,
+    ):
+        with Ledger.create(path, policy(budget=budget)) as one, Ledger.open(path) as other:
+            assert one.guarantees
+            other.charge("r/0", event, run="r", noise_source="simulation")
+            assert ask(one)
+        path.unlink()
+        Witness.beside(path).path.unlink()
+
+
+def test_nothing_in_memory_is_guaranteed():
+    with Ledger.create(None, policy()) as book:
+        book.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        assert not book.guarantees
+
+
 def test_inside_the_lock_the_same_rules_hold(tmp_path, monkeypatch):
     from accountant import ledger as module
 
@@ -339,11 +392,11 @@ def test_seeded_noise_never_stands_beside_real_noise_nor_hides_behind_a_plain_su
 
 def forge(path, body):
     """A charge with a correct digest that the program did not write."""
-    store = Store.open(path)
-    previous = store.identity.genesis("charges")
+    connection = sqlite3.connect(path, isolation_level=None)
+    previous = read_identity(connection, path).genesis("charges")
     digest = link_digest(previous, 1, "r/0", body)
-    store.connection.execute("INSERT INTO charges VALUES (1, 'r/0', ?, ?, ?)", (body, previous, digest))
-    store.close()
+    connection.execute("INSERT INTO charges VALUES (1, 'r/0', ?, ?, ?)", (body, previous, digest))
+    connection.close()
 
 
 def entry(**changes):
@@ -364,6 +417,70 @@ def test_a_charge_that_cannot_be_read_is_a_problem_not_a_free_release(tmp_path, 
         assert not book.verify().ok
         with pytest.raises(LedgerError, match="cannot be read"):
             book.entries()
+    with pytest.raises(LedgerError, match="cannot be read"):
+        Ledger.open(path)
+
+
+def test_a_ledger_that_holds_more_than_its_budget_is_a_problem(tmp_path):
+    from accountant.events import to_dict
+
+    path = tmp_path / "ledger"
+    Ledger.create(path, policy(budget=Budget(epsilon=1.0, delta=1e-5))).close()
+    forge(path, entry(sampler="everyone", event=to_dict(Gaussian(noise_multiplier=0.5))))
+    with Ledger.open(path) as book:
+        found = book.verify()
+        assert not found.ok
+        exact = gaussian_dp.epsilon_from_mu(2.0, 1e-5)
+        assert found.problem.startswith(f"what was charged comes to epsilon {exact:.6g}")
+        with pytest.raises(BudgetExceeded):
+            book.charge("r/1", Gaussian(noise_multiplier=1e6), run="r", noise_source="secure")
+
+
+def test_a_last_charge_that_was_written_anew_is_noticed_by_whoever_saw_it(tmp_path):
+    path = tmp_path / "ledger"
+    with Ledger.create(path, policy()) as book:
+        book.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        with sqlite3.connect(path) as connection:
+            connection.execute("DELETE FROM charges")
+        connection.close()
+        forge(path, entry(sampler="poisson", time="2020-01-01T00:00:00"))
+        with pytest.raises(LedgerError, match="charge 1 was seen and is gone"):
+            book.entries()
+        with pytest.raises(LedgerError, match="charge 1 was seen and is gone"):
+            book.charge("r/1", SAMPLED, run="r", noise_source="secure")
+
+
+@pytest.mark.parametrize(
+    ("spent", "projected", "allowed"),
+    [
+        (0.0, 1.0, True), (0.5, 0.4, True), (1.0, 1.0, True), (0.5, 1.1, False), (1.1, 0.9, False),
+        (-0.1, 0.5, False), (0.5, -0.1, False), (math.nan, 0.5, False), (0.5, math.nan, False),
+    ],
+)  # fmt: skip
+def test_both_what_was_spent_and_what_would_be_lie_within_the_budget(spent, projected, allowed):
+    with Ledger.create(None, policy(budget=Budget(epsilon=1.0, delta=1e-5))) as book:
+        book._price = lambda event: projected if event.parts else spent
+        found = book.check(SAMPLED)
+        assert found.allowed is allowed
+        assert (found.reason is None) == allowed
+        if not allowed:
+            with pytest.raises(BudgetExceeded):
+                book.charge("r/0", SAMPLED, run="r", noise_source="secure")
+            assert book.entries() == []
+
+
+@pytest.mark.parametrize(
+    "sources", [("secure", "exact", "none", "secure"), ("none", "simulation", "none", "simulation")], ids=str
+)
+def test_kinds_of_noise_that_say_the_same_of_a_guarantee_share_a_ledger_and_plain_sums_share_any(sources):
+    with Ledger.create(None, policy()) as book:
+        for index, source in enumerate(sources):
+            book.charge(f"r/{index}", SAMPLED, run="r", noise_source=source)
+        assert [e.noise_source for e in book.entries()] == list(sources)
+        for index, source in enumerate(sources):
+            other = next(s for s in ("secure", "exact", "simulation", "none") if s != source)
+            with pytest.raises(LedgerError, match="was charged as"):
+                book.charge(f"r/{index}", SAMPLED, run="r", noise_source=other)
 
 
 @pytest.mark.parametrize(

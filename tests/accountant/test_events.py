@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +70,29 @@ def test_compose_merges_and_flattens():
 def test_noise_multiplier_is_validated(value):
     with pytest.raises(EventError, match=r"^Gaussian\.noise_multiplier must"):
         Gaussian(noise_multiplier=value)
+
+
+NOISY = [
+    (PoissonSampledGaussian, "noise_multiplier", {"sample_rate": 0.5}),
+    (FixedSizeSampledGaussian, "noise_multiplier", {"n_clients": 5, "sample_size": 2}),
+    (Laplace, "scale_multiplier", {}),
+    (Gaussian, "noise_multiplier", {}),
+]
+
+
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "a", None, True])
+@pytest.mark.parametrize(("kind", "name", "rest"), NOISY)
+def test_no_event_without_noise_can_be_described(kind, name, rest, value):
+    with pytest.raises(EventError, match=rf"^{kind.__name__}\.{name} must"):
+        kind(**rest, **{name: value})
+
+
+@pytest.mark.parametrize(("kind", "name", "rest"), NOISY)
+def test_numbers_are_floats_however_they_were_given(kind, name, rest):
+    for value in (2, np.float32(2.0), np.int64(2)):
+        made = kind(**rest, **{name: value})
+        assert type(getattr(made, name)) is float
+        assert to_dict(made) == to_dict(kind(**rest, **{name: 2.0}))
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0000001, math.nan, -0.5])

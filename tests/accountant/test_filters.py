@@ -130,3 +130,30 @@ def test_quote_refuses_the_reading_once_the_plan_was_left():
     assert guarded.guaranteed == 9.0
     assert "FixedOrderFilter" in guarded.because
     assert quote(Composed(), 1e-9, adjacency=ZERO, plan=None, followed=False, admitted_by=guard).guaranteed == math.inf
+
+
+@pytest.mark.parametrize(
+    "change", [{"delta": 0.0}, {"delta": 1.0}, {"delta": math.nan}, {"epsilon": -1.0}, {"epsilon": math.nan}]
+)
+def test_a_guarantee_out_of_range_is_refused_by_name(change):
+    settings, name = {"epsilon": 2.0, "delta": 1e-5} | change, next(iter(change))
+    for build in (lambda: fixed_order_filter(**settings, adjacency=ZERO), lambda: gaussian_filter(**settings)):
+        with pytest.raises(AccountingError, match=f"^{name} must"):
+            build()
+    if name == "delta":
+        for spent in (Spent(adjacency=ZERO), Spent(adjacency=ZERO).add(ROUND)):
+            with pytest.raises(AccountingError, match=r"^delta must"):
+                spent.epsilon(change["delta"])
+
+
+def test_without_a_plan_nothing_was_followed():
+    found = quote(ROUND, 1e-5, adjacency=ZERO, plan=None, followed=True)
+    assert (found.guaranteed, found.as_if_non_adaptive) == (math.inf, None)
+    assert "nothing" in found.because
+
+
+def test_a_remembered_price_cannot_be_changed():
+    with pytest.raises(ValueError, match="read-only"):
+        filters.cost(ROUND, ZERO).curve[0] = 0.0
+    free = filters.cost(NonPrivate(), ZERO)
+    assert (set(free.curve.tolist()), free.mu_squared) == ({math.inf}, math.inf)

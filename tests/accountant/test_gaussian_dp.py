@@ -7,7 +7,18 @@ import pytest
 
 from accountant import gaussian_dp, numerical
 from accountant.errors import EventError
-from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose, repeat
+from accountant.events import (
+    Adjacency,
+    BestOfRandomRuns,
+    Composed,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    PoissonSampledGaussian,
+    compose,
+    repeat,
+)
 
 ZERO = Adjacency.ZERO_OUT
 
@@ -90,3 +101,25 @@ def test_the_central_limit_adds_the_squares_of_all_parts():
     released = [(Gaussian(noise_multiplier=2.0), 3), Gaussian(noise_multiplier=3.0)]
     mixed = gaussian_dp.clt_epsilon(compose([sampled, *released]), 1e-5)
     assert mixed == pytest.approx(gaussian_dp.epsilon(compose([worth, *released]), 1e-5, adjacency=ZERO), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Laplace(scale_multiplier=3.0),
+        NonPrivate(),
+        PoissonSampledGaussian(sample_rate=0.99, noise_multiplier=2.0),
+        FixedSizeSampledGaussian(n_clients=5, sample_size=4, noise_multiplier=2.0),
+        BestOfRandomRuns(run=Gaussian(noise_multiplier=2.0), eta=1.0, gamma=0.5),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_only_gaussians_that_everybody_takes_part_in_have_a_mu(other):
+    whole = [
+        (Gaussian(noise_multiplier=2.0), 3),
+        PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=2.0),
+        FixedSizeSampledGaussian(n_clients=5, sample_size=5, noise_multiplier=2.0),
+    ]
+    assert gaussian_dp.mu_squared(compose(whole)) == 5 / 4
+    assert gaussian_dp.mu_squared(Composed()) == 0.0
+    assert gaussian_dp.mu_squared(compose([*whole, other])) is None

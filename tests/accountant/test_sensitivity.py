@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from accountant import numerical
 from accountant.errors import AccountingError
@@ -25,11 +26,12 @@ def worst_move(weights, norm, adjacency, sampler):
             if adjacency == ZERO and after != 0.0:
                 continue
             if sampler is Sampler.FIXED_SIZE:
-                # the slot holds n in one run and j in the other
+                # the slot holds n in one run and j in the other ...
                 for j, other in enumerate(weights):
                     for value in signs if j != n else ():
                         worst = max(worst, abs(weight * before - other * value) * norm)
-            else:
+            # ... or n in both, whose vector was replaced; one that was zeroed is no further off than j's may be
+            if sampler is not Sampler.FIXED_SIZE or adjacency == REPLACE:
                 worst = max(worst, abs(weight * before - weight * after) * norm)
     return worst
 
@@ -54,6 +56,32 @@ def test_the_naive_rule_under_reports():
     event = FixedSizeSampledGaussian(n_clients=20, sample_size=7, noise_multiplier=1.0 / ours)
     assert naive == pytest.approx(3.11, abs=0.02)
     assert numerical.epsilon(event, delta, adjacency=ZERO) > 4.12
+
+
+@pytest.mark.parametrize(("other", "claimed"), [(1.0, 2.0), (0.1, 2.0), (0.0, 2.0)])
+def test_who_keeps_its_slot_and_sends_the_opposite_moves_the_sum_by_twice_its_weight(other, claimed):
+    """Two clients, one drawn: 1/2 N(0, s^2) + 1/2 N(+-1, s^2), told apart by quadrature; the other sends nothing."""
+    found = sensitivity([1.0, other], 1.0, adjacency=REPLACE, sampler=Sampler.FIXED_SIZE)
+    assert found == claimed
+    np.testing.assert_allclose(
+        client_sensitivities([1.0, other], 1.0, adjacency=REPLACE, sampler=Sampler.FIXED_SIZE), [2.0, 1.0 + other]
+    )
+    stddev, epsilon = 1.1, 0.4
+
+    def accounted(sensitivity_: float) -> float:
+        event = FixedSizeSampledGaussian(n_clients=2, sample_size=1, noise_multiplier=stddev / sensitivity_)
+        return numerical.delta(event, epsilon, adjacency=REPLACE)
+
+    x = np.linspace(-15.0, 15.0, 200_001)
+    plus, minus = (0.5 * stats.norm.pdf(x, 0.0, stddev) + 0.5 * stats.norm.pdf(x, at, stddev) for at in (1.0, -1.0))
+    true = float(np.sum(np.maximum(plus - math.exp(epsilon) * minus, 0.0)) * (x[1] - x[0]))
+    assert true <= accounted(found)
+    # The planted fault: only another client may take the slot.
+    assert other > 0.5 or true > accounted(1.0 + other)
+
+
+def test_alone_a_client_replaces_itself():
+    assert sensitivity([0.5], 2.0, adjacency=REPLACE, sampler=Sampler.FIXED_SIZE) == 2.0
 
 
 @pytest.mark.parametrize("sampler", list(Sampler))
@@ -100,5 +128,6 @@ def test_per_client_events():
     assert for_client(Gaussian(noise_multiplier=1.0), 0.25) == compose([Gaussian(noise_multiplier=4.0)])
     with pytest.raises(AccountingError, match="per-client"):
         for_client(Laplace(scale_multiplier=1.0), 0.5)
-    with pytest.raises(AccountingError, match="share"):
-        for_client(Gaussian(noise_multiplier=1.0), 1.5)
+    for share in (1.5, -0.5, math.nan):
+        with pytest.raises(AccountingError, match="share"):
+            for_client(Gaussian(noise_multiplier=1.0), share)

@@ -170,6 +170,33 @@ def test_a_resumed_run_clips_where_it_stood(tmp_path: Path) -> None:
     assert dict(event.parts) == {PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=1.0): 8}
 
 
+@pytest.mark.parametrize("adapted_first", [False, True])
+def test_a_stored_release_is_read_whether_or_not_the_bound_adapts_now(adapted_first: bool) -> None:
+    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=N)
+    request = Request(dim=DIM, clipping_norm=1.0, weights=np.full((1, N), 1 / N))
+    with Ledger.create(None, policy) as ledger:
+
+        def door(clipper: QuantileClipper | None) -> Door:
+            return Door(
+                ledger,
+                run="r",
+                noise=SimulatedNoise(0),
+                mechanism=lambda r: mechanism_for(r, noise_multiplier=1.0),
+                n_clients=N,
+                clipper=clipper,
+            )
+
+        clippers = [
+            QuantileClipper(count_stddev=10.0) if adapts else None for adapts in (adapted_first, not adapted_first)
+        ]
+        made = door(clippers[0])
+        first, _ = made.close(made.open(0, request), vectors(0))
+        again = door(clippers[1]).open(0, request).release
+        np.testing.assert_array_equal(again.values, first.values)
+        if not adapted_first:
+            assert clippers[1].clipping_norm(1.0) == 1.0  # nothing was learnt from a release without bits
+
+
 def test_a_histogram_asks_for_one_bin_of_every_client() -> None:
     edges = np.array([0.5, 1.0, 2.0])
     request = norm_histogram_request(edges, 7)

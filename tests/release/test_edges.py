@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from accountant.events import Adjacency, Gaussian, Unit
+from accountant.events import Adjacency, Gaussian, NonPrivate, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from privbo.errors import ConfigurationError
 from privbo.protocol import Request
@@ -109,7 +109,7 @@ def test_noise_is_refused_exactly_where_its_grid_has_fewer_than_1024_units() -> 
         below.grid_step()
 
 
-@pytest.mark.parametrize("value", [True, math.nan, math.inf, 0.0])
+@pytest.mark.parametrize("value", [True, math.nan, math.inf, 0.0, 1e101])
 @pytest.mark.parametrize("name", ["clipping_norm", "noise_multiplier"])
 def test_numbers_out_of_range_are_refused_by_name(name: str, value: float) -> None:
     settings = {"clipping_norm": 1.0, "noise_multiplier": 1.0} | {name: value}
@@ -161,6 +161,53 @@ def test_a_mechanism_for_another_reward_is_refused_before_any_charge() -> None:
     with pytest.raises(ConfigurationError, match="another unit"):
         here.open(0, request(reward_bound=0.1))
     assert book.entries() == []
+
+
+def test_noise_that_the_grid_would_swallow_is_refused_before_any_charge() -> None:
+    policy = LedgerPolicy(unit=Unit.REWARD, adjacency=Adjacency.REPLACE_ONE, population="p", n_clients=1000)
+    book = Ledger.create(None, policy)
+    here = Door(
+        book,
+        run="r",
+        noise=SimulatedNoise(0),
+        mechanism=lambda wanted: mechanism_for(wanted, noise_multiplier=1.0, **REWARD),
+        n_clients=1000,
+    )
+    with pytest.raises(ConfigurationError, match="one reward is too small"):
+        here.open(0, request(clipping_norm=1e9, reward_bound=0.01, weights=np.ones((1, 1000))))
+    assert book.entries() == []
+
+
+@pytest.mark.parametrize("change", [{"dim": True}, {"dim": 0}, {"clipping_norm": 1e101}, {"clipping_norm": math.nan}])
+def test_the_door_the_mechanism_and_the_request_itself_all_refuse_what_cannot_be(change: dict) -> None:
+    bad, name = request(**change), next(iter(change))
+    with pytest.raises(ConfigurationError, match=name):
+        require_request(bad)
+    for noise_multiplier in (1.0, None):
+        with pytest.raises(ConfigurationError, match=name):
+            mechanism_for(bad, noise_multiplier=noise_multiplier)
+        here, book = door()
+        here._mechanism = lambda _, z=noise_multiplier: mechanism_for(request(), noise_multiplier=z)
+        with pytest.raises(ConfigurationError, match=name):
+            here.open(0, bad)
+        assert book.entries() == []
+
+
+def test_a_hidden_channels_ticket_names_its_senders_until_it_is_used() -> None:
+    here, _ = door(sample_rate=0.5)
+    here.only_sampled_send = True
+    ticket = here.open(0, request())
+    np.testing.assert_array_equal(ticket.senders, ticket._participants)
+    here.close(ticket, np.zeros((2, 3)))
+    assert ticket.senders is None
+    assert here.open(0, request()).senders is None  # it is stored; nobody need send again
+
+
+def test_a_plain_sum_of_one_reward_stands_on_any_ledger() -> None:
+    here, book = door()
+    here._mechanism = lambda wanted: mechanism_for(wanted, noise_multiplier=None)
+    here.open(0, request(reward_bound=0.1))
+    assert [entry.event for entry in book.entries()] == [NonPrivate()]
 
 
 # --- private statistics ---------------------------------------------------------------------

@@ -93,6 +93,14 @@ def test_full_participation_is_a_plain_gaussian(sampling: str) -> None:
     assert mechanism.sensitivity() == pytest.approx(2 / math.sqrt(2) * 0.5)
 
 
+def test_a_poisson_sample_is_never_everybody_however_near_its_rate_is_to_one() -> None:
+    mechanism = private(sample_rate=0.9)  # 2.7 of three clients, which would round to all of them
+    assert not mechanism.everyone
+    assert mechanism.event() == PoissonSampledGaussian(sample_rate=0.9, noise_multiplier=1.5)
+    assert private(sample_rate=0.9, sampling="fixed-size").everyone
+    assert private(sample_rate=1e-9).rate == 1e-9  # and seldom anybody is a sample too
+
+
 def test_the_rate_is_what_fixed_size_sampling_really_has() -> None:
     mechanism = private(np.full((1, 10), 0.1), sample_rate=0.26, sampling="fixed-size")
     assert (mechanism.sample_size, mechanism.rate) == (3, 0.3)
