@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import accountant
-from accountant import bounds, calibrate, gaussian_dp, moments, numerical, quadrature, renyi
+from accountant import bounds, calibrate, checks, gaussian_dp, moments, numerical, quadrature, renyi
 from accountant.errors import AccountingError, BudgetExceeded, CalibrationError, EventError, LedgerError
 from accountant.events import (
     Adjacency,
@@ -153,6 +153,22 @@ def test_a_small_run_may_cost_less_than_one_under_every_accountant():
     for module in (moments, renyi, numerical, gaussian_dp):
         assert 0.0 < module.epsilon(event, 1e-5, adjacency=ZERO) < 0.5
         assert module.delta(event, 0.0, adjacency=ZERO) <= 1.0
+
+
+def test_what_needs_no_accountant_is_answered_alike_for_all():
+    fixed = FixedSizeSampledGaussian(n_clients=5, sample_size=2, noise_multiplier=3.0)
+    both = compose([SAMPLED, NonPrivate()])
+    for event, epsilon, delta in ((Composed(), 0.0, 0.0), (NonPrivate(), math.inf, 1.0), (both, math.inf, 1.0)):
+        assert checks.trivial_epsilon(event, 1e-5, ZERO) == epsilon
+        assert checks.trivial_delta(event, 3.0, ZERO) == delta
+    assert checks.trivial_epsilon(SAMPLED, 1e-5, ZERO) is None
+    assert checks.trivial_delta(SAMPLED, 3.0, ZERO) is None
+    for event in (NonPrivate(), SAMPLED):
+        assert checks.trivial_delta(event, math.inf, ZERO) == 0.0  # nothing is above e^inf times anything
+    with pytest.raises(EventError, match="add-or-remove-one"):
+        checks.trivial_epsilon(fixed, 1e-5, ADD)
+    with pytest.raises(EventError, match="add-or-remove-one"):
+        checks.trivial_delta(fixed, 1.0, ADD)
 
 
 def test_the_central_limit_approximation_is_offered_for_gaussians_only():

@@ -80,6 +80,23 @@ def test_who_keeps_its_slot_and_sends_the_opposite_moves_the_sum_by_twice_its_we
     assert other > 0.5 or true > accounted(1.0 + other)
 
 
+@pytest.mark.parametrize(
+    ("sampler", "adjacency", "expected"),
+    [
+        (Sampler.EVERYONE, ZERO, [2.0, 10.0, 4.0]),
+        (Sampler.POISSON, ZERO, [2.0, 10.0, 4.0]),
+        (Sampler.EVERYONE, REPLACE, [4.0, 20.0, 8.0]),
+        (Sampler.POISSON, REPLACE, [4.0, 20.0, 8.0]),
+        (Sampler.FIXED_SIZE, ZERO, [12.0, 14.0, 14.0]),
+        (Sampler.FIXED_SIZE, REPLACE, [12.0, 20.0, 14.0]),
+    ],
+)
+def test_how_far_each_client_moves_a_sum_of_unequal_weights(sampler, adjacency, expected):
+    moves = client_sensitivities([1.0, 5.0, 2.0], 2.0, adjacency=adjacency, sampler=sampler)
+    assert moves.tolist() == expected
+    assert sensitivity([1.0, 5.0, 2.0], 2.0, adjacency=adjacency, sampler=sampler) == max(expected)
+
+
 def test_alone_a_client_replaces_itself():
     assert sensitivity([0.5], 2.0, adjacency=REPLACE, sampler=Sampler.FIXED_SIZE) == 2.0
 
@@ -107,11 +124,6 @@ def test_bad_weights(weights):
 def test_bad_norm(norm):
     with pytest.raises(AccountingError, match="clipping_norm"):
         sensitivity([1.0], norm, adjacency=ZERO, sampler=Sampler.POISSON)
-
-
-def test_per_client_fixed_size_uses_the_largest_other():
-    moves = client_sensitivities([1.0, 5.0, 2.0], 2.0, adjacency=ZERO, sampler=Sampler.FIXED_SIZE)
-    np.testing.assert_allclose(moves, [12.0, 14.0, 14.0])
 
 
 def test_per_client_epsilon():
