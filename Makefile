@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# One process per core, each with the tests that are left over. `make test JOBS=0` runs them in one process.
+JOBS ?= auto
+PARALLEL := -n $(JOBS) --maxprocesses=8 --dist=worksteal
+
 .PHONY: run test slow deployment lint bench docs package coverage clean
 
 run: $(VENV)/.installed
 	$(BIN)/privbo run experiments/quickstart.toml
 
 test: $(VENV)/.installed-test lint
-	$(BIN)/python -m pytest -m "not slow and not deployment"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not deployment"
 
 slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m slow
@@ -32,7 +36,7 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python -m tests.docs.offline build/site
 
 coverage: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m "not slow and not deployment" --cov --cov-report=
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not deployment" --cov --cov-report=
 	$(BIN)/coverage report --include='accountant/*,privbo/release/*' --fail-under=98
 	$(BIN)/coverage report --omit='accountant/*,privbo/release/*' --fail-under=90
 
