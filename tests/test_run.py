@@ -57,6 +57,20 @@ def test_a_private_run_lands_in_a_directory_by_default(tmp_path: Path, monkeypat
     assert play().directory is None
 
 
+def test_a_private_run_without_a_place_for_its_ledger_is_refused() -> None:
+    from privbo.loop import execute, plan
+
+    for noise in ("secure", "exact"):
+        terms = plan(problem(), ALGORITHM, privacy=pb.Privacy(noise_multiplier=2.0, noise=noise), rounds=1)
+        with pytest.raises(pb.ConfigurationError, match="needs a directory for its durable ledger"):
+            execute(problem(), ALGORITHM, terms=terms, rounds=1)
+
+
+def test_a_run_without_a_directory_left_nothing_to_resume() -> None:
+    with pytest.raises(pb.RunError, match="only a run with a directory can be resumed"):
+        play(resume=True)
+
+
 def test_simulation_says_so_everywhere() -> None:
     result = play()
     data = report(result.config, result.ledger)

@@ -139,10 +139,26 @@ def test_infinite_cost_is_refused_by_a_budget_and_noted_by_an_odometer(tmp_path:
     ],
 )
 def test_an_event_that_does_not_fit_the_policy_is_refused(path: Path, event, adjacency: str, error) -> None:
+    words = "samples from 41 clients" if error is LedgerError else "no meaning under add-or-remove-one"
     with Ledger.create(path, policy(adjacency=Adjacency(adjacency))) as ledger:
-        with pytest.raises(error):
+        with pytest.raises(error, match=words):
             charge(ledger, 0, event)
         assert ledger.entries() == []
+        assert ledger.verify().ok
+
+
+def test_a_sample_of_the_ledgers_own_clients_is_charged_and_an_empty_budget_is_sound(path: Path) -> None:
+    event = FixedSizeSampledGaussian(n_clients=40, sample_size=3, noise_multiplier=5.0)
+    with Ledger.create(path, policy(Budget(epsilon=2.0, delta=1e-5))) as ledger:
+        assert ledger.verify().ok
+        assert ledger.check(event).head == ledger.head
+        charge(ledger, 0, event)
+        (entry,) = ledger.entries()
+        assert (entry.event, entry.sampler) == (event, "fixed-size")
+        assert entry.time.endswith("+00:00")
+        refused = ledger.check(Gaussian(noise_multiplier=0.5)).reason
+        assert refused is not None
+        assert refused.startswith("Gaussian(noise_multiplier=0.5) on top of epsilon ")
 
 
 def test_one_set_of_bytes_per_release_and_only_after_a_charge(path: Path) -> None:

@@ -155,15 +155,6 @@ def test_a_witness_stands_before_the_first_charge(path: Path) -> None:
     store.close()
 
 
-def test_a_witness_keeps_no_file_open(path: Path) -> None:
-    numbers = []
-    for sequence in (1, 2):  # the lowest free number is given out again if nothing stayed open
-        numbers.append(os.open(path, os.O_RDONLY))
-        os.close(numbers[-1])
-        Witness.beside(path).append("charges", sequence, "0" * 64)
-    assert numbers[0] == numbers[1]
-
-
 def test_every_committed_row_is_witnessed_once(path: Path) -> None:
     charged(path)
     store = Store.open(path)
@@ -171,39 +162,6 @@ def test_every_committed_row_is_witnessed_once(path: Path) -> None:
     store.close()
     lines = [f"{table} {row.sequence} {row.digest}" for i in range(2) for table, row in ((t, rows[t][i]) for t in rows)]
     assert Witness.beside(path).read().splitlines() == lines
-
-
-ONE, TWO = "1" * 64, "2" * 64
-WHOLE = f"charges 1 {ONE}"
-
-
-@pytest.mark.parametrize(
-    "cut", ["", "c", "charges", "rel", "releases ", "charges 12", "charges 2 ", f"charges 2 {TWO[:63]}"]
-)
-def test_a_witness_may_lag_behind_the_chain_and_a_line_may_be_cut(tmp_path: Path, cut: str) -> None:
-    witness = Witness.beside(tmp_path / "ledger")
-    assert witness.problem(f"{WHOLE}\n{cut}", {"charges": [ONE, TWO], "releases": []}) is None
-    assert witness.problem(f"{cut}\n{WHOLE}\n", {"charges": [ONE, TWO], "releases": []}) is None
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("charged 1", "damaged line"),
-        (f"charges 0 {ONE}", "damaged line"),
-        (f"charges 1 {ONE}x", "damaged line"),
-        (f"charges 1 {ONE[:-1]}g", "damaged line"),
-        (f"charges 3 {ONE}", "charges row 3 was committed and is gone: the tail was lost"),
-        (f"releases 1 {ONE}", "releases row 1 was committed and is gone: the tail was lost"),
-        (f"charges 2 {ONE}", "charges row 2 is not the one that was committed"),
-    ],
-)
-def test_a_witness_that_says_otherwise_than_the_chain_is_a_problem(tmp_path: Path, line: str, words: str) -> None:
-    witness, chains = Witness.beside(tmp_path / "ledger"), {"charges": [ONE, TWO], "releases": []}
-    for witnessed in (line, f"{line}\n", f"{WHOLE}\n{line}\n{WHOLE}\n"):
-        assert words in (witness.problem(witnessed, chains) or "")
-    assert "missing" in (witness.problem(None, chains) or "")
-    assert witness.problem(None, {"charges": [], "releases": []}) is None
 
 
 def test_whoever_writes_and_whoever_reads_later_see_the_same_chain(path: Path) -> None:

@@ -101,6 +101,18 @@ def test_a_poisson_sample_is_never_everybody_however_near_its_rate_is_to_one() -
     assert private(sample_rate=1e-9).rate == 1e-9  # and seldom anybody is a sample too
 
 
+def test_settings_at_the_ends_of_their_ranges_are_taken() -> None:
+    one_of_ten = private(np.full((1, 10), 0.1), sample_rate=0.1, sampling="fixed-size")
+    assert (one_of_ten.sample_size, one_of_ten.rate) == (1, 0.1)
+    for noise_multiplier in (1e-6, 1e9):
+        assert private(noise_multiplier=noise_multiplier).noise_multiplier == noise_multiplier
+    for clipping_norm in (SMALLEST_BOUND, LARGEST_BOUND):
+        assert private(clipping_norm=clipping_norm).clipping_norm == clipping_norm
+    for noise_multiplier in (0.999e-6, 1.001e9):
+        with pytest.raises(ConfigurationError, match=r"^noise_multiplier="):
+            private(noise_multiplier=noise_multiplier)
+
+
 def test_the_rate_is_what_fixed_size_sampling_really_has() -> None:
     mechanism = private(np.full((1, 10), 0.1), sample_rate=0.26, sampling="fixed-size")
     assert (mechanism.sample_size, mechanism.rate) == (3, 0.3)
