@@ -165,6 +165,12 @@ def test_what_needs_no_accountant_is_answered_alike_for_all():
     assert checks.trivial_delta(SAMPLED, 3.0, ZERO) is None
     for event in (NonPrivate(), SAMPLED):
         assert checks.trivial_delta(event, math.inf, ZERO) == 0.0  # nothing is above e^inf times anything
+    for delta in (0.0, 1.0, math.nan):
+        with pytest.raises(AccountingError, match=r"^delta must lie in \(0, 1\)"):
+            checks.trivial_epsilon(SAMPLED, delta, ZERO)
+    for epsilon in (-1e-9, math.nan):
+        with pytest.raises(AccountingError, match=r"^epsilon must be at least 0"):
+            checks.trivial_delta(SAMPLED, epsilon, ZERO)
     with pytest.raises(EventError, match="add-or-remove-one"):
         checks.trivial_epsilon(fixed, 1e-5, ADD)
     with pytest.raises(EventError, match="add-or-remove-one"):
