@@ -189,8 +189,9 @@ def test_the_central_limit_approximation_is_offered_for_gaussians_only():
 def test_the_profile_below_one_is_the_reversed_one_and_the_old_bound_knows_integers_only():
     q, z = 0.25, 1.5
     assert profile(q, z, 0.5) == pytest.approx(0.5 + 0.5 * profile(q, z, 2.0))
-    with pytest.raises(AccountingError, match="integer orders"):
-        renyi_bound_2019(q, z, [2.5])
+    for wrong in ([2.5], [1.0], [3.0, 1.0]):
+        with pytest.raises(AccountingError, match="integer orders"):
+            renyi_bound_2019(q, z, wrong)
 
 
 def test_a_filter_names_its_order():

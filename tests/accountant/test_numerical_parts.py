@@ -39,7 +39,7 @@ def two_directions(monkeypatch, first, second):
     monkeypatch.setattr(numerical, "_directions", lambda event, adjacency: [direction(first), direction(second)])
 
 
-@pytest.mark.parametrize("mus", [(0.5, 2.0), (2.0, 0.5), (1.0, 1.001), (1.001, 1.0)])
+@pytest.mark.parametrize("mus", [(0.5, 2.0), (2.0, 0.5), (1.0, 1.001), (1.001, 1.0), (0.04, 0.05)])
 def test_the_larger_direction_decides_wherever_it_stands(monkeypatch, mus):
     two_directions(monkeypatch, *mus)
     for delta in (0.05, 1e-6):
@@ -81,6 +81,9 @@ def test_directions_are_held_against_each_other_bound_by_bound(monkeypatch):
     ceilings.update(a=1.001, b=0.2)
     found = numerical._epsilon_interval(["b", "a"], 0.1)
     assert (found.lower, found.upper) == (1.0, 1.001)  # no more than there is to lose
+    ceilings.update(a=9.0, b=0.0)  # nothing to lose in one direction says nothing of the other
+    found = numerical._epsilon_interval(["b", "a"], 0.1)
+    assert (found.lower, found.upper) == (1.0, 1.004)
     ceilings["a"] = 0.9  # a lower end never lies above the upper one
     assert numerical._epsilon_interval(["a"], 0.1).lower == 0.9
     ceilings["a"] = 9.0
@@ -90,6 +93,27 @@ def test_directions_are_held_against_each_other_bound_by_bound(monkeypatch):
     found = numerical._larger([(0.1, 0.3), (0.2, 0.25)])
     assert (found.lower, found.upper, found.method) == (0.2, 0.3, "numerical")
     assert numerical._larger([(0.1, 0.3), (0.4, 0.25)]).lower == 0.3
+
+
+def test_every_question_is_asked_under_the_adjacency_named():
+    """One release by numerical integration: the hockey stick of both directions, or of the opposed pair."""
+    event, q, z = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=0.5), 0.25, 0.5
+    x = np.linspace(-8.0, 9.0, 200_001)
+
+    def mixture(center):
+        return (1 - q) * np.exp(-0.5 * (x / z) ** 2) + q * np.exp(-0.5 * ((x - center) / z) ** 2)
+
+    for adjacency, pairs in ((ZERO, [(1.0, 0.0), (0.0, 1.0)]), (ADD, [(1.0, 0.0)]), (REPLACE, [(0.5, -0.5)])):
+        for epsilon in (0.3, 1.0):
+            gaps = [np.maximum(mixture(p) - math.exp(epsilon) * mixture(q_), 0.0).sum() for p, q_ in pairs]
+            truth = max(gaps) * (x[1] - x[0]) / (z * math.sqrt(2 * math.pi))
+            found = numerical.delta_interval(event, epsilon, adjacency=adjacency)
+            assert found.lower * (1 - 1e-6) <= truth <= found.upper * (1 + 1e-6)
+            assert found.upper <= 1.03 * truth
+            back = numerical.epsilon_interval(event, truth, adjacency=adjacency)
+            assert back.lower * (1 - 1e-4) <= epsilon <= back.upper * (1 + 1e-4)
+            assert back.upper <= 1.005 * epsilon
+            assert epsilon * (1 - 1e-4) <= numerical.quick_epsilon(event, truth, adjacency=adjacency) <= 1.01 * epsilon
 
 
 def test_an_interval_that_stays_wide_is_answered_by_renyi(monkeypatch):

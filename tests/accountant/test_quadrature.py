@@ -85,6 +85,13 @@ def test_sums_and_moments_in_logarithms():
 # --- whole curves ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_a_plain_gaussian_has_order_over_twice_its_variance(adjacency):
+    orders = np.array([1.25, 2.0, 40.0])
+    for event in (Gaussian(noise_multiplier=0.4), PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=0.4)):
+        np.testing.assert_allclose(renyi_divergence(event, orders, adjacency), orders / 0.32, rtol=1e-15)
+
+
 def poisson_moment(q, z, order):
     """A(a) - 1 at an integer order: the binomial sum, less its terms' own total of 1."""
     q, z = mp.mpf(q), mp.mpf(z)
@@ -149,6 +156,19 @@ def test_fixed_size_by_direct_integration(m, n, z):
         points = np.linspace(0.5, order + 12 * z, 40)
         total = sum(quad(integrand, a, b, epsabs=0, epsrel=1e-10)[0] for a, b in pairwise(points))
         assert value == pytest.approx(math.log1p(total) / (order - 1), rel=1e-7)
+
+
+@pytest.mark.parametrize("z", [0.07, 0.09])
+def test_at_little_noise_the_whole_peak_of_the_largest_order_is_inside(z):
+    """There the largest term q^a exp(a (a - 1) / (2 z^2)) is all, whichever way clients are sampled."""
+    orders = np.array([1.5, 2.0, 3.0, 4.0])
+    wanted = orders / (2 * z * z) + orders / (orders - 1) * math.log(0.25)
+    for event in (
+        FixedSizeSampledGaussian(n_clients=8, sample_size=2, noise_multiplier=z),
+        PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=z),
+    ):
+        for few in (orders, orders[:2]):
+            np.testing.assert_allclose(renyi_divergence(event, few, ZERO), wanted[: len(few)], rtol=1e-12)
 
 
 def log_phi(log_t, a):
