@@ -16,6 +16,7 @@ import pytest
 
 import privbo as pb
 from accountant.errors import BudgetExceeded, LedgerError
+from accountant.ledger import Budget
 from privbo.opening import derive_seed
 from privbo.pages.report import page, report
 from tests.conformance.cases import bumps, problem
@@ -115,6 +116,35 @@ def test_runs_on_one_population_share_a_ledger_and_its_budget(tmp_path: Path) ->
     other = pb.SharedLedger(path=shared.path, population="ward 4", epsilon=2.0, delta=1e-5)
     with pytest.raises(pb.RunError, match="ward 3"):
         play(**settings | {"ledger": other}, directory=tmp_path / "d")
+
+
+def test_a_run_in_memory_may_share_a_ledger_that_only_counts(tmp_path: Path) -> None:
+    shared = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward 3")
+    for number in (1, 2):
+        result = play(ledger=shared)
+        assert result.directory is None
+        assert result.ledger.policy.budget is None
+        assert len(result.ledger.entries()) == 2 * number
+        result.ledger.close()
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_a_run_that_fits_its_budget_exactly_may_be_resumed(tmp_path: Path) -> None:
+    """What is charged already counts once: the plan is not asked for again on top of it."""
+
+    def stop(_: object) -> None:
+        raise StoppedError
+
+    privacy = pb.Privacy(epsilon=2.0, noise="simulation")
+    with pytest.raises(StoppedError):
+        play(privacy=privacy, directory=tmp_path / "run", on_round=stop)
+    resumed = play(privacy=privacy, directory=tmp_path / "run", resume=True)
+    assert len(resumed.ledger.entries()) == 2
+    assert resumed.ledger.policy.budget == Budget(epsilon=2.0, delta=resumed.config["plan"]["delta"])
+    assert not resumed.ledger.check(resumed.ledger.event()).allowed  # twice the plan does not fit
 
 
 def test_a_lost_ledger_is_noticed(tmp_path: Path) -> None:
