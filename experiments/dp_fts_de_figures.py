@@ -66,6 +66,11 @@ def private(benchmark: Benchmark, label: str, algorithm: Algorithm, *, z: float 
     return Arm(label=label, algorithm=algorithm, privacy=paper_noise(benchmark, z, q))
 
 
+def noise_alone(benchmark: Benchmark, label: str, algorithm: Algorithm) -> Arm:
+    """The mechanism of an arm of that label with the clients' sum zeroed."""
+    return Arm(label=f"{label}, sum zeroed", algorithm=algorithm, privacy=paper_noise(benchmark), control="zeroed")
+
+
 def plain(label: str, algorithm: Algorithm) -> Arm:
     """An arm without privacy."""
     return Arm(label=label, algorithm=algorithm, privacy=pb.NoPrivacy())
@@ -83,10 +88,9 @@ def ours(benchmark: Benchmark, epsilon: float) -> tuple[Arm, Arm]:
 
 def controls(benchmark: Benchmark) -> tuple[Arm, ...]:
     """Local TS, the paper's mechanism with the sum zeroed, DE initialisation with uniform federated steps."""
-    reference = paper_noise(benchmark)
     return (
         plain("local TS", benchmark.paper.local()),
-        Arm(label="DP-FTS-DE, sum zeroed", algorithm=benchmark.paper, privacy=reference, control="zeroed"),
+        noise_alone(benchmark, "DP-FTS-DE", benchmark.paper),
         plain("DE start, uniform steps", replace(benchmark.paper, federated_step="uniform")),
     )
 
@@ -143,7 +147,7 @@ def _without_regions(b: Benchmark) -> tuple[Arm, ...]:
     return (
         private(b, "DP-FTS-DE (P=2, S=11)", b.paper),
         private(b, "DP-FTS (P=1, S=8)", alone),
-        Arm(label="DP-FTS (P=1, S=8), sum zeroed", algorithm=alone, privacy=paper_noise(b), control="zeroed"),
+        noise_alone(b, "DP-FTS (P=1, S=8)", alone),
         plain("FTS-DE", b.paper),
         plain("FTS", regions(b, 1)),
         Arm(label="ours, z=1", algorithm=b.ours, privacy=tight),
@@ -163,7 +167,14 @@ def _components(b: Benchmark) -> tuple[Arm, ...]:
 
 
 def _counts(b: Benchmark) -> tuple[Arm, ...]:
-    return tuple(private(b, f"DP-FTS-DE, P={count}", regions(b, count)) for count in (1, 2, 3, 4))
+    return tuple(arm for count in (1, 2, 3, 4) for arm in _in_regions(b, count))
+
+
+def _in_regions(b: Benchmark, count: int) -> tuple[Arm, ...]:
+    """With privacy in so many regions; its noise alone too where the controls' is another number's."""
+    label, algorithm = f"DP-FTS-DE, P={count}", regions(b, count)
+    own = () if count == b.paper.n_regions else (noise_alone(b, label, algorithm),)
+    return (private(b, label, algorithm), *own)
 
 
 def _heterogeneous(b: Benchmark) -> tuple[Arm, ...]:
@@ -181,7 +192,7 @@ def _same_price(b: Benchmark) -> tuple[Arm, ...]:
     for q, z in ((b.sample_rate, 1.0), (0.25, 1.0), (b.sample_rate, 2.0)):
         found.append(private(b, f"DP-FTS-DE, q={q:g}, z={z:g}", b.paper, q=q, z=z))
         found.append(private(b, f"DP-FTS, q={q:g}, z={z:g}", regions(b, 1, 11.0), q=q, z=z))
-    return tuple(found)
+    return (*found, noise_alone(b, "DP-FTS", regions(b, 1, 11.0)))
 
 
 def _weightings(b: Benchmark) -> tuple[Arm, ...]:
@@ -201,8 +212,7 @@ def _weightings(b: Benchmark) -> tuple[Arm, ...]:
 def _numbers_of_regions(b: Benchmark) -> tuple[Arm, ...]:
     found: list[Arm] = []
     for count in (2, 3, 4, 6):
-        algorithm = regions(b, count)
-        found += [plain(f"FTS-DE, P={count}", algorithm), private(b, f"DP-FTS-DE, P={count}", algorithm)]
+        found += [plain(f"FTS-DE, P={count}", regions(b, count)), *_in_regions(b, count)]
     return tuple(found)
 
 

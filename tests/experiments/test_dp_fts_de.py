@@ -128,6 +128,31 @@ def test_best_so_far_against_a_plain_loop():
     np.testing.assert_allclose(dp_fts_de.best_so_far(losses, history), [0.65, 0.6, 0.25])
 
 
+def test_noise_alone_stands_in_for_arms_of_as_many_regions_only():
+    def row(n_regions, releases=3):
+        return {"n_regions": n_regions, "releases": releases, "noise_multiplier": 1.0 if releases else None}
+
+    rows = {
+        "local TS": row(2, 0),
+        "DP-FTS-DE, sum zeroed": row(2),
+        "DP-FTS-DE, P=2": row(2),
+        "DP-FTS-DE, P=3": row(3),
+        "DP-FTS-DE, P=1": row(1),
+        "DP-FTS-DE, P=1, sum zeroed": row(1),
+        "DP-FTS, q=0.1": row(1),
+        "ours, epsilon 1": row(2),
+        "ours, epsilon 2": row(2),
+        "ours, epsilon 2, sum zeroed": row(2),
+    }
+    assert {label: dp_fts_de.zeroed_label(label, rows) for label in rows} == {
+        **dict.fromkeys(rows, None),
+        "DP-FTS-DE, P=2": "DP-FTS-DE, sum zeroed",
+        "DP-FTS-DE, P=1": "DP-FTS-DE, P=1, sum zeroed",
+        "DP-FTS, q=0.1": "DP-FTS-DE, P=1, sum zeroed",
+        "ours, epsilon 2": "ours, epsilon 2, sum zeroed",
+    }
+
+
 def test_differences_are_paired():
     a = [{"seed": 1, "curve": [9.0, 1.0, 2.0]}, {"seed": 2, "curve": [9.0, 3.0, 4.0]}]
     b = [
