@@ -160,8 +160,9 @@ def test_an_epsilon_beyond_the_largest_loss_leaves_the_share_beyond_the_reach():
         lower, upper = numerical._delta_of(pairs, epsilon, bound)
         assert lower == 0.0
         assert ndtr(-reach) * (1 - 1e-9) <= upper <= 1.01 * ndtr(-reach)
-    lower, upper = numerical._delta_of(pairs, ceiling - 0.01, bound)
-    assert math.exp(gaussian_dp.log_delta_from_mu(1.0, ceiling - 0.01)) <= upper
+    for epsilon in np.linspace(4.0, ceiling - 0.01, 20):
+        lower, upper = numerical._delta_of(pairs, float(epsilon), bound)
+        assert lower <= math.exp(gaussian_dp.log_delta_from_mu(1.0, float(epsilon))) <= upper
 
 
 @pytest.mark.parametrize(("counts", "delta"), [((1,), 0.3), ((5, 2), 1e-5), ((10**6, 1), 1e-12)])
