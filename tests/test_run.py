@@ -48,6 +48,7 @@ def test_result_answers_what_its_users_ask(tmp_path: Path) -> None:
     assert again.best(client=3) == best
     assert again.epsilon() == result.epsilon()
     assert again.ledger.head == result.ledger.head
+    assert {entry.noise_source for entry in again.ledger.entries()} == {"secure"}
 
 
 def test_a_private_run_lands_in_a_directory_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +78,7 @@ def test_simulation_says_so_everywhere() -> None:
     data = report(result.config, result.ledger)
     assert data["guarantee"] is False
     assert {entry.noise_source for entry in result.ledger.entries()} == {"simulation"}
+    assert [entry.plan_position for entry in result.ledger.entries()] == [0, 1]
     assert "simulation, not a guarantee" in page(data)
 
 
