@@ -1,11 +1,15 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
 import privbo as pb
 from accountant.errors import BudgetExceeded, CalibrationError
-from accountant.events import Gaussian, PoissonSampledGaussian
+from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian
 from privbo.protocol import Request
 from privbo.terms import resolve
+
+REWARD = {"noise_multiplier": 3.0, "unit": "reward"}
 
 
 def request(n_blocks: int = 1, n_clients: int = 10, concentrated: bool = False) -> Request:
@@ -80,6 +84,16 @@ def test_a_baseline_costs_infinity_and_an_empty_plan_nothing() -> None:
         ({"epsilon": 1.0, "delta": "papr"}, "delta"),
         ({"epsilon": 1.0, "budget": 2.0}, "own budget"),
         ({"noise_multiplier": 1.0, "budget": 0.0}, "budget"),
+        ({"noise_multiplier": 1.0, "budget": float("inf")}, "budget"),
+        ({"epsilon": float("inf")}, "epsilon"),
+        ({"epsilon": 1.0, "sample_rate": 1.1}, "sample_rate"),
+        ({"epsilon": 1.0, "delta": 1.0}, "delta"),
+        ({"epsilon": 1.0, "channel": "hidden"}, "channel"),
+        ({"epsilon": 1.0, "unit": "planet"}, "unit"),
+        (REWARD | {"sample_rate": 0.5}, "sample_rate"),
+        (REWARD | {"sampling": "fixed-size"}, "sampling"),
+        (REWARD | {"calibration": "paper"}, "calibration"),
+        (REWARD | {"adaptive_clipping": pb.AdaptiveClipping(count_stddev=9.0)}, "adaptive_clipping counts clients"),
     ],
 )
 def test_impossible_privacy(settings, words) -> None:
@@ -96,3 +110,63 @@ def test_a_budget_too_small_for_the_plan_is_refused() -> None:
     with pytest.raises(BudgetExceeded, match=r"1 releases costs epsilon .* over the budget 0\.1"):
         resolve(pb.Privacy(noise_multiplier=1.0, budget=0.1), [request()], n_clients=10)
     assert resolve(pb.Privacy(noise_multiplier=1.0, budget=10.0), [request()], n_clients=10).planned_releases == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"path": ""}, "path and population must not be empty"),
+        ({"population": ""}, "path and population must not be empty"),
+        ({"epsilon": 1.0}, "give both"),
+        ({"delta": 1e-5}, "give both"),
+    ],
+)
+def test_a_shared_ledger_has_a_place_a_name_and_a_whole_bound_or_none(settings, words) -> None:
+    plain = {"path": "people.sqlite", "population": "ward 3"}
+    with pytest.raises(pb.ConfigurationError, match=words):
+        pb.SharedLedger(**plain | settings)
+    assert pb.SharedLedger(**plain, epsilon=1.0, delta=1e-5).epsilon == 1.0
+
+
+def test_a_request_for_another_unit_than_the_privacys_is_refused() -> None:
+    rewards = dataclasses.replace(request(), reward_bound=0.1)
+    for privacy, wanted in ((pb.Privacy(**REWARD), request()), (pb.Privacy(noise_multiplier=3.0), rewards)):
+        with pytest.raises(pb.ConfigurationError, match=f"for one {wanted.unit} only"):
+            resolve(privacy, [wanted], n_clients=10)
+
+
+def test_rewards_enter_one_release_each_so_the_dearest_is_the_price() -> None:
+    rewards = dataclasses.replace(request(), reward_bound=0.1)
+    terms = resolve(pb.Privacy(**REWARD), [rewards] * 5, n_clients=10)
+    assert terms.event.parts == ((Gaussian(noise_multiplier=3.0), 1),)
+    assert (terms.planned_releases, terms.unit, terms.adjacency) == (5, "reward", Adjacency.REPLACE_ONE)
+    target = resolve(pb.Privacy(epsilon=2.0, unit="reward"), [rewards] * 5, n_clients=10)
+    alone = resolve(pb.Privacy(epsilon=2.0, unit="reward"), [rewards], n_clients=10)
+    assert target.noise_multiplier == alone.noise_multiplier
+
+
+@pytest.mark.parametrize(
+    ("privacy", "bound", "source", "only_sampled", "share"),
+    [
+        (pb.NoPrivacy(), None, "none", False, 1.0),
+        (pb.Privacy(noise_multiplier=1.0), None, "secure", False, 1.0),
+        (pb.Privacy(noise_multiplier=1.0, sample_rate=0.34, noise="exact", budget=9.0), 9.0, "exact", False, 1.0),
+        (pb.Privacy(epsilon=3.0, sample_rate=0.34, channel="anonymous"), 3.0, "secure", True, 0.34),
+        (
+            pb.Privacy(epsilon=3.0, sample_rate=0.34, channel="anonymous", sampling="fixed-size"),
+            3.0,
+            "secure",
+            True,
+            0.3,
+        ),
+    ],
+)
+def test_terms_say_what_was_asked_for(privacy, bound, source, only_sampled, share) -> None:
+    terms = resolve(privacy, [request()] * 2, n_clients=10)
+    assert getattr(privacy, "bound", None) == bound
+    assert (terms.noise_source, terms.only_sampled_send, terms.sending_share) == (source, only_sampled, share)
+    assert (terms.unit, terms.adjacency, terms.delta) == ("client", Adjacency.ZERO_OUT, 1e-5)
+    assert terms.epsilon() == terms.epsilon(1e-5)
+    if source != "none":
+        assert min(terms.epsilon(1e-7).values()) > min(terms.epsilon().values())
+        assert terms.mechanism(request()).event().noise_multiplier == terms.noise_multiplier
