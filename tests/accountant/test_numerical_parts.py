@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from accountant import epsilon as best
-from accountant import gaussian_dp, moments, numerical, renyi
+from accountant import gaussian_dp, numerical, renyi
+from accountant.bounds import Place
 from accountant.events import (
     Adjacency,
     BestOfRandomRuns,
-    FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
     NonPrivate,
@@ -23,6 +22,7 @@ from accountant.events import (
     compose,
     repeat,
 )
+from accountant.fourier import Window
 from accountant.pairs import Pair, pairs_of
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
@@ -122,18 +122,58 @@ def test_an_interval_that_stays_wide_is_answered_by_renyi(monkeypatch):
     assert (found.lower, found.upper, found.method) == (0.0, renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO), "renyi")
 
 
-@pytest.mark.parametrize("points", [20, 400])
-def test_what_no_lattice_of_the_size_allowed_can_hold(monkeypatch, points):
-    """With 20 points nothing can be shown; with 400 a wide interval, whose upper end still holds."""
-    monkeypatch.setattr(numerical, "MAX_POINTS", points)
-    found = numerical.epsilon_interval(SAMPLED, 1e-5, adjacency=ZERO)
+def test_what_no_lattice_of_the_size_allowed_can_hold(monkeypatch):
+    monkeypatch.setattr(numerical, "MAX_POINTS", 20)
     bound = renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO)
+    found = numerical.epsilon_interval(SAMPLED, 1e-5, adjacency=ZERO)
     assert (found.lower, found.upper, found.method) == (0.0, bound, "renyi")
-    quick = numerical.quick_epsilon(SAMPLED, 1e-5, adjacency=ZERO)
-    assert quick == bound
+    assert numerical.quick_epsilon(SAMPLED, 1e-5, adjacency=ZERO) == bound
     found = numerical.delta_interval(SAMPLED, 1.0, adjacency=ZERO)
-    if found.method == "renyi":
-        assert (found.lower, found.upper) == (0.0, renyi.delta(SAMPLED, 1.0, adjacency=ZERO))
+    assert (found.lower, found.upper, found.method) == (0.0, renyi.delta(SAMPLED, 1.0, adjacency=ZERO), "renyi")
+
+
+def test_a_lattice_is_affordable_by_its_window_and_by_all_its_cells(monkeypatch):
+    monkeypatch.setattr(numerical, "MAX_POINTS", 100)
+    (pair,) = pairs_of(Gaussian(noise_multiplier=0.5), ADD)  # losses from 2 - 2 t to 2 + 2 t
+    for size, spacing, affordable in ((100, 0.02, True), (101, 0.02, False), (100, 0.0099, False), (100, 0.0101, True)):
+        place = Place(
+            pairs=((pair, 5), (pair, 1)),
+            theta=1.0,
+            spacing=spacing,
+            window=Window(start=0, size=size, up=1.0, down=-1.0),
+            reach=1.0,
+        )
+        assert numerical._affordable(place) is affordable
+    assert not numerical._narrow((1.0, math.inf), numerical.PROMISED_WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("limits", "shares"),
+    [
+        ({}, [1.0, 1.42]),  # refined once, as the width sought asks
+        ({"_ENOUGH_POINTS": 1124}, [1.0]),  # large, and as narrow as promised
+        ({"_ENOUGH_POINTS": 1125}, [1.0, 1.42]),
+        ({"MAX_POINTS": 1125}, [1.0, 0.36]),  # the finer one is not allowed
+        ({"MAX_POINTS": 1124}, [0.26, 0.36]),  # four times coarser, then finer
+    ],
+)
+def test_how_far_a_lattice_is_refined(monkeypatch, limits, shares):
+    """30 releases of total mu 0.05 at delta 0.01, where the first lattice has 1,125 points."""
+    sizes, original = [], numerical.upper_sum
+
+    def watched(place):
+        sizes.append(place.window.size)
+        return original(place)
+
+    monkeypatch.setattr(numerical, "upper_sum", watched)
+    for name, value in limits.items():
+        monkeypatch.setattr(numerical, name, value)
+    lower, upper = numerical._epsilon_of(direction(0.05, 30), 0.01, enough=0.0)
+    truth = gaussian_dp.epsilon_from_mu(0.05, 0.01)
+    assert lower <= truth <= upper
+    assert upper - lower <= max(0.005 * upper, 0.002)
+    assert max(sizes) <= numerical.MAX_POINTS
+    assert [size / 1125 for size in sizes[:2]] == pytest.approx(shares, rel=0.1)
 
 
 @pytest.mark.parametrize("count", [1, 9])
@@ -252,21 +292,3 @@ def test_nothing_and_everything_have_both_ends():
         assert (found.lower, found.upper, found.method) == (epsilon, epsilon, "closed-form")
         found = numerical.delta_interval(event, 1.0, adjacency=ADD)
         assert (found.lower, found.upper, found.method) == (delta, delta, "closed-form")
-
-
-@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
-def test_every_accountant_stands_in_the_table_with_its_own_answer(adjacency):
-    sampled = compose([SAMPLED, FixedSizeSampledGaussian(n_clients=9, sample_size=3, noise_multiplier=2.0)])
-    wanted = {
-        "moments": moments.epsilon(sampled, 1e-5, adjacency=adjacency),
-        "renyi": renyi.epsilon(sampled, 1e-5, adjacency=adjacency),
-        "tight": numerical.epsilon(sampled, 1e-5, adjacency=adjacency),
-    }
-    assert best.epsilon_table(sampled, 1e-5, adjacency=adjacency) == wanted
-    assert list(wanted.values()) == sorted(wanted.values(), reverse=True)
-    assert best.epsilon(sampled, 1e-5, adjacency=adjacency) == wanted["tight"]
-    assert best.delta(sampled, 1.0, adjacency=adjacency) == numerical.delta(sampled, 1.0, adjacency=adjacency)
-    plain = Gaussian(noise_multiplier=2.0)
-    table = best.epsilon_table(plain, 1e-5, adjacency=adjacency)
-    assert list(table) == ["moments", "renyi", "tight", "gaussian_dp"]
-    assert table["gaussian_dp"] == gaussian_dp.epsilon(plain, 1e-5, adjacency=adjacency) == table["tight"]
