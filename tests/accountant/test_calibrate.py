@@ -151,6 +151,29 @@ def test_a_target_that_is_spent_to_the_last_bit_leaves_nothing():
         )
 
 
+ASKED = {
+    "noise": lambda **k: calibrate.noise_multiplier(lambda z: poisson(1, z), **k),
+    "remaining noise": lambda **k: calibrate.remaining_noise_multiplier(
+        Gaussian(noise_multiplier=9.0), lambda z: poisson(1, z), **k
+    ),
+    "rate": lambda **k: calibrate.sample_rate(1.0, rounds=3, **k),
+    "rounds": lambda **k: calibrate.rounds(1.0, sample_rate=0.1, **k),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED.keys())
+def test_a_target_that_means_nothing_is_refused_before_anything_is_computed(ask):
+    def never(event, delta, *, adjacency):
+        raise AssertionError("asked for a price")
+
+    for epsilon in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(AccountingError, match=r"target epsilon must|epsilon must be at least"):
+            ask(epsilon=epsilon, delta=DELTA, adjacency=ZERO, accountant=never)
+    for delta in (0.0, 1.0, -0.1, math.nan):
+        with pytest.raises(AccountingError, match="delta must"):
+            ask(epsilon=1.0, delta=delta, adjacency=ZERO, accountant=never)
+
+
 FALLING = {  # cost as a function of log z, and where it is 1
     "steep": (lambda x: math.exp(-6.0 * (x - 2.0)), 2.0),
     "flat": (lambda x: math.exp(-0.3 * (x + 3.0)), -3.0),
