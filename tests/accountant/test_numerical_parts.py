@@ -134,14 +134,14 @@ def test_what_no_lattice_of_the_size_allowed_can_hold(monkeypatch):
 
 def test_a_lattice_is_affordable_by_its_window_and_by_all_its_cells(monkeypatch):
     monkeypatch.setattr(numerical, "MAX_POINTS", 100)
-    (pair,) = pairs_of(Gaussian(noise_multiplier=0.5), ADD)  # losses from 2 - 2 t to 2 + 2 t
-    for size, spacing, affordable in ((100, 0.02, True), (101, 0.02, False), (100, 0.0099, False), (100, 0.0101, True)):
+    (pair,) = pairs_of(Gaussian(noise_multiplier=0.5), ADD)  # losses from -2 to 6
+    for size, spacing, affordable in ((100, 0.02, True), (101, 0.02, False), (100, 0.0199, False), (100, 0.0201, True)):
         place = Place(
             pairs=((pair, 5), (pair, 1)),
             theta=1.0,
             spacing=spacing,
             window=Window(start=0, size=size, up=1.0, down=-1.0),
-            reach=1.0,
+            reach=2.0,
         )
         assert numerical._affordable(place) is affordable
     assert not numerical._narrow((1.0, math.inf), numerical.PROMISED_WIDTH)
