@@ -97,7 +97,8 @@ class Spent:
         """Epsilon at ``delta`` as if non-adaptive: the best of ``ORDERS``, or Gaussian DP where exact."""
         check_delta(delta)
         if self.mu_squared < math.inf:
-            return gaussian_dp.epsilon_from_mu(math.sqrt(self.mu_squared), delta) if self.mu_squared else 0.0
+            exact = gaussian_dp.epsilon_from_mu(math.sqrt(self.mu_squared), delta) if self.mu_squared else 0.0
+            return gaussian_dp.safe_epsilon(exact, delta)
         return float(np.min(renyi.epsilon_at_orders(self.curve, ORDERS, delta)))
 
 

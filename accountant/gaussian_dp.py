@@ -27,7 +27,7 @@ from accountant.events import (
 _SAFE = 1.0 + 1e-12  # quoted values err upwards by more than the closed form's rounding
 
 
-def _safe_epsilon(epsilon: float, delta: float) -> float:
+def safe_epsilon(epsilon: float, delta: float) -> float:
     """Epsilon moved up by its rounding: relative, and absolute where the two terms nearly cancel."""
     return epsilon * _SAFE + 1e-14 * (1.0 - math.log(delta)) if epsilon > 0.0 else 0.0
 
@@ -60,7 +60,7 @@ def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
     trivial = trivial_epsilon(event, delta, adjacency)
     if trivial is not None:
         return trivial
-    return _safe_epsilon(epsilon_from_mu(math.sqrt(_required(event)), delta), delta)
+    return safe_epsilon(epsilon_from_mu(math.sqrt(_required(event)), delta), delta)
 
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:

@@ -35,7 +35,8 @@ def _gaussian(budget: Budget) -> Price:
         mu_squared = gaussian_dp.mu_squared(event) if event.parts else 0.0
         if mu_squared is None:
             return math.inf
-        return gaussian_dp.epsilon_from_mu(math.sqrt(mu_squared), budget.delta) if mu_squared else 0.0
+        exact = gaussian_dp.epsilon_from_mu(math.sqrt(mu_squared), budget.delta) if mu_squared else 0.0
+        return gaussian_dp.safe_epsilon(exact, budget.delta)
 
     return price
 

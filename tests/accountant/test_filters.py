@@ -12,12 +12,14 @@ from accountant.events import (
     Composed,
     FixedSizeSampledGaussian,
     Gaussian,
+    Laplace,
     NonPrivate,
     PoissonSampledGaussian,
     compose,
     repeat,
 )
 from accountant.filters import Spent, fixed_order_filter, gaussian_filter, planned_filter, quote
+from accountant.quadrature import renyi_divergence
 
 ZERO = Adjacency.ZERO_OUT
 ROUND = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.0)
@@ -47,6 +49,24 @@ def test_nothing_spent_costs_nothing_and_gaussians_stay_exact():
     assert spent.epsilon(1e-5) == pytest.approx(
         gaussian_dp.epsilon(repeat(Gaussian(noise_multiplier=5.0), 10), 1e-5, adjacency=ZERO), rel=1e-9
     )
+
+
+@pytest.mark.parametrize("z", [0.3, 4.0, 2e3])
+def test_what_gaussians_spent_is_rounded_up_like_the_accountants_own_answer(z):
+    event = Gaussian(noise_multiplier=z)
+    spent = Spent(adjacency=ZERO).add(event).add(event, 3)
+    for delta in (0.01, 1e-9):
+        wanted = gaussian_dp.epsilon(repeat(event, 4), delta, adjacency=ZERO)
+        assert spent.epsilon(delta) == pytest.approx(wanted, rel=2e-13, abs=0.0)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_every_event_costs_what_it_costs_under_the_adjacency(adjacency):
+    for event in (ROUND, Gaussian(noise_multiplier=2.0), Laplace(scale_multiplier=1.5)):
+        found = Spent(adjacency=adjacency).add(event, 2).curve
+        np.testing.assert_array_equal(found, 2 * renyi_divergence(event, filters.ORDERS, adjacency))
+    zero, one = (filters.cost(ROUND, which).curve for which in (ZERO, Adjacency.REPLACE_ONE))
+    assert np.all(one < 0.99 * zero)  # of the same multiplier; the same noise is half of it there
 
 
 def test_a_fixed_order_filter_never_passes_its_epsilon():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from accountant import moments, renyi
-from accountant.events import Adjacency, PoissonSampledGaussian, repeat
+from accountant.events import Adjacency, FixedSizeSampledGaussian, Laplace, PoissonSampledGaussian, repeat
 from accountant.quadrature import renyi_divergence
 
 PAPER = [
@@ -52,3 +52,20 @@ def test_series_agrees_with_quadrature(q, z):
     quadrature = lambdas * renyi_divergence(event, lambdas + 1.0, Adjacency.ZERO_OUT)
     series = moments.log_moments(event, adjacency=Adjacency.ZERO_OUT)
     np.testing.assert_allclose(series, quadrature, rtol=1e-12)
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+def test_log_moments_are_those_of_the_adjacency(adjacency):
+    """Abadi's alpha(lambda) is lambda times the divergence at order lambda + 1, whatever is released."""
+    lambdas = np.arange(1.0, 33.0)
+    sampled = PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=1.3)
+    for event in (
+        sampled,
+        PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=1.3),
+        FixedSizeSampledGaussian(n_clients=9, sample_size=4, noise_multiplier=1.3),
+        Laplace(scale_multiplier=2.0),
+    ):
+        wanted = lambdas * renyi_divergence(event, lambdas + 1.0, adjacency)
+        np.testing.assert_allclose(moments.log_moments(event, adjacency=adjacency), wanted, rtol=1e-12)
+    zero, one = (moments.log_moments(sampled, adjacency=a) for a in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE))
+    assert np.all(one < 0.99 * zero)  # of the same multiplier; the same noise is half of it there

@@ -239,3 +239,12 @@ def test_improved_never_loses_to_moments():
             improved = renyi.epsilon(event, delta, adjacency=ZERO)
             plain = renyi.epsilon(event, delta, adjacency=ZERO, conversion="moments")
             assert 0.0 <= improved <= plain * (1 + 1e-9)
+
+
+def test_a_remembered_curve_is_that_of_the_adjacency_and_cannot_be_changed():
+    event = PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=1.3)
+    for adjacency in (ZERO, REPLACE):
+        assert renyi.curve(event, 3.0, adjacency=adjacency)[0] == one(event, 3.0, adjacency)
+    assert one(event, 3.0, REPLACE) < 0.99 * one(event, 3.0)
+    with pytest.raises(ValueError, match="read-only"):
+        renyi._cached(event, (3.0,), ZERO)[0] = 0.0
