@@ -131,6 +131,7 @@ def test_nothing_costs_nothing_and_one_release_what_it_costs(rule: str) -> None:
         order = fixed_order_filter(epsilon=8.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT).order
         exact = renyi.epsilon_at_orders(np.array([order / 8]), np.array([order]), 1e-5)[0]
     assert price(compose([GAUSSIAN])) == pytest.approx(exact, rel=1e-6)
+    assert price(repeat(GAUSSIAN, 4)) > 1.05 * price(compose([GAUSSIAN]))
     if rule == "gaussian":  # rounded up as the accountant rounds it
         assert price(compose([GAUSSIAN])) == gaussian_dp.epsilon(GAUSSIAN, 1e-5, adjacency=Adjacency.ZERO_OUT)
     with Ledger.create(None, policy(budget=budget)) as ledger:
