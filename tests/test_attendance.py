@@ -168,6 +168,21 @@ def test_only_the_sample_sends_and_only_where_nobody_sees_it():
     assert all(arrived == sampled < 7 for arrived, sampled in messages)
 
 
+class Plain:
+    """A transport that shows who sends, to clients that have nothing to say."""
+
+    def collect(self, ask):
+        return np.full((7, 8), np.nan)
+
+
+def test_any_transport_carries_an_open_channel():
+    told = []
+    made, notes = opened("open"), Notes(home=None, on_round=told.append)
+    play(made.server, Plain(), made.door, notes)
+    assert len(notes.releases) == len(made.ledger.entries()) == 3
+    assert [event.index for event in told] == [0, 1, 2, 3]  # the last broadcast wants no answer and is told too
+
+
 def test_an_open_channel_names_no_senders():
     for channel, named in (("open", False), ("anonymous", True)):
         made = opened(channel)

@@ -68,6 +68,13 @@ def test_a_private_run_without_a_place_for_its_ledger_is_refused() -> None:
             execute(problem(), ALGORITHM, terms=terms, rounds=1)
 
 
+def test_a_run_is_named_after_its_problem_unless_it_has_a_name() -> None:
+    for name, expected in ((None, problem().name), ("mine", "mine")):
+        result = play(name=name, rounds=1)
+        assert result.config["name"] == expected
+        assert {entry.run.rpartition("-")[0] for entry in result.ledger.entries()} == {expected}
+
+
 def test_a_run_without_a_directory_left_nothing_to_resume() -> None:
     with pytest.raises(pb.RunError, match="only a run with a directory can be resumed"):
         play(resume=True)

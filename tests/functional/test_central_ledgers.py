@@ -107,9 +107,10 @@ def test_a_selection_has_a_directory_for_its_ledgers(tmp_path) -> None:
     ],
 )
 def test_the_best_of_the_runs_that_were_drawn_is_released_and_bound(
-    scores: list[float], winner: int, monkeypatch: pytest.MonkeyPatch
+    scores: list[float], winner: int, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = [4, 0, 2]
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("privbo.training.selection.draw_runs", lambda *_: drawn)
     selection, made = prepared(), []
 
@@ -121,6 +122,7 @@ def test_the_best_of_the_runs_that_were_drawn_is_released_and_bound(
     assert made == drawn
     assert (found.chosen, found.model) == (drawn[winner], model(winner))
     assert selection.judge.left == 0
+    assert list(tmp_path.iterdir()) == []  # a simulation in memory leaves nothing behind
     for ledger in (selection.training, selection.validation):
         assert ledger.stored_release(f"{ledger.entries()[0].run}/selection") is not None
 
