@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,17 +17,21 @@ from privbo.record import write_atomically
 
 Rows = Mapping[str, Mapping[str, Any]]
 CONTROLS = {"local TS": "black", "DE start, uniform steps": "dimgray", "DP-FTS-DE, sum zeroed": "darkgray"}
+_COLOURS = [colour for name in ("tab10", "Dark2", "Set2") for colour in mpl.color_sequences[name]]
 
 
 def draw(panels: Mapping[str, Rows], measures: Mapping[str, str], kind: str, title: str, path: Path) -> None:
     """One panel per benchmark, as PNG."""
-    figure = Figure(figsize=(7.5 * len(panels), 5), layout="constrained")
+    crowded = max(map(len, panels.values())) > 10
+    figure = Figure(figsize=((9.5 if crowded else 7.5) * len(panels), 5), layout="constrained")
     for axes, (name, rows) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         (_curves if kind == "curves" else _trade_off)(axes, rows)
         axes.set_ylabel(f"{measures[name]} of the best point so far, mean over clients")
         axes.set_title(name)
         axes.grid(alpha=0.3)
-        axes.legend(frameon=False, fontsize="x-small")
+        # Many lines leave no free corner: beside the axes they hide nothing.
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if crowded else {}
+        axes.legend(frameon=False, fontsize="x-small", **beside)
     figure.suptitle(title)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=90)
@@ -46,17 +51,16 @@ def _curves(axes: Axes, rows: Rows) -> None:
 
 def _trade_off(axes: Axes, rows: Rows) -> None:
     """Dots at the tight epsilon, thin lines to what the paper prints; dashed lines where nothing is paid."""
+    colours = CONTROLS | dict(zip((label for label in rows if label not in CONTROLS), _COLOURS, strict=False))
     for label, row in rows.items():
         last, error, epsilon = row["last"], row["last_standard_error"], next(iter(row["epsilon"].values()))
         if row["releases"] == 0 or epsilon is None:
-            line = axes.axhline(last, ls="--", lw=1, label=f"{label}: {last:.4f}", color=CONTROLS.get(label))
+            line = axes.axhline(last, ls="--", lw=1, label=f"{label}: {last:.4f}", color=colours[label])
             axes.axhspan(last - error, last + error, color=line.get_color(), alpha=0.08, lw=0)
             continue
         marker = "x" if "zeroed" in label else "o"
-        dots = axes.errorbar(
-            epsilon, last, yerr=error, fmt=marker, label=f"{label}: {last:.4f}", color=CONTROLS.get(label)
-        )
+        axes.errorbar(epsilon, last, yerr=error, fmt=marker, label=f"{label}: {last:.4f}", color=colours[label])
         if row["printed_epsilon"] is not None:
-            axes.plot([epsilon, row["printed_epsilon"]], [last, last], ":", color=dots[0].get_color(), lw=1)
+            axes.plot([epsilon, row["printed_epsilon"]], [last, last], ":", color=colours[label], lw=1)
     axes.set_xscale("log")
     axes.set_xlabel("tight epsilon at delta = N^-1.1 (dotted: to the printed one)")
