@@ -36,7 +36,7 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python -m tests.docs.offline build/site
 
 coverage: $(VENV)/.installed-test
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not deployment" --cov --cov-report=
+	$(BIN)/python -m pytest -m "not slow and not deployment" --cov --cov-report=
 	$(BIN)/coverage report --include='accountant/*,privbo/release/*' --fail-under=98
 	$(BIN)/coverage report --omit='accountant/*,privbo/release/*' --fail-under=90
 
