@@ -4,6 +4,9 @@ Clients gain one observation per round, so the inverse Cholesky factor of their 
 gains a row: a few products of a vector and a matrix instead of a product of matrices and a
 factorisation. The leading block of a factor belongs to the history's beginning, so any
 earlier round can be answered again.
+
+What is kept is larger than a processor's caches and every product is one pass over it, so
+the newest row and the weights are computed together: their products share the passes.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ import torch
 from privbo.thompson.posterior import row_times
 
 _LARGEST_BYTES = 2 * 2**30
+# Clients worked on at once on a processor: what a pass reads should still be in its caches at the next.
+_BLOCK_BYTES = 8 * 2**20
 
 
 class GrowingRidge:
@@ -24,13 +29,17 @@ class GrowingRidge:
         n_features: M.
         noise: lambda.
         device: Where to keep them.
+
+    Attributes:
+        count: Observations per client so far.
     """
 
     def __init__(self, *, n_clients: int, capacity: int, n_features: int, noise: float, device: torch.device) -> None:
         self._noise = noise
         self._features = torch.zeros(n_clients, capacity, n_features, dtype=torch.float64, device=device)
-        # W with W' W = (Phi Phi' + lambda I)^-1, lower triangular.
+        # W with W' W = (Phi Phi' + lambda I)^-1, lower triangular; its last row waits for the next answer.
         self._inverse = torch.zeros(n_clients, capacity, capacity, dtype=torch.float64, device=device)
+        self._factored = 0
         self.count = 0
 
     @staticmethod
@@ -40,24 +49,50 @@ class GrowingRidge:
 
     def append(self, features: torch.Tensor) -> None:
         """One more observation per client, its features ``(n, n_features)``; zero where it is missing."""
-        t = self.count
-        inverse = self._inverse[:, :t, :t]
-        column = row_times(row_times(features, self._features[:, :t].mT), inverse.mT)
-        # In exact arithmetic what is left of the new point is at least lambda.
-        left = features.square().sum(-1) + self._noise - column.square().sum(-1)
-        scale = left.clamp_min(self._noise).rsqrt()
-        self._inverse[:, t, :t] = -scale[:, None] * row_times(column, inverse)
-        self._inverse[:, t, t] = scale
-        self._features[:, t] = features
+        self._features[:, self.count] = features
         self.count += 1
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """Posterior mean of the weights given the first t values ``(n, t)``; see ``posterior.ridge_mean``."""
-        t = values.shape[1]
-        inverse = self._inverse[:, :t, :t]
-        return row_times(row_times(row_times(values, inverse.mT), inverse), self._features[:, :t])
+        return self._weights(values, self._features.new_zeros(len(values), self._features.shape[2]))
 
     def sample(self, values: torch.Tensor, *, prior: torch.Tensor, observation_noise: torch.Tensor) -> torch.Tensor:
         """A draw of the weights given the first t values, by ``posterior.sample_by_matheron``'s rule."""
-        imagined = row_times(prior, self._features[:, : values.shape[1]].mT) + self._noise**0.5 * observation_noise
-        return prior + self.mean(values - imagined)
+        return self._weights(values - self._noise**0.5 * observation_noise, prior)
+
+    def _weights(self, values: torch.Tensor, prior: torch.Tensor) -> torch.Tensor:
+        """The prior's weights moved by what the values say beyond them."""
+        t = values.shape[1]
+        if t == 0:
+            return prior
+        weights = torch.empty_like(prior)
+        for clients in self._blocks():
+            # Rows of observations that came without an answer, as at the start and after a restart.
+            for row in range(self._factored, t - 1):
+                self._newest(clients, torch.zeros_like(values[clients, : row + 1]), torch.zeros_like(prior[clients]))
+            weights[clients] = self._newest(clients, values[clients], prior[clients])
+        self._factored = max(self._factored, t)
+        return weights
+
+    def _newest(self, clients: slice, values: torch.Tensor, prior: torch.Tensor) -> torch.Tensor:
+        """Write the factors' row of the last of t observations; weights given the t values."""
+        t = values.shape[1] - 1
+        past, inverse = self._features[clients, :t], self._inverse[clients, :t, :t]
+        new = self._features[clients, t]
+        products = torch.bmm(torch.stack((new, prior), dim=1), past.mT)
+        products[:, 1] = values[:, :t] - products[:, 1]
+        column, surprise = torch.bmm(products, inverse.mT).unbind(1)
+        row, solution = torch.bmm(torch.stack((column, surprise), dim=1), inverse).unbind(1)
+        # In exact arithmetic what is left of the new point is at least lambda.
+        left = new.square().sum(-1) + self._noise - column.square().sum(-1)
+        scale = left.clamp_min(self._noise).rsqrt()
+        self._inverse[clients, t, :t] = -scale[:, None] * row
+        self._inverse[clients, t, t] = scale
+        last = scale.square() * (values[:, t] - (new * prior).sum(-1) - (column * surprise).sum(-1))
+        return prior + row_times(solution - last[:, None] * row, past) + last[:, None] * new
+
+    def _blocks(self) -> list[slice]:
+        """The same at every length of the histories, so an answer does not depend on when a row was written."""
+        n, capacity, m = self._features.shape
+        size = n if self._features.device.type != "cpu" else max(1, _BLOCK_BYTES // (8 * capacity * (capacity + m)))
+        return [slice(start, min(start + size, n)) for start in range(0, n, size)]

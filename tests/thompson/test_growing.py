@@ -49,6 +49,27 @@ def test_every_prefix_has_the_weights_of_a_fresh_factorisation(noise):
         torch.testing.assert_close(drawn, expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("block", [1, 2**30])
+def test_an_answer_does_not_depend_on_earlier_answers(block, monkeypatch):
+    """As after a restart: to the last bit, or a vector sent again would be another one."""
+    monkeypatch.setattr(module, "_BLOCK_BYTES", block)
+    features, values = _histories(n=7)
+    prior, e = torch.as_tensor(np.random.default_rng(1).normal(size=(7, 22))).split([8, 14], dim=1)
+
+    def draw(ridge, t):
+        return ridge.sample(values[:, :t], prior=prior, observation_noise=e[:, :t])
+
+    step_by_step, at_once = _grown(features, 0.1, upto=0), _grown(features, 0.1)
+    for t in range(1, 15):
+        step_by_step.append(features[:, t - 1])
+        answer = draw(step_by_step, t)
+        assert torch.equal(draw(step_by_step, t), answer)
+        assert torch.equal(draw(_grown(features, 0.1, upto=t), t), answer)
+    assert torch.equal(draw(at_once, 14), answer)
+    assert torch.equal(draw(step_by_step, 5), draw(at_once, 5))
+    assert torch.equal(draw(step_by_step, 14), answer)
+
+
 def test_a_row_that_is_not_appended_is_caught():
     features, values = _histories()
     ridge = _grown(features, 0.1, upto=13)
