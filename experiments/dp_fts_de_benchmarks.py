@@ -13,7 +13,7 @@ from privbo.protocol import ClientHistory, FloatArray
 
 Scale: TypeAlias = Literal["small", "paper"]
 N_INIT = 10
-REFIT = 5  # rounds between fits of own models on real data; the authors fit in every round
+REFIT = 5  # rounds between fits of own models on real data; as the authors' code does
 
 
 class Clients(Protocol):
@@ -169,7 +169,7 @@ def benchmark(name: str, scale: Scale) -> Benchmark:
         case "landmine":
             found = _real(name, landmine.clients, "1 - AUC", 29, rounds)
         case "landmine-authors":
-            found = _real("landmine, authors' scores", landmine.authors_clients, "1 - AUC", 29, rounds)
+            found = _real("landmine, authors' random scores", landmine.authors_clients, "1 - AUC", 29, rounds)
         case "activity-log":
             found = _few_points("activity, log scales", activity.log_clients, 30, 20 if paper else 10)
         case "writers-log":

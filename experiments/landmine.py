@@ -47,9 +47,9 @@ class Fields:
             raise pb.ConfigurationError(
                 f"PRIVBO_DATA={str(folder)!r} holds neither landmine.npz nor LandmineData.mat; name a folder that does"
             )
-        self._known: dict[tuple[int, float, float, Scores], float] = {}
+        self._known: dict[tuple[int, float, float, Scores, int], float] = {}
 
-    def auc(self, field: int, unit: FloatArray, scores: Scores = "decision") -> float:
+    def auc(self, field: int, unit: FloatArray, scores: Scores = "decision", *, folds: int = 0) -> float:
         """Validation AUC of one field at a point of the unit square; every SVM is trained once.
 
         Args:
@@ -58,13 +58,14 @@ class Fields:
             scores: ``"decision"`` ranks decision values; ``"probability"`` the probabilities of
                 Platt's scaling, as the authors do, which turns the order around at about a quarter
                 of all points.
+            folds: Seed of the folds that Platt's scaling is fitted on; without effect on decision values.
         """
-        key = (field, float(unit[0]), float(unit[1]), scores)
+        key = (field, float(unit[0]), float(unit[1]), scores, folds if scores == "probability" else 0)
         if key not in self._known:
-            self._known[key] = self._train(field, LOW + unit * (HIGH - LOW), scores)
+            self._known[key] = self._train(field, LOW + unit * (HIGH - LOW), scores, folds)
         return self._known[key]
 
-    def _train(self, field: int, setting: FloatArray, scores: Scores) -> float:
+    def _train(self, field: int, setting: FloatArray, scores: Scores, folds: int) -> float:
         from sklearn import config_context
         from sklearn.svm import SVC
 
@@ -73,7 +74,9 @@ class Fields:
         with warnings.catch_warnings(), config_context(assume_finite=True, skip_parameter_validation=True):
             # The authors' scores are libsvm's own; scikit-learn 1.9 announces their end.
             warnings.simplefilter("ignore", FutureWarning)
-            model = SVC(C=float(setting[0]), gamma=float(setting[1]), probability=probability, random_state=0).fit(x, y)
+            model = SVC(C=float(setting[0]), gamma=float(setting[1]), probability=probability, random_state=folds).fit(
+                x, y
+            )
             found = model.predict_proba(held_x)[:, 1] if probability else model.decision_function(held_x)
         return rank_auc(found, held_y == 1)
 
@@ -87,17 +90,30 @@ def rank_auc(scores: FloatArray, positive: npt.NDArray[np.bool_]) -> float:
 
 
 class FieldClients:
-    """One client per field, as in the DP-FTS-DE paper; the same split whatever the seed."""
+    """One client per field, as in the DP-FTS-DE paper; the same split whatever the seed.
 
-    def __init__(self, data: Fields, scores: Scores = "decision") -> None:
-        self._data, self._scores = data, scores
+    Args:
+        data: The fields.
+        scores: What the AUC ranks. The authors train with ``probability=True`` and no seed, so the
+            folds of Platt's scaling, and with them the score of one and the same point, are random.
+        seed: Where those folds come from. Point and field enter too: a point evaluated again by
+            the same client keeps its score (the authors replace repeated points).
+    """
+
+    def __init__(self, data: Fields, scores: Scores = "decision", *, seed: int = 0) -> None:
+        self._data, self._scores, self._seed = data, scores, seed
 
     def observe(self, clients: IntArray, units: FloatArray) -> FloatArray:
         """AUC of ``clients[i]`` at ``units[i]``, ``(n,)``."""
-        return np.array([self._data.auc(int(c), u, self._scores) for c, u in zip(clients, units, strict=True)])
+        return np.array([self._score(int(c), u) for c, u in zip(clients, units, strict=True)])
+
+    def _score(self, client: int, unit: FloatArray) -> float:
+        point = np.ascontiguousarray(unit, dtype=np.float64).view(np.uint32).tolist()
+        folds = int(np.random.SeedSequence([self._seed, client, *point]).generate_state(1)[0])
+        return self._data.auc(client, unit, self._scores, folds=folds)
 
     def losses(self, history: ClientHistory) -> FloatArray:
-        """1 - AUC of every evaluation."""
+        """1 - AUC of every evaluation; with random scores the best of them flatters its point."""
         return np.asarray(1.0 - history.values)
 
     def problem(self) -> pb.Problem:
@@ -116,9 +132,9 @@ def clients(seed: int) -> FieldClients:  # noqa: ARG001  # the split is fixed
     return FieldClients(fields())
 
 
-def authors_clients(seed: int) -> FieldClients:  # noqa: ARG001  # the split is fixed
-    """The 29 fields, scored as the authors do, to reproduce their curves."""
-    return FieldClients(fields(), "probability")
+def authors_clients(seed: int) -> FieldClients:
+    """The 29 fields, scored as the authors do, at random, to reproduce their curves."""
+    return FieldClients(fields(), "probability", seed=seed)
 
 
 def problem(scores: Scores = "decision") -> pb.Problem:

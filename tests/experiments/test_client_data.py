@@ -20,6 +20,20 @@ def rows(n, dim=4, n_classes=2):
     return RNG.standard_normal((n, dim)) + y[:, None], y
 
 
+def packed(halves):
+    """Fields in the packed format, their rows in another order."""
+    columns = {"X": [], "y": [], "field": [], "is_val": [], "split_order": []}
+    for i, (x, y, held_x, held_y) in enumerate(halves):
+        for side, (a, b) in enumerate(((x, y), (held_x, held_y))):
+            back = np.arange(len(b))[::-1]
+            columns["X"].append(a[back])
+            columns["y"].append(b[back])
+            columns["field"].append(np.full(len(b), i))
+            columns["is_val"].append(np.full(len(b), bool(side)))
+            columns["split_order"].append(back)
+    return {k: np.concatenate(v) for k, v in columns.items()}
+
+
 def test_auc_is_the_usual_one():
     scores, positive = np.round(RNG.standard_normal(60), 1), RNG.random(60) < 0.2
     assert landmine.rank_auc(scores, positive) == pytest.approx(roc_auc_score(positive, scores))
@@ -32,16 +46,7 @@ def test_landmine_reads_both_formats_and_both_scores(tmp_path):
         features[0, i], labels[0, i] = x, y[:, None]
     savemat(tmp_path / "LandmineData.mat", {"feature": features, "label": labels})
     original = landmine.Fields(tmp_path)
-    packed = {"X": [], "y": [], "field": [], "is_val": [], "split_order": []}
-    for i, (x, y, held_x, held_y) in enumerate(original.halves):
-        for side, (a, b) in enumerate(((x, y), (held_x, held_y))):
-            back = np.arange(len(b))[::-1]
-            packed["X"].append(a[back])
-            packed["y"].append(b[back])
-            packed["field"].append(np.full(len(b), i))
-            packed["is_val"].append(np.full(len(b), bool(side)))
-            packed["split_order"].append(back)
-    np.savez(tmp_path / "landmine.npz", **{k: np.concatenate(v) for k, v in packed.items()})
+    np.savez(tmp_path / "landmine.npz", **packed(original.halves))
     again = landmine.Fields(tmp_path)
     for a, b in zip(original.halves, again.halves, strict=True):
         for left, right in zip(a, b, strict=True):
@@ -53,6 +58,24 @@ def test_landmine_reads_both_formats_and_both_scores(tmp_path):
     clients = landmine.FieldClients(again)
     assert clients.problem().n_clients == 2
     np.testing.assert_allclose(clients.observe(np.array([0]), unit[None]), [by_decision])
+
+
+def test_the_authors_scores_are_random_and_reproducible(tmp_path):
+    """Their SVM is trained without a seed: Platt's scaling draws its folds anew at every point and in every run."""
+    halves = [(*rows(60), *rows(60)) for _ in range(2)]
+    np.savez(tmp_path / "landmine.npz", **packed(halves))
+    data = landmine.Fields(tmp_path)
+    units = np.random.default_rng(0).random((40, 2))
+    fields = np.arange(40) % 2
+
+    def scores(seed, kind="probability"):
+        return landmine.FieldClients(data, kind, seed=seed).observe(fields, units)
+
+    np.testing.assert_array_equal(scores(1), scores(1))
+    assert np.mean(scores(1) != scores(2)) > 0.2
+    one_seed = np.array([data.auc(int(f), u, "probability", folds=0) for f, u in zip(fields, units, strict=True)])
+    assert np.mean(scores(1) != one_seed) > 0.2
+    np.testing.assert_array_equal(scores(1, "decision"), scores(2, "decision"))
 
 
 def test_activity_reads_both_formats(tmp_path, monkeypatch):
