@@ -302,7 +302,7 @@ FIGURES: dict[str, Figure] = {
         benchmarks=("landmine-authors",),
         arms=_convergence,
         statement="1 - AUC after 60 iterations: TS 0.2375, FTS-DE 0.2315, DP-FTS-DE 0.232 (z=1), 0.2333 (z=2).",
-        note="The AUC of Platt's probabilities on random folds, as in the authors' code; their curves, not the paper's text.",
+        note="The authors' code: Platt's probabilities on random folds, its own models; their curves, not their text.",
         contrasts=SAME_PRICE,
     ),
     "4": Figure(

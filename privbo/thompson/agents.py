@@ -242,14 +242,16 @@ class Agents:
             ridge.append(self._features(embedded) * mask[:, None])
 
     def _observations(self, rows: IntArray, round_: int) -> Observations:
-        """Standardised histories of some clients up to and including a round."""
+        """Histories of some clients up to and including a round, on the scale they are modelled on."""
         known = self._rounds <= round_
         units, values = self._units[rows][:, known], self._values[rows][:, known]
         mask = np.isfinite(values)
-        standardised, scale = standardise(values, mask)
+        modelled, scale = np.where(mask, values, 0.0), np.ones(len(values))
+        if self._algorithm.values == "standardised":
+            modelled, scale = standardise(values, mask)
         return Observations(
             embedded=self._tensor(self._setting.space.embed(units)),
-            values=self._tensor(standardised),
+            values=self._tensor(modelled),
             mask=torch.as_tensor(mask, device=self._device),
             scale=self._tensor(scale),
         )

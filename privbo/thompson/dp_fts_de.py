@@ -34,11 +34,13 @@ from privbo.thompson.theory import regularisation
 Share: TypeAlias = Literal["mean", "sample"]
 Start: TypeAlias = Literal["region", "everywhere"]
 FederatedStep: TypeAlias = Literal["shared", "informed", "uniform"]
+Values: TypeAlias = Literal["standardised", "raw"]
 
 _CHOICES = {
     "share": ("mean", "sample"),
     "start": ("region", "everywhere"),
     "federated_step": ("shared", "informed", "uniform"),
+    "values": ("standardised", "raw"),
 }
 
 
@@ -75,6 +77,10 @@ class DPFTSDE:
             trusted as far as it explains the client's own values; ``"uniform"`` draws a uniform
             random point instead and asks for nothing (a control: the same initial
             points and coins without any sharing).
+        values: What clients model and share: ``"standardised"``, each client's values at mean 0
+            and standard deviation 1, or ``"raw"``, as they come, under a prior of mean 0 (the
+            authors' code): where all values are positive, unknown points are then poor ones.
+            The own model's priors and every lambda are on that scale.
 
     Raises:
         ConfigurationError: If a number is out of its range.
@@ -97,6 +103,7 @@ class DPFTSDE:
     n_candidates: int = 4096
     local_after: int | None = None
     federated_step: FederatedStep = "shared"
+    values: Values = "standardised"
 
     def __post_init__(self) -> None:
         for name in ("n_regions", "n_features", "n_init", "n_candidates"):

@@ -121,11 +121,11 @@ class Hyperparameters:
 
 @dataclass(frozen=True, kw_only=True)
 class Observations:
-    """What n clients know, standardised per client.
+    """What n clients know, standardised per client unless they model raw values.
 
     Attributes:
         embedded: Points as kernels see them, ``(n, t, n_embedded)``.
-        values: Standardised values ``(n, t)``; zero where masked.
+        values: Values as they are modelled, ``(n, t)``; zero where masked.
         mask: True where there is an observation, ``(n, t)``.
         scale: What the values were divided by, ``(n,)``.
     """

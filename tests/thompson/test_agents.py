@@ -24,8 +24,9 @@ def _same(a, b):
         np.testing.assert_array_equal(answers_a, answers_b)
 
 
-def test_answers_are_the_ridge_weights_of_the_history():
-    algorithm, where = dataclasses.replace(SMALL, share="mean"), setting()
+@pytest.mark.parametrize("values", ["standardised", "raw"])
+def test_answers_are_the_ridge_weights_of_the_history(values):
+    algorithm, where = dataclasses.replace(SMALL, share="mean", values=values), setting()
     trace, cohort = play(algorithm, where)
     history, features = cohort.history(), algorithm.draw_features(where)
     for ask, answers in trace[:-1]:
@@ -34,7 +35,8 @@ def test_answers_are_the_ridge_weights_of_the_history():
             y = history.values[n, known]
             phi = features(torch.as_tensor(PLANE.embed(history.units[n, known]))).numpy()
             gram = phi.T @ phi + algorithm.noise * np.eye(12)
-            expected = np.linalg.solve(gram, phi.T @ ((y - y.mean()) / y.std()))
+            modelled = (y - y.mean()) / y.std() if values == "standardised" else y
+            expected = np.linalg.solve(gram, phi.T @ modelled)
             np.testing.assert_allclose(answers[n], expected, atol=1e-9)
 
 

@@ -50,7 +50,9 @@ def test_every_setting_can_be_written_in_a_file():
     assert job.privacy.sampling == "fixed-size"
 
 
-@pytest.mark.parametrize("change", [{"n_regions": 3}, {"start": "nowhere"}, {"federated_step": "never"}])
+@pytest.mark.parametrize(
+    "change", [{"n_regions": 3}, {"start": "nowhere"}, {"federated_step": "never"}, {"values": "ranks"}]
+)
 def test_settings_that_contradict_are_refused(change):
     with pytest.raises(ConfigurationError, match=next(iter(change))):
         pb.DPFTSDE(**({"n_regions": 4, "cuts": CUTS} | change))
