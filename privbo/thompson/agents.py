@@ -150,6 +150,9 @@ class Agents:
             self._own_points(points, np.flatnonzero(~alone), round_, shared)
         else:
             points[~alone] = self._shared_maximiser(vectors, round_)
+        if self._algorithm.repeats == "replace":
+            again = (self._units == points[:, None]).all(axis=2).any(axis=1)
+            points[again] = self._uniform_points(self._clients[again], round_)
         self._query(points, round_)
 
     def _own_points(self, points: FloatArray, rows: IntArray, round_: int, shared: Shared | None) -> None:
@@ -184,10 +187,11 @@ class Agents:
         return heights
 
     def _uniform_points(self, clients: IntArray, round_: int) -> FloatArray:
-        """A random point per client: the control in which federated steps only explore."""
+        """A random point per client."""
         n_dims = self._setting.space.n_dims
         streams = client_streams(self._seed, clients, round_, Stream.INITIAL)
-        return self._setting.space.snap(np.array([generator.random(n_dims) for generator in streams]))
+        drawn = np.array([generator.random(n_dims) for generator in streams])
+        return self._setting.space.snap(drawn.reshape(-1, n_dims))
 
     def _answer(self, round_: int) -> FloatArray:
         """Weights of the shared features given the history up to a round (Algorithm 2, line 10)."""

@@ -35,12 +35,14 @@ Share: TypeAlias = Literal["mean", "sample"]
 Start: TypeAlias = Literal["region", "everywhere"]
 FederatedStep: TypeAlias = Literal["shared", "informed", "uniform"]
 Values: TypeAlias = Literal["standardised", "raw"]
+Repeats: TypeAlias = Literal["query", "replace"]
 
 _CHOICES = {
     "share": ("mean", "sample"),
     "start": ("region", "everywhere"),
     "federated_step": ("shared", "informed", "uniform"),
     "values": ("standardised", "raw"),
+    "repeats": ("query", "replace"),
 }
 
 
@@ -81,6 +83,9 @@ class DPFTSDE:
             and standard deviation 1, or ``"raw"``, as they come, under a prior of mean 0 (the
             authors' code): where all values are positive, unknown points are then poor ones.
             The own model's priors and every lambda are on that scale.
+        repeats: What becomes of a point that the client has evaluated before: ``"query"`` evaluates
+            it again, which tells something only where observations are noisy; ``"replace"`` draws
+            a uniform random point instead (the authors' code).
 
     Raises:
         ConfigurationError: If a number is out of its range.
@@ -104,6 +109,7 @@ class DPFTSDE:
     local_after: int | None = None
     federated_step: FederatedStep = "shared"
     values: Values = "standardised"
+    repeats: Repeats = "query"
 
     def __post_init__(self) -> None:
         for name in ("n_regions", "n_features", "n_init", "n_candidates"):

@@ -10,7 +10,7 @@ from privbo.thompson.agents import standardise
 from privbo.thompson.dp_fts_de import DPFTSDE, shared_vectors
 from privbo.thompson.exploration import Exploration, Regions
 from privbo.thompson.maximise import Search, maximise
-from privbo.thompson.own_model import OwnModel
+from privbo.thompson.own_model import OwnModel, Prior
 from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, play, setting
 
 OWN = OwnModel(n_features=32, fit_steps=5, n_candidates=64)
@@ -57,6 +57,24 @@ def play_first(algorithm, where, evaluate):
     cohort = algorithm.cohort(where, clients=np.arange(where.n_clients), evaluate=evaluate, seed=5)
     ask = server.ask()
     return ask, cohort.respond(ask.broadcast)
+
+
+def test_repeated_points_are_replaced_where_that_is_asked():
+    """A draw from few features with a long length scale has its maximum in a corner, again and again."""
+    sure = Prior(median=5.0, spread=0.1, low=4.0, high=6.0)
+    own = OwnModel(draw="features", n_features=2, fit_steps=1, lengthscale=sure)
+
+    def repeated(repeats):
+        algorithm = dataclasses.replace(SMALL, own=own, repeats=repeats).local()
+        _, cohort = play(algorithm, setting(rounds=12))
+        units = cohort.history().units
+        return sum(len(row) - len(np.unique(row, axis=0)) for row in units), units
+
+    often, _ = repeated("query")
+    never, units = repeated("replace")
+    assert often > 10
+    assert never == 0
+    assert ((units > 0) & (units < 1)).all(axis=2).mean() > 0.2
 
 
 def test_initial_points_lie_in_the_own_region():

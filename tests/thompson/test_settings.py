@@ -51,7 +51,8 @@ def test_every_setting_can_be_written_in_a_file():
 
 
 @pytest.mark.parametrize(
-    "change", [{"n_regions": 3}, {"start": "nowhere"}, {"federated_step": "never"}, {"values": "ranks"}]
+    "change",
+    [{"n_regions": 3}, {"start": "nowhere"}, {"federated_step": "never"}, {"values": "ranks"}, {"repeats": "drop"}],
 )
 def test_settings_that_contradict_are_refused(change):
     with pytest.raises(ConfigurationError, match=next(iter(change))):
