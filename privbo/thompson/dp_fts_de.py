@@ -85,7 +85,8 @@ class DPFTSDE:
             The own model's priors and every lambda are on that scale.
         repeats: What becomes of a point that the client has evaluated before: ``"query"`` evaluates
             it again, which tells something only where observations are noisy; ``"replace"`` draws
-            a uniform random point instead (the authors' code).
+            a uniform random point instead (the authors' code), in a finite space perhaps another
+            one evaluated before.
 
     Raises:
         ConfigurationError: If a number is out of its range.
