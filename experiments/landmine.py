@@ -60,7 +60,7 @@ class Fields:
                 of all points.
             folds: Seed of the folds that Platt's scaling is fitted on; without effect on decision values.
         """
-        key = (field, float(unit[0]), float(unit[1]), scores, folds if scores == "probability" else 0)
+        key = (field, float(unit[0]), float(unit[1]), scores, folds)
         if key not in self._known:
             self._known[key] = self._train(field, LOW + unit * (HIGH - LOW), scores, folds)
         return self._known[key]
@@ -70,13 +70,11 @@ class Fields:
         from sklearn.svm import SVC
 
         x, y, held_x, held_y = self.halves[field]
-        probability = scores == "probability"
+        c, gamma, probability = float(setting[0]), float(setting[1]), scores == "probability"
         with warnings.catch_warnings(), config_context(assume_finite=True, skip_parameter_validation=True):
             # The authors' scores are libsvm's own; scikit-learn 1.9 announces their end.
             warnings.simplefilter("ignore", FutureWarning)
-            model = SVC(C=float(setting[0]), gamma=float(setting[1]), probability=probability, random_state=folds).fit(
-                x, y
-            )
+            model = SVC(C=c, gamma=gamma, probability=probability, random_state=folds).fit(x, y)
             found = model.predict_proba(held_x)[:, 1] if probability else model.decision_function(held_x)
         return rank_auc(found, held_y == 1)
 
@@ -108,6 +106,8 @@ class FieldClients:
         return np.array([self._score(int(c), u) for c, u in zip(clients, units, strict=True)])
 
     def _score(self, client: int, unit: FloatArray) -> float:
+        if self._scores == "decision":
+            return self._data.auc(client, unit)
         point = np.ascontiguousarray(unit, dtype=np.float64).view(np.uint32).tolist()
         folds = int(np.random.SeedSequence([self._seed, client, *point]).generate_state(1)[0])
         return self._data.auc(client, unit, self._scores, folds=folds)

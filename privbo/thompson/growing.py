@@ -101,8 +101,8 @@ class GrowingRidge:
 def _times(rows: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
     """Rows ``(n, k, a)`` times a matrix ``(n, a, b)`` per client, ``(n, k, b)``.
 
-    On a processor matrix by matrix through NumPy: torch's batched product takes about twice as
-    long over matrices that come from memory.
+    On a processor matrix by matrix through NumPy: torch's batched product takes 1.4 (from memory) to
+    2 times (from caches) as long.
     """
     if rows.device.type == "cpu":
         return torch.from_numpy(np.matmul(rows.numpy(), matrices.numpy()))
