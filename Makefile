@@ -37,8 +37,8 @@ docs: $(VENV)/.installed-docs
 
 coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m "not slow and not deployment" --cov --cov-report=
-	$(BIN)/coverage report --include='accountant/*,privbo/release/*' --fail-under=98
-	$(BIN)/coverage report --omit='accountant/*,privbo/release/*' --fail-under=90
+	$(BIN)/coverage report --include='accountant/*,privbo/door/*' --fail-under=98
+	$(BIN)/coverage report --omit='accountant/*,privbo/door/*' --fail-under=90
 
 package: | $(BIN)/python
 	.ci/package $(BIN)/python

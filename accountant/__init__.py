@@ -26,7 +26,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from accountant import calibrate, gaussian_dp, moments, numerical, renyi
+    from accountant import calibrate, gaussian_dp, moments, renyi
     from accountant.epsilon import epsilon_table
     from accountant.errors import (
         AccountingError,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         repeat,
         to_dict,
     )
+    from accountant.tight import numerical
 
 _HOMES = {
     "AccountingError": "errors",
@@ -77,7 +78,13 @@ _HOMES = {
     "repeat": "events",
     "to_dict": "events",
 }
-_MODULES = ("calibrate", "gaussian_dp", "moments", "numerical", "renyi")
+_MODULES = {
+    "calibrate": "calibrate",
+    "gaussian_dp": "gaussian_dp",
+    "moments": "moments",
+    "numerical": "tight.numerical",
+    "renyi": "renyi",
+}
 
 __all__ = [
     "AccountingError",
@@ -117,7 +124,7 @@ def __getattr__(name: str) -> object:
         value: object = getattr(import_module(f"accountant.{_HOMES[name]}"), name)
         return value
     if name in _MODULES:
-        return import_module(f"accountant.{name}")
+        return import_module(f"accountant.{_MODULES[name]}")
     raise AttributeError(f"module 'accountant' has no attribute {name!r}")
 
 

@@ -14,10 +14,10 @@ from typing import Final, Protocol
 from scipy.optimize import brentq
 
 from accountant import epsilon as tightest
-from accountant import numerical
 from accountant.checks import check_delta, check_epsilon
 from accountant.errors import CalibrationError
 from accountant.events import Adjacency, Event, PoissonSampledGaussian, compose, repeat
+from accountant.tight import numerical
 
 _LOW: Final = 2.0**-6
 _HIGH: Final = 2.0**24

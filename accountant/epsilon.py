@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from accountant import gaussian_dp, moments, numerical, renyi
+from accountant import gaussian_dp, moments, renyi
 from accountant.events import Adjacency, Event
+from accountant.tight import numerical
 
 
 def epsilon_table(event: Event, delta: float, *, adjacency: Adjacency) -> dict[str, float]:

@@ -19,7 +19,7 @@ from scipy.special import gammaln, logsumexp
 
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, Event, PoissonSampledGaussian, parts
-from accountant.quadrature import renyi_divergence
+from accountant.tight.quadrature import renyi_divergence
 
 FloatArray = npt.NDArray[np.float64]
 

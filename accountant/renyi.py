@@ -15,9 +15,9 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from accountant import quadrature
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, Event, parts
+from accountant.tight import quadrature
 
 FloatArray = npt.NDArray[np.float64]
 Conversion: TypeAlias = Literal["improved", "moments"]

@@ -24,7 +24,7 @@ exchanged; and the rest of the mass, (1-q) (1 - 2 P(N(0, z^2) > 1/2)) >= 0, equa
     A(a) = E_Q[(dP/dQ)^a] = 1 + E_{N(0)}[phi(r) 1{r>1}] + E_{(1-q) N(0) + q N(1)}[phi(1/r) 1{r>1}],
     phi(t) = t^a - 1 - a (t - 1),
 
-which ``accountant.quadrature`` integrates and ``accountant.pairs`` puts on a lattice.
+which ``accountant.tight.quadrature`` integrates and ``accountant.tight.pairs`` puts on a lattice.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 import privbo as pb
-from privbo.federation.launch import Deployment
-from privbo.federation.scaffold import write_app, write_site
-from privbo.record import read_lines
+from privbo.flower.launch import Deployment
+from privbo.flower.scaffold import write_app, write_site
+from privbo.protocol.files import read_lines
 
 RUN = """name = "rounds"
 rounds = {rounds}

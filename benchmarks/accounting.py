@@ -20,9 +20,10 @@ import dp_accounting as dp
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from accountant import calibrate, filters, numerical, renyi
+from accountant import calibrate, filters, renyi
 from accountant.dp_event import to_dp_event
 from accountant.events import Adjacency, Event, PoissonSampledGaussian, compose, parts, repeat
+from accountant.tight import numerical
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 INTERVALS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import privbo as pb
-from privbo.elimination.partition import Partition
-from privbo.elimination.trees import HCT
-from privbo.protocol import FloatArray, IntArray
+from experiments.baselines.trees import HCT
+from privbo.algorithms.elimination.partition import Partition
+from privbo.protocol.messages import FloatArray, IntArray
 
 ROUNDS = 10_000
 CLIENTS, HORIZON, SECONDS = 10_000, 5000, 2.0

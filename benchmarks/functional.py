@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privbo.functional.f_lcb import f_lcb
-from privbo.functional.private_neural import PrivateNeuralArm
+from privbo.algorithms.functional.f_lcb import f_lcb
 from privbo.training.central import central_run
 from privbo.training.plan import RecordPrivacy
+from privbo.training.private_neural import PrivateNeuralArm
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from privbo.functional.neural import Split
+    from privbo.training.neural import Split
 
 N_ARMS = 100
 N_PULLS = 20_000

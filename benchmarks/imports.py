@@ -17,7 +17,7 @@ def rows() -> Iterator[dict[str, object]]:
     statements = {
         "import accountant": "import accountant",
         "import privbo": "import privbo",
-        "privbo --help": "import sys; sys.argv = ['privbo', '--help']; from privbo.cli import main; main()",
+        "privbo --help": "import sys; sys.argv = ['privbo', '--help']; from privbo.cli.main import main; main()",
     }
     for name, statement in statements.items():
         ours = _cpu(statement)

@@ -13,7 +13,7 @@ import numpy as np
 
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
-from privbo.release.noise import SecureNoise
+from privbo.door.noise import SecureNoise
 
 CHARGES, DRAWS, REPEATS = 300, 100_000, 30
 

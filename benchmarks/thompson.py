@@ -22,7 +22,7 @@ from unittest.mock import patch
 import numpy as np
 
 import privbo as pb
-from privbo.protocol import FloatArray, IntArray
+from privbo.protocol.messages import FloatArray, IntArray
 
 N_CLIENTS, N_INIT, ROUNDS = 29, 10, 60
 REFIT = 5  # as in the authors' published code (gp_opt_schedule)
@@ -82,7 +82,7 @@ def _landmine() -> Iterator[dict[str, Any]]:
 
 
 def _ours(rounds: int) -> tuple[float, float]:
-    from privbo.thompson import own as room
+    from privbo.algorithms.thompson import own as room
 
     surfaces, spent = _Surfaces(N_CLIENTS), [0.0]
     problem = pb.Problem(
@@ -174,8 +174,8 @@ def _quality() -> Iterator[dict[str, Any]]:
     """Share of the true maximum on a 601 x 601 grid that searches reach (in the columns of seconds)."""
     import torch
 
-    from privbo.thompson.features import draw_features
-    from privbo.thompson.maximise import Search, maximise
+    from privbo.algorithms.thompson.features import draw_features
+    from privbo.algorithms.thompson.maximise import Search, maximise
 
     plain = _Plain(1)
     axis = np.linspace(0.0, 1.0, 601)
@@ -219,10 +219,10 @@ def _weight_draws() -> Iterator[dict[str, Any]]:
     """200 clients' posterior weights, M=100, 60 points: BoTorch's batched pathwise sampler beside ours."""
     import torch
 
-    from privbo.thompson.features import draw_features
-    from privbo.thompson.growing import GrowingRidge
-    from privbo.thompson.posterior import ridge_sample
-    from privbo.thompson.streams import Stream, client_normals
+    from privbo.algorithms.thompson.features import draw_features
+    from privbo.algorithms.thompson.growing import GrowingRidge
+    from privbo.algorithms.thompson.posterior import ridge_sample
+    from privbo.algorithms.thompson.streams import Stream, client_normals
 
     n, t, m, noise = 200, 60, 100, 0.1
     generator = np.random.default_rng(0)

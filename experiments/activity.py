@@ -24,7 +24,7 @@ import numpy as np
 
 import privbo as pb
 from experiments.data import local, missing
-from privbo.protocol import ClientHistory, FloatArray, IntArray
+from privbo.protocol.messages import ClientHistory, FloatArray, IntArray
 
 EPOCHS = 50
 SPACE = pb.Space({"batch_size": pb.Int(128, 512), "l2": pb.Real(1e-6, 10.0), "learning_rate": pb.Real(1e-6, 1.0)})

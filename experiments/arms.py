@@ -17,10 +17,10 @@ import numpy as np
 from rich.progress import Progress
 
 import privbo as pb
-from privbo.cells import Cell, complete, digest
-from privbo.manifest import describe
-from privbo.protocol import Algorithm, FloatArray
-from privbo.record import write_atomically
+from privbo.comparisons.cells import Cell, complete, digest
+from privbo.protocol.files import write_atomically
+from privbo.protocol.messages import Algorithm, FloatArray
+from privbo.runs.manifest import describe
 
 
 @dataclass(frozen=True, kw_only=True)

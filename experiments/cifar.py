@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from privbo.errors import ConfigurationError
+from privbo.protocol.errors import ConfigurationError
 
 URL = "https://www.cs.toronto.edu/~kriz/"
 

@@ -22,11 +22,11 @@ import torch
 
 import privbo as pb
 from experiments.cifar import Archive, Images, load
-from privbo.cells import Cell, complete, digest
-from privbo.functional.bounds import RateViolated
-from privbo.functional.f_lcb import FLCB, f_lcb
-from privbo.functional.neural import NeuralArm, Split, accuracy, adam
-from privbo.record import write_atomically, write_json
+from privbo.algorithms.functional.bounds import RateViolated
+from privbo.algorithms.functional.f_lcb import FLCB, f_lcb
+from privbo.comparisons.cells import Cell, complete, digest
+from privbo.protocol.files import write_atomically, write_json
+from privbo.training.neural import NeuralArm, Split, accuracy, adam
 
 N_VALIDATION = 5000
 

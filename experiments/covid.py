@@ -33,7 +33,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from experiments.environments import grid_maximum
-from privbo.protocol import FloatArray, IntArray
+from privbo.protocol.messages import FloatArray, IntArray
 
 Outcome: TypeAlias = Literal["infections", "deaths"]
 

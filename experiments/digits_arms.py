@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privbo.functional.neural import NeuralArm, Split, adam
+from privbo.training.neural import NeuralArm, Split, adam
 
 LEARNING_RATE = 1e-3
 

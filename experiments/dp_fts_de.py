@@ -26,11 +26,11 @@ from experiments.arms import Arm, deltas, finite, standard_error
 from experiments.dp_fts_de_benchmarks import Benchmark, Scale, benchmark
 from experiments.dp_fts_de_figures import FIGURES, controls
 from experiments.dp_fts_de_pictures import draw
-from privbo.cells import Cell, complete, digest
-from privbo.errors import ConfigurationError
-from privbo.manifest import describe
-from privbo.protocol import ClientHistory, FloatArray
-from privbo.record import write_atomically, write_json
+from privbo.comparisons.cells import Cell, complete, digest
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import write_atomically, write_json
+from privbo.protocol.messages import ClientHistory, FloatArray
+from privbo.runs.manifest import describe
 
 Row = dict[str, Any]
 

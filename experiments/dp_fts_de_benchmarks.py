@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import privbo as pb
 from experiments import activity, landmine, synthetic, writers
-from privbo.protocol import ClientHistory, FloatArray
+from privbo.protocol.messages import ClientHistory, FloatArray
 
 Scale: TypeAlias = Literal["small", "paper"]
 N_INIT = 10

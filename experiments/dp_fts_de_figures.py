@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 import privbo as pb
 from experiments.arms import Arm
 from experiments.dp_fts_de_benchmarks import Benchmark
-from privbo.protocol import Algorithm
+from privbo.protocol.messages import Algorithm
 
 Arms: TypeAlias = Callable[[Benchmark], tuple[Arm, ...]]
 RATES, LEVELS = (0.1, 0.15, 0.2, 0.25), (1.0, 1.6, 2.0, 3.0, 4.0)

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from privbo.record import write_atomically
+from privbo.protocol.files import write_atomically
 
 Rows = Mapping[str, Mapping[str, Any]]
 CONTROLS = {"local TS": "black", "DE start, uniform steps": "dimgray", "DP-FTS-DE, sum zeroed": "darkgray"}

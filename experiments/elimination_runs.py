@@ -16,19 +16,19 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 import privbo as pb
+from experiments.baselines.arms import fed1_ucb, play_tree, random_arms, random_search
+from experiments.baselines.fn_ucb import fn_ucb
+from experiments.baselines.hoo import HOO
+from experiments.baselines.trees import HCT, VHCT
 from experiments.elimination_cells import POINTS
 from experiments.environments import Environment, Model, Noise, Shifted
 from experiments.objectives import FUNCTIONS
-from privbo.elimination.alone import PersonalElimination
-from privbo.elimination.baselines import fed1_ucb, play_tree, random_arms, random_search
-from privbo.elimination.fed_pne import FedPNE
-from privbo.elimination.fed_pne_server import FedPNEServer
-from privbo.elimination.fn_ucb import fn_ucb
-from privbo.elimination.hoo import HOO
-from privbo.elimination.partition import Partition
-from privbo.elimination.pf_pne import PFPNE
-from privbo.elimination.trees import HCT, VHCT
-from privbo.protocol import FloatArray, Setting
+from privbo.algorithms.elimination.alone import PersonalElimination
+from privbo.algorithms.elimination.fed_pne import FedPNE
+from privbo.algorithms.elimination.fed_pne_server import FedPNEServer
+from privbo.algorithms.elimination.partition import Partition
+from privbo.algorithms.elimination.pf_pne import PFPNE
+from privbo.protocol.messages import FloatArray, Setting
 
 Tree: TypeAlias = Literal["hct", "hct-resplit", "vhct", "hoo"]
 NEURAL_SEEDS = 4  # FN-UCB trains a network per client and round

@@ -15,7 +15,7 @@ import numpy as np
 
 import privbo as pb
 from experiments.objectives import Function, Named
-from privbo.protocol import FloatArray, IntArray
+from privbo.protocol.messages import FloatArray, IntArray
 
 Noise: TypeAlias = Literal["uniform", "inside", "normal-inside", "none"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from experiments.arms import standard_error
-from privbo.functional.bandits import Policy, RobustUCBMedian, SGDUCBSMoM, play
-from privbo.record import write_atomically, write_json
+from experiments.baselines.heavy_bandits import Policy, RobustUCBMedian, SGDUCBSMoM, play
+from privbo.protocol.files import write_atomically, write_json
 
 MEANS = np.arange(10) / 10.0
 WIDTH = 4.0

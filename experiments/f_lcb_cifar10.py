@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from experiments.baselines import architectures
 from experiments.cifar import CIFAR10
 from experiments.cifar_arms import run
-from privbo.functional import architectures
 
 
 def main(out: Path, *, scale: str, seeds: int | None, jobs: int) -> None:  # noqa: ARG001  # one device

@@ -15,9 +15,9 @@ import numpy as np
 
 import privbo as pb
 from experiments.arms import standard_error
-from privbo.protocol import FloatArray, IntArray
-from privbo.record import write_atomically, write_json
-from privbo.space import Categorical, Real
+from privbo.protocol.files import write_atomically, write_json
+from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.space import Categorical, Real
 
 N_CLIENTS = 1000
 N_DIMS = 8

@@ -11,12 +11,12 @@ import numpy as np
 
 from experiments.arms import standard_error
 from experiments.f_lcb_suites import minima
-from privbo.functional.arms import FunctionArm
-from privbo.functional.bounds import RateViolated
-from privbo.functional.f_lcb import f_lcb
-from privbo.functional.optimisers import Rates
-from privbo.protocol import FloatArray
-from privbo.record import write_atomically, write_json
+from privbo.algorithms.functional.arms import FunctionArm
+from privbo.algorithms.functional.bounds import RateViolated
+from privbo.algorithms.functional.f_lcb import f_lcb
+from privbo.algorithms.functional.optimisers import Rates
+from privbo.protocol.files import write_atomically, write_json
+from privbo.protocol.messages import FloatArray
 
 Suite = Callable[[int, Rates], list[FunctionArm]]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
+from experiments.baselines import architectures
 from experiments.cifar_arms import Task, best_device, study
 from experiments.digits_arms import load_digits
-from privbo.functional import architectures
-from privbo.functional.neural import Split
+from privbo.training.neural import Split
 
 
 def task(seed: int) -> Task:

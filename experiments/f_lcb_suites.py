@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privbo.functional.arms import FunctionArm
-from privbo.functional.functions import Noisy, RootQuadratic, draw_max_affine
-from privbo.functional.optimisers import AcceleratedGradient, Rates, TripleAveraging
-from privbo.functional.sets import Ball, Box
-from privbo.functional.stochastic import GradientNoise, StochasticAccelerated
-from privbo.protocol import FloatArray
+from experiments.baselines.functions import Noisy, RootQuadratic, draw_max_affine
+from privbo.algorithms.functional.arms import FunctionArm
+from privbo.algorithms.functional.optimisers import AcceleratedGradient, Rates, TripleAveraging
+from privbo.algorithms.functional.sets import Ball, Box
+from privbo.algorithms.functional.stochastic import GradientNoise, StochasticAccelerated
+from privbo.protocol.messages import FloatArray
 
 N_DIMS = 20
 # The paper names neither the offsets, nor the minimisers, nor the starts: these are ours.

@@ -27,7 +27,7 @@ from experiments.elimination_runs import (
     play_single,
     settings_of,
 )
-from privbo.record import write_atomically, write_json
+from privbo.protocol.files import write_atomically, write_json
 
 NUMBERS = (1, 10, 50, 100, 200, 400, 1000)
 OWN = "DP-FTS-DE, not private"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accountant import Adjacency, calibrate, epsilon_table
-from privbo.record import read_json, write_atomically
+from privbo.protocol.files import read_json, write_atomically
 
 STRICT = 1e-5
 BLUE = "#2b87c8"

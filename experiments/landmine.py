@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import privbo as pb
-from privbo.protocol import ClientHistory, FloatArray, IntArray
+from privbo.protocol.messages import ClientHistory, FloatArray, IntArray
 
 Scores: TypeAlias = Literal["decision", "probability"]
 LOW, HIGH = np.array([1e-4, 0.01]), np.array([10.0, 10.0])

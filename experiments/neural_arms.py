@@ -18,11 +18,11 @@ import numpy as np
 
 from experiments import digits_arms
 from experiments.curves import RecordedArm, record
-from privbo.functional.bounds import RateViolated
-from privbo.functional.f_lcb import Selection, f_lcb
-from privbo.functional.halving import early_stopping, hyperband, successive_halving, uniform
-from privbo.functional.neural import NeuralArm
-from privbo.record import write_atomically, write_json
+from privbo.algorithms.functional.bounds import RateViolated
+from privbo.algorithms.functional.f_lcb import Selection, f_lcb
+from privbo.algorithms.functional.halving import early_stopping, hyperband, successive_halving, uniform
+from privbo.protocol.files import write_atomically, write_json
+from privbo.training.neural import NeuralArm
 
 BUDGETS = (50, 100, 200, 350, 500)
 N_PULLS = 250

@@ -26,15 +26,15 @@ import privbo as pb
 from accountant.selection import TruncatedNegativeBinomial
 from experiments.curves import record
 from experiments.digits_arms import convolutional, load_digits, perceptron, pooled
-from privbo.cells import Cell, complete, digest
-from privbo.functional.bounds import RateViolated
-from privbo.functional.f_lcb import Selection, f_lcb
-from privbo.functional.halving import hyperband, successive_halving
-from privbo.functional.neural import NeuralArm, accuracy, adam
-from privbo.functional.private_neural import PrivateNeuralArm
-from privbo.record import write_atomically, write_json
+from privbo.algorithms.functional.bounds import RateViolated
+from privbo.algorithms.functional.f_lcb import Selection, f_lcb
+from privbo.algorithms.functional.halving import hyperband, successive_halving
+from privbo.comparisons.cells import Cell, complete, digest
+from privbo.protocol.files import write_atomically, write_json
 from privbo.training.central import central_run
+from privbo.training.neural import NeuralArm, accuracy, adam
 from privbo.training.plan import RecordPrivacy
+from privbo.training.private_neural import PrivateNeuralArm
 from privbo.training.selection import private_selection
 
 MODELS: dict[str, Callable[[], torch.nn.Module]] = {

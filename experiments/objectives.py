@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from privbo.protocol import FloatArray
+from privbo.protocol.messages import FloatArray
 
 Function: TypeAlias = Callable[[FloatArray], FloatArray]
 

@@ -15,10 +15,10 @@ import privbo as pb
 from experiments.elimination_cells import Cell, run_cells
 from experiments.environments import Environment, Shifted
 from experiments.objectives import FUNCTIONS
-from privbo.elimination.parallel import ParallelServer
-from privbo.elimination.partition import Partition
-from privbo.protocol import FloatArray, IntArray, Release, Setting
-from privbo.record import write_atomically, write_json
+from privbo.algorithms.elimination.parallel import ParallelServer
+from privbo.algorithms.elimination.partition import Partition
+from privbo.protocol.files import write_atomically, write_json
+from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
 
 SETTINGS = {"garland": (10_000, 1.37, 2**-0.5), "two-sines": (1600, 5.0, 0.5)}
 PLAYERS = (1, 4, 16)

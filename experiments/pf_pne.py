@@ -25,9 +25,9 @@ from experiments.elimination_runs import (
     play_fn_ucb,
     play_single,
 )
-from privbo.elimination.alone import PersonalElimination
-from privbo.elimination.pf_pne import PFPNE
-from privbo.record import write_atomically, write_json
+from privbo.algorithms.elimination.alone import PersonalElimination
+from privbo.algorithms.elimination.pf_pne import PFPNE
+from privbo.protocol.files import write_atomically, write_json
 
 ARMS: dict[str, Any] = {
     "PF-PNE, printed": PFPNE(stage2="printed", tail="printed"),

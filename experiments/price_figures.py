@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from privbo.protocol import FloatArray
-from privbo.record import write_atomically
+from privbo.protocol.files import write_atomically
+from privbo.protocol.messages import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)

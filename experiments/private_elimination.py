@@ -18,8 +18,8 @@ import privbo as pb
 from experiments.elimination_cells import Cell, mean_and_deviation, run_cells, totals
 from experiments.elimination_runs import Clients, play_federated, play_single
 from experiments.price_figures import Panel, draw_prices
-from privbo.protocol import UnitName
-from privbo.record import write_atomically, write_json
+from privbo.protocol.files import write_atomically, write_json
+from privbo.protocol.messages import UnitName
 
 EPSILONS = (0.5, 1.0, 2.0, 5.0)
 TUNED, SEEN, UNSEEN = ("garland", "double-sine"), ("himmelblau", "ackley", "two-sines"), ("branin", "camel", "griewank")

@@ -17,7 +17,7 @@ from experiments.elimination_cells import Cell, run_cells
 from experiments.parallel import play
 from experiments.price_figures import Panel, draw_prices
 from experiments.private_elimination import PLAIN, label, private
-from privbo.record import write_atomically, write_json
+from privbo.protocol.files import write_atomically, write_json
 
 EPSILONS = (0.5, 1.0, 2.0, 5.0)
 ZEROED, ALONE = "epsilon 2, players' sum zeroed", "one player, not private"

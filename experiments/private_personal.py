@@ -24,10 +24,10 @@ from experiments.elimination_runs import Clients, figures, play_federated, play_
 from experiments.environments import Environment, Model, Shifted
 from experiments.price_figures import Panel, draw_prices
 from experiments.private_elimination import PLAIN, label, private
-from privbo.elimination.alone import PersonalElimination
-from privbo.elimination.personal import PersonalCohort
-from privbo.protocol import Ask, Evaluate, IntArray, Release, Request, Server, Setting
-from privbo.record import write_atomically, write_json
+from privbo.algorithms.elimination.alone import PersonalElimination
+from privbo.algorithms.elimination.personal import PersonalCohort
+from privbo.protocol.files import write_atomically, write_json
+from privbo.protocol.messages import Ask, Evaluate, IntArray, Release, Request, Server, Setting
 
 EPSILONS = (0.5, 2.0, 5.0)
 ZEROED, ALONE, HCT = "epsilon 2, clients' sum zeroed", "nothing shared", "HCT of one client, not private"

@@ -19,8 +19,8 @@ from experiments.arms import (
     run_cells,
     summarise,
 )
+from privbo.protocol.files import write_atomically, write_json
 from privbo.quickstart.digits_svm import problem
-from privbo.record import write_atomically, write_json
 
 ROUNDS = 20
 EPSILON = 2.0

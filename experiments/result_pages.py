@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from privbo.errors import ConfigurationError
-from privbo.record import read_json, write_atomically
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import read_json, write_atomically
 
 _BLOCK = re.compile(r"<!-- table (?P<name>[\w-]+)(?:: (?P<panel>[^>]+?))? -->\n.*?<!-- end -->", re.DOTALL)
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 import privbo as pb
-from privbo.protocol import ClientHistory, FloatArray, IntArray
+from privbo.protocol.messages import ClientHistory, FloatArray, IntArray
 
 GRID = 1000
 LENGTHSCALE = 0.03

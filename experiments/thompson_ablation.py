@@ -23,7 +23,7 @@ from experiments.arms import Arm, deltas
 from experiments.dp_fts_de import Row, cells_of, contrasts, run_cells, summarise
 from experiments.dp_fts_de_benchmarks import Benchmark, Scale, benchmark, synthetic_ours, synthetic_paper
 from experiments.dp_fts_de_figures import paper_noise, plain
-from privbo.record import write_atomically, write_json
+from privbo.protocol.files import write_atomically, write_json
 
 # First seeds. Functions 100 to 104 and 200 to 205 were looked at while this was written and are in neither.
 CHOSEN_ON, REPORTED_ON = 0, 206

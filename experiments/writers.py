@@ -32,7 +32,7 @@ import torch
 
 import privbo as pb
 from experiments.data import Source, cache_folder, download, local
-from privbo.protocol import ClientHistory, FloatArray, IntArray
+from privbo.protocol.messages import ClientHistory, FloatArray, IntArray
 
 STEPS = 40
 LOW, HIGH = 1e-7, 0.02

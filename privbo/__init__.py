@@ -15,62 +15,62 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privbo.api import Best, Result, audit, load, run
-    from privbo.elimination.fed_pne import FedPNE
-    from privbo.elimination.parallel import ParallelXArmed
-    from privbo.elimination.pf_pne import PFPNE
-    from privbo.errors import ConfigurationError, RunError
-    from privbo.functional.federated import FederatedFLCB
-    from privbo.loop import plan
-    from privbo.notes import Round
-    from privbo.pages.compare import Comparison
-    from privbo.privacy import AdaptiveClipping, NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
-    from privbo.problem import Problem
-    from privbo.side_by_side import compare
-    from privbo.space import Categorical, Int, Real, Space
-    from privbo.thompson.dp_fts_de import DPFTSDE
-    from privbo.thompson.exploration import Cut, Exploration, Weighting
-    from privbo.thompson.own_model import OwnModel, Prior
-    from privbo.thompson.theory import Theorem1
-    from privbo.transports.attendance import Attendance
+    from privbo.algorithms.elimination.fed_pne import FedPNE
+    from privbo.algorithms.elimination.parallel import ParallelXArmed
+    from privbo.algorithms.elimination.pf_pne import PFPNE
+    from privbo.algorithms.functional.federated import FederatedFLCB
+    from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+    from privbo.algorithms.thompson.exploration import Cut, Exploration, Weighting
+    from privbo.algorithms.thompson.own_model import OwnModel, Prior
+    from privbo.algorithms.thompson.theory import Theorem1
+    from privbo.comparisons.comparison import Comparison
+    from privbo.comparisons.runs import compare
+    from privbo.plans.privacy import AdaptiveClipping, NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
+    from privbo.protocol.errors import ConfigurationError, RunError
+    from privbo.protocol.problem import Problem
+    from privbo.protocol.space import Categorical, Int, Real, Space
+    from privbo.runs.attendance import Attendance
+    from privbo.runs.loop import plan
+    from privbo.runs.notes import Round
+    from privbo.runs.result import Best, Result, audit, load, run
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Attendance": "privbo.transports.attendance",
-    "AdaptiveClipping": "privbo.privacy",
-    "Best": "privbo.api",
-    "Categorical": "privbo.space",
-    "Comparison": "privbo.pages.compare",
-    "ConfigurationError": "privbo.errors",
-    "Cut": "privbo.thompson.exploration",
-    "DPFTSDE": "privbo.thompson.dp_fts_de",
-    "Exploration": "privbo.thompson.exploration",
-    "OwnModel": "privbo.thompson.own_model",
-    "Prior": "privbo.thompson.own_model",
-    "Theorem1": "privbo.thompson.theory",
-    "Weighting": "privbo.thompson.exploration",
-    "FedPNE": "privbo.elimination.fed_pne",
-    "FederatedFLCB": "privbo.functional.federated",
-    "Int": "privbo.space",
-    "NoPrivacy": "privbo.privacy",
-    "PFPNE": "privbo.elimination.pf_pne",
-    "ParallelXArmed": "privbo.elimination.parallel",
-    "Privacy": "privbo.privacy",
-    "Problem": "privbo.problem",
-    "Real": "privbo.space",
-    "Result": "privbo.api",
-    "Round": "privbo.notes",
-    "RunError": "privbo.errors",
-    "SharedLedger": "privbo.privacy",
-    "Space": "privbo.space",
-    "audit": "privbo.api",
-    "compare": "privbo.side_by_side",
-    "default_delta": "privbo.privacy",
-    "load": "privbo.api",
-    "paper_delta": "privbo.privacy",
-    "plan": "privbo.loop",
-    "run": "privbo.api",
+    "Attendance": "privbo.runs.attendance",
+    "AdaptiveClipping": "privbo.plans.privacy",
+    "Best": "privbo.runs.result",
+    "Categorical": "privbo.protocol.space",
+    "Comparison": "privbo.comparisons.comparison",
+    "ConfigurationError": "privbo.protocol.errors",
+    "Cut": "privbo.algorithms.thompson.exploration",
+    "DPFTSDE": "privbo.algorithms.thompson.dp_fts_de",
+    "Exploration": "privbo.algorithms.thompson.exploration",
+    "OwnModel": "privbo.algorithms.thompson.own_model",
+    "Prior": "privbo.algorithms.thompson.own_model",
+    "Theorem1": "privbo.algorithms.thompson.theory",
+    "Weighting": "privbo.algorithms.thompson.exploration",
+    "FedPNE": "privbo.algorithms.elimination.fed_pne",
+    "FederatedFLCB": "privbo.algorithms.functional.federated",
+    "Int": "privbo.protocol.space",
+    "NoPrivacy": "privbo.plans.privacy",
+    "PFPNE": "privbo.algorithms.elimination.pf_pne",
+    "ParallelXArmed": "privbo.algorithms.elimination.parallel",
+    "Privacy": "privbo.plans.privacy",
+    "Problem": "privbo.protocol.problem",
+    "Real": "privbo.protocol.space",
+    "Result": "privbo.runs.result",
+    "Round": "privbo.runs.notes",
+    "RunError": "privbo.protocol.errors",
+    "SharedLedger": "privbo.plans.privacy",
+    "Space": "privbo.protocol.space",
+    "audit": "privbo.runs.result",
+    "compare": "privbo.comparisons.runs",
+    "default_delta": "privbo.plans.privacy",
+    "load": "privbo.runs.result",
+    "paper_delta": "privbo.plans.privacy",
+    "plan": "privbo.runs.loop",
+    "run": "privbo.runs.result",
 }
 
 __all__ = [

@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 import privbo as pb
-from privbo.protocol import FloatArray, IntArray
+from privbo.protocol.messages import FloatArray, IntArray
 
 
 def _objective(clients: IntArray, units: FloatArray) -> FloatArray:

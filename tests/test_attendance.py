@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.config import build, parse
-from privbo.loop import play
-from privbo.notes import Notes
-from privbo.opening import open_run
-from privbo.pages.report import report
-from privbo.protocol import Broadcast
-from privbo.transports.attendance import Attendance, UnreliableCohort
-from privbo.transports.in_process import InProcess
+from privbo.protocol.messages import Broadcast
+from privbo.reports.data import report
+from privbo.runs.attendance import Attendance, UnreliableCohort
+from privbo.runs.config import build, parse
+from privbo.runs.in_process import InProcess
+from privbo.runs.loop import play
+from privbo.runs.notes import Notes
+from privbo.runs.opening import open_run
 from tests.conformance.cases import problem
 
 OWN = pb.OwnModel(n_features=16, fit_steps=2, n_candidates=32)

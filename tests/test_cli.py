@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.jobs import load_job, run_job
-from privbo.page_jobs import report_run
+from privbo.cli.look import report_run
+from privbo.cli.run import load_job, run_job
 
 ROOT = Path(__file__).parent.parent
 CONFIG = """

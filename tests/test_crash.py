@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from accountant.ledger import Ledger
-from privbo.record import read_lines
+from privbo.protocol.files import read_lines
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 12

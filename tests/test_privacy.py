@@ -6,8 +6,8 @@ import pytest
 import privbo as pb
 from accountant.errors import BudgetExceeded, CalibrationError
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian
-from privbo.protocol import Request
-from privbo.terms import resolve
+from privbo.plans.plan import resolve
+from privbo.protocol.messages import Request
 
 REWARD = {"noise_multiplier": 3.0, "unit": "reward"}
 

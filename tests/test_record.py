@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from privbo.errors import RunError
-from privbo.record import (
-    RunDirectory,
+from privbo.protocol.errors import RunError
+from privbo.protocol.files import (
     append_line,
     load_arrays,
     read_json,
@@ -12,6 +11,7 @@ from privbo.record import (
     write_atomically,
     write_lines,
 )
+from privbo.runs.record import RunDirectory
 
 
 def test_a_crash_while_writing_leaves_the_old_content(tmp_path, monkeypatch) -> None:

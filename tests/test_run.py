@@ -17,8 +17,8 @@ import pytest
 import privbo as pb
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.ledger import Budget
-from privbo.opening import derive_seed
-from privbo.pages.report import page, report
+from privbo.reports.data import page, report
+from privbo.runs.opening import derive_seed
 from tests.conformance.cases import bumps, problem
 
 ROOT = Path(__file__).parent.parent
@@ -60,7 +60,7 @@ def test_a_private_run_lands_in_a_directory_by_default(tmp_path: Path, monkeypat
 
 
 def test_a_private_run_without_a_place_for_its_ledger_is_refused() -> None:
-    from privbo.loop import execute, plan
+    from privbo.runs.loop import execute, plan
 
     for noise in ("secure", "exact"):
         terms = plan(problem(), ALGORITHM, privacy=pb.Privacy(noise_multiplier=2.0, noise=noise), rounds=1)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privbo.errors import ConfigurationError
-from privbo.space import Categorical, Int, Real, Space
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.space import Categorical, Int, Real, Space
 
 PARAMETERS = st.one_of(
     st.builds(

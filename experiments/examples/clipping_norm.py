@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import privbo as pb
-from privbo.pages.empirical import audit_run
-from privbo.protocol import FloatArray, IntArray
+from privbo.audits.empirical import audit_run
+from privbo.protocol.messages import FloatArray, IntArray
 
 N_CLIENTS, ROUNDS, TRIALS = 60, 8, 2000
 BOUNDS = (0.25, 1.0, 16.0)

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 
 from experiments.digits_arms import convolutional, load_digits, perceptron, pooled
-from privbo.functional.bounds import RateViolated
-from privbo.functional.f_lcb import f_lcb
-from privbo.functional.neural import accuracy
-from privbo.functional.private_neural import PrivateNeuralArm
+from privbo.algorithms.functional.bounds import RateViolated
+from privbo.algorithms.functional.f_lcb import f_lcb
 from privbo.training.central import central_run
+from privbo.training.neural import accuracy
 from privbo.training.plan import RecordPrivacy
+from privbo.training.private_neural import PrivateNeuralArm
 
 NETWORKS = {
     "conv-4": partial(convolutional, 4),

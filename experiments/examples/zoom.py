@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privbo.protocol import Ask, Broadcast, ClientHistory, Request
+from privbo.protocol.messages import Ask, Broadcast, ClientHistory, Request
 
 
 @dataclass(frozen=True, kw_only=True)

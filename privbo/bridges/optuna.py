@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from privbo.api import Result
-from privbo.errors import ConfigurationError
-from privbo.pages.report import report
-from privbo.protocol import Algorithm, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Setting
-from privbo.space import Categorical, Int, Parameter, Real, Space
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Algorithm, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Setting
+from privbo.protocol.space import Categorical, Int, Parameter, Real, Space
+from privbo.reports.data import report
+from privbo.runs.result import Result
 
 try:
     import optuna

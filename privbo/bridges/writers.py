@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from privbo.errors import ConfigurationError
-from privbo.notes import OnRound, Round
+from privbo.protocol.errors import ConfigurationError
+from privbo.runs.notes import OnRound, Round
 
 
 def public_scalars(event: Round) -> dict[str, float]:

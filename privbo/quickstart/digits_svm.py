@@ -20,10 +20,10 @@ import sklearn
 from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
-from privbo.errors import ConfigurationError
-from privbo.problem import Problem
-from privbo.protocol import FloatArray, IntArray
-from privbo.space import Real, Space, Value
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.problem import Problem
+from privbo.protocol.space import Real, Space, Value
 
 N_CLIENTS = 40
 CONCENTRATION = 2.0

@@ -23,11 +23,11 @@ from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.epsilon import epsilon_table
 from accountant.events import Adjacency, Unit
 from accountant.ledger import Ledger
-from accountant.ledger_terms import Budget, LedgerPolicy
-from privbo.errors import ConfigurationError, RunError
-from privbo.record import read_json, write_json
-from privbo.release.door import Door
-from privbo.release.noise import NoiseSource, SecureNoise, SimulatedNoise
+from accountant.ledger.policy import Budget, LedgerPolicy
+from privbo.door.door import Door
+from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import read_json, write_json
 from privbo.training.journal import DirectoryJournal
 from privbo.training.judge import LossJudge, loss_mechanism
 from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy
@@ -166,7 +166,7 @@ def settle(directory: Path | None, described: dict[str, Any], *, resume: bool) -
 
 
 def _blocks(ledger: Ledger, privacy: RecordPrivacy, z: float, name: str) -> Callable[[int, int], IAccountant]:
-    from accountant.opacus_bridge import LedgerAccountant
+    from privbo.door.opacus import LedgerAccountant
 
     def reserve(position: int, steps: int) -> IAccountant:
         return LedgerAccountant.reserve(

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from privbo.errors import RunError
-from privbo.record import write_atomically
+from privbo.protocol.errors import RunError
+from privbo.protocol.files import write_atomically
 
 
 class DirectoryJournal:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from privbo.protocol import FloatArray, Request
-from privbo.release.door import Door
-from privbo.release.mechanism import PrivateSum, WeightGeometry
+from privbo.door.door import Door
+from privbo.door.mechanism import PrivateSum, WeightGeometry
+from privbo.protocol.messages import FloatArray, Request
 
 
 class LossJudge:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from accountant.calibrate import poisson
 from accountant.events import Adjacency, Event, Gaussian, repeat
-from privbo.errors import ConfigurationError
+from privbo.protocol.errors import ConfigurationError
 
 TRAINING, VALIDATION = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT
 

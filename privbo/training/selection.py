@@ -24,11 +24,11 @@ from accountant.errors import BudgetExceeded
 from accountant.events import BestOfRandomRuns, PoissonSampledGaussian, compose
 from accountant.ledger import Ledger
 from accountant.selection import TruncatedNegativeBinomial
-from privbo.errors import ConfigurationError, RunError
-from privbo.protocol import FloatArray
-from privbo.record import write_atomically
-from privbo.release.noise import NoiseSource
-from privbo.release.repeated import bind_selection, charge_selection, draw_runs, is_bound, secret_score
+from privbo.door.noise import NoiseSource
+from privbo.door.selection import bind_selection, charge_selection, draw_runs, is_bound, secret_score
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import write_atomically
+from privbo.protocol.messages import FloatArray
 from privbo.training.central import noise_of, open_ledger, settle
 from privbo.training.judge import loss_mechanism, loss_request
 from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy
@@ -247,7 +247,7 @@ def private_selection(
 
 def _counted(ledger: Ledger, privacy: RecordPrivacy, z: float, left: list[int]) -> Callable[[int, int], IAccountant]:
     """Blocks of a run that the selection's charge has paid for; nothing is charged here."""
-    from accountant.opacus_bridge import LedgerAccountant
+    from privbo.door.opacus import LedgerAccountant
 
     event = PoissonSampledGaussian(sample_rate=privacy.sample_rate, noise_multiplier=z)
 

@@ -2,7 +2,7 @@
 
 Opacus's own secure mode needs torchcsprng. Here a real run needs nothing more: its noise,
 like its samples, comes from the operating system's generator through
-``privbo.release.gradients``.
+``privbo.door.gradients``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from accountant.errors import BudgetExceeded
-from privbo.errors import ConfigurationError
-from privbo.release.gradients import noisy_gradient_sum
-from privbo.release.noise import NoiseSource, SecureNoise
+from privbo.door.gradients import noisy_gradient_sum
+from privbo.door.noise import NoiseSource, SecureNoise
+from privbo.protocol.errors import ConfigurationError
 from privbo.training.plan import RecordPrivacy
 
 if TYPE_CHECKING:

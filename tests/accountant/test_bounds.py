@@ -10,12 +10,12 @@ import math
 import numpy as np
 import pytest
 
-from accountant import bounds
-from accountant.bounds import LowerSums, Place, UpperSum
 from accountant.events import Adjacency, Gaussian, Laplace
-from accountant.fourier import TiltedSum, Window, tilted_sum
-from accountant.lattice import lower_cells, upper_cells
-from accountant.pairs import EPS, pairs_of
+from accountant.tight import bounds
+from accountant.tight.bounds import LowerSums, Place, UpperSum
+from accountant.tight.fourier import TiltedSum, Window, tilted_sum
+from accountant.tight.lattice import lower_cells, upper_cells
+from accountant.tight.pairs import EPS, pairs_of
 from tests.accountant.test_lattice import hockey_stick
 
 SPACING, START, SIZE = 0.1, -15, 60

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from accountant import epsilon as best
-from accountant import gaussian_dp, moments, numerical, renyi
+from accountant import gaussian_dp, moments, renyi
 from accountant.errors import AccountingError, EventError
 from accountant.events import (
     Adjacency,
@@ -25,6 +25,7 @@ from accountant.events import (
     compose,
     repeat,
 )
+from accountant.tight import numerical
 
 ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 DELTA = 1e-5

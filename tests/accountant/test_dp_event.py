@@ -10,7 +10,7 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from accountant import moments, numerical, renyi
+from accountant import moments, renyi
 from accountant.dp_event import from_dp_event, neighboring_relation, to_dp_event
 from accountant.errors import EventError
 from accountant.events import (
@@ -24,6 +24,7 @@ from accountant.events import (
     compose,
     repeat,
 )
+from accountant.tight import numerical
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 EVENTS = [

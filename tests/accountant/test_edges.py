@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import accountant
-from accountant import bounds, calibrate, checks, gaussian_dp, moments, numerical, quadrature, renyi
+from accountant import calibrate, checks, gaussian_dp, moments, renyi
 from accountant.errors import AccountingError, BudgetExceeded, CalibrationError, EventError, LedgerError
 from accountant.events import (
     Adjacency,
@@ -27,12 +27,13 @@ from accountant.events import (
 )
 from accountant.filters import ORDERS, fixed_order_filter
 from accountant.ledger import Budget, Ledger, LedgerPolicy
-from accountant.ledger_file import read_identity, set_durable
-from accountant.pairs import pairs_of
+from accountant.ledger.file import read_identity, set_durable
+from accountant.ledger.store import Store, link_digest
+from accountant.ledger.witness import Witness
 from accountant.sensitivity import Sampler, client_epsilons, client_sensitivities, for_client
-from accountant.store import Store, link_digest
+from accountant.tight import bounds, numerical, quadrature
+from accountant.tight.pairs import pairs_of
 from accountant.without_replacement import profile, renyi_bound_2019
-from accountant.witness import Witness
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
@@ -40,7 +41,7 @@ SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
 
 def test_the_package_lists_its_names_and_no_others():
     assert dir(accountant) == sorted(accountant.__all__)
-    assert accountant.numerical is numerical
+    assert accountant.tight.numerical is numerical
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         accountant.nothing  # noqa: B018 (the access is the test)
 
@@ -293,7 +294,7 @@ def test_a_budget_out_of_range_is_refused(change):
 
 
 def test_a_writer_that_fell_behind_still_charges_in_order_and_once(tmp_path, monkeypatch):
-    from accountant import ledger as module
+    from accountant.ledger import ledger as module
 
     monkeypatch.setattr(module, "_ATTEMPTS_OUTSIDE", 0)  # every race was lost
     path = tmp_path / "ledger"
@@ -308,7 +309,7 @@ def test_a_writer_that_fell_behind_still_charges_in_order_and_once(tmp_path, mon
 
 @pytest.mark.parametrize("attempts", [0, 1])
 def test_a_charge_that_fails_half_way_is_rolled_back(tmp_path, monkeypatch, attempts):
-    from accountant import ledger as module
+    from accountant.ledger import ledger as module
 
     monkeypatch.setattr(module, "_ATTEMPTS_OUTSIDE", attempts)
     append = Store.append
@@ -360,7 +361,7 @@ def test_nothing_in_memory_is_guaranteed():
 
 
 def test_inside_the_lock_the_same_rules_hold(tmp_path, monkeypatch):
-    from accountant import ledger as module
+    from accountant.ledger import ledger as module
 
     monkeypatch.setattr(module, "_ATTEMPTS_OUTSIDE", 0)
     event = Gaussian(noise_multiplier=5.0)  # epsilon 0.79 at 1e-5; two cost 1.16

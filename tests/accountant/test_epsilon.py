@@ -3,8 +3,9 @@
 import pytest
 
 from accountant import epsilon as best
-from accountant import gaussian_dp, moments, numerical, renyi
+from accountant import gaussian_dp, moments, renyi
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, compose, repeat
+from accountant.tight import numerical
 
 ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 SAMPLED = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 4)

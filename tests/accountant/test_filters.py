@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from accountant import filters, gaussian_dp, numerical, renyi
+from accountant import filters, gaussian_dp, renyi
 from accountant.errors import AccountingError, EventError
 from accountant.events import (
     Adjacency,
@@ -19,7 +19,8 @@ from accountant.events import (
     repeat,
 )
 from accountant.filters import Spent, fixed_order_filter, gaussian_filter, planned_filter, quote
-from accountant.quadrature import renyi_divergence
+from accountant.tight import numerical
+from accountant.tight.quadrature import renyi_divergence
 
 ZERO = Adjacency.ZERO_OUT
 ROUND = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.0)

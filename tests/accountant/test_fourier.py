@@ -6,10 +6,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from accountant import fourier
-from accountant.fourier import Window, tilted_sum
-from accountant.lattice import Cells
-from accountant.pairs import EPS
+from accountant.tight import fourier
+from accountant.tight.fourier import Window, tilted_sum
+from accountant.tight.lattice import Cells
+from accountant.tight.pairs import EPS
 
 
 def convolved(parts):

@@ -5,7 +5,7 @@ import math
 import mpmath as mp
 import pytest
 
-from accountant import gaussian_dp, numerical
+from accountant import gaussian_dp
 from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
@@ -19,6 +19,7 @@ from accountant.events import (
     compose,
     repeat,
 )
+from accountant.tight import numerical
 
 ZERO = Adjacency.ZERO_OUT
 

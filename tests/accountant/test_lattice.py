@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from accountant.lattice import lower_cells, upper_cells
-from accountant.pairs import EPS, Pair, Tails
+from accountant.tight.lattice import lower_cells, upper_cells
+from accountant.tight.pairs import EPS, Pair, Tails
 
 MU = 1.3
 

@@ -19,8 +19,8 @@ from accountant.errors import LedgerError
 from accountant.events import Adjacency, Unit
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger, LedgerPolicy
-from accountant.ledger_terms import canonical
-from accountant.store import link_digest
+from accountant.ledger.policy import canonical
+from accountant.ledger.store import link_digest
 from tests.accountant.ledger_worker import EVENT, release
 from tests.system_tools import require_mount_namespace, require_tool
 

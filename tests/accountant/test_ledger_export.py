@@ -23,7 +23,7 @@ from accountant.events import (
     from_dict,
 )
 from accountant.ledger import Ledger, LedgerPolicy
-from accountant.ledger_export import export
+from accountant.ledger.export import export
 
 EVENTS = [
     Gaussian(noise_multiplier=2.0),

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from accountant import store as store_module
 from accountant.errors import LedgerError
 from accountant.events import Adjacency, Gaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
-from accountant.ledger_file import (
+from accountant.ledger import store as store_module
+from accountant.ledger.file import (
     Identity,
     failing_closed,
     read_identity,
@@ -22,8 +22,8 @@ from accountant.ledger_file import (
     sha256_of,
     sync_folder,
 )
-from accountant.store import Store, link_digest
-from accountant.witness import Witness
+from accountant.ledger.store import Store, link_digest
+from accountant.ledger.witness import Witness
 
 POLICY = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=40)
 

@@ -26,9 +26,9 @@ from accountant.events import (
 from accountant.filters import fixed_order_filter
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger, LedgerPolicy
-from accountant.ledger_pricing import price_under
-from accountant.ledger_terms import canonical, read_entry, refusal, require_names, require_population, sampler_of
-from accountant.store import Link
+from accountant.ledger.policy import canonical, read_entry, refusal, require_names, require_population, sampler_of
+from accountant.ledger.pricing import price_under
+from accountant.ledger.store import Link
 
 GAUSSIAN = Gaussian(noise_multiplier=2.0)
 POISSON = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from accountant import bounds, gaussian_dp, lattice, numerical, renyi
+from accountant import gaussian_dp, renyi
 from accountant.events import (
     Adjacency,
     FixedSizeSampledGaussian,
@@ -27,7 +27,8 @@ from accountant.events import (
     compose,
     repeat,
 )
-from accountant.pairs import _normal_error, pairs_of
+from accountant.tight import bounds, lattice, numerical
+from accountant.tight.pairs import _normal_error, pairs_of
 from accountant.without_replacement import profile
 
 GOLDEN = Path(__file__).parents[1] / "golden"

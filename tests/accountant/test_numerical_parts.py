@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from accountant import gaussian_dp, numerical, renyi
-from accountant.bounds import Place
+from accountant import gaussian_dp, renyi
 from accountant.events import (
     Adjacency,
     BestOfRandomRuns,
@@ -22,8 +21,10 @@ from accountant.events import (
     compose,
     repeat,
 )
-from accountant.fourier import Window
-from accountant.pairs import Pair, pairs_of
+from accountant.tight import numerical
+from accountant.tight.bounds import Place
+from accountant.tight.fourier import Window
+from accountant.tight.pairs import Pair, pairs_of
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 SAMPLED = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 4)

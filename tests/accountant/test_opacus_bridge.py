@@ -8,11 +8,11 @@ import torch
 from opacus.optimizers import DPOptimizer
 from torch.utils.data import DataLoader, TensorDataset
 
-from accountant import numerical
 from accountant.errors import AccountingError, BudgetExceeded, EventError, LedgerError
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit, repeat
 from accountant.ledger import Budget, Ledger, LedgerPolicy
-from accountant.opacus_bridge import LedgerAccountant
+from accountant.tight import numerical
+from privbo.door.opacus import LedgerAccountant
 
 
 def make_ledger(*, unit=Unit.RECORD, budget=None, adjacency=Adjacency.ADD_OR_REMOVE_ONE):

@@ -16,7 +16,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
 )
-from accountant.pairs import EPS, _mixture_loss, _normal_error, pairs_of
+from accountant.tight.pairs import EPS, _mixture_loss, _normal_error, pairs_of
 
 EDGES = np.linspace(-3.0, 3.0, 61)
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from accountant import quadrature
 from accountant.events import (
     Adjacency,
     BestOfRandomRuns,
@@ -22,8 +21,9 @@ from accountant.events import (
     PoissonSampledGaussian,
     compose,
 )
-from accountant.quadrature import renyi_divergence
 from accountant.selection import TruncatedNegativeBinomial
+from accountant.tight import quadrature
+from accountant.tight.quadrature import renyi_divergence
 from accountant.without_replacement import profile, renyi_bound_2019
 
 ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE

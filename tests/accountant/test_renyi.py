@@ -24,7 +24,7 @@ from accountant.events import (
     PoissonSampledGaussian,
     repeat,
 )
-from accountant.quadrature import renyi_divergence
+from accountant.tight.quadrature import renyi_divergence
 from accountant.without_replacement import renyi_bound_2019
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "renyi_mpmath.json").read_text())["rows"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from accountant import epsilon, numerical, renyi
+from accountant import epsilon, renyi
 from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
@@ -23,8 +23,9 @@ from accountant.events import (
 )
 from accountant.gaussian_dp import delta as gaussian_delta
 from accountant.ledger import Ledger
-from accountant.ledger_terms import Budget, LedgerPolicy
+from accountant.ledger.policy import Budget, LedgerPolicy
 from accountant.selection import PoissonRuns, TruncatedNegativeBinomial, second_orders
+from accountant.tight import numerical
 
 ADJACENCY = Adjacency.ADD_OR_REMOVE_ONE
 

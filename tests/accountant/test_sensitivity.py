@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from accountant import numerical
 from accountant.errors import AccountingError
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, Laplace, PoissonSampledGaussian, compose
 from accountant.sensitivity import Sampler, client_epsilons, client_sensitivities, for_client, sensitivity
+from accountant.tight import numerical
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 

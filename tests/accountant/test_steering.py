@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from accountant import steering
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian
-from accountant.pairs import pairs_of
-from accountant.steering import Rough, rough, spacing_for, tilt_for_delta, tilt_for_epsilon, window_for
+from accountant.tight import steering
+from accountant.tight.pairs import pairs_of
+from accountant.tight.steering import Rough, rough, spacing_for, tilt_for_delta, tilt_for_epsilon, window_for
 
 
 def gaussian(mu, count=1):

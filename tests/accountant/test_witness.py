@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from accountant.witness import Witness, _is_cut
+from accountant.ledger.witness import Witness, _is_cut
 
 DIGESTS = ["a" * 64, "0123456789abcdef" * 4, "b" * 64]
 

@@ -12,17 +12,17 @@ import pytest
 import privbo as pb
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
-from privbo.pages.audit_page import document as audit_document
-from privbo.pages.compare import Comparison, Setting
-from privbo.pages.compare_page import write_comparison
-from privbo.pages.document import Document, bound, figure, paragraph, write_document
-from privbo.pages.empirical import audit_run
-from privbo.pages.recommend import recommend
-from privbo.pages.report import report, write_page
-from privbo.protocol import Release
-from privbo.release.payload import encode_release
+from privbo.audits.empirical import audit_run
+from privbo.comparisons.comparison import Comparison, Setting
+from privbo.comparisons.recommend import recommend
+from privbo.door.payload import encode_release
+from privbo.protocol.messages import Release
+from privbo.reports.audit_page import document as audit_document
+from privbo.reports.compare_page import write_comparison
+from privbo.reports.data import report, write_page
+from privbo.reports.document import Document, bound, figure, paragraph, write_document
 from tests.browser.chromium import Browser, chromium, require_browser
-from tests.pages.runs import evil_run, small_run
+from tests.reports.runs import evil_run, small_run
 
 pytestmark = [
     pytest.mark.browser,

@@ -9,7 +9,7 @@ import numpy as np
 
 import privbo as pb
 from experiments.examples.zoom import Zoom
-from privbo.protocol import Algorithm, FloatArray, IntArray, UnitName
+from privbo.protocol.messages import Algorithm, FloatArray, IntArray, UnitName
 
 N_CLIENTS = 7
 ROUNDS = 4

@@ -15,9 +15,9 @@ import pytest
 
 import privbo as pb
 from accountant.errors import BudgetExceeded
-from privbo.api import mean_best_so_far
-from privbo.protocol import Broadcast, ClientHistory, Cohort, FloatArray, Release, Server, Setting
-from privbo.transports import in_process
+from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Release, Server, Setting
+from privbo.runs import in_process
+from privbo.runs.result import mean_best_so_far
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, Case, bumps, problem
 
 
@@ -80,9 +80,9 @@ def test_the_sides_keep_the_protocol_by_type(case: Case) -> None:
 
 def annotations_of(kind: type, method: str) -> dict[str, Any]:
     """Resolved annotations of a method; names imported for type checkers only are looked for in the package."""
-    from privbo.elimination import fed_pne, parallel, pf_pne
-    from privbo.functional import federated
-    from privbo.thompson import dp_fts_de
+    from privbo.algorithms.elimination import fed_pne, parallel, pf_pne
+    from privbo.algorithms.functional import federated
+    from privbo.algorithms.thompson import dp_fts_de
 
     names: dict[str, Any] = {}
     for module in (fed_pne, parallel, pf_pne, federated, dp_fts_de):
@@ -192,7 +192,7 @@ class Wrapped:
 
 @pytest.fixture
 def describe_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    from privbo import manifest
+    from privbo.runs import manifest
 
     plain = manifest.describe
     monkeypatch.setattr(manifest, "describe", lambda v: plain(v.algorithm if isinstance(v, Wrapped) else v))

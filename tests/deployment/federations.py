@@ -9,9 +9,9 @@ import tomli_w
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from privbo.federation.apps import client_app, serve
-from privbo.federation.scaffold import write_app
-from privbo.record import RunDirectory
+from privbo.flower.apps import client_app, serve
+from privbo.flower.scaffold import write_app
+from privbo.runs.record import RunDirectory
 from tests.conformance.cases import N_CLIENTS, ROUNDS
 from tests.deployment.grid import LoopGrid, Node
 

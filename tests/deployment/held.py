@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import privbo as pb
-from privbo.protocol import FloatArray, IntArray
+from privbo.protocol.messages import FloatArray, IntArray
 from tests.conformance import cases
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from privbo.federation.apps import respond
-from privbo.transports.flower_messages import ACTION
+from privbo.flower.apps import respond
+from privbo.flower.messages import ACTION
 
 HEADER = 32  # magic, round, length
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from privbo.federation.keys import KeyFolder, make_keys
-from privbo.federation.launch import Certificates, Deployment
-from privbo.record import read_lines
+from privbo.flower.keys import KeyFolder, make_keys
+from privbo.flower.launch import Certificates, Deployment
+from privbo.protocol.files import read_lines
 from tests.deployment.federations import SITES, Federation
 
 ROOT = Path(__file__).parents[2]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import privbo as pb
-from privbo.protocol import FloatArray, Release
-from privbo.record import load_arrays
-from privbo.release.payload import decode_release
+from privbo.door.payload import decode_release
+from privbo.protocol.files import load_arrays
+from privbo.protocol.messages import FloatArray, Release
 from tests.deployment.federations import SITES, Federation
 
 

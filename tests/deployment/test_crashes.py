@@ -11,9 +11,9 @@ import pytest
 
 import privbo as pb
 from accountant.ledger import Ledger
-from privbo.federation.keys import KeyFolder
-from privbo.federation.launch import Deployment
-from privbo.record import read_lines
+from privbo.flower.keys import KeyFolder
+from privbo.flower.launch import Deployment
+from privbo.protocol.files import read_lines
 from tests.conformance.cases import ROUNDS, problem
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.processes import (

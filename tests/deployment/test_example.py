@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privbo.federation.apps import client_app, serve
-from privbo.record import RunDirectory, load_arrays, read_lines
-from privbo.transports.registry import canonical_key
+from privbo.flower.apps import client_app, serve
+from privbo.flower.registry import canonical_key
+from privbo.protocol.files import load_arrays, read_lines
+from privbo.runs.record import RunDirectory
 from tests.deployment.grid import LoopGrid, Node
 from tests.deployment.test_site import pem
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import privbo as pb
-from privbo.cli import app
-from privbo.federation.launch import QUIET, QUIET_NOTE
-from privbo.federation.local import play_locally
-from privbo.record import RunDirectory, read_lines
+from privbo.cli.main import app
+from privbo.flower.launch import QUIET, QUIET_NOTE
+from privbo.flower.local import play_locally
+from privbo.protocol.files import read_lines
+from privbo.runs.record import RunDirectory
 
 
 def command(*words: object) -> None:

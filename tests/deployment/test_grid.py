@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.federation.apps import serve
-from privbo.manifest import describe
-from privbo.protocol import Broadcast, ClientHistory, Cohort, FloatArray, Release
-from privbo.transports.registry import parse_clients
+from privbo.flower.apps import serve
+from privbo.flower.registry import parse_clients
+from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Release
+from privbo.runs.manifest import describe
 from tests.conformance.cases import CASES, ROUNDS, Case, problem
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.grid import LoopGrid, through_bytes, unavailable
@@ -71,7 +71,7 @@ class Cohorts:
 
 def in_process(case: Case, monkeypatch: pytest.MonkeyPatch, *, split: bool) -> pb.Result:
     if split:
-        from privbo import manifest
+        from privbo.runs import manifest
 
         monkeypatch.setattr(manifest, "describe", lambda v: describe(v.algorithm if isinstance(v, Split) else v))
     used = Split(case.algorithm) if split else case.algorithm

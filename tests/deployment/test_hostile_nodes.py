@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privbo.record import read_lines
+from privbo.protocol.files import read_lines
 from tests.deployment.federations import Federation, make
 from tests.deployment.grid import unavailable
 from tests.deployment.hostile import REPLIES, VECTORS, hostile_app

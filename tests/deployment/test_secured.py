@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.federation.keys import make_keys
-from privbo.federation.launch import LOOPBACK, free_port
-from privbo.record import read_lines
+from privbo.flower.keys import make_keys
+from privbo.flower.launch import LOOPBACK, free_port
+from privbo.protocol.files import read_lines
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
 from tests.deployment.processes import deployed, keyed, register, start_sites, wait_until

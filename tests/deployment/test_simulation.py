@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.record import load_arrays
+from privbo.protocol.files import load_arrays
 from tests.conformance.cases import problem
 from tests.deployment.federations import ALGORITHMS, SITES, make
 from tests.deployment.processes import deployed

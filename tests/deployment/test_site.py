@@ -11,12 +11,12 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 import privbo as pb
-from privbo.federation.settings import read_site, site_job
-from privbo.protocol import Broadcast, FloatArray, IntArray
-from privbo.record import load_arrays, read_lines
-from privbo.transports.flower_messages import error_class
-from privbo.transports.registry import Registry, parse_clients
-from privbo.transports.site import Question, SiteRecord
+from privbo.flower.messages import error_class
+from privbo.flower.registry import Registry, parse_clients
+from privbo.flower.settings import read_site, site_job
+from privbo.flower.site import Question, SiteRecord
+from privbo.protocol.files import load_arrays, read_lines
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray
 from tests.conformance.cases import bumps, problem
 from tests.deployment.federations import SITES, make, node_key
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.elimination.alone import PersonalElimination
-from privbo.protocol import FloatArray, IntArray
+from privbo.algorithms.elimination.alone import PersonalElimination
+from privbo.protocol.messages import FloatArray, IntArray
 
 PRIVACIES = {
     "plain": pb.NoPrivacy(),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.elimination.confidence import noise_half_width
-from privbo.elimination.fed_pne_server import FedPNEServer
-from privbo.protocol import FloatArray, IntArray, Release, Setting
+from privbo.algorithms.elimination.confidence import noise_half_width
+from privbo.algorithms.elimination.fed_pne_server import FedPNEServer
+from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
 
 PLAIN = pb.NoPrivacy()
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import privbo as pb
-from privbo.elimination.fn_ucb import FNUCB, Networks, fn_ucb
-from privbo.protocol import FloatArray, IntArray
+from experiments.baselines.fn_ucb import FNUCB, Networks, fn_ucb
+from privbo.protocol.messages import FloatArray, IntArray
 
 M, T = 3, 26
 ARMS = np.random.default_rng(1).random((6, 2))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.elimination.confidence import noise_half_width
-from privbo.elimination.parallel import ParallelServer
-from privbo.protocol import FloatArray, IntArray, Release, Setting
+from privbo.algorithms.elimination.confidence import noise_half_width
+from privbo.algorithms.elimination.parallel import ParallelServer
+from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
 
 SPACE = pb.Space({"x": pb.Real(0, 1)})
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privbo as pb
-from privbo.elimination.partition import Partition
+from privbo.algorithms.elimination.partition import Partition
 
 shapes = st.tuples(st.integers(1, 4), st.sampled_from([2, 3]))
 

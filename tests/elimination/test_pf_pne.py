@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.elimination.alone import PersonalElimination
-from privbo.elimination.confidence import Confidence
-from privbo.elimination.forest import Forest
-from privbo.elimination.pairs import checkpoints
-from privbo.elimination.partition import Partition
-from privbo.protocol import FloatArray, IntArray
-from privbo.space import Space
+from privbo.algorithms.elimination.active_nodes import checkpoints
+from privbo.algorithms.elimination.alone import PersonalElimination
+from privbo.algorithms.elimination.confidence import Confidence
+from privbo.algorithms.elimination.forest import Forest
+from privbo.algorithms.elimination.partition import Partition
+from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.space import Space
 
 PLAIN = pb.NoPrivacy()
 M, C = 12, 0.1

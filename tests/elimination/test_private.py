@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.elimination.confidence import NOISE_FAILURE, noise_half_width
-from privbo.elimination.fed_pne_server import FedPNEServer
-from privbo.elimination.partition import Partition
-from privbo.protocol import FloatArray, Release, Setting
+from privbo.algorithms.elimination.confidence import NOISE_FAILURE, noise_half_width
+from privbo.algorithms.elimination.fed_pne_server import FedPNEServer
+from privbo.algorithms.elimination.partition import Partition
+from privbo.protocol.messages import FloatArray, Release, Setting
 
 SPACE = pb.Space({"x": pb.Real(0, 1)})
 OPTIMUM = 0.3217

@@ -11,11 +11,11 @@ import pytest
 
 import privbo as pb
 from accountant.events import Adjacency, Gaussian, Unit, compose
-from privbo.api import load
-from privbo.config import build, parse
-from privbo.pages.empirical import audit_run
-from privbo.pages.report import report
-from privbo.protocol import FloatArray, IntArray, Release, Setting
+from privbo.audits.empirical import audit_run
+from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
+from privbo.reports.data import report
+from privbo.runs.config import build, parse
+from privbo.runs.result import load
 from tests.conformance.cases import bumps, problem
 
 N_CLIENTS = 4
@@ -89,7 +89,7 @@ def test_one_reward_moves_one_vector_of_one_release_by_no_more_than_stated(algor
 
 def test_a_mean_over_the_pulls_that_worked_would_break_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault of the test above: where pulls fail, each of the others weighs more."""
-    from privbo.elimination.sharing import Sharing
+    from privbo.algorithms.elimination.sharing import Sharing
 
     sound = Sharing.vector
     monkeypatch.setattr(Sharing, "vector", lambda self, means, worked=None: np.nan_to_num(sound(self, means)))

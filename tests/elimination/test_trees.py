@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.elimination.baselines import fed1_ucb, play_tree, random_arms
-from privbo.elimination.hoo import HOO
-from privbo.elimination.partition import Partition
-from privbo.elimination.tree import TreeBandit
-from privbo.elimination.trees import HCT, VHCT
+from experiments.baselines.arms import fed1_ucb, play_tree, random_arms
+from experiments.baselines.hoo import HOO
+from experiments.baselines.tree import TreeBandit
+from experiments.baselines.trees import HCT, VHCT
+from privbo.algorithms.elimination.partition import Partition
 
 
 def garland(x: float) -> float:

@@ -8,8 +8,8 @@ from experiments.arms import Arm
 from experiments.dp_fts_de_benchmarks import Benchmark, benchmark
 from experiments.dp_fts_de_figures import FIGURES, controls
 from experiments.synthetic import GRID, GridFunctions, heterogeneous, homogeneous
-from privbo.protocol import ClientHistory
-from privbo.record import read_json
+from privbo.protocol.files import read_json
+from privbo.protocol.messages import ClientHistory
 
 
 def tiny(seed):
@@ -57,7 +57,7 @@ def test_every_arm_of_every_figure_can_be_planned_and_carries_its_controls(figur
 
 
 def _setting(problem, rounds):
-    from privbo.protocol import Setting
+    from privbo.protocol.messages import Setting
 
     return Setting(space=problem.search_space, n_clients=problem.n_clients, rounds=rounds, public_seed=0)
 

@@ -6,17 +6,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-from privbo.functional.arms import FunctionArm
-from privbo.functional.functions import Huber, Noisy, Quadratic, RootQuadratic, draw_max_affine
-from privbo.functional.optimisers import (
+from experiments.baselines.functions import Huber, Noisy, Quadratic, RootQuadratic, draw_max_affine
+from privbo.algorithms.functional.arms import FunctionArm
+from privbo.algorithms.functional.optimisers import (
     AcceleratedGradient,
     ProjectedSubgradient,
     StronglyConvexAcceleratedGradient,
     StronglyConvexSubgradient,
     TripleAveraging,
 )
-from privbo.functional.sets import Ball, Box
-from privbo.functional.stochastic import GradientNoise, StochasticAccelerated, StronglyConvexStochasticAccelerated
+from privbo.algorithms.functional.sets import Ball, Box
+from privbo.algorithms.functional.stochastic import (
+    GradientNoise,
+    StochasticAccelerated,
+    StronglyConvexStochasticAccelerated,
+)
 
 
 def _inside(rng: np.random.Generator, ball: Ball) -> np.ndarray:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.functional.bandits import RobustUCBMedian, SGDUCBSMoM, bandit_arm, play, smoothed_median_of_means
-from privbo.functional.f_lcb import f_lcb
+from experiments.baselines.heavy_bandits import RobustUCBMedian, SGDUCBSMoM, bandit_arm, play, smoothed_median_of_means
+from privbo.algorithms.functional.f_lcb import f_lcb
 
 MEANS = np.array([0.1, 0.9, 0.3, 0.5])
 

@@ -14,7 +14,7 @@ from accountant.errors import BudgetExceeded
 from accountant.events import Unit
 from accountant.ledger import Budget
 from accountant.selection import TruncatedNegativeBinomial
-from privbo.release.noise import SecureNoise, SimulatedNoise
+from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.training.central import central_run, noise_of, open_ledger
 from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy
 from privbo.training.selection import PrivateSelection, _counted, private_selection

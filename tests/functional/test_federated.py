@@ -9,8 +9,8 @@ import pytest
 
 import privbo as pb
 from experiments.f_lcb_federated import N_CLIENTS, OFFSETS, algorithm, problem, run_one
-from privbo.functional.federated_clients import answers
-from privbo.protocol import Release, Setting
+from privbo.algorithms.functional.federated_clients import answers
+from privbo.protocol.messages import Release, Setting
 
 SETTING = Setting(space=problem(0, 4).search_space, n_clients=4, rounds=12, public_seed=0)
 

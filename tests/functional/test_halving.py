@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privbo as pb
-from privbo.functional.halving import (
+from privbo.algorithms.functional.halving import (
     early_stopping,
     halving_rungs,
     hyperband,
@@ -99,7 +99,7 @@ def test_halving_can_drop_a_late_bloomer_that_lcb_keeps() -> None:
     """Value 1 + 9/k against 1.9: halving with little budget keeps the flat arm, as its rule says."""
     arms = [Curve(1.0, reach=9.0), Curve(1.9, reach=0.0)]
     assert successive_halving(arms, budget=8).chosen == 1
-    from privbo.functional.f_lcb import f_lcb
+    from privbo.algorithms.functional.f_lcb import f_lcb
 
     assert f_lcb(arms, budget=60).chosen == 0
 

@@ -16,11 +16,11 @@ from torch import nn
 import privbo as pb
 from experiments import cifar_arms, f_lcb_five_models
 from experiments.__main__ import main as experiments_main
+from experiments.baselines import architectures
 from experiments.cifar import CIFAR10, CIFAR100, Images, load
 from experiments.curves import RecordedArm
-from privbo.functional import architectures
-from privbo.functional.f_lcb import f_lcb
-from privbo.functional.neural import NeuralArm, Split, accuracy, adam, validation_loss
+from privbo.algorithms.functional.f_lcb import f_lcb
+from privbo.training.neural import NeuralArm, Split, accuracy, adam, validation_loss
 
 
 def toy_split(n=200, seed=0):
@@ -60,8 +60,10 @@ def test_training_is_repeatable_and_seeded() -> None:
 
 def test_value_is_the_best_loss_so_far() -> None:
     arm, state = toy_arm(learning_rate=0.5), toy_arm(learning_rate=0.5).init()
-    for _ in range(6):
+    for _ in range(40):  # so large a step size overshoots sooner or later, when depends on the machine
         state = arm.step(state)
+        if state.losses[-1] > min(state.losses):
+            break
     assert arm.value(state) == min(state.losses) < state.losses[-1]
     assert validation_loss(state.model, arm.data) == pytest.approx(state.losses[-1], rel=1e-6)
 

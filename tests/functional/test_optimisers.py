@@ -11,17 +11,21 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.functional.functions import Huber, MaxAffine, Noisy, Quadratic, RootQuadratic
-from privbo.functional.heavy_tailed import ClippedSSTM, RestartedClippedSSTM, clip
-from privbo.functional.optimisers import (
+from experiments.baselines.functions import Huber, MaxAffine, Noisy, Quadratic, RootQuadratic
+from experiments.baselines.heavy_tailed import ClippedSSTM, RestartedClippedSSTM, clip
+from privbo.algorithms.functional.optimisers import (
     AcceleratedGradient,
     ProjectedSubgradient,
     StronglyConvexAcceleratedGradient,
     StronglyConvexSubgradient,
     TripleAveraging,
 )
-from privbo.functional.sets import Ball, Box, Everywhere
-from privbo.functional.stochastic import GradientNoise, StochasticAccelerated, StronglyConvexStochasticAccelerated
+from privbo.algorithms.functional.sets import Ball, Box, Everywhere
+from privbo.algorithms.functional.stochastic import (
+    GradientNoise,
+    StochasticAccelerated,
+    StronglyConvexStochasticAccelerated,
+)
 from tests.functional.instances import DETERMINISTIC, STOCHASTIC, exact_value, minimum
 
 TINY = 1e-9

@@ -19,16 +19,16 @@ import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.events import PoissonSampledGaussian, Unit, repeat
 from accountant.ledger import Ledger
-from privbo.functional.f_lcb import f_lcb
-from privbo.functional.halving import hyperband, successive_halving
-from privbo.functional.neural import Split
-from privbo.functional.private_neural import PrivateNeuralArm, record_losses
-from privbo.release.clipping import clip_rows
-from privbo.release.gradients import noisy_gradient_sum
-from privbo.release.noise import SecureNoise, SimulatedNoise
+from privbo.algorithms.functional.f_lcb import f_lcb
+from privbo.algorithms.functional.halving import hyperband, successive_halving
+from privbo.door.clipping import clip_rows
+from privbo.door.gradients import noisy_gradient_sum
+from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.training.central import central_run
 from privbo.training.judge import LossJudge
+from privbo.training.neural import Split
 from privbo.training.plan import RecordPrivacy
+from privbo.training.private_neural import PrivateNeuralArm, record_losses
 from privbo.training.trainer import OpacusTrainer
 
 N = 120

@@ -13,10 +13,10 @@ import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.events import BestOfRandomRuns
 from accountant.selection import TruncatedNegativeBinomial
-from privbo.functional.private_neural import PrivateNeuralArm, record_losses
-from privbo.release.noise import SecureNoise, SimulatedNoise
-from privbo.release.repeated import draw_runs
+from privbo.door.noise import SecureNoise, SimulatedNoise
+from privbo.door.selection import draw_runs
 from privbo.training.plan import RecordPrivacy
+from privbo.training.private_neural import PrivateNeuralArm, record_losses
 from privbo.training.selection import private_selection
 from tests.functional.test_private_neural import N, sgd, split
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from accountant.events import PoissonSampledGaussian
-from privbo.release import sums
-from privbo.release.mechanism import PrivateSum
+from privbo.door import sums
+from privbo.door.mechanism import PrivateSum
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

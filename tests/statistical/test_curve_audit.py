@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from accountant.events import Adjacency
-from privbo.protocol import Request
-from privbo.release import sums
-from privbo.release.curve_audit import audit_curve, epsilon_lower_bound
-from privbo.release.mechanism import mechanism_for
-from privbo.release.noise import SecureNoise, SimulatedNoise
+from privbo.audits.black_box import audit_curve, epsilon_lower_bound
+from privbo.door import sums
+from privbo.door.mechanism import mechanism_for
+from privbo.door.noise import SecureNoise, SimulatedNoise
+from privbo.protocol.messages import Request
 from tests.statistical.faults import FAULTS, FIXED_SIZE
 
 TRIALS, ALPHA = 100_000, 1e-6

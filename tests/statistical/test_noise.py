@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privbo.errors import ConfigurationError
-from privbo.protocol import Request
-from privbo.release import sums
-from privbo.release.clipping import clip_rows
-from privbo.release.exact_noise import ExactNoise
-from privbo.release.mechanism import mechanism_for
-from privbo.release.noise import NoiseSource, SecureNoise, SimulatedNoise, keystream, lattice_gaussian
+from privbo.door import sums
+from privbo.door.clipping import clip_rows
+from privbo.door.exact_noise import ExactNoise
+from privbo.door.mechanism import mechanism_for
+from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise, keystream, lattice_gaussian
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Request
 
 DRAWS = 200_000
 SCALE = 1.3 * 2**16

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from accountant.events import Adjacency
-from privbo.protocol import Request, Setting
-from privbo.release.mechanism import mechanism_for
-from privbo.release.replay import adversarial_rows, replay
-from privbo.release.reward_unit import RewardMove
+from privbo.audits.replay import adversarial_rows, replay
+from privbo.door.mechanism import mechanism_for
+from privbo.door.reward_unit import RewardMove
+from privbo.protocol.messages import Request, Setting
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, problem
 from tests.statistical.faults import FAULTS, FIXED_SIZE
 

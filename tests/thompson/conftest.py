@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from privbo.protocol import Release, Setting
-from privbo.space import Categorical, Int, Real, Space
+from privbo.protocol.messages import Release, Setting
+from privbo.protocol.space import Categorical, Int, Real, Space
 
 PLANE = Space({"x": Real(0.0, 1.0), "y": Real(1e-3, 1e1, log=True)})
 MIXED = Space({"kind": Categorical(("a", "b")), "depth": Int(1, 5), "rate": Real(0.0, 1.0)})

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.errors import ConfigurationError
-from privbo.protocol import Broadcast, Cohort
-from privbo.thompson.agents import standardise
-from privbo.thompson.dp_fts_de import DPFTSDE, shared_vectors
-from privbo.thompson.exploration import Exploration, Regions
-from privbo.thompson.maximise import Search, maximise
-from privbo.thompson.own_model import OwnModel, Prior
+from privbo.algorithms.thompson.clients import standardise
+from privbo.algorithms.thompson.dp_fts_de import DPFTSDE, shared_vectors
+from privbo.algorithms.thompson.exploration import Exploration, Regions
+from privbo.algorithms.thompson.maximise import Search, maximise
+from privbo.algorithms.thompson.own_model import OwnModel, Prior
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Broadcast, Cohort
 from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, play, setting
 
 OWN = OwnModel(n_features=32, fit_steps=5, n_candidates=64)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privbo.errors import ConfigurationError
-from privbo.space import Categorical, Int, Real, Space
-from privbo.thompson.exploration import Cut, Exploration, Regions, Weighting, assign_regions
+from privbo.algorithms.thompson.exploration import Cut, Exploration, Regions, Weighting, assign_regions
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.space import Categorical, Int, Real, Space
 
 PLANE = Space({"x": Real(0.0, 1.0), "y": Real(0.0, 1.0)})
 

@@ -4,8 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privbo.errors import ConfigurationError
-from privbo.thompson.features import FourierFeatures, draw_features
+from privbo.algorithms.thompson.features import FourierFeatures, draw_features
+from privbo.protocol.errors import ConfigurationError
 
 
 def _draw(n_features=64, n_embedded=2, lengthscale=0.3, kernel="se", form="paired", public_seed=0):

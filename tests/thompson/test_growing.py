@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.thompson import growing as module
-from privbo.thompson.dp_fts_de import DPFTSDE
-from privbo.thompson.growing import GrowingRidge
-from privbo.thompson.own_model import OwnModel
-from privbo.thompson.posterior import ridge_mean, sample_by_matheron
+from privbo.algorithms.thompson import growing as module
+from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from privbo.algorithms.thompson.growing import GrowingRidge
+from privbo.algorithms.thompson.own_model import OwnModel
+from privbo.algorithms.thompson.posterior import ridge_mean, sample_by_matheron
 from tests.thompson.conftest import play, setting
 
 

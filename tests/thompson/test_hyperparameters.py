@@ -5,10 +5,10 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from privbo.thompson import hyperparameters as module
-from privbo.thompson.hyperparameters import fit, start
-from privbo.thompson.own_model import OwnModel, Prior
-from privbo.thompson.posterior import Hyperparameters, Observations, kernel_values
+from privbo.algorithms.thompson import hyperparameters as module
+from privbo.algorithms.thompson.hyperparameters import fit, start
+from privbo.algorithms.thompson.own_model import OwnModel, Prior
+from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, kernel_values
 
 OWN = OwnModel()
 

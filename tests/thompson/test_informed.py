@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.thompson.dp_fts_de import DPFTSDE
-from privbo.thompson.exploration import Exploration
-from privbo.thompson.informed import explain
-from privbo.thompson.own_model import OwnModel
-from privbo.thompson.posterior import Hyperparameters, Observations
+from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from privbo.algorithms.thompson.exploration import Exploration
+from privbo.algorithms.thompson.informed import explain
+from privbo.algorithms.thompson.own_model import OwnModel
+from privbo.algorithms.thompson.posterior import Hyperparameters, Observations
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
 
 

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.space import Categorical, Int, Real, Space
-from privbo.thompson import maximise as module
-from privbo.thompson.draws import draw_paths
-from privbo.thompson.features import draw_frequencies
-from privbo.thompson.maximise import Search, candidates, maximise
-from privbo.thompson.posterior import Hyperparameters, Observations
+from privbo.algorithms.thompson import maximise as module
+from privbo.algorithms.thompson.draws import draw_paths
+from privbo.algorithms.thompson.features import draw_frequencies
+from privbo.algorithms.thompson.maximise import Search, candidates, maximise
+from privbo.algorithms.thompson.posterior import Hyperparameters, Observations
+from privbo.protocol.space import Categorical, Int, Real, Space
 
 PLANE = Space({"x": Real(0.0, 1.0), "y": Real(0.0, 1.0)})
 MIXED = Space({"kind": Categorical(("a", "b", "c")), "depth": Int(1, 5), "rate": Real(0.0, 1.0)})

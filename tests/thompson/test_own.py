@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from privbo.protocol import Setting
-from privbo.space import Int, Space
-from privbo.thompson import own as module
-from privbo.thompson.dp_fts_de import DPFTSDE
-from privbo.thompson.own import OwnActors, grid_index
-from privbo.thompson.own_model import OwnModel, Prior
-from privbo.thompson.posterior import Observations
-from privbo.thompson.streams import Stream, client_normals, client_streams, client_uniforms
+from privbo.algorithms.thompson import own as module
+from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from privbo.algorithms.thompson.own import OwnActors, grid_index
+from privbo.algorithms.thompson.own_model import OwnModel, Prior
+from privbo.algorithms.thompson.posterior import Observations
+from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms
+from privbo.protocol.messages import Setting
+from privbo.protocol.space import Int, Space
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
 
 GRID = Space({"x": Int(0, 40), "y": Int(1, 9, log=True)})
@@ -121,7 +121,7 @@ class _Placement(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         frame = sys._getframe(1)
-        if function in _MAKERS and "/privbo/thompson/" in frame.f_code.co_filename:
+        if function in _MAKERS and "/privbo/algorithms/thompson/" in frame.f_code.co_filename:
             self.made += 1
             if kwargs.get("device") is None and not isinstance(args[0], torch.Tensor):
                 self.astray.append((frame.f_code.co_name, function.__name__))
@@ -147,7 +147,7 @@ def test_a_tensor_without_a_device_is_caught(monkeypatch):
     original = module.known_noise
     source = "def planted(own, observations):\n    torch.ones(2)\n    return original(own, observations)\n"
     space = {"torch": torch, "original": original}
-    exec(compile(source, "/privbo/thompson/planted.py", "exec"), space)  # noqa: S102 (a planted fault)
+    exec(compile(source, "/privbo/algorithms/thompson/planted.py", "exec"), space)  # noqa: S102 (a planted fault)
     monkeypatch.setattr(module, "known_noise", space["planted"])
     with _Placement() as placement:
         play(DPFTSDE(n_features=12, own=dataclasses.replace(OWN, refit_every=0)), setting(rounds=2))

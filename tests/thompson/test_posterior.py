@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.thompson.draws import common_factor, draw_exact, draw_feature_paths, draw_paths, own_factors
-from privbo.thompson.posterior import (
+from privbo.algorithms.thompson.draws import common_factor, draw_exact, draw_feature_paths, draw_paths, own_factors
+from privbo.algorithms.thompson.posterior import (
     Hyperparameters,
     Observations,
     kernel_values,

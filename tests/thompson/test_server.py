@@ -3,13 +3,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from privbo.config import construct
-from privbo.errors import ConfigurationError
-from privbo.protocol import Release, Server
-from privbo.space import Categorical, Space
-from privbo.thompson.dp_fts_de import DPFTSDE
-from privbo.thompson.exploration import Exploration, Weighting
-from privbo.thompson.own_model import OwnModel, Prior
+from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from privbo.algorithms.thompson.exploration import Exploration, Weighting
+from privbo.algorithms.thompson.own_model import OwnModel, Prior
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Release, Server
+from privbo.protocol.space import Categorical, Space
+from privbo.runs.config import construct
 from tests.thompson.conftest import setting
 
 

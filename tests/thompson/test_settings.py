@@ -5,9 +5,9 @@ import pytest
 
 import privbo as pb
 from accountant.events import FixedSizeSampledGaussian
-from privbo.config import algorithm_from, build, parse
-from privbo.errors import ConfigurationError
-from privbo.manifest import describe
+from privbo.protocol.errors import ConfigurationError
+from privbo.runs.config import algorithm_from, build, parse
+from privbo.runs.manifest import describe
 from tests.thompson.conftest import PLANE, bumps, play, setting
 
 OWN = pb.OwnModel(n_features=16, fit_steps=2, n_candidates=32)

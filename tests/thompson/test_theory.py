@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import privbo as pb
-from privbo.errors import ConfigurationError
-from privbo.thompson.own_model import OwnModel, Prior
-from privbo.thompson.theory import Theorem1, information_gains, regularisation
+from privbo.algorithms.thompson.own_model import OwnModel, Prior
+from privbo.algorithms.thompson.theory import Theorem1, information_gains, regularisation
+from privbo.protocol.errors import ConfigurationError
 from tests.thompson.conftest import FINITE, play, setting
 
 POINTS = np.linspace(0, 1, 9)

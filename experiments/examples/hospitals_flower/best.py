@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from ward_model import SPACE
 
-from privbo.space import Space
+from privbo.protocol.space import Space
 
 
 def main(hospital: Path) -> None:

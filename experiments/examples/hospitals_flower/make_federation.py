@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from privbo.federation.keys import KeyFolder, make_keys
+from privbo.flower.keys import KeyFolder, make_keys
 
 HERE = Path(__file__).parent
 HOSPITALS = {"north": range(10), "south": range(10, 20), "west": range(20, 30)}

@@ -9,7 +9,7 @@ import argparse
 import os
 from pathlib import Path
 
-from privbo.federation.launch import QUIET_NOTE, Certificates, Deployment
+from privbo.flower.launch import QUIET_NOTE, Certificates, Deployment
 
 HERE = Path(__file__).parent
 

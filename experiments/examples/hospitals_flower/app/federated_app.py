@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from privbo.federation import client_app, server_app
+from privbo.flower import client_app, server_app
 
 HOME = Path(__file__).parent
 server = server_app(HOME)

@@ -1,0 +1,245 @@
+"""What a ledger's numbers mean, and what it hands out: all frozen, all public."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from accountant.errors import LedgerError, PrivacyError
+from accountant.events import (
+    Adjacency,
+    BestOfRandomRuns,
+    Event,
+    FixedSizeSampledGaussian,
+    Unit,
+    from_dict,
+    parts,
+    to_dict,
+)
+from accountant.ledger.store import Link
+
+NOISE_SOURCES = ("secure", "exact", "simulation", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """A bound that all charges together never pass.
+
+    Attributes:
+        epsilon: Positive and finite.
+        delta: In (0, 1).
+        rule: What makes the bound hold. ``"planned"``: everything charged belongs to one
+            run whose schedule was fixed beforehand; priced tightly. ``"gaussian"`` and
+            ``"renyi"`` hold whatever is chosen after looking at outputs, also by several
+            runs: the first is exact and admits rate-1 Gaussian releases only, the second
+            admits every event and costs more (``accountant.filters``).
+
+    Raises:
+        LedgerError: If a value is out of range.
+    """
+
+    epsilon: float
+    delta: float
+    rule: Literal["planned", "gaussian", "renyi"] = "planned"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < float("inf"):
+            raise LedgerError(f"budget epsilon={self.epsilon!r} must be positive and finite")
+        if not 0 < self.delta < 1:
+            raise LedgerError(f"budget delta={self.delta!r} must lie in (0, 1)")
+        if self.rule not in ("planned", "gaussian", "renyi"):
+            raise LedgerError(f"budget rule={self.rule!r} must be 'planned', 'gaussian' or 'renyi'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerPolicy:
+    """What a ledger's numbers mean; fixed at creation and bound into its chain.
+
+    Attributes:
+        unit: Whose presence is protected.
+        adjacency: Which data sets count as neighbours.
+        population: Name of the people the charges speak of; runs on the same people
+            share one ledger.
+        n_clients: N, public and constant.
+        budget: The filter's bound, or None for an odometer.
+        disjoint: No unit enters two releases, so charges don't add up: the dearest counts
+            (``accountant.disjoint``). For rewards only; a client enters every release.
+    """
+
+    unit: Unit
+    adjacency: Adjacency
+    population: str
+    n_clients: int
+    budget: Budget | None = None
+    disjoint: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.n_clients, bool) or not isinstance(self.n_clients, int) or self.n_clients < 1:
+            raise LedgerError(f"n_clients={self.n_clients!r} must be an integer >= 1")
+        if not isinstance(self.population, str) or not self.population:
+            raise LedgerError(f"population={self.population!r} must be a non-empty name")
+        object.__setattr__(self, "unit", Unit(self.unit))
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        if self.disjoint and self.unit is not Unit.REWARD:
+            raise LedgerError(f"disjoint releases of one {self.unit.value} cannot be: only rewards enter one alone")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as stored."""
+        budget = None if self.budget is None else asdict(self.budget)
+        return {
+            "unit": self.unit.value,
+            "adjacency": self.adjacency.value,
+            "population": self.population,
+            "n_clients": self.n_clients,
+            "budget": budget,
+        } | ({"disjoint": True} if self.disjoint else {})
+
+    @staticmethod
+    def from_dict(content: dict[str, Any]) -> LedgerPolicy:
+        """The policy that ``to_dict`` described."""
+        budget = content.get("budget")
+        return LedgerPolicy(**content | {"budget": None if budget is None else Budget(**budget)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One charge, as stored.
+
+    ``sequence`` orders entries; ``time`` (UTC) informs only. ``plan_position`` is the
+    place in the run's plan, or None. ``noise_source`` is "secure", "exact", "simulation"
+    (seeded: no guarantee) or "none" (a non-private baseline).
+    """
+
+    sequence: int
+    release_id: str
+    run: str
+    event: Event
+    unit: Unit
+    population: str
+    n_clients: int
+    adjacency: Adjacency
+    sampler: str
+    noise_source: str
+    plan_position: int | None
+    time: str
+    previous: str
+    digest: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for listings and exports."""
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return content | {
+            "event": to_dict(self.event),
+            "unit": self.unit.value,
+            "adjacency": self.adjacency.value,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projection:
+    """What a charge would do; nothing has been done.
+
+    Attributes:
+        allowed: Whether ``charge`` would accept the event.
+        reason: Why not, or None.
+        spent: Epsilon of everything charged so far at the budget's delta; None without
+            a budget.
+        projected: The same after the event.
+        head: The chain head this holds for.
+    """
+
+    allowed: bool
+    reason: str | None
+    spent: float | None
+    projected: float | None
+    head: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """Proof of a durable charge.
+
+    Attributes:
+        sequence: Position of the charge.
+        head: Chain digest of the charge; a ledger that no longer has it lost its tail.
+        release_id: What was paid for.
+        known: Whether it had been charged before (and was not charged again).
+    """
+
+    sequence: int
+    head: str
+    release_id: str
+    known: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """Outcome of reading a whole ledger again."""
+
+    ok: bool
+    problem: str | None
+    head: str
+    n_entries: int
+
+
+def canonical(content: dict[str, Any]) -> bytes:
+    """JSON bytes that are equal exactly when the contents are."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def read_entry(link: Link, policy: LedgerPolicy) -> Entry:
+    """The entry a verified row holds.
+
+    Raises:
+        LedgerError: If it cannot be read or contradicts the policy.
+    """
+    try:
+        content = json.loads(link.body)
+        entry = Entry(
+            **content
+            | {
+                "event": from_dict(content["event"]),
+                "unit": Unit(content["unit"]),
+                "adjacency": Adjacency(content["adjacency"]),
+            },
+            sequence=link.sequence,
+            previous=link.previous,
+            digest=link.digest,
+        )
+    except (TypeError, ValueError, KeyError, PrivacyError) as error:
+        raise LedgerError(f"charge {link.sequence} cannot be read ({error}); restore the ledger") from error
+    meaning = (entry.release_id, entry.unit, entry.population, entry.n_clients, entry.adjacency)
+    if meaning != (link.release_id, policy.unit, policy.population, policy.n_clients, policy.adjacency):
+        raise LedgerError(f"charge {link.sequence} contradicts the ledger's policy; restore the ledger")
+    return entry
+
+
+def refusal(event: Event | None, spent: float, projected: float, budget: Budget) -> str:
+    """Why a charge is not allowed."""
+    what = "what was charged" if event is None else f"{event} on top of epsilon {spent:.6g}"
+    return f"{what} comes to epsilon {projected:.6g} at delta {budget.delta:.3g}, over the budget {budget.epsilon:.6g}"
+
+
+def sampler_of(event: Event) -> str:
+    """How participants of an event are drawn, in a word."""
+    inner = [p.run if isinstance(p, BestOfRandomRuns) else p for p, _ in parts(event)]
+    names = {type(part).__name__ for one in inner for part, _ in parts(one)}
+    known = {"PoissonSampledGaussian": "poisson", "FixedSizeSampledGaussian": "fixed-size"}
+    return "+".join(sorted({known.get(name, "everyone") for name in names})) or "everyone"
+
+
+def require_population(event: Event, n_clients: int) -> None:
+    """Refuse an event that samples from another number of clients than the ledger speaks of."""
+    for part, _ in parts(event):
+        if isinstance(part, BestOfRandomRuns):
+            require_population(part.run, n_clients)
+        if isinstance(part, FixedSizeSampledGaussian) and part.n_clients != n_clients:
+            raise LedgerError(f"{part} samples from {part.n_clients} clients, the ledger speaks of {n_clients}")
+
+
+def require_names(**names: str) -> None:
+    """Refuse names that are no strings of a sensible length."""
+    for name, value in names.items():
+        if not isinstance(value, str) or not value or len(value) > 500:
+            raise LedgerError(f"{name}={value!r} must be a string of 1 to 500 characters")

@@ -1,0 +1,1 @@
+"""Certified numerical accounting: upper and lower ends of epsilon and delta."""

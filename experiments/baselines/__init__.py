@@ -1,0 +1,1 @@
+"""Published baselines that the experiments compare with."""

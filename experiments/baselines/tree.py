@@ -1,0 +1,106 @@
+"""A tree of cells as flat lists, and what a bandit that walks it offers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from privbo.algorithms.elimination.partition import Partition
+from privbo.protocol.messages import FloatArray
+
+
+class TreeBandit(Protocol):
+    """Pull the node that ``select`` names, then hand its reward to ``receive``."""
+
+    tree: Tree
+
+    def select(self) -> int:
+        """Position of the node to pull now."""
+        ...
+
+    def receive(self, reward: float) -> None:
+        """Reward of that node."""
+        ...
+
+
+@dataclass
+class Tree:
+    """Nodes as flat lists; node 0 is the root.
+
+    Attributes:
+        depths, indices: Which cell a node is.
+        first: Position of its first child; -1 for a leaf. Children stand side by side.
+        visits, totals, squares: Number, sum and sum of squares of its rewards.
+        uppers: U, its own optimistic bound; infinite before the first visit.
+        bounds: B, the smaller of U and the largest B of its children.
+    """
+
+    partition: Partition
+    depths: list[int] = field(default_factory=lambda: [0])
+    indices: list[int] = field(default_factory=lambda: [0])
+    first: list[int] = field(default_factory=lambda: [-1])
+    visits: list[int] = field(default_factory=lambda: [0])
+    totals: list[float] = field(default_factory=lambda: [0.0])
+    squares: list[float] = field(default_factory=lambda: [0.0])
+    uppers: list[float] = field(default_factory=lambda: [math.inf])
+    bounds: list[float] = field(default_factory=lambda: [math.inf])
+
+    def split(self, node: int) -> None:
+        """Give a node (fresh) children; nodes at the resolution of the space stay leaves."""
+        k, depth = self.partition.n_children, self.depths[node]
+        if depth == self.partition.max_depth:
+            return
+        self.first[node] = len(self.depths)
+        self.depths += [depth + 1] * k
+        self.indices += [self.indices[node] * k + j for j in range(k)]
+        self.first += [-1] * k
+        self.visits += [0] * k
+        self.totals += [0.0] * k
+        self.squares += [0.0] * k
+        self.uppers += [math.inf] * k
+        self.bounds += [math.inf] * k
+
+    def best_child(self, node: int) -> int:
+        """Child with the largest bound; of equal ones the last."""
+        best, bounds = self.first[node], self.bounds
+        for child in range(best + 1, best + self.partition.n_children):
+            if bounds[child] >= bounds[best]:
+                best = child
+        return best
+
+    def book(self, node: int, reward: float) -> None:
+        """One more reward of a node."""
+        self.visits[node] += 1
+        self.totals[node] += reward
+        self.squares[node] += reward * reward
+
+    def lift(self, path: list[int]) -> int:
+        """Bounds along a path, from its end up to the first that does not change.
+
+        Returns:
+            How many nodes of the path, from the root, keep bound and choice.
+        """
+        bounds, uppers, first, k = self.bounds, self.uppers, self.first, self.partition.n_children
+        for place in range(len(path) - 1, -1, -1):
+            node = path[place]
+            bound, start = uppers[node], first[node]
+            if start >= 0:
+                best = max(bounds[start : start + k])
+                bound = min(bound, best)
+            if bound == bounds[node]:
+                return place + 1
+            bounds[node] = bound
+        return 1
+
+    def lift_all(self) -> None:
+        """All bounds; children stand behind their parents."""
+        for node in range(len(self.depths) - 1, -1, -1):
+            self.lift([node])
+
+    def point(self, node: int) -> FloatArray:
+        """Centre of a node's cell in the unit cube, ``(n_dims,)``."""
+        centres = self.partition.centres(self.depths[node], np.array([self.indices[node]]))
+        return np.asarray(centres[0])

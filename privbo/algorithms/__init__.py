@@ -1,0 +1,1 @@
+"""The algorithms: settings, server and clients of each."""

@@ -1,0 +1,158 @@
+"""The public side of Fed-PNE: which nodes are active, what they are pulled, and when the run commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privbo.algorithms.elimination.confidence import noise_half_width
+from privbo.algorithms.elimination.partition import Partition
+from privbo.algorithms.elimination.phases import Phase, cut_to, equal_pulls
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Ask, FloatArray, IntArray, Release, Request, Setting
+
+if TYPE_CHECKING:
+    from privbo.algorithms.elimination.fed_pne import FedPNE
+
+
+class FedPNEServer:
+    """The public side of Fed-PNE: active nodes, budget and the best node so far."""
+
+    def __init__(self, algorithm: FedPNE, setting: Setting) -> None:
+        self._algorithm = algorithm
+        self._setting = setting
+        self._sharing = algorithm.sharing
+        self._confidence = algorithm.confidence(setting.n_clients)
+        self._partition = Partition(n_dims=setting.space.n_dims, n_children=algorithm.n_children)
+        self._spent = 0
+        self._round = 0
+        self._best: tuple[int, int] | None = None
+        self._silent = False
+        self._first = self._start()
+        self._phase: Phase | None = self._first
+        most = setting.rounds if algorithm.releases is None else min(setting.rounds, algorithm.releases)
+        self._n_releases = self._count_plan(most)
+
+    @property
+    def phase(self) -> Phase | None:
+        """The phase that is played now; None when the run is over."""
+        return self._phase
+
+    @property
+    def spent(self) -> int:
+        """Pulls of one client in the phases before this one."""
+        return self._spent
+
+    def plan(self) -> Iterator[Request]:
+        """P requests; those after the first for as many nodes as the phase could hold."""
+        first = self._first
+        n_nodes = len(first.nodes)
+        for depth in range(first.depth, first.depth + self._n_releases):
+            yield self._sharing.request(n_nodes, self._confidence.pulls_per_client(depth), self._setting)
+            n_nodes = min(self._algorithm.n_children * n_nodes, self._algorithm.horizon)
+            if self._algorithm.cap is not None:
+                n_nodes = min(n_nodes, max(self._algorithm.cap, len(first.nodes)))
+
+    def ask(self) -> Ask | None:
+        """The current phase; without a request in the tail."""
+        if self._phase is None:
+            return None
+        request = None
+        if not self._silent:
+            request = self._sharing.request(len(self._phase.nodes), int(self._phase.pulls[0]), self._setting)
+        return Ask(broadcast=self._phase.broadcast(self._round), request=request)
+
+    def tell(self, release: Release | None) -> None:
+        """Eliminate, split, and go on to the next phase or the tail."""
+        phase = self._phase
+        if phase is None:
+            return
+        self._spent += phase.length
+        self._round += 1
+        if release is None:
+            self._phase = None
+            return
+        survivors = self._survivors(phase, release)
+        following = self._next(phase.depth, survivors)
+        if following is None or self._round == self._n_releases:
+            following = self._tail(phase.depth, survivors)
+            self._silent = True
+        self._phase = following
+
+    def _survivors(self, phase: Phase, release: Release) -> IntArray:
+        """Nodes that stay, ``mu_i + b + w beta + nu1 rho^h >= mu_best - b - w beta``, best first cut to the cap."""
+        means = release.values[0]
+        best = int(np.argmax(means))
+        self._best = (phase.depth, int(phase.nodes[best]))
+        noise = noise_half_width(release.noise_stddev, len(means), self._n_releases)
+        radius = self._confidence.radius(phase.pulls * self._setting.n_clients) + self._algorithm.widen * noise
+        upper = means + radius + self._confidence.variation(phase.depth)
+        keep = upper >= means[best] - radius[best]
+        keep[best] = True
+        if self._algorithm.cap is not None:
+            keep &= among_best(means, self._algorithm.cap // self._algorithm.n_children)
+        return np.asarray(phase.nodes[keep])
+
+    def _start(self) -> Phase:
+        phase = self._next(-1, np.zeros(0, dtype=np.int64))
+        if phase is None:
+            raise ConfigurationError(
+                f"horizon={self._algorithm.horizon} does not hold one phase for {self._setting.n_clients} clients; "
+                "raise horizon, lower c, or set expand='none'"
+            )
+        return phase
+
+    def _next(self, depth: int, survivors: IntArray) -> Phase | None:
+        """The phase of the survivors' children (the root at depth -1); None if it does not fit."""
+        if depth == self._partition.max_depth:
+            return None
+        depth, nodes = depth + 1, self._partition.children(survivors) if depth >= 0 else np.zeros(1, dtype=np.int64)
+        while depth < self._partition.max_depth and self._splits(depth, len(nodes)):
+            depth, nodes = depth + 1, self._partition.children(nodes)
+        pulls = self._confidence.pulls_per_client(depth)
+        if len(nodes) * pulls > self._algorithm.horizon - self._spent:
+            return None
+        return Phase(depth=depth, nodes=nodes, pulls=equal_pulls(nodes, pulls), best=self._best)
+
+    def _splits(self, depth: int, n_nodes: int) -> bool:
+        """EXPAND: whether the nodes are split once more before they are pulled."""
+        algorithm = self._algorithm
+        if self._spent and algorithm.cap is not None and algorithm.n_children * n_nodes > algorithm.cap:
+            return False  # before the first phase nothing is known, so nothing is capped
+        if algorithm.expand == "ktau":
+            return depth == 0 or n_nodes * self._confidence.threshold(depth) < self._setting.n_clients
+        return algorithm.expand == "tau" and self._confidence.threshold(depth) < self._setting.n_clients
+
+    def _tail(self, depth: int, survivors: IntArray) -> Phase | None:
+        left = self._algorithm.horizon - self._spent
+        if left == 0 or self._algorithm.tail == "stop" or self._best is None:
+            return None
+        if self._algorithm.tail == "printed" and depth < self._partition.max_depth:
+            nodes = self._partition.children(survivors)
+            each = max(self._confidence.pulls_per_client(depth + 1), -(-left // len(nodes)))
+            pulls = cut_to(equal_pulls(nodes, each), left)
+            played = pulls > 0
+            return Phase(depth=depth + 1, nodes=nodes[played], pulls=pulls[played], best=self._best)
+        best_depth, best = self._best
+        pulls = np.array([left], dtype=np.int64)
+        return Phase(depth=best_depth, nodes=np.array([best], dtype=np.int64), pulls=pulls, best=self._best)
+
+    def _count_plan(self, most: int) -> int:
+        """P: no run makes more releases, because every phase after the first has at least k nodes."""
+        first = self._first
+        spent, depth, count = first.length, first.depth + 1, 1
+        while count < most and depth <= self._partition.max_depth:
+            spent += self._algorithm.n_children * self._confidence.pulls_per_client(depth)
+            if spent > self._algorithm.horizon:
+                break
+            depth, count = depth + 1, count + 1
+        return count
+
+
+def among_best(means: FloatArray, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which entries are among the ``count`` largest; ties go to the first."""
+    chosen = np.zeros(len(means), dtype=bool)
+    chosen[np.argsort(-means, kind="stable")[:count]] = True
+    return chosen

@@ -1,0 +1,111 @@
+"""The partition every client and the server share: deterministic, seed-free, never stored.
+
+A node is a pair (depth, index). Depth h holds ``k^h`` nodes; the children of node i are
+``k i, ..., k i + k - 1`` and split dimension ``h mod d`` of its cell into k equal parts. A
+set of nodes of one depth is an integer array, so 100,000 active nodes are less than a
+megabyte. (The papers count nodes from 1; here they count from 0.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray, IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """A k-ary partition of the unit cube.
+
+    Attributes:
+        n_dims: d, number of coordinates.
+        n_children: k, 2 or 3.
+
+    Raises:
+        ConfigurationError: If k is neither 2 nor 3 or there is no dimension.
+    """
+
+    n_dims: int
+    n_children: int = 2
+
+    def __post_init__(self) -> None:
+        if self.n_children not in (2, 3):
+            raise ConfigurationError(f"n_children={self.n_children!r} must be 2 or 3")
+        if self.n_dims < 1:
+            raise ConfigurationError(f"n_dims={self.n_dims!r} must be at least 1")
+
+    @property
+    def max_depth(self) -> int:
+        """Deepest level whose indices fit 64-bit integers and whose centres fit doubles."""
+        bits = math.log2(self.n_children)
+        return min(int(52 / bits) * self.n_dims, int(62 / bits))
+
+    def require_depth(self, depth: int) -> None:
+        """Refuse a depth without representable nodes.
+
+        Raises:
+            ConfigurationError: If ``depth`` is negative or below ``max_depth``.
+        """
+        if not 0 <= depth <= self.max_depth:
+            raise ConfigurationError(
+                f"depth={depth} must lie in [0, {self.max_depth}]; the settings ask for cells "
+                "below the resolution of the search space: raise rho or lower the horizon"
+            )
+
+    def children(self, nodes: IntArray) -> IntArray:
+        """Indices of all children, ``(k n,)``, those of one parent side by side."""
+        return (nodes[:, None] * self.n_children + np.arange(self.n_children)).ravel()
+
+    def parents(self, nodes: IntArray) -> IntArray:
+        """Index of every node's parent, ``(n,)``."""
+        return nodes // self.n_children
+
+    def ancestors(self, nodes: IntArray, levels: int) -> IntArray:
+        """Index of every node's ancestor ``levels`` above it, ``(n,)``."""
+        return np.asarray(nodes // self.n_children**levels)
+
+    def centres(self, depth: int, nodes: IntArray) -> FloatArray:
+        """Centres of cells in the unit cube, ``(n, n_dims)``."""
+        numerators, scales = self._positions(depth, nodes)
+        return np.asarray((numerators + 0.5) / scales)
+
+    def bounds(self, depth: int, nodes: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper corners of cells, ``(n, n_dims)`` each."""
+        numerators, scales = self._positions(depth, nodes)
+        return numerators / scales, (numerators + 1) / scales
+
+    def locate(self, depth: int, units: FloatArray) -> IntArray:
+        """The node of a depth whose cell holds each point ``(n, n_dims)``; upper edges belong to the last cell."""
+        self.require_depth(depth)
+        k = self.n_children
+        scales = self._scales(depth)
+        cells = np.clip(np.floor(units * scales).astype(np.int64), 0, scales.astype(np.int64) - 1)
+        nodes = np.zeros(len(units), dtype=np.int64)
+        left = scales.astype(np.int64)
+        for level in range(depth):
+            dim = level % self.n_dims
+            left[dim] //= k
+            nodes = nodes * k + (cells[:, dim] // left[dim]) % k
+        return nodes
+
+    def _scales(self, depth: int) -> FloatArray:
+        splits = [len(range(dim, depth, self.n_dims)) for dim in range(self.n_dims)]
+        return np.array([float(self.n_children**count) for count in splits])
+
+    def _positions(self, depth: int, nodes: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Position of every cell along every dimension, in cells, and the number of cells."""
+        self.require_depth(depth)
+        numerators = np.zeros((len(nodes), self.n_dims))
+        power = self.n_children**depth
+        rest = np.asarray(nodes, dtype=np.int64)
+        for level in range(depth):
+            power //= self.n_children
+            digit, rest = rest // power, rest % power
+            column = numerators[:, level % self.n_dims]
+            column *= self.n_children
+            column += digit
+        return numerators, self._scales(depth)

@@ -1,0 +1,311 @@
+"""Clients that first pull what the server announces and then eliminate alone, depth by depth.
+
+All clients of a cohort act at once: their active nodes are one list of (client, node)
+pairs, sorted by client, so a thousand clients with different sets cost a few array
+operations per depth.
+
+Longer than 300 lines: one cohort, all ways of going on alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.algorithms.elimination.active_nodes import Pairs, checkpoints
+from privbo.algorithms.elimination.confidence import Confidence
+from privbo.algorithms.elimination.forest import Forest
+from privbo.algorithms.elimination.kept import Kept, OwnPhase, pack, unpack
+from privbo.algorithms.elimination.partition import Partition
+from privbo.algorithms.elimination.pull_table import PullTable
+from privbo.algorithms.elimination.rewards import pull_nodes
+from privbo.algorithms.elimination.sharing import Sharing
+from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
+
+# Silent rounds of the optimistic stage; a killed run repeats at most one of them.
+SEGMENTS = 8
+
+Stage2: TypeAlias = Literal["printed", "in-phase", "warm", "optimistic"]
+
+
+class PersonalCohort:
+    """Clients of PF-PNE; without a shared stage they are clients of PE alone.
+
+    Args:
+        setting: What both sides are told.
+        partition: The shared partition.
+        clients: Global numbers, ``(n,)``.
+        evaluate: The clients' objectives.
+        sharing: How mean rewards leave a client.
+        confidence: Thresholds and radii.
+        stage2: How clients go on alone.
+        commit: Whether a client whose next pulls do not fit plays its best node, or else
+            pulls on in order.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        partition: Partition,
+        clients: IntArray,
+        evaluate: Evaluate,
+        sharing: Sharing,
+        confidence: Confidence,
+        stage2: Stage2,
+        commit: bool,
+    ) -> None:
+        n = len(clients)
+        self._space = setting.space
+        self._partition = partition
+        self._clients = np.asarray(clients, dtype=np.int64)
+        self._evaluate = evaluate
+        self._sharing = sharing
+        self._unit = setting.unit
+        self._confidence = confidence
+        self._stage2 = stage2
+        self._commit = commit
+        self._table = PullTable.empty()
+        self._left = np.full(n, confidence.horizon, dtype=np.int64)
+        self._best = np.zeros((n, 2), dtype=np.int64)
+        self._kept: dict[int, Kept] = {}
+        self._shared_rounds: dict[int, int] = {}
+        self._alive = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        self._depth = -1
+        self._answered = -1
+        self._forest: Forest | None = None
+        self.n_clipped = 0
+
+    @property
+    def clients(self) -> IntArray:
+        """Global numbers of the clients."""
+        return self._clients
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        """Play the shared phase and answer with centred means, or play a depth alone and send nothing."""
+        fresh = broadcast.round > self._answered
+        if fresh:
+            kept = Kept.of(broadcast)
+            if kept is not None:
+                self._kept[kept.depth] = kept
+        if "nodes" not in broadcast.arrays:
+            if fresh:
+                self._play_alone(broadcast)
+                self._answered = broadcast.round
+            return np.zeros((len(self._clients), 0))
+        if fresh:
+            self._play_shared(broadcast)
+            self._answered = broadcast.round
+        own = self._own(int(broadcast.arrays["depth"]))
+        return self._sharing.vector(own.means, own.worked / own.pulls if self._unit == "reward" else None)
+
+    def _play_shared(self, broadcast: Broadcast) -> None:
+        depth = int(broadcast.arrays["depth"])
+        nodes = np.asarray(broadcast.arrays["nodes"], dtype=np.int64)
+        n, k = len(self._clients), len(nodes)
+        each = int(broadcast.arrays["pulls"])
+        owners = np.repeat(np.arange(n), k)
+        self._shared_rounds[depth] = broadcast.round
+        means = self._pull(owners, depth, np.tile(nodes, n), np.full(n * k, each, dtype=np.int64), broadcast.round)
+        known = np.where(np.isnan(means), -np.inf, means).reshape(n, k)
+        self._best = np.stack([np.full(n, depth), nodes[known.argmax(axis=1)]], axis=1)
+
+    def _own(self, depth: int) -> OwnPhase:
+        """What the clients found in a shared phase."""
+        return OwnPhase.of(self._table.of_round(self._shared_rounds[depth]), len(self._clients))
+
+    def _play_alone(self, broadcast: Broadcast) -> None:
+        """One depth of PE for all clients with pulls left; in the last silent round all that remain."""
+        depth = int(broadcast.arrays["alone"])
+        if self._stage2 == "optimistic":
+            self._play_segment(depth, broadcast.round)
+            return
+        self._play_depth(depth, broadcast.round)
+        if bool(broadcast.arrays["last"]):
+            while depth < self._partition.max_depth and len(self._alive[0]):
+                depth += 1
+                self._play_depth(depth, broadcast.round)
+            self._spend(np.flatnonzero(self._left > 0), broadcast.round)
+
+    def _play_depth(self, depth: int, round_: int) -> None:
+        pairs = self._enter(depth)
+        in_phase = self._stage2 != "printed"
+        for target in checkpoints(self._confidence.threshold(depth), in_phase=in_phase):
+            if not len(pairs):
+                break
+            pairs = self._pull_to(pairs, depth, target, in_phase, round_)
+            pairs = pairs.where(pairs.stays(self._confidence.variation(depth)))
+        self._remember(pairs, depth)
+        going = self._left[pairs.owners] > 0
+        self._depth, self._alive = depth, (pairs.owners[going], pairs.nodes[going])
+
+    def _play_segment(self, segment: int, round_: int) -> None:
+        """A share of the remaining pulls, by every client's optimistic tree."""
+        forest = self._plant() if self._forest is None else self._forest
+        before = forest.visits.copy(), forest.visits * forest.means
+        for _ in range(int(self._left[0]) // (SEGMENTS - segment)):
+            path = forest.select()
+            one = np.ones(len(self._clients), dtype=np.int64)
+            points = forest.points[np.arange(len(one)), path[-1]]
+            pulled = pull_nodes(self._evaluate, self._sharing.allowed, self._clients, points, one, self._unit)
+            self.n_clipped += pulled.n_clipped
+            self._left -= one
+            forest.receive(path, pulled.means)
+        self._forest = forest
+        self._best = forest.best()
+        for rows in forest.gained(*before):
+            self._table = self._table.add(round_=round_, **rows)
+
+    def _plant(self) -> Forest:
+        """Trees that know the shared phases."""
+        forest = Forest.roots(len(self._clients), self._partition, self._space, self._confidence)
+        for depth in sorted(self._shared_rounds):
+            own = self._own(depth)
+            forest.seed(depth, own.nodes, own.means, own.pulls, self._kept[depth].nodes)
+        forest.refresh()
+        return forest
+
+    def _enter(self, depth: int) -> Pairs:
+        """The active pairs of a depth with all that is known of them."""
+        owners, nodes = self._children(depth)
+        pairs = Pairs(
+            owners=owners,
+            nodes=nodes,
+            counts=np.zeros(len(nodes), dtype=np.int64),
+            means=np.full(len(nodes), np.nan),
+            radii=np.full(len(nodes), np.inf),
+            protected=np.zeros(len(nodes), dtype=bool),
+        )
+        if depth in self._shared_rounds and len(pairs):
+            own = self._own(depth)
+            place = np.minimum(np.searchsorted(own.nodes, nodes), len(own.nodes) - 1)
+            found = own.nodes[place] == nodes
+            pairs.means[found] = own.means[owners[found], place[found]]
+            pairs.counts[found] = np.where(np.isnan(pairs.means[found]), 0, own.pulls)
+            pairs.radii = self._confidence.radius(pairs.counts)
+        if depth in self._kept and len(pairs):
+            self._protect(pairs, self._kept[depth])
+        return pairs
+
+    def _protect(self, pairs: Pairs, kept: Kept) -> None:
+        """Nodes the server keeps enter with the average's mean and radius and are not pulled."""
+        if not len(kept.nodes):
+            return
+        place = np.minimum(np.searchsorted(kept.nodes, pairs.nodes), len(kept.nodes) - 1)
+        pairs.protected = kept.nodes[place] == pairs.nodes
+        here = pairs.protected
+        level = np.full(len(self._clients), self._sharing.allowed.middle)
+        if self._sharing.centre == "client":  # a client adds what it subtracted; without an answer the middle
+            own = self._own(kept.depth).means.mean(axis=1)
+            level = np.where(np.isnan(own), level, own)
+        pairs.means[here] = kept.means[place[here]] + level[pairs.owners[here]]
+        pairs.radii[here] = kept.radii[place[here]]
+
+    def _children(self, depth: int) -> tuple[IntArray, IntArray]:
+        """(client, node) pairs of a depth, sorted by client, of clients with pulls left."""
+        able = np.flatnonzero(self._left > 0)
+        if self._depth < 0:
+            nodes = np.zeros(1, dtype=np.int64)
+            if self._stage2 == "warm" and depth > 0:
+                nodes = self._partition.children(self._kept[depth - 1].nodes)
+            return np.repeat(able, len(nodes)), np.tile(nodes, len(able))
+        owners, nodes = self._alive
+        return np.repeat(owners, self._partition.n_children), self._partition.children(nodes)
+
+    def _pull_to(self, pairs: Pairs, depth: int, target: int, in_phase: bool, round_: int) -> Pairs:
+        """Pull unprotected nodes up to ``target`` pulls; clients for whom that does not fit finish."""
+        due = np.where(pairs.protected, 0, np.maximum(target - pairs.counts, 0))
+        if in_phase:  # one node left: nothing to decide at this depth
+            due[np.bincount(pairs.owners, minlength=len(self._left))[pairs.owners] == 1] = 0
+        wanted = np.bincount(pairs.owners, weights=due, minlength=len(self._left)).astype(np.int64)
+        short = wanted > self._left
+        if short.any() and self._commit:
+            self._remember(pairs, depth)
+            self._spend(np.flatnonzero(short), round_)
+            staying = ~short[pairs.owners]
+            pairs, due = pairs.where(staying), due[staying]
+        elif short.any():
+            due = self._cut(pairs.owners, due)
+        asked = np.flatnonzero(due)
+        if len(asked):
+            fresh = self._pull(pairs.owners[asked], depth, pairs.nodes[asked], due[asked], round_)
+            pairs.merge(asked, fresh, due[asked], self._confidence)
+        if not self._commit:
+            self._remember(pairs, depth)
+        return pairs
+
+    def _cut(self, owners: IntArray, due: IntArray) -> IntArray:
+        """Pulls of every client in order until its budget is spent."""
+        ends = np.cumsum(due)
+        first = np.searchsorted(owners, owners)
+        before = ends - due - (ends[first] - due[first])
+        return np.asarray(np.clip(self._left[owners] - before, 0, due))
+
+    def _remember(self, pairs: Pairs, depth: int) -> None:
+        """Best node of every client that knows the mean of one at this depth."""
+        best = pairs.best()
+        known = ~np.isnan(pairs.means[best]) if len(pairs) else np.zeros(0, dtype=bool)
+        self._best[pairs.owners[known], 0] = depth
+        self._best[pairs.owners[known], 1] = pairs.nodes[best[known]]
+
+    def _spend(self, rows: IntArray, round_: int) -> None:
+        """The clients in ``rows`` play their best node with all pulls they have left."""
+        depths = self._best[rows, 0]
+        for depth in np.unique(depths):
+            here = rows[depths == depth]
+            self._pull(here, int(depth), self._best[here, 1], self._left[here], round_)
+
+    def _pull(self, owners: IntArray, depth: int, nodes: IntArray, pulls: IntArray, round_: int) -> FloatArray:
+        asked = pulls > 0
+        means, worked = np.full(len(owners), np.nan), np.zeros(len(owners), dtype=np.int64)
+        points = self._space.snap(self._partition.centres(depth, nodes[asked]))
+        pulled = pull_nodes(
+            self._evaluate, self._sharing.allowed, self._clients[owners[asked]], points, pulls[asked], self._unit
+        )
+        means[asked], worked[asked] = pulled.means, pulled.worked
+        self.n_clipped += pulled.n_clipped
+        self._left -= np.bincount(owners, weights=pulls, minlength=len(self._left)).astype(np.int64)
+        self._table = self._table.add(
+            owners=owners, depth=depth, nodes=nodes, pulls=pulls, worked=worked, means=means, round_=round_
+        )
+        return means
+
+    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Everything (private)."""
+        forest = {} if self._forest is None else self._forest.arrays()
+        return (
+            self._table.arrays()
+            | forest
+            | pack(self._kept)
+            | {
+                "left": self._left,
+                "best": self._best,
+                "alive_owners": self._alive[0],
+                "alive_nodes": self._alive[1],
+                "state": np.array([self._depth, self._answered, self.n_clipped]),
+                "shared_rounds": np.array(sorted(self._shared_rounds.items()), dtype=np.int64).reshape(-1, 2),
+            }
+        )
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take the state of ``snapshot``."""
+        taken = {name: np.array(array) for name, array in snapshot.items()}
+        self._table = PullTable.of(taken)
+        self._forest = None
+        if "forest_size" in taken:
+            self._forest = Forest.of(taken, self._partition, self._space, self._confidence)
+        self._left = taken["left"].astype(np.int64)
+        self._best = taken["best"].astype(np.int64)
+        self._alive = (taken["alive_owners"].astype(np.int64), taken["alive_nodes"].astype(np.int64))
+        self._depth, self._answered, self.n_clipped = (int(x) for x in taken["state"])
+        self._shared_rounds = {int(depth): int(round_) for depth, round_ in taken["shared_rounds"]}
+        self._kept = unpack(taken)
+
+    def history(self) -> ClientHistory:
+        """One evaluation per node and turn, the mean of its pulls (private); padded with NaN."""
+        return self._table.history(
+            n_clients=len(self._clients), space=self._space, partition=self._partition, best=self._best
+        )

@@ -1,0 +1,123 @@
+"""What a cohort has pulled so far, one row per client, node and turn (private)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.algorithms.elimination.partition import Partition
+from privbo.protocol.messages import ClientHistory, FloatArray, IntArray
+from privbo.protocol.space import Space
+
+_INTEGERS = ("owners", "depths", "nodes", "pulls", "worked", "rounds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullTable:
+    """Rows in the order they were made; all arrays ``(r,)``.
+
+    Attributes:
+        owners: Row of the client inside its cohort.
+        depths, nodes: The node.
+        pulls: Number of pulls.
+        worked: How many of them did not fail.
+        means: Mean reward of those, NaN where all failed.
+        rounds: Round of the run.
+    """
+
+    owners: IntArray
+    depths: IntArray
+    nodes: IntArray
+    pulls: IntArray
+    worked: IntArray
+    means: FloatArray
+    rounds: IntArray
+
+    @staticmethod
+    def empty() -> PullTable:
+        """No pulls."""
+        none = np.zeros(0, dtype=np.int64)
+        return PullTable(owners=none, depths=none, nodes=none, pulls=none, worked=none, means=np.zeros(0), rounds=none)
+
+    def add(
+        self,
+        *,
+        owners: IntArray,
+        depth: int,
+        nodes: IntArray,
+        pulls: IntArray,
+        worked: IntArray,
+        means: FloatArray,
+        round_: int,
+    ) -> PullTable:
+        """With the rows of one turn."""
+        return PullTable(
+            owners=np.append(self.owners, owners),
+            depths=np.append(self.depths, np.full(len(owners), depth)),
+            nodes=np.append(self.nodes, nodes),
+            pulls=np.append(self.pulls, pulls),
+            worked=np.append(self.worked, worked),
+            means=np.append(self.means, means),
+            rounds=np.append(self.rounds, np.full(len(owners), round_)),
+        )
+
+    def of_round(self, round_: int) -> PullTable:
+        """The rows of one round."""
+        here = self.rounds == round_
+        return PullTable(**{name: array[here] for name, array in vars(self).items()})
+
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Named arrays for a snapshot."""
+        return {f"table_{name}": array for name, array in vars(self).items()}
+
+    @staticmethod
+    def of(arrays: Mapping[str, npt.NDArray[np.generic]]) -> PullTable:
+        """The table of a snapshot."""
+        return PullTable(
+            **{name: np.array(arrays[f"table_{name}"], dtype=np.int64) for name in _INTEGERS},
+            means=np.array(arrays["table_means"], dtype=np.float64),
+        )
+
+    def history(self, *, n_clients: int, space: Space, partition: Partition, best: IntArray) -> ClientHistory:
+        """The table as the protocol's history: per round as many columns as its busiest client needs.
+
+        Args:
+            n_clients: Clients of the cohort.
+            space: The search space.
+            partition: The partition.
+            best: Depth and index of the node each client would use, ``(n_clients, 2)``.
+        """
+        columns, rounds = self._columns(n_clients)
+        values = np.full((n_clients, len(rounds)), np.nan)
+        units = np.full((n_clients, len(rounds), space.n_dims), 0.5)
+        values[self.owners, columns] = self.means
+        units[self.owners, columns] = self._points(space, partition, self.depths, self.nodes)
+        recommended = self._points(space, partition, best[:, 0], best[:, 1])
+        return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
+
+    def _columns(self, n_clients: int) -> tuple[IntArray, IntArray]:
+        """Column of every row, and the round of every column."""
+        columns = np.zeros(len(self.owners), dtype=np.int64)
+        rounds: list[IntArray] = []
+        start = 0
+        for round_ in np.unique(self.rounds):
+            here = np.flatnonzero(self.rounds == round_)
+            order = here[np.argsort(self.owners[here], kind="stable")]
+            owners = self.owners[order]
+            turn = np.arange(len(order)) - np.searchsorted(owners, owners)
+            columns[order] = start + turn
+            width = int(np.bincount(owners, minlength=n_clients).max())
+            rounds.append(np.full(width, round_, dtype=np.int64))
+            start += width
+        return columns, np.concatenate(rounds) if rounds else np.zeros(0, dtype=np.int64)
+
+    @staticmethod
+    def _points(space: Space, partition: Partition, depths: IntArray, nodes: IntArray) -> FloatArray:
+        points = np.zeros((len(nodes), space.n_dims))
+        for depth in np.unique(depths):
+            here = depths == depth
+            points[here] = space.snap(partition.centres(int(depth), nodes[here]))
+        return points

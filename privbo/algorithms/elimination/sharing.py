@@ -1,0 +1,131 @@
+"""What clients of an elimination send, how far it can reach, and what one reward does to it.
+
+A client's answer is its vector of mean rewards over the active nodes, centred, clipped to
+``S = clip sqrt(K)``; the server wants the average over clients.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from privbo.algorithms.elimination.rewards import Centre, RewardRange
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray, Request, Setting
+
+_UNIT_ROUNDOFF = 2.0**-53
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """How mean rewards leave a client.
+
+    Attributes:
+        allowed: The declared range of rewards.
+        clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
+        widen: w, the multiple of the noise half-width by which radii are widened.
+        centre: What a client subtracts before sending.
+
+    Raises:
+        ConfigurationError: Naming the setting and its bound.
+    """
+
+    allowed: RewardRange
+    clip: float | None
+    widen: float
+    centre: Centre
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
+            raise ConfigurationError(
+                f"clip={self.clip!r} must be a finite number > 0, or None for half the reward range"
+            )
+        if not (math.isfinite(self.widen) and self.widen >= 0):
+            raise ConfigurationError(f"widen={self.widen!r} must be a finite number >= 0")
+        if self.centre not in ("middle", "client"):
+            raise ConfigurationError(f"centre={self.centre!r} must be 'middle' or 'client'")
+
+    @property
+    def covers_noise(self) -> bool:
+        """Whether comparisons are widened in full and no vector is clipped."""
+        return self.widen >= 1 and not self._clips
+
+    def caveat(self, cap: int | None) -> str | None:
+        """What a form with these settings gives up, for pages; None where comparisons are covered.
+
+        Args:
+            cap: Most nodes of a shared phase, or None.
+        """
+        faults = {
+            f"a cap of {cap} drops nodes untested": cap is not None,
+            f"clipping at {self.clip} sqrt(K) biases mean rewards": self._clips,
+            f"radii widened by {self.widen:g} half-widths do not cover the noise": self.widen < 1,
+        }
+        found = [fault for fault, is_there in faults.items() if is_there]
+        return f"Heuristic form: {'; '.join(found)}" if found else None
+
+    @property
+    def _clips(self) -> bool:
+        return self.clipping_norm(1) < self.allowed.half_width
+
+    def clipping_norm(self, n_nodes: int) -> float:
+        """S for a phase of K nodes."""
+        return (self.allowed.half_width if self.clip is None else self.clip) * math.sqrt(n_nodes)
+
+    def request(self, n_nodes: int, pulls: int, setting: Setting) -> Request:
+        """The average over all clients of one vector with an entry per node.
+
+        Args:
+            n_nodes: K.
+            pulls: t, pulls of every node by each client.
+            setting: What both sides are told.
+        """
+        return Request(
+            dim=n_nodes,
+            clipping_norm=self.clipping_norm(n_nodes),
+            weights=np.full((1, setting.n_clients), 1.0 / setting.n_clients),
+            reward_bound=self.reward_bound(n_nodes, pulls) if setting.unit == "reward" else None,
+        )
+
+    def reward_bound(self, n_nodes: int, pulls: int) -> float:
+        """How far one reward moves a client's vector: the range's width over t, and what rounding adds.
+
+        A mean is a sum divided by t whatever failed, so another reward moves one entry by
+        at most ``width / t``; subtracting the client's own mean over nodes shortens that. In
+        each of the two worlds a sum of t rewards is off by at most t roundings of the largest.
+        """
+        largest = max(abs(self.allowed.low), abs(self.allowed.high))
+        rounding = 4 * (pulls + n_nodes + 8) * _UNIT_ROUNDOFF * largest
+        return 2 * self.allowed.half_width / pulls + rounding
+
+    def vector(self, means: FloatArray, worked: FloatArray | None = None) -> FloatArray:
+        """What clients send of their mean rewards ``(n, K)``.
+
+        ``centre="middle"`` subtracts the middle of the range, which halves the sensitivity;
+        ``"client"`` subtracts the client's own mean over the nodes, which removes vertical
+        offsets between clients exactly. Either way differences between nodes are kept.
+
+        Args:
+            means: Of the pulls that worked.
+            worked: Share of the pulls that did, ``(n, K)``, where one reward is the unit of
+                privacy: then a failed pull counts as the middle of the range, so that no
+                reward weighs more than one pull. None leaves failed pulls out.
+        """
+        middle = self.allowed.middle
+        if worked is not None:
+            means = middle + np.where(worked > 0, (means - middle) * worked, 0.0)
+        if self.centre == "middle":
+            return np.asarray(means - middle)
+        return np.asarray(means - means.mean(axis=1, keepdims=True))
+
+
+def require_cap(cap: int | None, n_children: int) -> None:
+    """Refuse a cap that does not hold the children of one node.
+
+    Raises:
+        ConfigurationError: Naming the bound.
+    """
+    if cap is not None and cap < n_children:
+        raise ConfigurationError(f"cap={cap!r} must be at least n_children={n_children}, or None")

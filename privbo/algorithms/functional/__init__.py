@@ -1,0 +1,1 @@
+"""Choosing among functions whose optimisers have known rates: F-LCB."""

@@ -1,0 +1,192 @@
+"""Accelerated stochastic methods (Lan 2020, Section 4.2) for noisy gradients.
+
+Both assume f(y) <= f(x) + <f'(x), y-x> + L/2 |y-x|^2 + M |y-x| on a bounded set of
+diameter D and gradients with independent noise of expected squared norm sigma^2.
+
+``certified`` rates hold with probability 1 - delta when the noise is Gaussian with
+standard deviation s in each of d coordinates (as a private release's is). Lan's proofs
+bound the gap by a deterministic part, a martingale of norm at most 2 s D / sqrt(3k), and
+the noise's squared norms; we bound the martingale by its Gaussian tail at delta/2 and
+all k squared norms by s^2 (sqrt d + sqrt(2 log(2k/delta)))^2 together at delta/2.
+``delta = 1`` is the bound in expectation, which needs second moments only. (The paper's
+Assumption 3, E exp(|noise|^2/sigma^2) <= 1, allows no noise at all; Lan's bound is e.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from privbo.algorithms.functional.optimisers import Rates, State
+from privbo.algorithms.functional.sets import ConvexSet, require_positive
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientNoise:
+    """What is known of the gradients' noise.
+
+    Attributes:
+        stddev: s, per coordinate; 0 for exact gradients.
+        n_dims: d.
+    """
+
+    stddev: float
+    n_dims: int
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.stddev) and self.stddev >= 0):
+            raise ConfigurationError(f"stddev={self.stddev!r} must be finite and >= 0")
+
+    @property
+    def sigma(self) -> float:
+        """Root of the expected squared norm."""
+        return self.stddev * math.sqrt(self.n_dims)
+
+    def largest_square(self, k: int, delta: float) -> float:
+        """What k squared norms all stay below, except with probability delta/2; sigma^2 at delta = 1."""
+        if delta >= 1.0:
+            return self.sigma**2
+        return self.stddev**2 * (math.sqrt(self.n_dims) + math.sqrt(2.0 * math.log(2.0 * k / delta))) ** 2
+
+    def drift(self, k: int, diameter: float, delta: float) -> float:
+        """What the martingale stays below, except with probability delta/2; its mean, 0, at delta = 1."""
+        if delta >= 1.0:
+            return 0.0
+        return 2.0 * self.stddev * diameter / math.sqrt(3.0 * k) * math.sqrt(2.0 * math.log(2.0 / delta))
+
+
+def _require(domain: ConvexSet, smoothness: float, lipschitz: float) -> None:
+    if not math.isfinite(domain.diameter):
+        raise ConfigurationError(f"diameter={domain.diameter!r}: the rate needs a bounded set; give a Ball or a Box")
+    for name, value in (("smoothness", smoothness), ("lipschitz", lipschitz)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ConfigurationError(f"{name}={value!r} must be finite and >= 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StochasticAccelerated:
+    """Lan 2020, Proposition 4.5: convex functions, noisy gradients.
+
+    With D' = D^2/2 and gam = sqrt((M^2 + sigma^2)/D') unless given:
+    4 L D'/(k(k+1)) + 2 gam D'/sqrt(k) + 4 sqrt(2) (M^2 + sigma^2)/(3 gam sqrt(k)) in
+    expectation. Printed: the last two terms with R = D for D', up to a constant.
+
+    Attributes:
+        smoothness: L, may be 0.
+        lipschitz: M, may be 0.
+        noise: Of the gradients.
+        domain: A bounded set.
+        gamma: gam.
+    """
+
+    smoothness: float
+    noise: GradientNoise
+    domain: ConvexSet
+    lipschitz: float = 0.0
+    gamma: float | None = None
+    rates: Rates = "certified"
+
+    def __post_init__(self) -> None:
+        _require(self.domain, self.smoothness, self.lipschitz)
+        require_positive(step_scale=self.smoothness + self._gamma)
+
+    @property
+    def _gamma(self) -> float:
+        if self.gamma is not None:
+            return self.gamma
+        return math.sqrt(2.0 * (self.lipschitz**2 + self.noise.sigma**2)) / self.domain.diameter
+
+    def init(self, start: FloatArray) -> State:
+        """Start at ``start``."""
+        x = self.domain.project(np.array(start, dtype=np.float64))
+        return State(k=0, point=x, query=x, memory=x)
+
+    def step(self, state: State, gradient: FloatArray) -> State:
+        """Move ``memory`` (Lan's x), average it into ``point``, and look ahead."""
+        t = state.k + 1
+        size = 1.0 / (2.0 * self.smoothness / t + self._gamma * math.sqrt(t))
+        x = self.domain.project(state.memory - size * gradient)
+        point = state.point + (2.0 / (t + 1)) * (x - state.point)
+        query = point + (2.0 / (t + 2)) * (x - point)
+        return State(k=t, point=point, query=query, memory=x)
+
+    def rate(self, k: int, delta: float) -> float:
+        """Bound on the gap after k steps."""
+        gamma, reach = self._gamma, self.domain.diameter
+        if self.rates == "printed":
+            square = self.lipschitz**2 + self.noise.sigma**2
+            tail = 4.0 * math.sqrt(2.0) * square / (3.0 * gamma) if gamma else 0.0
+            return (2.0 * gamma * reach + tail) / math.sqrt(k)
+        half = 0.5 * reach**2
+        square = self.lipschitz**2 + self.noise.largest_square(k, delta)
+        tail = 4.0 * math.sqrt(2.0) * square / (3.0 * gamma) if gamma else 0.0
+        smooth = 4.0 * self.smoothness * half / (k * (k + 1))
+        return smooth + (2.0 * gamma * half + tail) / math.sqrt(k) + self.noise.drift(k, reach, delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StronglyConvexStochasticAccelerated:
+    """Lan 2020, Proposition 4.6: mu-strongly convex functions, noisy gradients.
+
+    Step t, with a = 2/(t+1), 1/gam = mu (t-1)/2 + 2 L/t and q = a/(a + (1-a)(1 + mu gam)):
+    low = (1-q) up + q x; x = P((x + mu gam low - gam G)/(1 + mu gam)); up = (1-a) up + a x.
+    Certified: 4 L V/(k(k+1)) + 4 (M^2 + sigma^2)/(mu (k+1)) and the Gaussian tails, with V
+    half the squared distance R of the start. Printed: the paper's, with R in place of V.
+
+    Attributes:
+        smoothness: L, may be 0.
+        convexity: mu.
+        noise: Of the gradients.
+        domain: A bounded set.
+        lipschitz: M, may be 0.
+        distance: R, of the start from the minimiser; D if None.
+    """
+
+    smoothness: float
+    convexity: float
+    noise: GradientNoise
+    domain: ConvexSet
+    lipschitz: float = 0.0
+    distance: float | None = None
+    rates: Rates = "certified"
+
+    def __post_init__(self) -> None:
+        _require(self.domain, self.smoothness, self.lipschitz)
+        require_positive(convexity=self.convexity)
+
+    def init(self, start: FloatArray) -> State:
+        """Start at ``start``."""
+        x = self.domain.project(np.array(start, dtype=np.float64))
+        return State(k=0, point=x, query=x, memory=x)
+
+    def _inverse_size(self, t: int) -> float:
+        return self.convexity * (t - 1) / 2.0 + 2.0 * self.smoothness / t
+
+    def step(self, state: State, gradient: FloatArray) -> State:
+        """Move ``memory`` (Lan's x), average it into ``point``, and look ahead."""
+        t = state.k + 1
+        inverse = self._inverse_size(t)
+        # The prox step multiplied by 1/gam, so that an infinite first step (L = 0) is the plain limit.
+        goal = inverse * state.memory + self.convexity * state.query - gradient
+        x = self.domain.project(goal / (inverse + self.convexity))
+        point = state.point + (2.0 / (t + 1)) * (x - state.point)
+        a, following = 2.0 / (t + 2), self._inverse_size(t + 1)
+        q = a / (a + (1.0 - a) * (1.0 + self.convexity / following))
+        return State(k=t, point=point, query=point + q * (x - point), memory=x)
+
+    def rate(self, k: int, delta: float) -> float:
+        """Bound on the gap after k steps."""
+        reach = self.domain.diameter if self.distance is None else self.distance
+        if self.rates == "printed":
+            sigma, log = self.noise.sigma, math.log(1.0 / delta)
+            start = 4.0 * self.smoothness * reach / (k * (k + 1))
+            tail = 4.0 * (self.lipschitz**2 + sigma**2) / (self.convexity * (k + 1))
+            return start + tail + (2 * sigma * reach / math.sqrt(3 * k) + 4 * sigma**2 / (self.convexity * k)) * log
+        square = self.lipschitz**2 + self.noise.largest_square(k, delta)
+        start = 2.0 * self.smoothness * reach**2 / (k * (k + 1))
+        drift = self.noise.drift(k, self.domain.diameter, delta)
+        return start + 4.0 * square / (self.convexity * (k + 1)) + drift

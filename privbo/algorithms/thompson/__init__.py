@@ -1,0 +1,1 @@
+"""Federated Thompson sampling with random Fourier features: DP-FTS-DE."""

@@ -1,0 +1,197 @@
+"""Thompson draws from many clients' own posteriors at once.
+
+Three kinds: paths (random features conditioned exactly), weights of random features, and
+joint draws from the exact posterior at given points. All are affine in standard normals
+that the caller draws per client.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from privbo.algorithms.thompson.features import Kernel
+from privbo.algorithms.thompson.posterior import (
+    Hyperparameters,
+    Observations,
+    kernel_values,
+    masked_covariance,
+    ridge_sample,
+    row_times,
+)
+
+# Share of the largest eigenvalue below which a direction of a prior covariance is left out, and
+# the share of the variance that is added to the diagonal where a covariance is factorised instead.
+_NEGLIGIBLE = 1e-10
+_JITTER = 1e-8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paths:
+    """One sample path of every client's exact posterior: a prior path plus the data's correction.
+
+    The prior path is a random-feature draw; conditioning is exact in the kernel (Matheron's
+    rule in function space, Wilson et al. 2020), so accuracy near the data does not depend
+    on the number of features. A pair of weights on cos and sin is one cosine with an
+    amplitude and a phase, which halves the work.
+    """
+
+    kernel: Kernel
+    frequencies: torch.Tensor
+    amplitudes: torch.Tensor
+    phases: torch.Tensor
+    known: torch.Tensor
+    lengthscale: torch.Tensor
+    correction: torch.Tensor
+
+    def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
+        """Values ``(n, c)`` at points ``(n, c, n_embedded)`` or ``(1, c, n_embedded)``."""
+        scaled = embedded / self.lengthscale[:, None, :]
+        path = _waves(scaled, self.frequencies, self.amplitudes, self.phases)
+        return path + row_times(self.correction, kernel_values(self.kernel, self.known, scaled))
+
+
+def draw_paths(
+    observations: Observations,
+    hyperparameters: Hyperparameters,
+    *,
+    kernel: Kernel,
+    frequencies: torch.Tensor,
+    prior: torch.Tensor,
+    observation_noise: torch.Tensor,
+) -> Paths:
+    """A posterior path of every client.
+
+    Args:
+        observations: Of n clients.
+        hyperparameters: Of the same clients.
+        kernel: Of all of them.
+        frequencies: Spectral draws at unit length scale, ``(f, n_embedded)``.
+        prior: Standard normal draws ``(n, 2 f)``.
+        observation_noise: Standard normal draws ``(n, t)``.
+    """
+    known = observations.embedded / hyperparameters.lengthscale[:, None, :]
+    scale, noise = hyperparameters.outputscale[:, None], hyperparameters.noise[:, None]
+    half = len(frequencies)
+    amplitudes = torch.hypot(prior[:, :half], prior[:, half:]) * (scale / half).sqrt()
+    phases = torch.atan2(-prior[:, half:], prior[:, :half])
+    covariance = scale[..., None] * kernel_values(kernel, known, known)
+    factor = torch.linalg.cholesky(masked_covariance(covariance, observations.mask, hyperparameters.noise))
+    imagined = _waves(known, frequencies, amplitudes, phases) + noise.sqrt() * observation_noise
+    residual = torch.where(observations.mask, observations.values - imagined, 0.0)
+    return Paths(
+        kernel=kernel,
+        frequencies=frequencies,
+        amplitudes=amplitudes,
+        phases=phases,
+        known=known,
+        lengthscale=hyperparameters.lengthscale,
+        correction=scale * torch.cholesky_solve(residual[..., None], factor)[..., 0],
+    )
+
+
+def _waves(
+    scaled: torch.Tensor, frequencies: torch.Tensor, amplitudes: torch.Tensor, phases: torch.Tensor
+) -> torch.Tensor:
+    angles = (scaled @ frequencies.T).add_(phases[:, None, :])
+    return row_times(amplitudes, angles.cos_().mT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeaturePath:
+    """A draw of the weights of paired random features, one function per client."""
+
+    frequencies: torch.Tensor
+    lengthscale: torch.Tensor
+    weights: torch.Tensor
+
+    def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
+        """Values ``(n, c)`` at points ``(n, c, n_embedded)`` or ``(1, c, n_embedded)``."""
+        features = _paired(embedded / self.lengthscale[:, None, :], self.frequencies)
+        return row_times(self.weights, features.mT)
+
+
+def draw_feature_paths(
+    observations: Observations,
+    hyperparameters: Hyperparameters,
+    *,
+    frequencies: torch.Tensor,
+    prior: torch.Tensor,
+    observation_noise: torch.Tensor,
+) -> FeaturePath:
+    """A draw of every client's feature weights given its data (eq. 2 of the paper with own features).
+
+    Args:
+        observations: Of n clients.
+        hyperparameters: Of the same clients.
+        frequencies: As in ``draw_paths``.
+        prior: As in ``draw_paths``.
+        observation_noise: As in ``draw_paths``.
+    """
+    scale = hyperparameters.outputscale[:, None, None].sqrt()
+    features = scale * _paired(observations.embedded / hyperparameters.lengthscale[:, None, :], frequencies)
+    weights = ridge_sample(
+        features * observations.mask[..., None],
+        observations.values,
+        hyperparameters.noise,
+        prior=prior,
+        observation_noise=observation_noise,
+    )
+    return FeaturePath(
+        frequencies=frequencies, lengthscale=hyperparameters.lengthscale, weights=scale[..., 0] * weights
+    )
+
+
+def _paired(scaled: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
+    angles = scaled @ frequencies.T
+    return torch.cat([angles.cos(), angles.sin_()], dim=-1).div_(math.sqrt(len(frequencies)))
+
+
+def common_factor(points: torch.Tensor, lengthscale: torch.Tensor, outputscale: float, kernel: Kernel) -> torch.Tensor:
+    """B ``(c, r)`` with B B' the prior covariance at points ``(c, n_embedded)`` that all clients share.
+
+    Directions whose variance is negligible are left out, which makes B narrow for smooth kernels.
+    """
+    scaled = points / lengthscale
+    variances, directions = torch.linalg.eigh(outputscale * kernel_values(kernel, scaled, scaled))
+    kept = variances > _NEGLIGIBLE * variances[-1]
+    return torch.as_tensor(directions[:, kept] * variances[kept].sqrt())
+
+
+def own_factors(points: torch.Tensor, hyperparameters: Hyperparameters, kernel: Kernel) -> torch.Tensor:
+    """Cholesky factors ``(n, c, c)`` of every client's prior covariance at points ``(n, c, n_embedded)``."""
+    scaled = points / hyperparameters.lengthscale[:, None, :]
+    covariance = kernel_values(kernel, scaled, scaled)
+    covariance.diagonal(dim1=-2, dim2=-1).add_(_JITTER)
+    return torch.as_tensor(hyperparameters.outputscale.sqrt()[:, None, None] * torch.linalg.cholesky(covariance))
+
+
+def draw_exact(
+    observations: Observations,
+    noise: torch.Tensor,
+    *,
+    known: torch.Tensor,
+    points: torch.Tensor,
+    prior: torch.Tensor,
+    observation_noise: torch.Tensor,
+) -> torch.Tensor:
+    """Joint draws ``(n, c)`` from every client's exact posterior.
+
+    Args:
+        observations: Of n clients.
+        noise: Observation variance ``(n,)``.
+        known: Rows of the prior covariance's factor at the observations, ``(n, t, r)``.
+        points: Rows of it where values are wanted, ``(n, c, r)`` or ``(c, r)``.
+        prior: Standard normal draws ``(n, r)``.
+        observation_noise: Standard normal draws ``(n, t)``.
+    """
+    weights = ridge_sample(
+        known * observations.mask[..., None],
+        observations.values,
+        noise,
+        prior=prior,
+        observation_noise=observation_noise,
+    )
+    return weights @ points.mT if points.ndim == 2 else row_times(weights, points.mT)

@@ -1,0 +1,263 @@
+"""Public schedules and the design of distributed exploration.
+
+Who explores which part of the space, how much every client counts for every part, and
+how often clients act on what was shared: all fixed before the run, so that weights, and
+with them the price of every release, are constants.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.space import Categorical, Int, Parameter, Space, Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exploration:
+    """How often a client trusts itself: ``p_t = 1 - scale / t^power``, at t = 1, 2, ...
+
+    The papers' schedules are power 1/2, 1 and 2 at scale 1; scale 0 is local Thompson
+    sampling.
+
+    Attributes:
+        power: At least 0; 0 keeps the probability constant.
+        scale: Between 0 and 1.
+    """
+
+    power: float = 0.5
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.power) and self.power >= 0):
+            raise ConfigurationError(f"exploration.power={self.power!r} must be a finite number >= 0")
+        if not 0 <= self.scale <= 1:
+            raise ConfigurationError(f"exploration.scale={self.scale!r} must lie in [0, 1]")
+
+    def own_probability(self, iteration: int) -> float:
+        """p_t, the probability of acting on the client's own posterior; iterations count from 1."""
+        return 1.0 - self.scale * math.exp(-self.power * math.log(iteration))
+
+
+Form: TypeAlias = Literal["softmax", "linear", "square"]
+Schedule: TypeAlias = Literal["real", "synthetic", "constant"]
+_STEPS: dict[Schedule, tuple[int, int]] = {"real": (10, 30), "synthetic": (5, 5)}
+_LARGEST = {"softmax": 50.0, "linear": 1e6, "square": 1e3}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighting:
+    """How much more a client of a region counts in that region's sum, and how that fades (App. B of the paper).
+
+    The ratio of a region's own clients to the others follows a concentration ``a_t`` that is
+    held, falls linearly to 1 and stays there (uniform weights). The softmax form
+    is, in the paper's words, indicator times a plus one over temperature ``a / (a_t - 1)``.
+
+    Attributes:
+        sharpness: a: 15 in the paper, 9 in its "weights 1", 1000 in "weights 2" (linear),
+            40 in "weights 3" (square).
+        form: Ratio ``exp(a_t - 1)`` with a_t from a + 1 down (``"softmax"``), ``a_t``
+            (``"linear"``) or ``a_t^2`` (``"square"``), both with a_t from a down.
+        schedule: The paper's: ``"real"`` holds 10 iterations and decays over 30,
+            ``"synthetic"`` 5 and 5, ``"constant"`` never decays (non-adaptive weights).
+        hold: Iterations at full concentration, instead of the schedule's.
+        decay: Iterations of linear decay, both ends included, instead of the schedule's.
+
+    Raises:
+        ConfigurationError: If a number is out of its range or a step is named beside
+            ``"constant"``.
+    """
+
+    sharpness: float = 15.0
+    form: Form = "softmax"
+    schedule: Schedule = "real"
+    hold: int | None = None
+    decay: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.form not in _LARGEST:
+            raise ConfigurationError(f"weighting.form={self.form!r} must be one of {tuple(_LARGEST)}")
+        if self.schedule not in (*_STEPS, "constant"):
+            raise ConfigurationError(f"weighting.schedule={self.schedule!r} must be one of {(*_STEPS, 'constant')}")
+        low, high = (0.0 if self.form == "softmax" else 1.0), _LARGEST[self.form]
+        if not low <= self.sharpness <= high:
+            raise ConfigurationError(
+                f"weighting.sharpness={self.sharpness!r} must lie in [{low:g}, {high:g}] for form={self.form!r}"
+            )
+        for name, value in (("hold", self.hold), ("decay", self.decay)):
+            if value is not None and self.schedule == "constant":
+                raise ConfigurationError(f"weighting.{name}={value} has no meaning beside schedule='constant'; drop it")
+            if value is not None and value < 0:
+                raise ConfigurationError(f"weighting.{name}={value} must be at least 0")
+
+    def concentration(self, iteration: int) -> float:
+        """a_t; iterations count from 1."""
+        top = self.sharpness + 1.0 if self.form == "softmax" else self.sharpness
+        if self.schedule == "constant":
+            return top
+        steps = _STEPS[self.schedule]
+        hold = steps[0] if self.hold is None else self.hold
+        decay = steps[1] if self.decay is None else self.decay
+        if iteration <= hold:
+            return top
+        if iteration - hold >= decay:
+            return 1.0
+        return top - (top - 1.0) * (iteration - hold - 1) / (decay - 1)
+
+    def ratio(self, iteration: int) -> float:
+        """Weight of a region's own client over that of another, at least 1."""
+        concentration = self.concentration(iteration)
+        if self.form == "softmax":
+            return math.exp(concentration - 1.0)
+        return concentration if self.form == "linear" else concentration**2
+
+    def weights(self, iteration: int, assignment: IntArray, n_regions: int) -> FloatArray:
+        """Weights ``(n_regions, n_clients)``; every region's sum to one over the clients."""
+        inside = assignment[None, :] == np.arange(n_regions)[:, None]
+        raw = np.where(inside, 1.0, 1.0 / self.ratio(iteration))
+        return np.asarray(raw / raw.sum(axis=1, keepdims=True))
+
+
+def assign_regions(n_clients: int, n_regions: int) -> IntArray:
+    """Public assignment of clients to regions, equal shares up to one: number modulo regions."""
+    return np.arange(n_clients, dtype=np.int64) % n_regions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """Where one parameter's range is cut.
+
+    Attributes:
+        parameter: Its name in the space.
+        at: Values of the parameter, increasing (choices: in their listed order), none of
+            them the first; a region begins with each.
+    """
+
+    parameter: str
+    at: tuple[Value, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regions:
+    """Hyper-rectangles that tile the unit cube: a grid with its own cuts per coordinate.
+
+    Attributes:
+        edges: Per coordinate the edges of its intervals, from 0 to 1.
+    """
+
+    edges: tuple[tuple[float, ...], ...]
+
+    @staticmethod
+    def of(n_regions: int, space: Space) -> Regions:
+        """Tile with ``n_regions`` boxes of equal volume: prime factors, largest first, over the coordinates in turn.
+
+        Four regions in the plane are its quadrants. Coordinates that cannot be cut so that
+        every interval holds a value are passed over.
+
+        Raises:
+            ConfigurationError: If no coordinate can carry a factor.
+        """
+        splits = [1] * space.n_dims
+        for turn, factor in enumerate(_prime_factors(n_regions)):
+            order = [(turn + i) % space.n_dims for i in range(space.n_dims)]
+            usable = [i for i in order if _all_hold_a_value(space, i, _even(splits[i] * factor))]
+            if not usable:
+                raise ConfigurationError(
+                    f"n_regions={n_regions}: no parameter has values in all of {factor} more intervals; "
+                    "use fewer regions"
+                )
+            splits[usable[0]] *= factor
+        return Regions(edges=tuple(_even(count) for count in splits))
+
+    @staticmethod
+    def cut(cuts: Sequence[Cut], space: Space) -> Regions:
+        """The grid made by explicit cuts; parameters that are not named stay whole.
+
+        Raises:
+            ConfigurationError: If a name is unknown or named twice, or an interval is
+                empty or holds no value.
+        """
+        names = list(space.parameters)
+        edges = [_even(1)] * space.n_dims
+        for cut in cuts:
+            if cut.parameter not in names:
+                raise ConfigurationError(f"cuts: {cut.parameter!r} is no parameter; there are {names}")
+            index = names.index(cut.parameter)
+            if len(edges[index]) > 2 or not cut.at:
+                raise ConfigurationError(f"cuts: give {cut.parameter!r} once, with at least one value")
+            inner = [_beginning(space.parameters[cut.parameter], value) for value in cut.at]
+            edges[index] = (0.0, *inner, 1.0)
+            rising = all(a < b for a, b in itertools.pairwise(edges[index]))
+            if not rising or not _all_hold_a_value(space, index, edges[index]):
+                raise ConfigurationError(
+                    f"cuts: {cut.parameter!r} at {list(cut.at)} must rise strictly inside its range, "
+                    "with a value in every interval"
+                )
+        return Regions(edges=tuple(edges))
+
+    @property
+    def splits(self) -> tuple[int, ...]:
+        """Number of intervals per coordinate."""
+        return tuple(len(edges) - 1 for edges in self.edges)
+
+    @property
+    def count(self) -> int:
+        """P, the number of regions."""
+        return math.prod(self.splits)
+
+    def index(self, units: FloatArray) -> IntArray:
+        """Region of every point ``(..., n_dims)``."""
+        cells = [np.searchsorted(edges[1:-1], units[..., i], side="right") for i, edges in enumerate(self.edges)]
+        return np.asarray(np.ravel_multi_index(tuple(cells), self.splits), dtype=np.int64)
+
+    def sample(self, region: int, count: int, space: Space, generator: np.random.Generator) -> FloatArray:
+        """``count`` random canonical points of one region, ``(count, n_dims)``."""
+        corner = np.unravel_index(region, self.splits)
+        low = np.array([edges[i] for edges, i in zip(self.edges, corner, strict=True)])
+        high = np.array([edges[i + 1] for edges, i in zip(self.edges, corner, strict=True)])
+        found = np.empty((0, space.n_dims))
+        while len(found) < count:
+            # Rounding to canonical values can leave the box, so points are drawn until enough stay.
+            drawn = space.snap(low + generator.random((4 * count, space.n_dims)) * (high - low))
+            found = np.concatenate([found, drawn[self.index(drawn) == region]])
+        return found[:count]
+
+
+def _beginning(parameter: Parameter, value: Value) -> float:
+    """Where the bin of a value begins on the unit coordinate; a real number has no bin."""
+    middle = parameter.encode(value)
+    if isinstance(parameter, Categorical):
+        return middle - 0.5 / len(parameter.choices)
+    if isinstance(parameter, Int) and value != parameter.low:
+        return 0.5 * (middle + parameter.encode(int(value) - 1))
+    return middle if not isinstance(parameter, Int) else 0.0
+
+
+def _even(count: int) -> tuple[float, ...]:
+    return tuple(i / count for i in range(count + 1))
+
+
+def _prime_factors(number: int) -> list[int]:
+    factors, divisor = [], 2
+    while number > 1:
+        if number % divisor == 0:
+            factors.append(divisor)
+            number //= divisor
+        else:
+            divisor += 1
+    return factors[::-1]
+
+
+def _all_hold_a_value(space: Space, coordinate: int, edges: tuple[float, ...]) -> bool:
+    """Whether every interval of a coordinate holds the canonical value nearest its middle."""
+    middles = np.full((len(edges) - 1, space.n_dims), 0.5)
+    middles[:, coordinate] = (np.array(edges[:-1]) + np.array(edges[1:])) / 2
+    snapped = space.snap(middles)[:, coordinate]
+    return bool(np.array_equal(np.searchsorted(edges[1:-1], snapped, side="right"), np.arange(len(edges) - 1)))

@@ -1,0 +1,152 @@
+"""Random Fourier features: one shared map from the cube to vectors of unit norm.
+
+All parties must agree on the map to the last bit, so it is drawn by numpy from the public
+seed and travels as a digest with every broadcast. Unit norm is part of the protocol: a
+vector's value at a point is then bounded by its clipped length.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from privbo.algorithms.thompson.streams import Stream, public_stream
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray
+
+if TYPE_CHECKING:
+    import torch
+
+Kernel: TypeAlias = Literal["se", "matern52", "matern32"]
+Form: TypeAlias = Literal["paired", "phase", "regular"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FourierFeatures:
+    """A drawn feature map ``phi`` with ``phi(x) . phi(y)`` near a stationary kernel.
+
+    Attributes:
+        frequencies: Angular frequencies per unit of the embedded cube, ``(n, n_embedded)``.
+        phases: Phases ``(n,)`` of the cosine form; None for the paired sine and cosine form.
+        powers: Share ``(n,)`` of the kernel's variance at every frequency of the paired form,
+            with sum one; None is equal shares.
+    """
+
+    frequencies: FloatArray
+    phases: FloatArray | None = None
+    powers: FloatArray | None = None
+
+    @property
+    def n_features(self) -> int:
+        """M, the length of ``phi(x)``."""
+        return len(self.frequencies) * (2 if self.phases is None else 1)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the map; parties with different digests do not speak of the same features."""
+        content = hashlib.sha256(str(self.frequencies.shape).encode())
+        content.update(self.frequencies.astype("<f8").tobytes())
+        for part in (self.phases, self.powers):
+            content.update(b"" if part is None else part.astype("<f8").tobytes())
+        return content.hexdigest()
+
+    def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
+        """Features ``(..., n_features)`` of embedded points ``(..., n_embedded)``, each of norm 1."""
+        import torch  # the server needs the digest only, and stays light
+
+        frequencies = torch.as_tensor(self.frequencies, device=embedded.device)
+        # In place: fresh memory of this size costs more than the cosines that fill it.
+        angles: torch.Tensor = embedded @ frequencies.T
+        if self.phases is None:
+            waves = torch.cat([torch.cos(angles), angles.sin_()], dim=-1)
+            if self.powers is None:
+                return waves.mul_(1.0 / math.sqrt(len(frequencies)))
+            return waves.mul_(torch.as_tensor(np.sqrt(np.tile(self.powers, 2)), device=embedded.device))
+        waves = angles.add_(torch.as_tensor(self.phases, device=embedded.device)).cos_()
+        return waves.div_(torch.linalg.vector_norm(waves, dim=-1, keepdim=True))
+
+
+def draw_features(
+    *, n_features: int, n_embedded: int, lengthscale: float, kernel: Kernel, form: Form, public_seed: int
+) -> FourierFeatures:
+    """The feature map everyone derives from the public seed (Rahimi & Recht 2007).
+
+    Args:
+        n_features: M; even for the paired form.
+        n_embedded: Coordinates a kernel sees.
+        lengthscale: Of the kernel, in units of the cube.
+        kernel: Squared exponential, Matern 5/2 or Matern 3/2.
+        form: ``"paired"``: cos and sin of M/2 frequencies, norm 1 by construction;
+            ``"phase"``: cos(w.x + b) of M frequencies divided by its norm (the paper's);
+            ``"regular"``: pairs at the M/2 lowest frequencies of a lattice, weighted by the
+            kernel's spectrum: nothing random, and few features suffice in few dimensions.
+        public_seed: Shared by all parties.
+    """
+    if form != "phase" and n_features % 2:
+        raise ConfigurationError(f"n_features={n_features} must be even for the {form} form; use {n_features + 1}")
+    if form == "regular":
+        return regular_features(n_features // 2, n_embedded, lengthscale, kernel)
+    generator = public_stream(public_seed, Stream.FEATURES)
+    count = n_features // 2 if form == "paired" else n_features
+    frequencies = draw_frequencies(generator, count, n_embedded, kernel) / lengthscale
+    phases = generator.uniform(0.0, 2.0 * math.pi, count) if form == "phase" else None
+    return FourierFeatures(frequencies=frequencies, phases=phases)
+
+
+def draw_frequencies(generator: np.random.Generator, count: int, n_embedded: int, kernel: Kernel) -> FloatArray:
+    """Draws from a kernel's spectral density at unit length scale, ``(count, n_embedded)``."""
+    normals = generator.standard_normal((count, n_embedded))
+    if kernel == "se":
+        return normals
+    # A Matern kernel of smoothness v has a multivariate t spectrum with 2 v degrees of freedom.
+    freedom = 5.0 if kernel == "matern52" else 3.0
+    return normals / np.sqrt(generator.chisquare(freedom, (count, 1)) / freedom)
+
+
+# Beyond the cube a lattice's functions repeat after this many length scales, at which a kernel has
+# fallen to a few thousandths.
+_MARGIN = 4.0
+_LARGEST_LATTICE = 2_000_000
+
+
+def regular_features(count: int, n_embedded: int, lengthscale: float, kernel: Kernel) -> FourierFeatures:
+    """Fourier series of the kernel on a box around the cube: its ``count`` lowest frequencies.
+
+    The kernel, made periodic a few length scales outside the cube, is a series over a lattice
+    of frequencies whose powers are its spectral density there (regular Fourier features,
+    Hensman et al. 2018). What is cut off is given back by scaling the powers to sum one.
+
+    Raises:
+        ConfigurationError: If the lattice is too large; random features suit many dimensions.
+    """
+    radius = 1
+    while True:
+        side = 2 * radius + 1
+        if side**n_embedded > _LARGEST_LATTICE:
+            raise ConfigurationError(
+                f"regular features in {n_embedded} dimensions need a lattice of {side**n_embedded}; "
+                'use features="paired" there'
+            )
+        lattice = np.indices((side,) * n_embedded).reshape(n_embedded, -1).T - radius
+        half = lattice[len(lattice) // 2 :]  # zero and one of every pair of opposite frequencies
+        squares = (half**2).sum(axis=1)
+        if np.count_nonzero(squares <= radius**2) >= count:
+            break
+        radius += 1
+    chosen = half[np.argsort(squares, kind="stable")[:count]]
+    frequencies = np.asarray(chosen * (2.0 * math.pi / (1.0 + _MARGIN * lengthscale)), dtype=np.float64)
+    powers = _spectrum(kernel, (frequencies**2).sum(axis=1) * lengthscale**2, n_embedded)
+    powers[1:] *= 2.0  # every other frequency stands for its opposite too
+    return FourierFeatures(frequencies=frequencies, powers=powers / powers.sum())
+
+
+def _spectrum(kernel: Kernel, squares: FloatArray, n_embedded: int) -> FloatArray:
+    """Spectral density at squared frequencies in units of the length scale, up to a factor."""
+    if kernel == "se":
+        return np.asarray(np.exp(-0.5 * squares))
+    freedom = 5.0 if kernel == "matern52" else 3.0
+    return np.asarray((1.0 + squares / freedom) ** (-0.5 * (freedom + n_embedded)))

@@ -1,0 +1,66 @@
+"""Named random streams: what a client draws depends on who it is and when, on nothing else.
+
+No generator state is kept, so a client behaves the same alone, in a large cohort, and
+after a restart. Everything here is simulation-grade randomness for exploration; privacy
+noise is never drawn here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+import numpy as np
+
+from privbo.protocol.messages import FloatArray, IntArray
+
+
+class Stream(IntEnum):
+    """What a draw is for; the numbers are part of the format and never change."""
+
+    INITIAL = 0
+    CHOICE = 1
+    PRIOR = 2
+    OBSERVATION_NOISE = 3
+    SHARED_SAMPLE = 4
+    SHARED_NOISE = 5
+    FEATURES = 6
+    PATHS = 7
+    CANDIDATES = 8
+
+
+def client_streams(seed: int, clients: IntArray, round_: int, stream: Stream) -> Iterator[np.random.Generator]:
+    """The generator of every client in turn, for one round and purpose; use each before the next.
+
+    Philox with the client in its key and round and purpose in its counter: one generator
+    that is moved from client to client, because making a new one costs more than most draws.
+    """
+    bits = np.random.Philox(key=np.random.SeedSequence(seed).generate_state(2, np.uint64))
+    generator, state = np.random.Generator(bits), bits.state
+    key, counter = state["state"]["key"], state["state"]["counter"]
+    first = int(key[1])
+    for client in clients:
+        # The lowest word counts the draws of one stream.
+        counter[:] = (0, round_, int(stream), 0)
+        key[1] = first ^ int(client)
+        bits.state = state
+        yield generator
+
+
+def client_normals(seed: int, clients: IntArray, round_: int, stream: Stream, shape: tuple[int, ...]) -> FloatArray:
+    """Standard normal draws of every client, ``(n_clients, *shape)``."""
+    draws = np.empty((len(clients), *shape))
+    for row, generator in zip(draws, client_streams(seed, clients, round_, stream), strict=True):
+        generator.standard_normal(out=row)
+    return draws
+
+
+def client_uniforms(seed: int, clients: IntArray, round_: int, stream: Stream) -> FloatArray:
+    """One uniform draw of every client, ``(n_clients,)``."""
+    return np.array([generator.random() for generator in client_streams(seed, clients, round_, stream)])
+
+
+def public_stream(public_seed: int, stream: Stream, round_: int = 0) -> np.random.Generator:
+    """A generator both sides agree on (PCG64, whose streams numpy keeps across versions)."""
+    key = np.random.SeedSequence(public_seed, spawn_key=(int(stream), round_))
+    return np.random.Generator(np.random.PCG64(key))

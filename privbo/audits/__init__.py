@@ -1,0 +1,1 @@
+"""Audits of clipping and of the mechanism as a black box."""

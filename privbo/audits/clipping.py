@@ -1,0 +1,176 @@
+"""PRIVATE: is the clipping right? Norms, bias and noise per round, from a run's private folder.
+
+Everything here is computed from clients' raw vectors and covered by no epsilon. Using it
+to set the next run's bound is a choice made from private data; what may be published is
+made by ``privbo.audits.publish``, which charges the ledger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from accountant.ledger import Ledger
+from privbo.protocol.errors import RunError
+from privbo.protocol.files import read_lines
+from privbo.protocol.frames import frame_of
+from privbo.runs.record import RunDirectory
+from privbo.runs.replay import stored_releases
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+NOTE = "private diagnostics, not covered by epsilon"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedRound:
+    """PRIVATE: one round. All norms but the quantiles are of released sums, in one unit.
+
+    Attributes:
+        round: Zero-based.
+        bound: What one client's vector was clipped to.
+        clipped_share: Share of contributing participants whose vector was shortened.
+        norm_quantiles: Of the contributing vectors, by level; empty if there were none.
+        signal: Norm of the sums as they were meant.
+        bias: Norm of what clipping took from them.
+        noise: Norm that the added noise has on average.
+        signal_by_region: ``signal`` of every block.
+        bias_by_region: ``bias`` of every block.
+        noise_by_region: ``noise`` of one block.
+        error_at: sqrt(bias^2 + noise^2) had the bound been multiplied by each factor.
+    """
+
+    round: int
+    bound: float
+    clipped_share: float
+    norm_quantiles: Mapping[str, float]
+    signal: float
+    bias: float
+    noise: float
+    signal_by_region: tuple[float, ...]
+    bias_by_region: tuple[float, ...]
+    noise_by_region: float
+    error_at: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippingAudit:
+    """PRIVATE: a run's clipping.
+
+    Attributes:
+        name: The run's.
+        rounds: Rounds with a release, in order.
+        clipping_norm: S of the last round (the bound times the square root of the blocks).
+        best_factor: The factor on S that had made the mean of sqrt(bias^2 + noise^2) smallest.
+        warnings: Patterns that matter, in words.
+        note: What all of this is.
+    """
+
+    name: str
+    rounds: tuple[ClippedRound, ...]
+    clipping_norm: float
+    best_factor: float
+    warnings: tuple[str, ...]
+    note: str = NOTE
+
+    def frame(self) -> pd.DataFrame:
+        """One row per round.
+
+        Raises:
+            ConfigurationError: If pandas is not installed.
+        """
+        return frame_of([asdict(row) for row in self.rounds])
+
+    def figure(self) -> go.Figure:
+        """Signal, bias and noise per round as a Plotly figure."""
+        import plotly.graph_objects as go
+
+        from privbo.reports.audit_page import bias_and_noise
+
+        return go.Figure(bias_and_noise(self))
+
+    def mean_error(self) -> dict[float, float]:
+        """Mean over rounds of sqrt(bias^2 + noise^2), by factor on S."""
+        return {float(f): float(np.mean([r.error_at[f] for r in self.rounds])) for f in self.rounds[0].error_at}
+
+
+def clipping_audit(home: RunDirectory, ledger: Ledger) -> ClippingAudit:
+    """PRIVATE: what clipping did to a run's vectors.
+
+    Raises:
+        RunError: If the run's private folder is not here, or is of an older release.
+    """
+    config = home.config()
+    lines = {row["round"]: row for row in read_lines(home.clipping_path)}
+    releases = stored_releases(ledger, config["run_id"])
+    rounds = tuple(
+        _round(lines[r.round], noise_stddev=r.noise_stddev, shape=r.values.shape)
+        for r in releases
+        if r.round in lines and lines[r.round]["bound"] is not None
+    )
+    if not rounds:
+        raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
+    last = rounds[-1]
+    audit = ClippingAudit(
+        name=config["name"],
+        rounds=rounds,
+        clipping_norm=last.bound * math.sqrt(len(last.bias_by_region)),
+        best_factor=1.0,
+        warnings=(),
+    )
+    errors = audit.mean_error()
+    best = min(errors, key=lambda factor: errors[factor])
+    return ClippingAudit(
+        name=audit.name,
+        rounds=rounds,
+        clipping_norm=audit.clipping_norm,
+        best_factor=best,
+        warnings=tuple(_warnings(rounds, best)),
+    )
+
+
+def _round(line: Mapping[str, Any], *, noise_stddev: float, shape: tuple[int, ...]) -> ClippedRound:
+    if "bias_at" not in line:
+        raise RunError("these clip statistics are of an older release of privbo and cannot be audited; run it again")
+    n_blocks, dim = shape
+    noise = noise_stddev * math.sqrt(n_blocks * dim)
+    return ClippedRound(
+        round=line["round"],
+        bound=line["bound"],
+        clipped_share=line["clipped_share"],
+        norm_quantiles={f"{level:g}": q for level, q in zip(line["norm_levels"], line["norm_quantiles"], strict=False)},
+        signal=math.hypot(*line["signal_by_block"]),
+        bias=line["bias"],
+        noise=noise,
+        signal_by_region=tuple(line["signal_by_block"]),
+        bias_by_region=tuple(line["bias_by_block"]),
+        noise_by_region=noise_stddev * math.sqrt(dim),
+        # Noise is proportional to the bound under both calibrations.
+        error_at={
+            f"{factor:.4g}": math.hypot(bias, factor * noise)
+            for factor, bias in zip(line["bound_factors"], line["bias_at"], strict=True)
+        },
+    )
+
+
+def _warnings(rounds: Sequence[ClippedRound], best: float) -> list[str]:
+    count, found = len(rounds), []
+    everybody = sum(r.clipped_share >= 0.99 for r in rounds)
+    if 2 * everybody >= count:
+        found.append(f"(nearly) every vector was clipped in {everybody} of {count} rounds: only directions are shared")
+    if all(r.clipped_share == 0 for r in rounds):
+        found.append("no vector was ever clipped: a smaller bound would have meant less noise for the same vectors")
+    drowned = sum(r.noise >= 10 * r.signal for r in rounds)
+    if 2 * drowned >= count:
+        found.append(f"the noise was ten times the signal or more in {drowned} of {count} rounds: little was shared")
+    if best <= 0.5:
+        found.append(f"bias and noise together had been smallest with a bound {best:.3g} times as large: mostly noise")
+    if best >= 2:
+        found.append(f"bias and noise together had been smallest with a bound {best:.3g} times as large: mostly bias")
+    return found

@@ -1,0 +1,135 @@
+"""The black-box audit of a plan's mechanism: measured lower bound beside the accountant's claim.
+
+Vectors are made up, noise is the shipped secure source: this touches no client and says
+something about the code that ran, not about this run's data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from accountant.event_text import event_text
+from privbo.audits.black_box import World, audit_curve, epsilon_lower_bound
+from privbo.door.mechanism import Mechanism, PrivateSum, mechanism_for
+from privbo.door.noise import SecureNoise
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray, Request
+from privbo.runs.config import algorithm_from
+from privbo.runs.replay import setting_of
+
+_MOST_MECHANISMS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Empirical:
+    """One mechanism in one world.
+
+    Attributes:
+        event: What a release is charged as.
+        world: What the other clients send.
+        trials: Releases with and without the canary.
+        passed: Whether the measured curve stays below the claimed one.
+        epsilon: Where they come closest.
+        delta_lower: Lower confidence bound there.
+        delta_claimed: The accountant's value there.
+        delta: Of the two below.
+        epsilon_lower: Epsilon of one release is at least this, with 95 % confidence; below
+            rate 1 if participation is sampled as stated.
+        epsilon_claimed: The accountant's epsilon of one release.
+        alpha: False-alarm rate of ``passed``.
+    """
+
+    event: str
+    world: str
+    trials: int
+    passed: bool
+    epsilon: float
+    delta_lower: float
+    delta_claimed: float
+    delta: float
+    epsilon_lower: float
+    epsilon_claimed: float
+    alpha: float
+
+
+def audit_run(config: Mapping[str, Any], *, trials: int) -> list[Empirical]:
+    """Audit the mechanisms of a run's plan, from its public configuration.
+
+    Raises:
+        ConfigurationError: If the run is not private.
+    """
+    privacy, z = config["privacy"], config["plan"]["noise_multiplier"]
+    if z is None or privacy["type"] == "NoPrivacy":
+        raise ConfigurationError("a run without noise claims nothing, so there is nothing to audit")
+
+    def mechanism(request: Request) -> Mechanism:
+        return mechanism_for(
+            request,
+            noise_multiplier=z,
+            sample_rate=privacy["sample_rate"],
+            sampling=privacy["sampling"],
+            calibration=privacy["calibration"],
+        )
+
+    plan = algorithm_from(config["algorithm"]).server(setting_of(config)).plan()
+    return audit_plan(plan, mechanism, delta=config["plan"]["delta"], trials=trials)
+
+
+def audit_plan(
+    plan: Iterable[Request], mechanism: Callable[[Request], Mechanism], *, delta: float, trials: int
+) -> list[Empirical]:
+    """Audit the first mechanisms of a plan that differ, at most three, in every world.
+
+    Raises:
+        ConfigurationError: If the plan releases nothing, or one reward is its unit.
+    """
+    found: list[Empirical] = []
+    for request in _distinct(plan, mechanism):
+        found += _audit(request, mechanism, delta=delta, trials=trials)
+    if not found:
+        raise ConfigurationError("the plan releases nothing, so there is nothing to audit")
+    return found
+
+
+def _distinct(plan: Iterable[Request], mechanism: Callable[[Request], Mechanism]) -> Iterator[Request]:
+    seen = set()
+    for request in plan:
+        if request.unit == "reward":
+            raise ConfigurationError("the empirical audit compares runs with and without one client, not one reward")
+        described = mechanism(request)
+        if described not in seen:
+            seen.add(described)
+            yield request
+        if len(seen) == _MOST_MECHANISMS:
+            return
+
+
+def _audit(
+    request: Request, mechanism: Callable[[Request], Mechanism], *, delta: float, trials: int
+) -> Iterator[Empirical]:
+    def build(weights: FloatArray) -> PrivateSum:
+        described = mechanism(dataclasses.replace(request, weights=weights))
+        if not isinstance(described, PrivateSum):
+            raise ConfigurationError("a release without noise claims nothing, so there is nothing to audit")
+        return described
+
+    whole, noise = build(request.weights), SecureNoise()
+    bounds = epsilon_lower_bound(whole, request.weights, noise=noise, delta=delta, trials=trials)
+    for world in get_args(World):
+        measured = audit_curve(build, request.weights, noise=noise, world=world, trials=trials)
+        yield Empirical(
+            event=f"{event_text(whole.event())}, clipped to {request.clipping_norm:.4g}",
+            world=world,
+            trials=trials,
+            passed=measured.passed,
+            epsilon=measured.epsilon,
+            delta_lower=measured.delta_measured,
+            delta_claimed=measured.delta_accounted,
+            delta=delta,
+            epsilon_lower=bounds[0],
+            epsilon_claimed=bounds[1],
+            alpha=measured.alpha,
+        )

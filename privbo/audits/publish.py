@@ -1,0 +1,111 @@
+"""Publishing something of an audit, paid for: a noisy histogram of the last round's norms.
+
+Every client answers with the bin its vector's norm fell into, whether or not it had been
+drawn into the round (who was drawn stays secret); the sum leaves through the door and is
+charged to the run's ledger as a release of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from accountant.ledger import Ledger
+from privbo.door.adaptive import histogram_quantile, norm_histogram_request, one_hot_norms
+from privbo.door.door import Door
+from privbo.door.mechanism import mechanism_for
+from privbo.door.noise import SecureNoise
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import read_json
+from privbo.protocol.messages import FloatArray, IntArray
+from privbo.runs.config import algorithm_from
+from privbo.runs.opening import derive_seed
+from privbo.runs.record import RunDirectory
+from privbo.runs.replay import replay, setting_of
+
+_FACTORS = tuple(2.0 ** (k / 2) for k in range(-6, 7))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedNorms:
+    """Public: paid for by one charge.
+
+    Attributes:
+        round: The round whose vectors were counted.
+        edges: Bin edges, multiples of that round's bound.
+        counts: Noisy number of clients per bin, one more than edges.
+        noise_stddev: Of every count.
+        median: The edge nearest to the noisy median norm.
+        sequence: Position of the charge in the ledger.
+        head: The ledger's chain hash after it.
+    """
+
+    round: int
+    edges: tuple[float, ...]
+    counts: tuple[float, ...]
+    noise_stddev: float
+    median: float
+    sequence: int
+    head: str
+
+
+def publish_norms(home: RunDirectory, ledger: Ledger, *, noise_multiplier: float) -> PublishedNorms:
+    """Release a noisy histogram of the norms of the last round's vectors; charges the ledger once.
+
+    Asking again with the same multiplier gives the same release, which is free.
+
+    Raises:
+        ConfigurationError: If the multiplier is not positive.
+        BudgetExceeded: If the ledger can't pay; nothing was released.
+        RunError: If the clients' state is not on this machine.
+    """
+    if not noise_multiplier > 0:
+        raise ConfigurationError(f"noise_multiplier={noise_multiplier!r} must be > 0")
+    config = home.config()
+    round_, bound, rows = _last_answers(home, ledger)
+    edges = bound * np.array(_FACTORS)
+    request = norm_histogram_request(edges, config["problem"]["n_clients"])
+    door = Door(
+        ledger,
+        run=f"{config['run_id']}-norms",
+        noise=SecureNoise(),
+        mechanism=lambda wanted: mechanism_for(wanted, noise_multiplier=noise_multiplier),
+        n_clients=config["problem"]["n_clients"],
+    )
+    ticket = door.open(round_, request)
+    release = ticket.release
+    if release is None:
+        release, _ = door.close(ticket, one_hot_norms(rows, edges))
+    return PublishedNorms(
+        round=round_,
+        edges=tuple(edges.tolist()),
+        counts=tuple(release.values[0].tolist()),
+        noise_stddev=release.noise_stddev,
+        median=histogram_quantile(release.values, edges, 0.5),
+        sequence=release.sequence,
+        head=release.head,
+    )
+
+
+def _last_answers(home: RunDirectory, ledger: Ledger) -> tuple[int, float, FloatArray]:
+    """PRIVATE: the last released round, its bound per vector, and every client's answer to it."""
+    config = home.config()
+    snapshot = home.load_clients()
+    if snapshot is None or config["control"] is not None:
+        raise RunError(f"{home.path}: the clients' state is not here, or the run is a control; nothing to publish")
+    asked = [ask for ask, release in replay(config, ledger) if release is not None]
+    if not asked or asked[-1].request is None:
+        raise RunError(f"{home.path}: nothing was released yet, so there are no norms to publish")
+    last, request = asked[-1].broadcast, asked[-1].request
+    seed = derive_seed(int(read_json(home.seed_path)["seed"]), "clients")
+    setting = setting_of(config)
+    cohort = algorithm_from(config["algorithm"]).cohort(
+        setting, clients=np.arange(setting.n_clients), evaluate=_no_evaluation, seed=seed
+    )
+    cohort.restore(snapshot)
+    return last.round, request.clipping_norm / np.sqrt(request.n_blocks), cohort.respond(last)
+
+
+def _no_evaluation(clients: IntArray, units: FloatArray) -> FloatArray:  # noqa: ARG001 (the protocol's signature)
+    raise RunError("the last round was not answered before; resume the run first")

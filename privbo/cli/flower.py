@@ -1,0 +1,53 @@
+"""``privbo flower``: an app to load, keys, and a federation on this machine to try it out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Clients on other machines, over Flower.", no_args_is_help=True)
+
+
+@app.command()
+def init(
+    directory: Annotated[Path, typer.Argument(help="A new folder for the app.")],
+    sites: Annotated[int, typer.Option(min=1, help="Sites in the example.")] = 3,
+    clients_per_site: Annotated[int, typer.Option(min=1, help="Clients at every site.")] = 10,
+) -> None:
+    """Write the thin app that Flower loads; edit run.toml, objective.py and federation.toml."""
+    from privbo.flower.scaffold import write_app
+
+    for path in write_app(directory, n_sites=sites, clients_per_site=clients_per_site):
+        typer.echo(path)
+
+
+@app.command()
+def up(
+    directory: Annotated[Path, typer.Argument(help="The app's folder.")] = Path(),
+    clients: Annotated[int, typer.Option("--clients", min=1, help="SuperNodes to start, one per site.")] = 3,
+) -> None:
+    """Start a SuperLink and SuperNodes on loopback, play the run, and stop them: for trying out."""
+    from privbo.flower.launch import QUIET_NOTE
+    from privbo.flower.local import play_locally
+
+    typer.echo(f"privbo: {QUIET_NOTE}; everything listens on loopback, without TLS", err=True)
+    play_locally(directory, n_sites=clients)
+
+
+@app.command()
+def keys(
+    directory: Annotated[Path, typer.Argument(help="A new folder for certificates and keys.")],
+    sites: Annotated[str, typer.Option(help="Names of the sites, with commas.")],
+    hosts: Annotated[str, typer.Option(help="Names and addresses of the server.")] = "127.0.0.1,localhost",
+) -> None:
+    """Make an authority, the server's certificate and every site's key pair."""
+    from privbo.flower.keys import make_keys
+
+    names = [name.strip() for name in sites.split(",")]
+    folder = make_keys(directory, sites=names, hosts=[host.strip() for host in hosts.split(",")])
+    typer.echo(f"{folder.authority}: to every machine")
+    typer.echo(f"{folder.certificate}, {folder.key}: to the server alone")
+    for name in names:
+        typer.echo(f"{folder.site_key(name)}: to {name} alone; {folder.site_public(name)} is public")

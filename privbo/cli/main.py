@@ -1,0 +1,314 @@
+"""The command line. Heavy imports wait until a command needs them.
+
+Longer than 300 lines: the whole command line in one place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from privbo.cli.flower import app as flower_app
+
+if TYPE_CHECKING:
+    from privbo.comparisons.comparison import Data
+
+app = typer.Typer(
+    name="privbo",
+    help="Differentially private federated optimisation of expensive black boxes.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+ledger_app = typer.Typer(help="The privacy-loss ledger of a run.", no_args_is_help=True)
+app.add_typer(ledger_app, name="ledger")
+app.add_typer(flower_app, name="flower")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+RunDir = Annotated[Path, typer.Argument(help="Directory of a run.")]
+
+
+def main() -> None:
+    """Entry point: one clear line and exit code 2 for bad input, 130 for Ctrl-C."""
+    from accountant.errors import PrivacyError
+
+    said: set[str] = set()
+
+    def note(message: Warning | str, *_args: object, **_settings: object) -> None:
+        if str(message) not in said:  # a sweep would say it once per cell
+            said.add(str(message))
+            typer.echo(f"note: {message}", err=True)
+
+    warnings.showwarning = note
+    try:
+        app()
+    except PrivacyError as error:
+        typer.echo(f"privbo: {error}", err=True)
+        sys.exit(2)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from privbo import __version__
+
+        typer.echo(f"privbo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    config: Annotated[Path | None, typer.Argument(help="Configuration file (TOML).")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a value: --set privacy.epsilon=2")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this directory.")] = None,
+    directory: Annotated[Path | None, typer.Option("--out", help="Directory of the run.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print plan and price; touch no data.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a configuration, or go on with an interrupted run."""
+    from privbo.cli.run import load_job, price_job, run_job
+    from privbo.protocol.errors import ConfigurationError
+
+    if (config is None) == (resume is None):
+        raise ConfigurationError("give a configuration file or --resume DIR")
+    job, home = load_job(config, overrides or [], resume=resume, directory=directory)
+    if dry_run:
+        _show(price_job(job), as_json=as_json)
+        return
+    try:
+        result = run_job(job, home, resume=resume is not None)
+    except KeyboardInterrupt:
+        typer.echo(f"privbo: interrupted; go on with: privbo run --resume {home}", err=True)
+        raise typer.Exit(130) from None
+    _show(result, as_json=as_json)
+
+
+@app.command()
+def quickstart(
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a value: --set privacy.epsilon=1")
+    ] = None,
+    directory: Annotated[Path | None, typer.Option("--out", help="Directory of the run.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print plan and price; touch no data.")] = False,
+    show_config: Annotated[bool, typer.Option("--print", help="Print the configuration, to start from.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the packaged example: 40 clients tune an SVM on handwritten digits."""
+    from privbo.quickstart import CONFIG
+
+    if show_config:
+        typer.echo(CONFIG.read_text(), nl=False)
+        return
+    run(config=CONFIG, overrides=overrides, directory=directory, dry_run=dry_run, as_json=as_json)
+
+
+@app.command("report")
+def report_command(
+    directory: RunDir,
+    out: Annotated[Path | None, typer.Option(help="Where the page goes; DIR/report.html by default.")] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Add private diagnostics; the page stays private.")
+    ] = False,
+    regret: Annotated[bool, typer.Option("--regret", help="Private diagnostics with regret.")] = False,
+    shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
+    parquet: Annotated[Path | None, typer.Option(help="Also write the public history as Parquet.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a run cost: writes report.html and prints the tables, or prints JSON."""
+    from privbo.cli.look import report_data, report_run, write_history
+
+    if parquet is not None:
+        write_history(directory, parquet)
+    if as_json:
+        _show(report_data(directory, private=private, regret=regret), as_json=True)
+        return
+    _show(report_run(directory, out=out, private=private, regret=regret, shared_assets=shared_assets), as_json=False)
+
+
+@app.command()
+def compare(
+    what: Annotated[list[Path], typer.Argument(help="One sweep file (TOML), or directories of runs.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of cells, page and tables.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Parallel processes, one thread each.")] = 2,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler to use instead.")] = None,
+    recommend: Annotated[str | None, typer.Option(help="Best setting within a budget: epsilon=2")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Whose data runs saw: private (the default), public, simulated or proxy; a sweep says so."),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Also write and print utilities over private data, into OUT/private.")
+    ] = False,
+    shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Utility against epsilon: a sweep of settings over seeds, or runs side by side.
+
+    Over private data only prices and paid choices are shown unless --private is given.
+    """
+    from privbo.cli.look import compare_runs, compare_sweep
+
+    budget, is_sweep = _budget(recommend), len(what) == 1 and what[0].suffix == ".toml"
+    whose = _data(data, is_sweep=is_sweep)
+    try:
+        if is_sweep:
+            found = compare_sweep(
+                what[0],
+                out=out,
+                jobs=jobs,
+                scheduler=scheduler,
+                budget=budget,
+                private=private,
+                shared_assets=shared_assets,
+            )
+        else:
+            found = compare_runs(what, out=out, data=whose, budget=budget, private=private, shared_assets=shared_assets)
+    except KeyboardInterrupt:
+        typer.echo("privbo: interrupted; the same command goes on with what is left", err=True)
+        raise typer.Exit(130) from None
+    _show(found, as_json=as_json)
+
+
+def _data(name: str | None, *, is_sweep: bool) -> Data:
+    from typing import get_args
+
+    from privbo.comparisons.comparison import Data
+    from privbo.protocol.errors import ConfigurationError
+
+    if name is None:
+        return "private"
+    if is_sweep:
+        raise ConfigurationError("--data is for runs; a sweep says it itself: data = ... in its file")
+    if name not in get_args(Data):
+        raise ConfigurationError(f"--data {name!r}: write one of {', '.join(get_args(Data))}")
+    return cast("Data", name)
+
+
+def _budget(recommend: str | None) -> float | None:
+    from privbo.protocol.errors import ConfigurationError
+
+    if recommend is None:
+        return None
+    name, _, text = recommend.partition("=")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if name.strip() != "epsilon" or not value > 0:
+        raise ConfigurationError(f"--recommend {recommend!r}: write epsilon=VALUE with a value > 0")
+    return value
+
+
+@app.command()
+def audit(
+    target: Annotated[Path, typer.Argument(help="Directory of a run; with --empirical also a configuration.")],
+    empirical: Annotated[bool, typer.Option("--empirical", help="Attack the mechanism as a black box.")] = False,
+    trials: Annotated[int, typer.Option(min=1000, help="Releases per side of the attack.")] = 20_000,
+    publish_norms: Annotated[
+        float | None, typer.Option(help="Release a noisy histogram of norms with this noise multiplier; charged.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the page goes; DIR/private/audit.html by default.")] = None,
+    shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """PRIVATE: is the clipping right? Exit code 3 if the black-box audit contradicts the claim."""
+    from privbo.cli.look import audit_target
+
+    found = audit_target(
+        target, empirical=empirical, trials=trials, publish=publish_norms, out=out, shared_assets=shared_assets
+    )
+    _show(found, as_json=as_json)
+    if not all(row["passed"] for row in found["empirical"]):
+        raise typer.Exit(3)
+
+
+@app.command()
+def calibrate(
+    rounds: Annotated[int | None, typer.Option(help="Number of releases.")] = None,
+    sample_rate: Annotated[float | None, typer.Option(help="Probability of taking part.")] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="Noise std over L2 sensitivity.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon.")] = None,
+    delta: Annotated[float, typer.Option(help="Failure probability.")] = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """Find the one of epsilon, noise multiplier, sample rate and rounds that is not given."""
+    from privbo.plans.calibration import calibrate as solve
+
+    found = solve(
+        rounds=rounds, sample_rate=sample_rate, noise_multiplier=noise_multiplier, epsilon=epsilon, delta=delta
+    )
+    _show(found, as_json=as_json)
+
+
+@ledger_app.command("show")
+def ledger_show(directory: RunDir, as_json: AsJson = False) -> None:
+    """Entries, totals and verification."""
+    from privbo.cli.look import show_ledger
+
+    _show(show_ledger(directory), as_json=as_json)
+
+
+@ledger_app.command("verify")
+def ledger_verify(directory: RunDir, as_json: AsJson = False) -> None:
+    """Read the whole ledger again; exit code 3 if it is not what it was."""
+    from privbo.cli.look import verify_ledger
+
+    found = verify_ledger(directory)
+    _show(found, as_json=as_json)
+    if not found["verified"]:
+        raise typer.Exit(3)
+
+
+@ledger_app.command("export")
+def ledger_export(
+    directory: RunDir,
+    form: Annotated[str, typer.Option("--format", help="jsonl, csv or dpevent.")] = "jsonl",
+    population: Annotated[bool, typer.Option("--population", help="Every run on the ledger.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A file instead of the terminal.")] = None,
+) -> None:
+    """Charges for other programs: JSON lines, CSV, or dp-accounting's DpEvent."""
+    from privbo.cli.look import export_ledger
+
+    content = export_ledger(directory, form, population=population)
+    if out is None:
+        typer.echo(content, nl=False)
+        return
+    from privbo.protocol.files import write_atomically
+
+    write_atomically(out, content.encode())
+
+
+def _show(data: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(_plain(data), indent=2, allow_nan=False))
+        return
+    from privbo.cli.terminal import show
+
+    show(data)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  # JSON has no narrower type
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+if __name__ == "__main__":
+    main()

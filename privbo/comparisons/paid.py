@@ -1,0 +1,137 @@
+"""Choosing a setting on private data, paid for: clients' scores leave through the door.
+
+Every client answers with one vector, its best score under each setting (the mean over
+seeds), scaled to [-1, 1]; what is released is the noisy mean over clients, charged to the
+population's ledger. The choice is post-processing of that release.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from accountant.events import Adjacency
+from accountant.ledger import Ledger
+from privbo.comparisons.cells import digest
+from privbo.comparisons.comparison import Comparison, Difference, Recommendation
+from privbo.comparisons.recommend import affordable
+from privbo.door.door import Door
+from privbo.door.mechanism import mechanism_for
+from privbo.door.noise import SecureNoise
+from privbo.plans.privacy import SharedLedger
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import read_json
+from privbo.protocol.messages import FloatArray, Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """How a choice on private data is paid for.
+
+    Attributes:
+        noise_multiplier: Of the one release that the choice is made from.
+        low: Smallest possible score, public; lower ones count as this.
+        high: Largest possible score, public.
+
+    Raises:
+        ConfigurationError: If a number is out of range.
+    """
+
+    noise_multiplier: float
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.noise_multiplier > 0:
+            raise ConfigurationError(f"selection.noise_multiplier={self.noise_multiplier!r} must be > 0")
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ConfigurationError(f"selection: low={self.low!r} must lie below high={self.high!r}")
+
+
+def paid_recommendation(
+    comparison: Comparison,
+    cells: Mapping[str, Sequence[Path]],
+    selection: Selection,
+    shared: SharedLedger,
+    budget: float,
+) -> Recommendation:
+    """The best affordable setting by a noisy mean score, charged to the population's ledger.
+
+    Args:
+        comparison: The settings and what they cost.
+        cells: PRIVATE: every setting's finished cells.
+        selection: Noise and range of the choice.
+        shared: The population's ledger.
+        budget: Largest epsilon of one run of the setting.
+
+    Raises:
+        ConfigurationError: If no setting fits the budget.
+        BudgetExceeded: If the ledger can't pay for the choice; nothing was released.
+    """
+    fitting = affordable(comparison, budget)
+    scores = np.stack([_scores(cells[s.label], selection) for s in fitting], axis=1)
+    name = digest([[path.name for path in cells[s.label]] for s in fitting])
+    means, stddev = _release(scores, f"selection-{name}", selection, shared)
+    order = np.argsort(means)[::-1]
+    best = fitting[int(order[0])]
+    lead = None
+    if len(fitting) > 1:
+        gap, error = float(means[order[0]] - means[order[1]]), stddev * math.sqrt(2.0)
+        second = fitting[int(order[1])].label
+        p_value = math.erfc(gap / error / math.sqrt(2.0))
+        lead = Difference(
+            first=best.label, second=second, mean=gap, standard_error=error, p_value=p_value, n_seeds=len(best.seeds)
+        )
+    beyond = lead is not None and lead.is_significant
+    words = "no other setting fits the budget" if lead is None else (
+        f"its noisy mean best score leads {lead.second} by {lead.mean:.4g}, {'beyond' if beyond else 'not beyond'} the "
+        f"choice's own noise of {lead.standard_error:.2g}"
+    )  # fmt: skip
+    return Recommendation(
+        label=best.label,
+        epsilon=float(best.epsilon or 0.0),
+        budget=budget,
+        lead=lead,
+        beyond_noise=beyond,
+        because=f"{words}; the choice was charged to the population's ledger",
+        released={s.label: float(mean) for s, mean in zip(fitting, means, strict=True)},
+        released_stddev=stddev,
+    )
+
+
+def _scores(paths: Sequence[Path], selection: Selection) -> FloatArray:
+    """PRIVATE: every client's mean best score over seeds in [-1, 1]; a client without a score counts as lowest."""
+    found = []
+    for path in paths:
+        best = [selection.low if b is None else b for b in read_json(path)["best_per_client"]]
+        found.append(np.clip(np.array(best, dtype=np.float64), selection.low, selection.high))
+    middle, half = (selection.low + selection.high) / 2, (selection.high - selection.low) / 2
+    return np.asarray((np.mean(found, axis=0) - middle) / half)
+
+
+def _release(scores: FloatArray, run: str, selection: Selection, shared: SharedLedger) -> tuple[FloatArray, float]:
+    """The noisy mean score of every setting and the noise's standard deviation, both in units of the score."""
+    n_clients, n_settings = scores.shape
+    request = Request(
+        dim=n_settings,
+        clipping_norm=math.sqrt(n_settings),
+        weights=np.full((1, n_clients), 1.0 / n_clients),
+    )
+    with Ledger.open(shared.path) as ledger:
+        door = Door(
+            ledger,
+            run=run,
+            noise=SecureNoise(),
+            mechanism=lambda wanted: mechanism_for(
+                wanted, noise_multiplier=selection.noise_multiplier, adjacency=Adjacency.ZERO_OUT
+            ),
+            n_clients=n_clients,
+        )
+        ticket = door.open(0, request)
+        release = ticket.release if ticket.release is not None else door.close(ticket, scores)[0]
+    middle, half = (selection.low + selection.high) / 2, (selection.high - selection.low) / 2
+    return middle + release.values[0] * half, release.noise_stddev * half

@@ -1,0 +1,1 @@
+"""The one door: clipping, sums, noise and the charge for every release."""

@@ -1,0 +1,178 @@
+"""Clipping at a noisy quantile, paid for by the same release (Andrew et al. 2021).
+
+Every participant adds to its vector one bit, +1/2 where its norm is within the bound and
+-1/2 where it is not (who is absent adds nothing). With N public and q the rate,
+
+    b = 1/2 + (sum of bits + N(0, sigma_b^2)) / (q N),    C <- C exp(-eta (b - gamma)).
+
+Vector and bit are one vector to the accountant: with multiplier z for the release and z_b
+for the bits, the vectors' noise uses z_v = (z^-2 - z_b^-2)^(-1/2), so that z_v and z_b
+together are worth z. Here z_b = sigma_b over the bits' sensitivity, which is 1/2 where a
+client may only leave and 1 where another bit may take its place.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from accountant.events import Event
+from privbo.door.clipping import row_norms
+from privbo.door.geometry import WeightGeometry
+from privbo.door.mechanism import PrivateSum
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray, Request
+
+# The split of the noise is rounded; this much more noise makes the rounding safe.
+_MARGIN = 1.0 + 2.0**-40
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveSum:
+    """A private sum whose clipping bound is chosen by earlier releases, with the bits for the next.
+
+    Attributes:
+        base: The mechanism of the plan; its event is the price of everything here.
+        clipping_norm: The bound S of this round, a public number.
+        count_stddev: sigma_b, the noise standard deviation of the sum of bits.
+
+    Raises:
+        ConfigurationError: If the bits' noise alone would cost more than the event.
+    """
+
+    base: PrivateSum
+    clipping_norm: float
+    count_stddev: float
+
+    def __post_init__(self) -> None:
+        if not self._count_multiplier > self._multiplier * (1 + 1e-9):
+            raise ConfigurationError(
+                f"count_stddev={self.count_stddev!r} is worth a noise multiplier of {self._count_multiplier:.6g}, "
+                f"not above the release's {self._multiplier:.6g}; raise count_stddev"
+            )
+
+    @property
+    def geometry(self) -> WeightGeometry:
+        """Of the vectors' weights."""
+        return self.base.geometry
+
+    @property
+    def _multiplier(self) -> float:
+        return float(self.base.event().noise_multiplier)  # type: ignore[union-attr]  # a PrivateSum is Gaussian
+
+    @property
+    def _unit_bits(self) -> PrivateSum:
+        """The sum of bits with a noise multiplier of one."""
+        n_clients = self.geometry.n_clients
+        geometry = WeightGeometry.of(np.ones((1, n_clients)))
+        return replace(self.base, clipping_norm=0.5, geometry=geometry, noise_multiplier=1.0, calibration="tight")
+
+    @property
+    def _count_multiplier(self) -> float:
+        unit = self._unit_bits
+        return self.count_stddev / (unit.sensitivity() * unit.rate)
+
+    @property
+    def bits(self) -> PrivateSum:
+        """The sum of bits."""
+        return replace(self._unit_bits, noise_multiplier=self._count_multiplier)
+
+    @property
+    def vectors(self) -> PrivateSum:
+        """The sums of vectors, with the noise that leaves room for the bits."""
+        share = 1.0 - (self._multiplier / self._count_multiplier) ** 2
+        multiplier = self.base.noise_multiplier * _MARGIN / math.sqrt(share)
+        return replace(self.base, clipping_norm=self.clipping_norm, noise_multiplier=multiplier)
+
+    def event(self) -> Event:
+        """The price of vectors and bits together."""
+        return self.base.event()
+
+    def sensitivity(self) -> float:
+        """L2 sensitivity of the released sums of vectors."""
+        return self.vectors.sensitivity()
+
+    def noise_stddev(self) -> float:
+        """Noise standard deviation in every entry of the released sums of vectors."""
+        return self.vectors.noise_stddev()
+
+
+@dataclass(kw_only=True)
+class QuantileClipper:
+    """Public state: where the bound stands after the releases so far.
+
+    Attributes:
+        target_quantile: gamma, the share of vectors that should be within the bound.
+        learning_rate: eta.
+        count_stddev: sigma_b.
+
+    Raises:
+        ConfigurationError: If a number is out of range.
+    """
+
+    target_quantile: float = 0.5
+    learning_rate: float = 0.2
+    count_stddev: float
+    _fractions: dict[int, float] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.target_quantile < 1:
+            raise ConfigurationError(f"target_quantile={self.target_quantile!r} must lie in (0, 1)")
+        for name in ("learning_rate", "count_stddev"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise ConfigurationError(f"{name}={getattr(self, name)!r} must be a finite number > 0")
+
+    def clipping_norm(self, initial: float) -> float:
+        """The bound now, for a request that began with ``initial``."""
+        drift = math.fsum(fraction - self.target_quantile for fraction in self._fractions.values())
+        # Far from any sensible scale the bound stops rather than overflow.
+        return initial * math.exp(min(max(-self.learning_rate * drift, -100.0), 100.0))
+
+    def mechanism(self, base: PrivateSum) -> AdaptiveSum:
+        """The mechanism of this round."""
+        return AdaptiveSum(
+            base=base, clipping_norm=self.clipping_norm(base.clipping_norm), count_stddev=self.count_stddev
+        )
+
+    def absorb(self, round: int, fraction: float) -> None:  # noqa: A002 (the protocol's word)
+        """Take the released fraction of a round; a round that was taken before changes nothing."""
+        self._fractions.setdefault(round, min(max(fraction, 0.0), 1.0))
+
+
+def clip_bits(rows: FloatArray, bound: float) -> FloatArray:
+    """+1/2 for rows within ``bound``, -1/2 for longer ones, NaN for absent ones; ``(n_clients, 1)``."""
+    norms = row_norms(rows)
+    bits = np.where(norms <= bound, 0.5, -0.5)
+    return np.where(np.isfinite(norms), bits, np.nan)[:, None]
+
+
+def norm_histogram_request(edges: FloatArray, n_clients: int) -> Request:
+    """The request for a private histogram of norms, a release of its own to start from.
+
+    Clients answer with ``one_hot_norms``; ``histogram_quantile`` reads the release.
+    """
+    return Request(dim=len(edges) + 1, clipping_norm=1.0, weights=np.ones((1, n_clients)))
+
+
+def one_hot_norms(rows: FloatArray, edges: FloatArray) -> FloatArray:
+    """Each client's answer: one in the bin of its norm, ``(n_clients, len(edges) + 1)``; NaN if absent."""
+    norms = row_norms(rows)
+    present = np.isfinite(norms)
+    hot = np.zeros((len(rows), len(edges) + 1))
+    hot[np.arange(len(rows)), np.searchsorted(edges, np.where(present, norms, 0.0))] = 1.0
+    hot[~present] = np.nan
+    return hot
+
+
+def histogram_quantile(values: FloatArray, edges: FloatArray, quantile: float) -> float:
+    """The edge nearest to a quantile of the released histogram (post-processing).
+
+    Args:
+        values: The release's values, ``(1, len(edges) + 1)``.
+        edges: Increasing positive bin edges.
+        quantile: In (0, 1).
+    """
+    below = np.cumsum(values[0])[:-1]
+    return float(edges[np.argmin(np.abs(below - quantile * values[0].sum()))])

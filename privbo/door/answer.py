@@ -1,0 +1,89 @@
+"""From the clients' rows to the numbers of one release, and the private notes of its making."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privbo.door import sums
+from privbo.door.adaptive import AdaptiveSum, clip_bits
+from privbo.door.clipping import ClipStatistics, clip_rows, clip_statistics
+from privbo.door.mechanism import PlainSum, PrivateSum
+from privbo.door.noise import BoolArray, NoiseSource
+from privbo.door.payload import Clipping
+from privbo.protocol.messages import FloatArray, Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Everything one release is made of.
+
+    Attributes:
+        values: Public, ``(n_blocks, dim)``.
+        clipping: Public: bound and noisy fraction within it, if the bound adapts.
+        statistics: PRIVATE.
+    """
+
+    values: FloatArray
+    clipping: Clipping | None
+    statistics: ClipStatistics
+
+
+def draw_participants(mechanism: PrivateSum | PlainSum | AdaptiveSum, noise: NoiseSource) -> BoolArray:
+    """Who takes part in one release, ``(n_clients,)``; secret."""
+    if isinstance(mechanism, PlainSum):
+        return np.ones(mechanism.geometry.n_clients, dtype=bool)
+    private = mechanism.base if isinstance(mechanism, AdaptiveSum) else mechanism
+    return np.asarray(sums.draw_participation(private, 1, noise)[0])
+
+
+def answer(
+    mechanism: PrivateSum | PlainSum | AdaptiveSum,
+    request: Request,
+    rows: FloatArray,
+    participants: BoolArray,
+    noise: NoiseSource,
+) -> Answer:
+    """Clip, sum, add noise, divide by the rate.
+
+    Args:
+        mechanism: What was charged.
+        request: What was asked for.
+        rows: One vector per client, ``(n_clients, dim)``, not finite where absent.
+        participants: Who takes part, ``(n_clients,)``.
+        noise: Source of the noise.
+    """
+    if isinstance(mechanism, PlainSum):
+        return _plain(request.weights, rows)
+    vectors = mechanism.vectors if isinstance(mechanism, AdaptiveSum) else mechanism
+    clipped = clip_rows(rows, vectors.applied_bound)
+    values = sums.noisy_sums(vectors, request.weights, clipped, participants[None], noise)[0]
+    statistics = clip_statistics(
+        rows,
+        clipped,
+        participants=participants,
+        weights=request.weights,
+        bound=vectors.vector_bound,
+        rate=vectors.rate,
+    )
+    clipping = None
+    if isinstance(mechanism, AdaptiveSum):
+        clipping = _fraction_within(mechanism, rows, participants, noise)
+    return Answer(values=values, clipping=clipping, statistics=statistics)
+
+
+def _plain(weights: FloatArray, rows: FloatArray) -> Answer:
+    everyone = np.ones(len(rows), dtype=bool)
+    whole = clip_rows(rows, np.inf)
+    statistics = clip_statistics(rows, whole, participants=everyone, weights=weights, bound=np.inf, rate=1.0)
+    return Answer(values=np.asarray(weights @ whole), clipping=None, statistics=statistics)
+
+
+def _fraction_within(mechanism: AdaptiveSum, rows: FloatArray, participants: BoolArray, noise: NoiseSource) -> Clipping:
+    """The noisy share of vectors within the bound, by the same participants."""
+    bits = mechanism.bits
+    sent = clip_rows(clip_bits(rows, mechanism.vectors.vector_bound), bits.applied_bound)
+    one = np.ones((1, len(rows)))
+    total = sums.noisy_sums(bits, one, sent, participants[None], noise)[0, 0, 0]
+    return Clipping(norm=mechanism.clipping_norm, fraction=0.5 + float(total) / len(rows))

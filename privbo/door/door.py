@@ -1,0 +1,223 @@
+"""The one door: here, and only here, clients' vectors become a public number.
+
+``open`` checks the request, charges the ledger, waits for the commit and only then draws
+the secret participants. ``close`` clips, sums, adds noise, stores the bytes and hands out
+the release read back from them. What was stored is what is sent, however often; a charge
+whose noise was never stored is drawn anew, because nothing of it had left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from accountant.errors import LedgerError
+from accountant.events import Unit
+from accountant.ledger import Ledger, Receipt
+from privbo.door.adaptive import AdaptiveSum, QuantileClipper
+from privbo.door.answer import answer, draw_participants
+from privbo.door.clipping import ClipStatistics
+from privbo.door.geometry import WeightGeometry, require_weights
+from privbo.door.intake import vet_rows
+from privbo.door.mechanism import (
+    Mechanism,
+    PlainSum,
+    PrivateSum,
+    require_request,
+)
+from privbo.door.noise import BoolArray, NoiseSource
+from privbo.door.payload import decode_release, encode_release
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Release, Request
+
+
+class Ticket:
+    """An open release: paid for, participants drawn, waiting for the answers.
+
+    Who takes part is secret: it is neither shown nor copied nor pickled.
+
+    Attributes:
+        round: The round it answers.
+        receipt: The durable charge.
+        release: The release, if it was made and stored before; then nothing is drawn.
+    """
+
+    def __init__(
+        self,
+        *,
+        round: int,  # noqa: A002 (the protocol's word)
+        request: Request,
+        mechanism: PrivateSum | PlainSum | AdaptiveSum,
+        receipt: Receipt,
+        release: Release | None,
+        participants: BoolArray | None,
+        noise: NoiseSource,
+        only_sampled_send: bool = False,
+    ) -> None:
+        self.round = round
+        self.receipt = receipt
+        self.release = release
+        self._request = request
+        self._mechanism = mechanism
+        self._participants = participants
+        self._noise = noise
+        self._only_sampled_send = only_sampled_send
+
+    @property
+    def senders(self) -> BoolArray | None:
+        """SECRET: who need send, ``(n_clients,)``, for a channel that hides it; None where everyone sends."""
+        if not self._only_sampled_send or self._participants is None:
+            return None
+        return self._participants.copy()
+
+    def __repr__(self) -> str:
+        return f"Ticket(round={self.round}, release_id={self.receipt.release_id!r})"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a ticket holds secret participants and cannot be copied or pickled; open the round again")
+
+
+class Door:
+    """Charges, draws, clips, sums, adds noise, stores; for one run.
+
+    Args:
+        ledger: What is charged.
+        run: Name of the run; release ids are ``"{run}/{round}"``.
+        noise: Source of noise and participation.
+        mechanism: The mechanism that answers a request.
+        n_clients: N, the number of registered clients.
+        clipper: Adapts the clipping bound to a noisy quantile of the norms at no further
+            cost; without one every request is clipped as it asks.
+        only_sampled_send: Whether tickets name their participants to a transport that hides
+            who sends.
+
+    Raises:
+        ConfigurationError: If the ledger speaks of another number of clients.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        run: str,
+        noise: NoiseSource,
+        mechanism: Callable[[Request], Mechanism],
+        n_clients: int,
+        clipper: QuantileClipper | None = None,
+        only_sampled_send: bool = False,
+    ) -> None:
+        if ledger.policy.n_clients != n_clients:
+            raise ConfigurationError(
+                f"the run has {n_clients} clients, its ledger speaks of {ledger.policy.n_clients}; "
+                "register the same clients or start a ledger of their own"
+            )
+        self._ledger = ledger
+        self._run = run
+        self._noise = noise
+        self._mechanism = mechanism
+        self._n_clients = n_clients
+        self._clipper = clipper
+        self.only_sampled_send = only_sampled_send
+
+    def open(self, round: int, request: Request, plan_position: int | None = None) -> Ticket:  # noqa: A002 (the protocol's word)
+        """Charge the ledger for ``request`` and draw the participants.
+
+        Raises:
+            ConfigurationError: If the request is impossible; nothing was charged.
+            BudgetExceeded: If the budget does not hold it; nothing was charged.
+            LedgerError: If this round was charged as another release, or storage fails.
+        """
+        mechanism = self._vetted(request)
+        receipt = self._ledger.charge(
+            f"{self._run}/{round}",
+            mechanism.event(),
+            run=self._run,
+            noise_source="none" if isinstance(mechanism, PlainSum) else self._noise.name,
+            plan_position=plan_position,
+        )
+        stored = self._ledger.stored_release(receipt.release_id) if receipt.known else None
+        noise = self._noise.stream(str(round))
+        return Ticket(
+            round=round,
+            request=request,
+            mechanism=mechanism,
+            receipt=receipt,
+            release=None if stored is None else self._read(stored),
+            participants=draw_participants(mechanism, noise) if stored is None else None,
+            noise=noise,
+            only_sampled_send=self.only_sampled_send,
+        )
+
+    def close(self, ticket: Ticket, answers: Any) -> tuple[Release, ClipStatistics]:  # noqa: ANN401 (hostile: anything may come)
+        """Make the release from the clients' answers, store it, and hand it out.
+
+        Args:
+            ticket: From ``open``; used once.
+            answers: One vector per client, ``(n_clients, dim)``; whatever is missing,
+                malformed or not finite contributes nothing.
+
+        Returns:
+            The public release, and PRIVATE clip statistics that must not leave.
+
+        Raises:
+            LedgerError: If the ticket was used before or storage fails; nothing left then.
+        """
+        participants, ticket._participants = ticket._participants, None
+        if participants is None:
+            raise LedgerError(f"{ticket!r} has been closed already; late answers count for nothing")
+        request, mechanism = ticket._request, ticket._mechanism
+        rows = vet_rows(answers, n_clients=self._n_clients, dim=request.dim)
+        made = answer(mechanism, request, rows, participants, ticket._noise)
+        release = Release(
+            round=ticket.round,
+            values=made.values,
+            noise_stddev=mechanism.noise_stddev(),
+            sequence=ticket.receipt.sequence,
+            head=ticket.receipt.head,
+        )
+        self._ledger.store_release(ticket.receipt.release_id, encode_release(release, made.clipping))
+        stored = self._ledger.stored_release(ticket.receipt.release_id)
+        if stored is None:
+            raise LedgerError(f"release {ticket.receipt.release_id!r} was stored and is gone; restore the ledger")
+        return self._read(stored), made.statistics
+
+    def _read(self, stored: bytes) -> Release:
+        """The release in stored bytes; an adaptive bound learns from it, once per round."""
+        release, clipping = decode_release(stored)
+        if self._clipper is not None and clipping is not None:
+            self._clipper.absorb(release.round, clipping.fraction)
+        return release
+
+    def _vetted(self, request: Request) -> PrivateSum | PlainSum | AdaptiveSum:
+        """The request's mechanism, once everything about it is known to be possible."""
+        require_request(request)
+        if require_weights(request.weights).shape[1] != self._n_clients:
+            raise ConfigurationError(
+                f"weights speak of {request.n_clients} clients, the run has {self._n_clients}; give each one a column"
+            )
+        mechanism = self._mechanism(request)
+        unit = self._ledger.policy.unit
+        rewards = request.unit == "reward"  # else a row is whoever the ledger is about: one client, one record
+        if not isinstance(mechanism, PlainSum) and rewards != (unit is Unit.REWARD):
+            raise ConfigurationError(
+                f"the request protects one {request.unit}, the ledger one {unit.value}: their "
+                "costs never add up; give each unit its own ledger"
+            )
+        if mechanism.geometry != WeightGeometry.of(request.weights):
+            raise ConfigurationError("the mechanism was described for other weights than the request's; rebuild it")
+        if isinstance(mechanism, PrivateSum):
+            if mechanism.clipping_norm != request.clipping_norm:
+                raise ConfigurationError(
+                    f"the mechanism clips to {mechanism.clipping_norm!r}, the request asks for "
+                    f"{request.clipping_norm!r}; rebuild it"
+                )
+            if mechanism.adjacency != self._ledger.policy.adjacency:
+                raise ConfigurationError(
+                    f"the mechanism is described under {mechanism.adjacency.value}, the ledger under "
+                    f"{self._ledger.policy.adjacency.value}; state the same adjacency"
+                )
+            if (None if mechanism.reward is None else mechanism.reward.bound) != request.reward_bound:
+                raise ConfigurationError("the mechanism was described for another unit than the request's; rebuild it")
+            mechanism.grid_step()
+            return mechanism if self._clipper is None else self._clipper.mechanism(mechanism)
+        return mechanism

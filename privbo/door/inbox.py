@@ -1,0 +1,91 @@
+"""One round's answers from a channel: the first well-formed message per client counts.
+
+A message is bytes of a fixed layout (no pickle, nothing evaluated), whose length is checked
+against its header and the header against what was asked for before anything is
+allocated. Who a message comes from is what the channel's authentication says, never what
+the message says. Refused messages are not answered: whether a client took part, and why
+not, stays on this side.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+
+import numpy as np
+
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray
+
+_MAGIC = b"privbo answer 1\n"
+_HEADER = struct.Struct("<QQ")
+_OVERHEAD = len(_MAGIC) + _HEADER.size
+
+
+def encode_answer(round: int, vector: FloatArray) -> bytes:  # noqa: A002 (the protocol's word)
+    """A client's message: magic, round, length, float64 values in little-endian order."""
+    body = np.ascontiguousarray(vector, dtype="<f8")
+    return _MAGIC + _HEADER.pack(round, body.size) + body.tobytes()
+
+
+class Inbox:
+    """Collects the answers of one round.
+
+    Args:
+        round: The round that is open.
+        n_clients: Registered clients; others are unknown.
+        dim: Length of the vector that was asked for.
+
+    Raises:
+        ConfigurationError: If a number is out of range.
+    """
+
+    def __init__(self, *, round: int, n_clients: int, dim: int) -> None:  # noqa: A002 (the protocol's word)
+        if min(round, n_clients, dim - 1) < 0:
+            raise ConfigurationError(f"round={round!r}, n_clients={n_clients!r}, dim={dim!r} describe no round")
+        self._round = round
+        self._rows = np.full((n_clients, dim), np.nan)
+        self._answered: set[int] = set()
+        self._closed = False
+        self._refused: Counter[str] = Counter()
+
+    def receive(self, client: int, message: bytes) -> None:
+        """Take a message, or drop it silently.
+
+        Args:
+            client: Number of the client as authenticated by the channel.
+            message: What it sent.
+        """
+        reason = self._refusal(client, message)
+        if reason is not None:
+            self._refused[reason] += 1
+            return
+        self._answered.add(client)
+        with np.errstate(invalid="ignore"):
+            self._rows[client] = np.frombuffer(message, dtype="<f8", offset=_OVERHEAD)
+
+    def _refusal(self, client: int, message: bytes) -> str | None:  # noqa: PLR0911 (one line per reason)
+        if self._closed:
+            return "late"
+        if type(client) is not int or not 0 <= client < len(self._rows):
+            return "unknown client"
+        if client in self._answered:
+            return "duplicate"
+        if type(message) is not bytes or len(message) != _OVERHEAD + 8 * self._rows.shape[1]:
+            return "wrong size"
+        if not message.startswith(_MAGIC):
+            return "no answer"
+        sent_round, dim = _HEADER.unpack_from(message, len(_MAGIC))
+        if dim != self._rows.shape[1]:
+            return "wrong length"
+        return None if sent_round == self._round else "another round"
+
+    def close(self) -> FloatArray:
+        """Every client's row, ``(n_clients, dim)``, NaN where none arrived; later messages are late."""
+        self._closed = True
+        return self._rows.copy()
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """PRIVATE: how many messages were dropped, by reason; covered by no epsilon."""
+        return dict(self._refused)

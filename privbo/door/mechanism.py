@@ -1,0 +1,263 @@
+"""What a release is: a clipped, weighted, noisy sum, described so that it can be accounted.
+
+The description is frozen and speaks of public numbers only; ``event`` says what it costs,
+``sensitivity`` and ``noise_stddev`` what it does. Callers ask the mechanism, they never
+recompute (the rule: noise_multiplier = noise standard deviation / L2 sensitivity under
+the stated adjacency).
+
+With Algorithm 1 of the DP-FTS-DE paper: vectors are clipped to ``S / sqrt(P)``, block b is
+``(1/q) sum over sampled n of w[b, n] clip(v_n)``, and every entry gets independent noise.
+What one client adds is bounded by ``(S / sqrt(P)) max_n ||w[:, n]|| / q``; the paper's noise
+is ``z phi_max S / q``, which is up to sqrt(P) more than z times that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from accountant.events import (
+    Adjacency,
+    Event,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    NonPrivate,
+    PoissonSampledGaussian,
+)
+from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND, UNIT_ROUNDOFF
+from privbo.door.geometry import WeightGeometry
+from privbo.door.reward_unit import GRID_BITS, RewardMove, require_reward_unit
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Request
+
+__all__ = ["Mechanism", "PlainSum", "PrivateSum", "WeightGeometry", "mechanism_for", "require_request"]
+
+Sampling: TypeAlias = Literal["poisson", "fixed-size"]
+Calibration: TypeAlias = Literal["tight", "paper"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateSum:
+    """Noisy weighted sums of clipped vectors over a secret random sample of clients.
+
+    Attributes:
+        clipping_norm: S; every vector is clipped to ``S / sqrt(n_blocks)``.
+        geometry: What the public weights look like.
+        noise_multiplier: Nominal z. With ``calibration="tight"`` it is the multiplier of
+            the event; with ``"paper"`` the noise is ``z phi_max S / q`` and the event carries
+            the multiplier which that noise really is.
+        sample_rate: q in (0, 1].
+        sampling: ``"poisson"``: one secret coin per client; ``"fixed-size"``: a secret
+            uniform subset of ``round(q N)`` clients.
+        adjacency: ``ZERO_OUT`` (one client's vector against zero) or ``REPLACE_ONE``.
+        calibration: See ``noise_multiplier``.
+        reward: None where the unit is one client; else how far one reward moves a client's
+            vector. Then everybody takes part, and rewards are replaced, not removed.
+
+    Raises:
+        ConfigurationError: If a number is out of its range, for add-or-remove
+            adjacency (weights and N are public constants here, so leaving means zero), or where a
+            setting says nothing about one reward.
+    """
+
+    clipping_norm: float
+    geometry: WeightGeometry
+    noise_multiplier: float
+    sample_rate: float = 1.0
+    sampling: Sampling = "poisson"
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+    calibration: Calibration = "tight"
+    reward: RewardMove | None = None
+
+    def __post_init__(self) -> None:
+        _require("clipping_norm", self.clipping_norm, SMALLEST_BOUND, LARGEST_BOUND)
+        _require("noise_multiplier", self.noise_multiplier, 1e-6, 1e9)
+        if not 0 < self.sample_rate <= 1:
+            raise ConfigurationError(f"sample_rate={self.sample_rate!r} must lie in (0, 1]")
+        if self.sampling not in ("poisson", "fixed-size"):
+            raise ConfigurationError(f"sampling={self.sampling!r} must be 'poisson' or 'fixed-size'")
+        if self.calibration not in ("tight", "paper"):
+            raise ConfigurationError(f"calibration={self.calibration!r} must be 'tight' or 'paper'")
+        if self.sampling == "fixed-size" and self.sample_size < 1:
+            raise ConfigurationError(
+                f"sample_rate={self.sample_rate!r} of {self.geometry.n_clients} clients rounds to a sample "
+                "of none; raise the rate or use sampling='poisson'"
+            )
+        if self.adjacency not in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE):
+            raise ConfigurationError(
+                f"adjacency={self.adjacency!r} does not fit public weights over a fixed number of clients; "
+                "use zero-out (a client leaves by contributing zero) or replace-one"
+            )
+        if self.reward is not None:
+            require_reward_unit(self.sample_rate, self.sampling, self.calibration, self.adjacency)
+
+    @property
+    def sample_size(self) -> int:
+        """Clients per release under fixed-size sampling."""
+        return round(self.sample_rate * self.geometry.n_clients)
+
+    @property
+    def everyone(self) -> bool:
+        """Whether every client takes part in every release."""
+        if self.sampling == "fixed-size":
+            return self.sample_size == self.geometry.n_clients
+        return self.sample_rate == 1.0
+
+    @property
+    def rate(self) -> float:
+        """What sums are divided by: the probability of taking part, never a realised count."""
+        if self.sampling == "fixed-size":
+            return self.sample_size / self.geometry.n_clients
+        return self.sample_rate
+
+    @property
+    def vector_bound(self) -> float:
+        """``S / sqrt(P)``, the stated bound on one client's vector."""
+        return self.clipping_norm / math.sqrt(self.geometry.n_blocks)
+
+    @property
+    def applied_bound(self) -> float:
+        """The bound vectors are clipped to: lower than stated by what later roundings can add."""
+        return self.vector_bound * (1.0 - 2.0 * (self.geometry.n_blocks + 64) * UNIT_ROUNDOFF)
+
+    def _sum_sensitivity(self) -> float:
+        """L2 sensitivity of the concatenated sums, before division by the rate."""
+        if self.reward is not None:
+            return self.geometry.largest_norm * self.reward.after_clipping(self.vector_bound, self.noise_multiplier)
+        if self.adjacency == Adjacency.REPLACE_ONE:
+            # The same client may send the opposite vector; no two others differ by more.
+            return self.vector_bound * 2.0 * self.geometry.largest_norm
+        if self.sampling == "fixed-size" and not self.everyone:
+            # Without client n another takes the slot, so two clients' vectors separate the sums.
+            return self.vector_bound * self.geometry.largest_pair
+        return self.vector_bound * self.geometry.largest_norm
+
+    def _sum_stddev(self) -> float:
+        """Noise standard deviation of the sums, before division by the rate."""
+        if self.calibration == "paper":
+            return self.noise_multiplier * self.geometry.largest_weight * self.clipping_norm
+        return self.noise_multiplier * self._sum_sensitivity()
+
+    def sensitivity(self) -> float:
+        """L2 sensitivity of the released values under the stated adjacency."""
+        return self._sum_sensitivity() / self.rate
+
+    def noise_stddev(self) -> float:
+        """Standard deviation of the noise in every released entry."""
+        return self._sum_stddev() / self.rate
+
+    def grid_step(self) -> float:
+        """Power of two on which sums and noise are integers; depends on public numbers only.
+
+        Raises:
+            ConfigurationError: If 64-bit integers cannot hold both the sum and its noise.
+        """
+        fine = math.frexp(self._sum_stddev())[1] - 1 - GRID_BITS
+        room = math.frexp(self.geometry.largest_total * self.vector_bound)[1] - 61
+        step = math.ldexp(1.0, max(fine, room))
+        if self._sum_stddev() / step < 2.0**10:
+            raise ConfigurationError(
+                f"noise of {self._sum_stddev():.3g} is too small beside sums of up to "
+                f"{self.geometry.largest_total * self.vector_bound:.3g}; raise noise_multiplier"
+            )
+        if self.reward is not None and room > fine:
+            raise ConfigurationError("noise for one reward is too small beside the sums; pull nodes less often")
+        return step
+
+    def grid_scale(self) -> float:
+        """Noise standard deviation of the sums in grid units."""
+        return self._sum_stddev() / self.grid_step()
+
+    def event(self) -> Event:
+        """What one release costs; the multiplier is the noise over the true sensitivity."""
+        if self.calibration == "tight":
+            multiplier = self.noise_multiplier
+        else:
+            multiplier = self._sum_stddev() / self._sum_sensitivity()
+        if self.everyone:
+            return Gaussian(noise_multiplier=multiplier)
+        if self.sampling == "poisson":
+            return PoissonSampledGaussian(sample_rate=self.sample_rate, noise_multiplier=multiplier)
+        return FixedSizeSampledGaussian(
+            n_clients=self.geometry.n_clients, sample_size=self.sample_size, noise_multiplier=multiplier
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainSum:
+    """A non-private baseline: weighted sums of all vectors, unclipped and without noise.
+
+    Attributes:
+        geometry: What the public weights look like.
+    """
+
+    geometry: WeightGeometry
+
+    def event(self) -> Event:
+        """Infinite cost at every delta."""
+        return NonPrivate()
+
+    def sensitivity(self) -> float:
+        """Unbounded."""
+        return math.inf
+
+    def noise_stddev(self) -> float:
+        """None is added."""
+        return 0.0
+
+
+Mechanism: TypeAlias = PrivateSum | PlainSum
+
+
+def mechanism_for(
+    request: Request,
+    *,
+    noise_multiplier: float | None,
+    sample_rate: float = 1.0,
+    sampling: Sampling = "poisson",
+    adjacency: Adjacency = Adjacency.ZERO_OUT,
+    calibration: Calibration = "tight",
+) -> Mechanism:
+    """The mechanism that answers ``request``; ``noise_multiplier=None`` is the plain sum.
+
+    Raises:
+        ConfigurationError: If the request or a setting is impossible.
+    """
+    require_request(request)
+    geometry = WeightGeometry.of(request.weights)
+    if noise_multiplier is None:
+        return PlainSum(geometry=geometry)
+    reward = None
+    if request.reward_bound is not None:
+        reward = RewardMove(bound=request.reward_bound, n_entries=request.dim * geometry.n_blocks)
+    return PrivateSum(
+        clipping_norm=request.clipping_norm,
+        geometry=geometry,
+        noise_multiplier=noise_multiplier,
+        sample_rate=sample_rate,
+        sampling=sampling,
+        adjacency=adjacency,
+        calibration=calibration,
+        reward=reward,
+    )
+
+
+def require_request(request: Request) -> None:
+    """Refuse a request that no release can answer.
+
+    Raises:
+        ConfigurationError: If the dimension or the clipping norm is out of range.
+    """
+    if isinstance(request.dim, bool) or not isinstance(request.dim, (int, np.integer)) or request.dim < 1:
+        raise ConfigurationError(f"dim={request.dim!r} must be an integer >= 1")
+    _require("clipping_norm", request.clipping_norm, SMALLEST_BOUND, LARGEST_BOUND)
+    if request.reward_bound is not None:
+        _require("reward_bound", request.reward_bound, SMALLEST_BOUND, LARGEST_BOUND)
+
+
+def _require(name: str, value: float, low: float, high: float) -> None:
+    if isinstance(value, bool) or not math.isfinite(value) or not low <= value <= high:
+        raise ConfigurationError(f"{name}={value!r} must be a finite number in [{low:g}, {high:g}]")

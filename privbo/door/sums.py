@@ -1,0 +1,68 @@
+"""The arithmetic of a release: integer sums on a grid, integer noise, division by the rate.
+
+This is the only code that turns clients' vectors into public numbers. It takes a batch of
+participations, so that an audit can run many trials through the very same lines; a real
+release is a batch of one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privbo.door.mechanism import PrivateSum
+from privbo.door.noise import BoolArray, NoiseSource
+from privbo.protocol.messages import FloatArray, IntArray
+
+_CHUNK_ENTRIES = 2**22
+
+
+def lattice_sums(weights: FloatArray, clipped: FloatArray, participation: BoolArray, step: float) -> IntArray:
+    """Exact sums of weighted vectors, each truncated toward zero to multiples of ``step``.
+
+    Truncation moves every coordinate toward zero, so no norm grows; integer addition has
+    no rounding and no order.
+
+    Args:
+        weights: ``(n_blocks, n_clients)``.
+        clipped: Clipped vectors, ``(n_clients, dim)``, finite.
+        participation: ``(n_trials, n_clients)``.
+        step: A power of two.
+
+    Returns:
+        Sums in units of ``step``, ``(n_trials, n_blocks, dim)``.
+    """
+    (n_blocks, n_clients), dim, n_trials = weights.shape, clipped.shape[1], len(participation)
+    totals = np.zeros((n_trials, n_blocks * dim), dtype=np.int64)
+    chunk = max(1, _CHUNK_ENTRIES // (n_blocks * dim))
+    for start in range(0, n_clients, chunk):
+        part = slice(start, start + chunk)
+        weighted = weights.T[part, :, None] * clipped[part, None, :]
+        units = np.trunc(weighted / step).astype(np.int64).reshape(len(weighted), -1)
+        totals += participation[:, part].astype(np.int64) @ units
+    return totals.reshape(n_trials, n_blocks, dim)
+
+
+def draw_participation(mechanism: PrivateSum, n_trials: int, noise: NoiseSource) -> BoolArray:
+    """Who takes part, ``(n_trials, n_clients)``: secret, and never derived from answers."""
+    n_clients = mechanism.geometry.n_clients
+    if mechanism.sampling == "fixed-size":
+        return noise.subsets((n_trials, n_clients), mechanism.sample_size)
+    return noise.coins((n_trials, n_clients), mechanism.rate)
+
+
+def noisy_sums(
+    mechanism: PrivateSum,
+    weights: FloatArray,
+    clipped: FloatArray,
+    participation: BoolArray,
+    noise: NoiseSource,
+) -> FloatArray:
+    """Released values of clipped vectors, ``(n_trials, n_blocks, dim)``.
+
+    Noise is drawn for every entry of every trial, whoever takes part and whatever they
+    sent; a trial without participants is noise only.
+    """
+    step = mechanism.grid_step()
+    totals = lattice_sums(weights, clipped, participation, step)
+    totals += noise.gaussian(totals.shape, mechanism.grid_scale())
+    return np.asarray(totals.astype(np.float64) * step / mechanism.rate)

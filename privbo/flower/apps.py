@@ -1,0 +1,157 @@
+"""The two apps Flower loads: the server, which owns door and ledger, and the site, which owns its clients."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from privbo.flower.messages import ACTION, Header, decode_question, encode_failure, encode_reply
+from privbo.flower.settings import SiteSettings, public_job, read_federation, read_site, site_job
+from privbo.flower.site import Question, SiteRecord
+from privbo.flower.transport import Flower
+from privbo.plans.privacy import Privacy
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import append_line
+from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.threads import limited_loaded_threads
+from privbo.reports.data import report, write_page
+from privbo.runs.loop import plan, play
+from privbo.runs.notes import Notes, Round
+from privbo.runs.opening import OpenRun, open_run, setting_of
+from privbo.runs.record import RunDirectory
+
+
+def server_app(home: Path) -> ServerApp:
+    """The server's app: runs ``home/run.toml``, or goes on with it where it was interrupted.
+
+    The run config's ``directory`` is the run's directory on the server's machine; the ledger is in it.
+    """
+    app = ServerApp()
+
+    def main(grid: Grid, context: Context) -> None:
+        serve(grid, home, RunDirectory(Path(str(context.run_config["directory"]))))
+
+    app.main()(main)
+    return app
+
+
+def client_app(home: Path) -> ClientApp:
+    """A site's app: answers one round with the site's own clients, from the site's own disk.
+
+    The node config's ``site`` names the site's ``site.toml``.
+    """
+    app = ClientApp()
+    app.query(ACTION)(lambda message, context: respond(message, context, home))
+    return app
+
+
+def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
+    """Play a run over a grid, from its first open round to the last; write its report.
+
+    Raises:
+        ConfigurationError: If a setting is impossible; nothing was touched.
+        RunError: If too few sites are there; the run can be resumed.
+    """
+    job, federation = public_job(home), read_federation(home)
+    config, problem = job.config, job.problem
+    registry = federation.registry(problem.n_clients)
+    run = open_run(
+        problem,
+        job.algorithm,
+        terms=plan(problem, job.algorithm, privacy=job.privacy, rounds=config.rounds),
+        rounds=config.rounds,
+        seed=config.seed,
+        home=directory,
+        resume=directory.config_path.exists(),
+        ledger=job.ledger,
+        control=None,
+        name=config.name,
+        source=config.model_dump(exclude_none=True),
+        device=config.device,
+    )
+    transport = Flower(
+        grid=grid,
+        header=_header(run, config.rounds),
+        registry=registry,
+        patience=federation.patience,
+        note=lambda row: append_line(directory.private / "transport.jsonl", row),
+    )
+    with run.ledger:
+        play(run.server, transport, run.door, Notes(home=directory, on_round=_say))
+        write_page(report(run.config, run.ledger), directory.report_path)
+    _print(f"finished; ledger and report are in {directory.path}")
+
+
+def _header(run: OpenRun, rounds: int) -> Header:
+    """A simulation with a seed is repeatable: its clients draw from that seed, too. Else every site draws its own."""
+    seeded = run.config["seed"] is not None and run.config["plan"]["noise_source"] in {"simulation", "none"}
+    return Header(
+        run=run.config["run_id"],
+        n_clients=run.setting.n_clients,
+        rounds=rounds,
+        public_seed=run.setting.public_seed,
+        clients_seed=run.clients_seed if seeded else None,
+    )
+
+
+def _say(event: Round) -> None:
+    _print(f"round {event.index}: {'local work' if event.release is None else f'release {event.release.sequence}'}")
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"privbo: {line}\n")
+    sys.stdout.flush()
+
+
+def respond(message: Message, context: Context, home: Path) -> Message:
+    """A site's reply to one question; if anything fails, the class of the error and nothing else."""
+    site, nonce, record = SiteSettings(name="", directory=""), b"", None
+    try:
+        header, question, nonce = decode_question(message.content)
+        site = _site(context, home)
+        record = SiteRecord.open(Path(site.directory), header.run)
+        clients, vectors = _answer(home, site, record, header, question)
+        content = encode_reply(site.name, nonce, question.broadcast.round, clients, vectors)
+    except Exception as error:
+        if record is not None:
+            record.note_failure()
+        content = encode_failure(site.name, nonce, error)
+    return Message(content, reply_to=message)
+
+
+def _answer(
+    home: Path, site: SiteSettings, record: SiteRecord, header: Header, question: Question
+) -> tuple[IntArray, FloatArray]:
+    job = site_job(home, site)
+    problem = job.problem
+    if (problem.n_clients, job.config.rounds) != (header.n_clients, header.rounds):
+        raise ConfigurationError(
+            f"the server's run has {header.n_clients} clients and {header.rounds} rounds, this site's settings "
+            f"{problem.n_clients} and {job.config.rounds}"
+        )
+    clients = np.array(read_federation(home).registry(problem.n_clients).clients[site.name], dtype=np.int64)
+    unit = job.privacy.unit if isinstance(job.privacy, Privacy) else "client"
+    setting = setting_of(problem, header.rounds, public_seed=header.public_seed, device=job.config.device, unit=unit)
+
+    cohort = job.algorithm.cohort(
+        setting, clients=clients, evaluate=problem.evaluator(), seed=record.seed(header.clients_seed)
+    )
+    with limited_loaded_threads(job.config.threads):
+        return clients, record.answer(question, cohort)
+
+
+def _site(context: Context, home: Path) -> SiteSettings:
+    """This node's settings: its own file, or, where Flower simulates nodes, a folder beside the run."""
+    config = context.node_config
+    if "site" in config:
+        return read_site(Path(str(config["site"])))
+    if "partition-id" in config:
+        name = list(read_federation(home).sites)[int(config["partition-id"])]
+        folder = Path(str(context.run_config["directory"])) / "private" / "sites" / name
+        return SiteSettings(name=name, directory=str(folder))
+    raise ConfigurationError("the node config names no site; start the SuperNode with --node-config 'site=\"PATH\"'")

@@ -1,0 +1,246 @@
+"""Flower's processes on this machine: a SuperLink, SuperNodes, and the run they play.
+
+Flower on its own reports usage, looks for updates and installs an app's dependencies when
+a run starts. Started from here it does none of that: nothing calls out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from privbo.protocol.errors import ConfigurationError, RunError
+
+LOOPBACK = "127.0.0.1"
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+QUIET_NOTE = "Flower's telemetry, its update check and its installing of dependencies at run time are turned off"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificates:
+    """Files that make a SuperLink speak TLS and check its nodes' keys.
+
+    Attributes:
+        authority: Certificate of the authority that signed the server's; everyone has it.
+        certificate: The server's certificate.
+        key: The server's private key.
+    """
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+@dataclass(kw_only=True)
+class Deployment:
+    """A SuperLink and SuperNodes on loopback, stopped when the block ends.
+
+    Attributes:
+        root: Folder for logs and for what Flower keeps (one folder per process).
+        certificates: With them, TLS and node authentication; without, plaintext for trying out.
+        environment: Further environment variables of every process.
+    """
+
+    root: Path
+    certificates: Certificates | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=lambda: free_port(), init=False)  # noqa: PLW0108 (defined below)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+
+    def __enter__(self) -> Deployment:
+        self.root.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """Where the SuperLink listens."""
+        return f"{LOOPBACK}:{self.port}"
+
+    def start_superlink(self, *, simulation: bool = False, timeout: float = 180.0) -> None:
+        """Start the SuperLink and wait until it listens.
+
+        Args:
+            simulation: Let Flower simulate the nodes with Ray (the extra ``flower-sim``).
+            timeout: Seconds to wait.
+
+        Raises:
+            RunError: If it does not within ``timeout`` seconds.
+        """
+        arguments = ["--host", LOOPBACK, "--port", str(self.port), "--disable-runtime-dependency-installation"]
+        if self.certificates is None:
+            arguments.append("--insecure")
+        else:
+            tls = self.certificates
+            arguments += ["--ssl-ca-certfile", str(tls.authority), "--ssl-certfile", str(tls.certificate)]
+            arguments += ["--ssl-keyfile", str(tls.key), "--enable-supernode-auth"]
+            # Registered keys outlive the process.
+            arguments += ["--database", str(self._home("superlink") / "superlink.sqlite")]
+        if simulation:
+            arguments.append("--simulation")
+        process = self.start("superlink", ["flower-superlink", *arguments])
+        deadline = time.monotonic() + timeout
+        while not _listens(self.port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RunError(f"the SuperLink did not start; see {self.log('superlink')}")
+            time.sleep(0.1)
+
+    def start_supernode(self, name: str, site: Path, *, key: Path | None = None, config: str = "") -> None:
+        """Start one site's SuperNode.
+
+        Args:
+            name: Of the process and its log.
+            site: The site's ``site.toml``.
+            key: The site's private key, beside certificates.
+            config: Further entries of the node config.
+        """
+        arguments = ["--superlink", self.address, "--host", LOOPBACK, "--port", str(free_port())]
+        arguments += ["--node-config", f'site="{site.absolute()}" {config}'.strip()]
+        if self.certificates is None:
+            arguments.append("--insecure")
+        else:
+            arguments += ["--root-certificates", str(self.certificates.authority)]
+        if key is not None:
+            arguments += ["--auth-supernode-private-key", str(key)]
+        self.start(name, ["flower-supernode", *arguments])
+
+    def flwr(
+        self, *arguments: str, timeout: float | None = None, show: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the ``flwr`` command against this SuperLink; its last argument is the connection's name.
+
+        Args:
+            arguments: Without the connection.
+            timeout: Seconds after which it is killed, or None.
+            show: Let it write to this terminal instead of into the result.
+        """
+        home = self._home("flwr")
+        connection = f'[superlink]\ndefault = "local"\n\n[superlink.local]\naddress = "{self.address}"\n'
+        if self.certificates is None:
+            connection += "insecure = true\n"
+        else:
+            connection += f'root-certificates = "{self.certificates.authority.absolute()}"\n'
+        (home / "config.toml").write_text(connection)
+        return subprocess.run(  # noqa: S603 (our own arguments)
+            [program("flwr"), *arguments, "local"],
+            env=self._environment("flwr"),
+            capture_output=not show,
+            text=True,
+            check=False,
+            timeout=timeout,
+        )
+
+    def play(self, app: Path, *options: str, timeout: float | None = None, show: bool = False) -> None:
+        """Start the app's run and wait for its end; ``options`` go to ``flwr run``.
+
+        Raises:
+            RunError: If it does not end well.
+        """
+        done = self.flwr("run", "--stream", *options, str(app), timeout=timeout, show=show)
+        if done.returncode:
+            raise RunError(f"flwr run failed: {done.stdout or ''}{done.stderr or ''}")
+        listed = self.flwr("ls", "--format", "json", timeout=180)
+        last = max(json.loads(listed.stdout)["runs"], key=lambda run: run["pending-at"])
+        if last["status"] != "finished:completed":
+            raise RunError(f"the run ended as {last['status']}: {last['status-details']}; see {self.log('superlink')}")
+
+    def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start a process whose output goes to its log."""
+        with self.log(name).open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603 (our own arguments)
+                [program(command[0]), *command[1:]],
+                env=self._environment(name),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self.processes[name] = process
+        return process
+
+    def log(self, name: str) -> Path:
+        """Where a process writes what it says."""
+        return self.root / f"{name}.log"
+
+    def kill(self, name: str) -> None:
+        """Kill a process and its children at once (SIGKILL)."""
+        process = self.processes.pop(name)
+        _signal(process, signal.SIGKILL)
+        process.wait()
+
+    def stop(self) -> None:
+        """Ask everything to end, the SuperLink last, and kill what does not."""
+        for name in [n for n in self.processes if n != "superlink"] + ["superlink"]:
+            process = self.processes.pop(name, None)
+            if process is None:
+                continue
+            _signal(process, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=10)
+            _signal(process, signal.SIGKILL)
+            process.wait()
+
+    def _home(self, name: str) -> Path:
+        # Each its own, because nodes that share one install the app into each other's way.
+        home = self.root / "flower" / name
+        home.mkdir(parents=True, exist_ok=True)
+        return home
+
+    def _environment(self, name: str) -> dict[str, str]:
+        # Flower's processes start one another by name and Python finds this package by its path.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        home = {"FLWR_HOME": str(self._home(name)), "PATH": path}
+        return {**os.environ, **QUIET, **home, **self.environment}
+
+
+def program(name: str) -> str:
+    """One of Flower's commands, beside this Python or on the path.
+
+    Raises:
+        ConfigurationError: If Flower is not installed.
+    """
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise ConfigurationError(f"{name} is not installed; pip install 'privbo[flower]'")
+    return found
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        return

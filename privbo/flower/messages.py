@@ -1,0 +1,146 @@
+"""What travels between Flower's server app and client apps: plain records, nothing pickled.
+
+A question goes down as an ``ArrayRecord`` (the broadcast) and a ``ConfigRecord`` (the run,
+the round, a nonce). An answer comes up as a ``ConfigRecord`` of bytes, one fixed-layout
+message per client, which the door's inbox takes or drops. The nonce is drawn anew for every
+node and round: a reply without it is none, so no node can answer in another's place.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hmac
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from privbo.door.inbox import encode_answer
+from privbo.flower.site import Question
+from privbo.protocol.errors import RunError
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray
+
+ACTION = "respond"
+MESSAGE_TYPE = f"query.{ACTION}"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What every question repeats about the run, so that a site that restarts needs nothing else.
+
+    Attributes:
+        run: Name of the run.
+        n_clients: N.
+        rounds: Length of the run.
+        public_seed: Seed of what both sides agree on.
+        clients_seed: Seed of the clients' own randomness where the run names one (a
+            simulation), else None and every site draws its own.
+    """
+
+    run: str
+    n_clients: int
+    rounds: int
+    public_seed: int
+    clients_seed: int | None
+
+
+def encode_question(header: Header, question: Question, nonce: bytes) -> RecordDict:
+    """The records of one question to one node."""
+    fields: dict[str, Any] = {
+        "format": _FORMAT,
+        "run": header.run,
+        "n_clients": header.n_clients,
+        "rounds": header.rounds,
+        "public_seed": header.public_seed,
+        "round": question.broadcast.round,
+        "dim": question.dim,
+        "nonce": nonce,
+    }
+    if header.clients_seed is not None:
+        fields["clients_seed"] = header.clients_seed
+    arrays = {name: Array(np.asarray(array)) for name, array in question.broadcast.arrays.items()}
+    return RecordDict({"question": ConfigRecord(fields), "broadcast": ArrayRecord(arrays)})
+
+
+def decode_question(content: RecordDict) -> tuple[Header, Question, bytes]:
+    """What ``encode_question`` wrote.
+
+    Raises:
+        RunError: If it is of another format.
+    """
+    fields = content.config_records.get("question", {})
+    if fields.get("format") != _FORMAT:
+        raise RunError(f"the server speaks format {fields.get('format')!r}, this site {_FORMAT}; use one version")
+    arrays = {name: array.numpy() for name, array in content.array_records["broadcast"].items()}
+    header = Header(
+        run=str(fields["run"]),
+        n_clients=int(fields["n_clients"]),
+        rounds=int(fields["rounds"]),
+        public_seed=int(fields["public_seed"]),
+        clients_seed=int(fields["clients_seed"]) if "clients_seed" in fields else None,
+    )
+    broadcast = Broadcast(round=int(fields["round"]), arrays=arrays)
+    return header, Question(run=header.run, broadcast=broadcast, dim=int(fields["dim"])), bytes(fields["nonce"])
+
+
+def encode_reply(site: str, nonce: bytes, round_: int, clients: IntArray, vectors: FloatArray) -> RecordDict:
+    """The records of one site's answer; an absent client sends NaN, so that absence does not show in the size."""
+    messages = [encode_answer(round_, vector) for vector in vectors] if vectors.shape[1] else []
+    numbers = [int(client) for client in clients] if messages else []
+    return RecordDict({"answer": ConfigRecord({"site": site, "nonce": nonce, "clients": numbers, "vectors": messages})})
+
+
+def encode_failure(site: str, nonce: bytes, error: Exception) -> RecordDict:
+    """The records of a failure: the class of the error, never its text."""
+    return RecordDict({"answer": ConfigRecord({"site": site, "nonce": nonce, "error": error_class(error)})})
+
+
+def error_class(error: BaseException) -> str:
+    """Name of the first class of an error that is Python's or ours; a user's class name could tell something."""
+    return next(
+        kind.__name__
+        for kind in type(error).__mro__
+        if getattr(builtins, kind.__name__, None) is kind or kind.__module__.split(".")[0] in {"privbo", "accountant"}
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What a node sent, in so far as it has the form of an answer.
+
+    Attributes:
+        site: The name it gives itself.
+        answers: Pairs of client number and bytes; nothing about either is known.
+    """
+
+    site: str
+    answers: tuple[tuple[Any, Any], ...]
+
+
+def decode_reply(message: Message, nonce: bytes) -> Reply | str:
+    """A reply, or the reason why it is none (PRIVATE); raises nothing, whatever arrives."""
+    try:
+        return _decode_reply(message, nonce)
+    except Exception as error:
+        return f"malformed ({error_class(error)})"
+
+
+def _decode_reply(message: Message, nonce: bytes) -> Reply | str:  # noqa: PLR0911 (one line per reason)
+    if message.has_error():
+        return f"flower error {int(message.error.code)}"
+    record = message.content.config_records.get("answer")
+    if record is None:
+        return "no answer"
+    echoed, site = record.get("nonce"), record.get("site")
+    if type(echoed) is not bytes or not hmac.compare_digest(echoed, nonce):
+        return "another question's answer"
+    if type(site) is not str or len(site) > 200:
+        return "no site"
+    if "error" in record:
+        return f"raised {str(record['error'])[:40]}"
+    clients, vectors = record.get("clients"), record.get("vectors")
+    if type(clients) is not list or type(vectors) is not list or len(clients) != len(vectors):
+        return "no answer"
+    return Reply(site=site, answers=tuple(zip(clients, vectors, strict=True)))

@@ -1,0 +1,103 @@
+"""The thin app that Flower loads: files around the installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from privbo.protocol.errors import ConfigurationError
+
+_PROJECT = """[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "{name}"
+version = "1.0.0"
+description = "A privbo run over Flower"
+license = "Apache-2.0"
+# Installed on every machine beforehand; nothing is installed when a run starts.
+dependencies = []
+
+[tool.flwr.app]
+publisher = "privbo"
+
+[tool.flwr.app.components]
+serverapp = "federated_app:server"
+clientapp = "federated_app:client"
+
+[tool.flwr.app.config]
+directory = "{directory}"  # the run's directory on the server's machine; the ledger is in it
+"""
+
+_APP = '''"""What Flower loads on the server and at the sites; everything is in run.toml and federation.toml."""
+
+from pathlib import Path
+
+from privbo.flower import client_app, server_app
+
+HOME = Path(__file__).parent
+server = server_app(HOME)
+client = client_app(HOME)
+'''
+
+_RUN = """# An ordinary configuration: `privbo run run.toml --dry-run` prints plan and price.
+name = "{name}"
+rounds = 10
+
+[problem]
+n_clients = {n_clients}
+objective = "objective:score"  # a site may name its own in its site.toml
+space = {{ x = {{ type = "real", low = 0.0, high = 1.0 }} }}
+
+[algorithm]
+type = "dp-fts-de"
+
+[privacy]
+epsilon = 4.0
+"""
+
+_OBJECTIVE = '''"""The objective: runs at the sites, where the data is."""
+
+
+def score(client: int, params: dict) -> float:
+    """Larger is better; replace by your own."""
+    return 1.0 - (params["x"] - 0.3 - 0.001 * client) ** 2
+'''
+
+
+def write_app(directory: Path, *, n_sites: int, clients_per_site: int) -> list[Path]:
+    """Write a thin app with ``n_sites`` sites to try out; returns the files.
+
+    Raises:
+        ConfigurationError: If the folder holds an app already.
+    """
+    if (directory / "pyproject.toml").exists():
+        raise ConfigurationError(f"{directory} already holds an app; name a new folder")
+    name = directory.absolute().name.lower()
+    files = {
+        "pyproject.toml": _PROJECT.format(name=name, directory=(directory / "run").absolute()),
+        "federated_app.py": _APP,
+        "run.toml": _RUN.format(name=name, n_clients=n_sites * clients_per_site),
+        "objective.py": _OBJECTIVE,
+        "federation.toml": _federation(n_sites, clients_per_site),
+        ".gitignore": "run/\nsites/\nflower/\n__pycache__/\n",
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
+        (directory / file).write_text(content)
+    return [directory / file for file in files]
+
+
+def _federation(n_sites: int, clients_per_site: int) -> str:
+    lines = ["# Public and fixed for the run: which clients live where. Without keys it is for trying out only."]
+    lines += ["round_timeout = 300.0", "start_timeout = 120.0", "min_sites = 1"]
+    for site in range(n_sites):
+        first = site * clients_per_site
+        lines += ["", f"[sites.site{site}]", f'clients = "{first}-{first + clients_per_site - 1}"']
+    return "\n".join(lines) + "\n"
+
+
+def write_site(path: Path, name: str) -> None:
+    """Write a site's own file for trying out; what it keeps stands beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'# Private to this site.\nname = "{name}"\ndirectory = "kept"\n')

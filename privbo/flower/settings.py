@@ -1,0 +1,168 @@
+"""The files of a federation.
+
+``run.toml`` is an ordinary configuration; its problem may leave the objective out, because
+objectives live at the sites. ``federation.toml`` stands beside it and is public::
+
+    round_timeout = 300.0          # seconds; also start_timeout, min_sites
+
+    [sites.north]
+    clients = "0-9"
+    public_key = "ecdsa-sha2-nistp384 AAAA..."   # every site's, or none's for trying out
+
+A site keeps its own ``site.toml`` and shows it to nobody::
+
+    name = "north"
+    directory = "/var/lib/privbo"  # state, and a record of everything it ever sent
+    [problem]                      # where this site's objective is; by default the run's
+    factory = "ward_model:problem"
+    arguments = { data = "/data/north" }
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from privbo.flower.registry import Registry, parse_clients
+from privbo.flower.transport import Patience
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.runs.config import Config, Job, ProblemConfig, build, explain, read
+
+T = TypeVar("T", bound=BaseModel)
+
+RUN_FILE = "run.toml"
+FEDERATION_FILE = "federation.toml"
+
+
+class SiteEntry(BaseModel):
+    """One ``[sites.NAME]`` table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    clients: str
+    public_key: str | None = None
+
+
+class Federation(BaseModel):
+    """``federation.toml``, checked for shape."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    round_timeout: float = 300.0
+    start_timeout: float = 300.0
+    min_sites: int = Field(default=1, ge=1)
+    sites: dict[str, SiteEntry] = Field(min_length=1)
+
+    def registry(self, n_clients: int) -> Registry:
+        """Which clients live where.
+
+        Raises:
+            ConfigurationError: If clients or keys do not fit together.
+        """
+        return Registry(
+            n_clients=n_clients,
+            clients={name: parse_clients(site.clients) for name, site in self.sites.items()},
+            keys={name: site.public_key for name, site in self.sites.items() if site.public_key is not None},
+        )
+
+    @property
+    def patience(self) -> Patience:
+        """How long is waited."""
+        return Patience(round_timeout=self.round_timeout, start_timeout=self.start_timeout, min_sites=self.min_sites)
+
+
+class SiteSettings(BaseModel):
+    """``site.toml``, checked for shape; private to the site."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    directory: str
+    problem: ProblemConfig | None = None
+
+
+def read_federation(home: Path) -> Federation:
+    """The federation that stands in an app's folder.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    return _checked(Federation, home / FEDERATION_FILE)
+
+
+def read_site(path: Path) -> SiteSettings:
+    """A site's own settings; its directory is taken relative to the file.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    site = _checked(SiteSettings, path)
+    return site.model_copy(update={"directory": str(path.parent.absolute() / site.directory)})
+
+
+def public_job(home: Path) -> Job:
+    """What the server runs: the objective may be missing, because it is never called here.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    config = _read(home)
+    problem = config.problem
+    if problem.factory is None and problem.objective is None:
+        problem = problem.model_copy(update={"objective": f"{__name__}:elsewhere"})
+    return build(config.model_copy(update={"problem": problem}))
+
+
+def site_job(home: Path, site: SiteSettings) -> Job:
+    """What a site runs: the server's settings with the site's own problem, if it names one.
+
+    Raises:
+        ConfigurationError: If the problem is another one than the server's.
+    """
+    config = _read(home)
+    job = build(_with_problem(config, site.problem))
+    if site.problem is not None:
+        _require_same_problem(public_job(home), job)
+    return job
+
+
+def elsewhere(client: int, _params: Mapping[str, Any]) -> float:
+    """The objective as the server knows it: it lives at the clients' sites."""
+    raise RunError(f"client {client}'s objective lives at its site and is not evaluated here")
+
+
+def _read(home: Path) -> Config:
+    """The run's configuration; the functions it names may stand beside it."""
+    here = str(home.absolute())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return read(home / RUN_FILE)
+
+
+def _with_problem(config: Config, problem: ProblemConfig | None) -> Config:
+    return config if problem is None else config.model_copy(update={"problem": problem})
+
+
+def _require_same_problem(public: Job, own: Job) -> None:
+    ours, theirs = own.problem, public.problem
+    if ours.search_space.parameters != theirs.search_space.parameters or ours.n_clients != theirs.n_clients:
+        raise ConfigurationError(
+            f"this site's problem has space {dict(ours.search_space.parameters)!r} and {ours.n_clients} clients, the "
+            f"run's {dict(theirs.search_space.parameters)!r} and {theirs.n_clients}; state the same space and N"
+        )
+
+
+def _checked(kind: type[T], path: Path) -> T:
+    try:
+        return kind.model_validate(tomllib.loads(path.read_text()))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}; name the file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path} is not TOML: {error}") from None
+    except ValidationError as error:
+        raise ConfigurationError(f"{path}: {explain(error, prefix='')}") from None

@@ -1,0 +1,159 @@
+"""A site's own disk: its clients' state and a record of everything they ever sent.
+
+Everything here is PRIVATE to the site and never leaves it. A round is answered once: what
+was sent is stored before it is sent, and asked again the site sends the same bytes, also
+after a restart. A site answers to one run per folder and refuses to be asked the same
+round in two ways, so a server cannot collect two different answers to one charge.
+
+Layout, for a site that keeps its runs in DIR::
+
+    DIR/RUN/seed.json          root of the clients' own randomness
+    DIR/RUN/state/000004.npz   the clients' state after round 4; only the latest stays
+    DIR/RUN/sent/000004.npz    what was sent in round 4: clients, vectors, digest of the question
+    DIR/RUN/evaluations.npz    what the clients evaluated so far, and what each would use now
+    DIR/RUN/errors.log         why an answer failed; nothing of it is sent
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import re
+import secrets
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.protocol.errors import RunError
+from privbo.protocol.files import load_arrays, read_json, save_arrays, write_json
+from privbo.protocol.messages import Broadcast, Cohort, FloatArray, IntArray
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a site is asked in one round.
+
+    Attributes:
+        run: Name of the run.
+        broadcast: What is shown to every client.
+        dim: Length of the vector that is wanted; 0 in a round of local work.
+    """
+
+    run: str
+    broadcast: Broadcast
+    dim: int
+
+    def digest(self) -> bytes:
+        """SHA-256 of everything that is asked."""
+        found = hashlib.sha256(repr((self.run, self.broadcast.round, self.dim)).encode())
+        for name, array in sorted(self.broadcast.arrays.items()):
+            found.update(repr((name, array.dtype.str, array.shape)).encode())
+            found.update(np.ascontiguousarray(array).tobytes())
+        return found.digest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteRecord:
+    """A site's folder for one run.
+
+    Attributes:
+        path: ``DIR/RUN``.
+    """
+
+    path: Path
+
+    @classmethod
+    def open(cls, directory: Path, run: str) -> SiteRecord:
+        """The folder of a run, made if it is not there.
+
+        Raises:
+            RunError: If the run's name is no plain file name.
+        """
+        if not _NAME.fullmatch(run):
+            raise RunError(f"run={run[:40]!r} is no plain name of letters, digits, dots and dashes")
+        record = cls(path=directory / run)
+        for folder in ("sent", "state"):
+            (record.path / folder).mkdir(parents=True, exist_ok=True)
+        record.path.chmod(0o700)
+        return record
+
+    def seed(self, given: int | None) -> int:
+        """Root of the clients' own randomness: the run's where it names one, else a secret of this site's."""
+        path = self.path / "seed.json"
+        with self._alone():
+            if not path.exists():
+                write_json(path, {"seed": secrets.randbits(63) if given is None else given})
+            return int(read_json(path)["seed"])
+
+    def answer(self, question: Question, cohort: Cohort) -> FloatArray:
+        """The clients' vectors for one round, ``(n, dim)``; NaN rows are absences.
+
+        Raises:
+            RunError: If this round was asked in another way before, or lies behind.
+        """
+        with self._alone():
+            sent = self._sent(question.broadcast.round)
+            if sent is not None:
+                if sent["digest"].tobytes() != question.digest():
+                    raise RunError(f"round {question.broadcast.round} was asked before in another way")
+                return np.asarray(sent["vectors"], dtype=np.float64)
+            if (latest := self.latest()) is not None and question.broadcast.round < latest:
+                raise RunError(f"round {question.broadcast.round} is over; the last one answered was {latest}")
+            return self._act(question, cohort)
+
+    def _act(self, question: Question, cohort: Cohort) -> FloatArray:
+        # The state after the last round that was answered: a crash after a state was written and before its
+        # answer was kept leaves a later one behind, which would count that round's evaluations twice.
+        latest = self.latest()
+        if latest is not None:
+            cohort.restore(load_arrays(self._state_of(latest)))
+        vectors = np.asarray(cohort.respond(question.broadcast), dtype=np.float64)
+        if not question.dim:
+            vectors = np.empty((len(cohort.clients), 0))
+        if vectors.shape != (len(cohort.clients), question.dim):
+            raise RunError(f"clients answered with shape {vectors.shape}, asked were vectors of {question.dim}")
+        save_arrays(self._state_of(question.broadcast.round), cohort.snapshot())
+        save_arrays(self.path / "evaluations.npz", vars(cohort.history()))
+        self._store(question, cohort.clients, vectors)
+        for path in (self.path / "state").glob("*.npz"):
+            if path != self._state_of(question.broadcast.round):
+                path.unlink()
+        return vectors
+
+    def _store(self, question: Question, clients: IntArray, vectors: FloatArray) -> None:
+        digest = np.frombuffer(question.digest(), dtype=np.uint8)
+        save_arrays(self._path_of(question.broadcast.round), {"clients": clients, "vectors": vectors, "digest": digest})
+
+    def _sent(self, round_: int) -> Mapping[str, npt.NDArray[np.generic]] | None:
+        path = self._path_of(round_)
+        return load_arrays(path) if path.exists() else None
+
+    def _state_of(self, round_: int) -> Path:
+        return self.path / "state" / f"{round_:06d}.npz"
+
+    def _path_of(self, round_: int) -> Path:
+        return self.path / "sent" / f"{round_:06d}.npz"
+
+    def latest(self) -> int | None:
+        """The last round that was answered, or None."""
+        rounds = [int(path.stem) for path in (self.path / "sent").glob("*.npz")]
+        return max(rounds, default=None)
+
+    def note_failure(self) -> None:
+        """Write the exception that is being handled to this site's own log."""
+        with (self.path / "errors.log").open("a") as file:
+            file.write(traceback.format_exc() + "\n")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process of the site at a time, so that a round is never acted on twice."""
+        with (self.path / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield

@@ -1,1 +1,0 @@
-"""Pages people read: the report of a run."""

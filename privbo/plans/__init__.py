@@ -1,0 +1,1 @@
+"""What is asked of privacy and what it costs, before any data is touched."""

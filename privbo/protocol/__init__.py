@@ -1,0 +1,1 @@
+"""What servers and clients say to each other: messages, problem, space, errors, files."""

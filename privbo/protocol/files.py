@@ -1,0 +1,118 @@
+"""Files that a crash leaves whole: JSON, JSON lines and arrays, written atomically."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.protocol.errors import RunError
+
+_PRIVATE_NOTE = """PRIVATE. Nothing in this folder is covered by epsilon.
+
+These files hold what clients evaluated and how their vectors were clipped. They exist
+because this run was simulated on one machine or because this is a client's own disk.
+Publishing any of them breaks the guarantee the report states.
+"""
+
+
+def write_atomically(path: Path, payload: bytes) -> None:
+    """Replace ``path`` by ``payload`` so that a crash leaves the old or the new content."""
+    beside = path.with_name(path.name + ".new")
+    with beside.open("wb") as file:
+        file.write(payload)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def private_folder(home: Path) -> Path:
+    """``home/private``, which only its owner may enter and which says what it holds."""
+    private = home / "private"
+    private.mkdir(parents=True, exist_ok=True)
+    (private / "README.txt").write_text(_PRIVATE_NOTE)
+    private.chmod(0o700)
+    return private
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write one JSON document atomically."""
+    write_atomically(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read one JSON document.
+
+    Raises:
+        RunError: If it is missing or no JSON object.
+    """
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise RunError(f"{path} does not exist; name the directory of a run") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} is not a JSON document ({error}); restore it from a copy") from None
+    if not isinstance(content, dict):
+        raise RunError(f"{path} does not hold a JSON object; restore it from a copy")
+    return content
+
+
+def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write JSON lines atomically."""
+    write_atomically(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode())
+
+
+def append_line(path: Path, row: Mapping[str, Any]) -> None:
+    """Append one JSON line; a line cut off by a crash is dropped by ``read_lines``."""
+    with path.open("ab") as file:
+        file.write((json.dumps(row, allow_nan=False) + "\n").encode())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read JSON lines; a last line without its end (a crash while appending) is dropped."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    """Write named arrays atomically as an uncompressed npz without pickles.
+
+    Raises:
+        TypeError: If an array holds Python objects.
+    """
+    for name, array in arrays.items():
+        if array.dtype.hasobject:
+            raise TypeError(f"array {name!r} holds Python objects; snapshots are plain numbers")
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **dict(arrays))
+    write_atomically(path, buffer.getvalue())
+
+
+def load_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    """Read named arrays written by ``save_arrays``; pickles are refused."""
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+    """A nested mapping by dotted names."""
+    found: dict[str, object] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found

@@ -1,0 +1,234 @@
+"""What servers and cohorts say to each other; every algorithm speaks only this.
+
+A *server* is a state machine over public data: ``ask`` yields the next broadcast
+together with the shape and the bound of the answers it wants, ``tell`` absorbs the
+noisy answer. A *cohort* is one or many clients: ``respond`` answers a broadcast with
+one vector per client. A deployed client is a cohort of one, a simulation a cohort of
+many; one implementation serves both.
+
+The two never meet. Between them stands the release mechanism (``privbo.door``),
+the only place where clients' vectors become a public number. A server therefore never
+holds a client's vector, and nothing in this module is private except what a cohort
+returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.protocol.space import Space
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+# Whose data a release hides: everything of one client, or the outcome of one evaluation.
+UnitName: TypeAlias = Literal["client", "reward"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broadcast:
+    """What every client is shown in one round; public by construction.
+
+    Attributes:
+        round: Zero-based position in the run; a client that is shown the same round
+            twice answers with the same vector.
+        arrays: Named public arrays, such as ``{"vectors": (n_regions, n_features)}``.
+    """
+
+    round: int
+    arrays: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The sum a server wants: for every block b, sum over n of weights[b, n] * vector_n.
+
+    All blocks of one request are one release (one concatenated vector) and are charged
+    once.
+
+    Attributes:
+        dim: Length of the vector every client answers with.
+        clipping_norm: S, the bound on the joint vector of ``n_blocks`` copies; every
+            client's vector is clipped to ``S / sqrt(n_blocks)``.
+        weights: Public, finite, non-negative weights, shape ``(n_blocks, n_clients)``.
+            They are constants of the run: leaving a client out changes no weight.
+        reward_bound: None where the unit of privacy is one client. Else it is one reward,
+            and this bounds the L2 distance between the vectors a client sends when one of its
+            rewards is another one; no reward enters two requests of a run.
+    """
+
+    dim: int
+    clipping_norm: float
+    weights: FloatArray
+    reward_bound: float | None = None
+
+    @property
+    def unit(self) -> UnitName:
+        """The unit of privacy."""
+        return "client" if self.reward_bound is None else "reward"
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of weighted sums that are released together."""
+        return int(self.weights.shape[0])
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients the weights speak of."""
+        return int(self.weights.shape[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A public number: what came through the door, paid for in the ledger.
+
+    Attributes:
+        round: The round it answers.
+        values: Noisy weighted sums divided by the sample rate, ``(n_blocks, dim)``.
+        noise_stddev: Standard deviation of the Gaussian noise in every entry of
+            ``values``; 0 for a non-private release.
+        sequence: Position of its charge in the ledger.
+        head: The ledger's chain hash after that charge.
+    """
+
+    round: int
+    values: FloatArray
+    noise_stddev: float
+    sequence: int
+    head: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """One round: what is broadcast and what is wanted back.
+
+    ``request=None`` is a round of local work: clients act on the broadcast, nothing is
+    sent, nothing is charged, and the server is told ``None``.
+    """
+
+    broadcast: Broadcast
+    request: Request | None
+
+
+@runtime_checkable
+class Server(Protocol):
+    """The public side of an algorithm. Deterministic: replaying the same releases gives the same state."""
+
+    def plan(self) -> Iterator[Request]:
+        """Every request this server can make, in order, as fixed before the run.
+
+        Weights, bounds and count are public; a server may stop earlier, never later, and
+        never ask for anything that costs more than its place in the plan.
+        """
+        ...
+
+    def ask(self) -> Ask | None:
+        """The current round; the same answer until ``tell`` is called; None when the run is over."""
+        ...
+
+    def tell(self, release: Release | None) -> None:
+        """Absorb the answer to the current round and move to the next."""
+        ...
+
+
+@runtime_checkable
+class Cohort(Protocol):
+    """The private side of an algorithm: one or many clients."""
+
+    @property
+    def clients(self) -> IntArray:
+        """Global numbers of the clients in this cohort, shape ``(n,)``."""
+        ...
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        """Act on a broadcast and answer with one vector per client, ``(n, dim)``.
+
+        A row that is not finite is an absence: it contributes nothing. A round that was
+        answered before gets the same answer again, without new evaluations. In a round
+        of local work the answer has ``dim = 0`` or is ignored.
+        """
+        ...
+
+    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Everything needed to go on in another process (private; no object arrays)."""
+        ...
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take the state of ``snapshot``."""
+        ...
+
+    def history(self) -> ClientHistory:
+        """What the clients evaluated so far (private)."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientHistory:
+    """Private: every evaluation of a cohort.
+
+    Attributes:
+        units: Points in the unit cube, ``(n, n_evaluations, n_dims)``.
+        values: Observed objective values (larger is better), ``(n, n_evaluations)``;
+            NaN where the objective failed or no evaluation was made.
+        rounds: The round of each evaluation, ``(n_evaluations,)``; -1 for initial points.
+        recommended: The point each client would use now, ``(n, n_dims)``.
+    """
+
+    units: FloatArray
+    values: FloatArray
+    rounds: IntArray
+    recommended: FloatArray
+
+
+class Evaluate(Protocol):
+    """The clients' objectives, batched: one point per client."""
+
+    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
+        """Objective of ``clients[i]`` at ``units[i]``; ``(n,)``, NaN where it failed."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What both sides of an algorithm are told before the run; public.
+
+    Attributes:
+        space: The search space.
+        n_clients: N, the number of registered clients, fixed for the run.
+        rounds: Length of the run.
+        public_seed: Seed of everything the sides must agree on (features, assignment).
+        device: Torch device for batched work.
+        unit: The unit of privacy. An algorithm that can state how far one reward moves a
+            release does so in its requests when this is ``"reward"``.
+    """
+
+    space: Space
+    n_clients: int
+    rounds: int
+    public_seed: int
+    device: str = "cpu"
+    unit: UnitName = "client"
+
+
+class Algorithm(Protocol):
+    """A frozen description from which both sides are built."""
+
+    def server(self, setting: Setting) -> Server:
+        """The public side."""
+        ...
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
+        """The private side for ``clients``; ``seed`` feeds the clients' own randomness.
+
+        A client's randomness depends on ``seed`` and its own number only, so that a
+        cohort of one behaves as the same client does inside a large cohort.
+        """
+        ...
+
+    def local(self) -> Algorithm:
+        """The same clients with nothing shared: the local-only control."""
+        ...

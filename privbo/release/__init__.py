@@ -1,1 +1,0 @@
-"""The one door: clipping, noise, charging; nothing else turns vectors into public numbers."""

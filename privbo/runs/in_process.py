@@ -1,0 +1,67 @@
+"""Clients in this process: the default transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.protocol.messages import Ask, Broadcast, ClientHistory, Cohort, FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class InProcess:
+    """Asks a cohort directly and makes its state durable before the answer goes on.
+
+    Attributes:
+        cohort: All clients, in the order of the request's weights.
+        save: Called with the cohort's snapshot after every answer, so that a stored
+            release never stands before the state of the clients that answered it.
+    """
+
+    cohort: Cohort
+    save: Callable[[Mapping[str, npt.NDArray[np.generic]]], None]
+
+    def collect(self, ask: Ask) -> FloatArray:
+        """Every client's answer, ``(n_clients, dim)``."""
+        answers = self.cohort.respond(ask.broadcast)
+        self.save(self.cohort.snapshot())
+        return answers
+
+    def collect_from(self, ask: Ask, senders: npt.NDArray[np.bool_]) -> FloatArray:
+        """The senders' answers; nothing leaves this process, so nobody sees who sent."""
+        return np.where(senders[:, None], self.collect(ask), np.nan)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroedCohort:
+    """A control: clients act as ever, but every vector they send is zero.
+
+    Run behind the same mechanism it shows what the noise alone does; a gain of sharing
+    is claimed only against it.
+    """
+
+    cohort: Cohort
+
+    @property
+    def clients(self) -> npt.NDArray[np.int64]:
+        """As the wrapped cohort."""
+        return self.cohort.clients
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        """Act on the broadcast, answer with zeros."""
+        return np.zeros_like(self.cohort.respond(broadcast))
+
+    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """As the wrapped cohort."""
+        return self.cohort.snapshot()
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """As the wrapped cohort."""
+        self.cohort.restore(snapshot)
+
+    def history(self) -> ClientHistory:
+        """As the wrapped cohort."""
+        return self.cohort.history()

@@ -1,0 +1,24 @@
+"""A progress bar of a run's rounds on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from privbo.runs.notes import OnRound, Round
+
+
+@contextmanager
+def progress_bar(label: str, rounds: int) -> Iterator[OnRound]:
+    """A bar on standard error that counts rounds; yields the callback that moves it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(label, total=rounds)
+
+        def moved(event: Round) -> None:
+            progress.update(task, completed=min(event.index, rounds))
+
+        yield moved

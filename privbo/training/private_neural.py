@@ -1,0 +1,186 @@
+"""Arms trained with differentially private gradients on centrally held records.
+
+The family knows neither ledger nor noise: whoever runs the search hands it a *trainer*
+that makes gradients private and is charged for a whole pull before the pull's first
+batch, and a *judge* that turns per-record validation losses into one noisy mean. A value
+is the judge's last answer, never the best one so far.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from privbo.protocol.messages import FloatArray
+from privbo.training.neural import MakeModel, MakeOptimiser, Split
+
+
+class Steps(Protocol):
+    """An optimiser."""
+
+    def zero_grad(self) -> None:
+        """Forget gradients."""
+        ...
+
+    def step(self) -> Any:  # noqa: ANN401  # torch's optimisers return a closure's loss
+        """One update."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        ...
+
+
+class Trainer(Protocol):
+    """The door for gradients."""
+
+    def prepare(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[nn.Module, Steps]:
+        """The model with per-record gradients and the optimiser that clips them and adds noise."""
+        ...
+
+    def begin(self, name: str, steps: int) -> dict[str, Any] | None:
+        """Pay for the next pull, durable on return, or raise with nothing paid.
+
+        A pull that was finished before (the search goes on after a crash) is returned as it
+        was kept, and costs nothing.
+        """
+        ...
+
+    def finish(self, name: str, pull: dict[str, Any]) -> None:
+        """Keep what a pull came to, durable on return; before it is judged."""
+        ...
+
+    def sample(self) -> Tensor:
+        """Indices of the records of one step, a secret Poisson sample; perhaps none."""
+        ...
+
+
+class Judge(Protocol):
+    """The door for validation losses."""
+
+    @property
+    def stddev(self) -> float:
+        """Standard deviation of its answers' noise."""
+        ...
+
+    def __call__(self, losses: Callable[[], FloatArray]) -> float:
+        """Pay, then look: the noisy mean of the clipped losses that ``losses()`` computes, ``(n,)``."""
+        ...
+
+
+@dataclass(kw_only=True, eq=False)
+class PrivateTraining:
+    """A model under private training; ``PrivateNeuralArm.step`` changes it in place.
+
+    Attributes:
+        model: The model, wrapped by the trainer.
+        optimiser: The trainer's optimiser.
+        losses: Released validation losses, one per pull.
+    """
+
+    model: nn.Module
+    optimiser: Steps
+    losses: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PrivateNeuralArm:
+    """A model as an arm whose every pull is paid for.
+
+    Attributes:
+        name: Shown in results.
+        model: Makes the model, without layers that mix records (no batch normalisation).
+        data: Training and validation records, disjoint.
+        optimiser: Makes the optimiser of the model's parameters.
+        trainer: Private gradients.
+        judge: Private validation losses.
+        steps: Optimiser steps per pull.
+        seed: Of initial weights.
+        scale: g(k) = scale * f(x_1)/sqrt(k), the heuristic of ``NeuralArm``.
+        reference: In place of f(x_1), the same for all arms; None is the paper.
+    """
+
+    name: str
+    model: MakeModel
+    data: Split
+    optimiser: MakeOptimiser
+    trainer: Trainer
+    judge: Judge
+    steps: int = 40
+    seed: int = 0
+    scale: float = 2.0
+    reference: float | None = None
+
+    @property
+    def value_stddev(self) -> float:
+        """Noise of a released validation loss."""
+        return self.judge.stddev
+
+    def init(self) -> PrivateTraining:
+        """An untrained model; nothing is paid."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            model = self.model().to(self.data.train_x.device)
+        wrapped, optimiser = self.trainer.prepare(model, self.optimiser(model.parameters()))
+        return PrivateTraining(model=wrapped, optimiser=optimiser)
+
+    def step(self, state: PrivateTraining) -> PrivateTraining:
+        """Pay for the pull's steps, make and keep them, and have the result judged."""
+        made = self.trainer.begin(self.name, self.steps)
+        if made is None:
+            self._train(state)
+            pull = {"model": state.model.state_dict(), "optimiser": state.optimiser.state_dict()}
+            self.trainer.finish(self.name, pull)
+        else:
+            state.model.load_state_dict(made["model"])
+            state.optimiser.load_state_dict(made["optimiser"])
+        state.losses.append(self.judge(lambda: record_losses(state.model, self.data)))
+        return state
+
+    def _train(self, state: PrivateTraining) -> None:
+        state.model.train()
+        with warnings.catch_warnings():
+            # Per-record gradients hook every layer, the first one included, whose input needs no gradient.
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            for _ in range(self.steps):
+                self._one_step(state)
+
+    def value(self, state: PrivateTraining) -> float:
+        """The last released validation loss."""
+        return state.losses[-1]
+
+    def rate(self, state: PrivateTraining, k: int, delta: float) -> float:  # noqa: ARG002  # a heuristic
+        """The heuristic: scale * f(x_1) / sqrt(k), with the released f(x_1), at least 0."""
+        first = max(state.losses[0], 0.0) if self.reference is None else self.reference
+        return self.scale * first / math.sqrt(k)
+
+    def _one_step(self, state: PrivateTraining) -> None:
+        batch = self.trainer.sample()
+        state.optimiser.zero_grad()
+        if len(batch):
+            scores = state.model(self.data.train_x[batch])
+            loss = nn.functional.cross_entropy(scores, self.data.train_y[batch])
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's own is untyped
+        else:
+            for parameter in state.model.parameters():  # nobody was drawn: noise only, the same event
+                parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))  # type: ignore[attr-defined]  # Opacus'
+        state.optimiser.step()
+
+
+@torch.no_grad()
+def record_losses(model: nn.Module, data: Split) -> FloatArray:
+    """PRIVATE: cross-entropy of every validation record, ``(n,)``."""
+    model.eval()
+    losses = nn.functional.cross_entropy(model(data.validation_x), data.validation_y, reduction="none")
+    return np.asarray(losses.cpu().numpy(), dtype=np.float64)

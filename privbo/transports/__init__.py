@@ -1,1 +1,0 @@
-"""How broadcasts reach clients and answers come back."""

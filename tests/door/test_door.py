@@ -1,0 +1,272 @@
+"""The door: pay, then draw, then store, then send; and what clients may do to it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accountant.errors import BudgetExceeded, LedgerError
+from accountant.events import Adjacency, NonPrivate, Unit
+from accountant.ledger import Budget, Ledger, LedgerPolicy
+from privbo.door.door import Door
+from privbo.door.mechanism import mechanism_for
+from privbo.door.noise import SecureNoise, SimulatedNoise
+from privbo.door.payload import decode_release, encode_release
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Request
+
+N, DIM = 6, 4
+WEIGHTS = np.arange(1.0, 2 * N + 1).reshape(2, N) / 50
+
+
+def request(weights: np.ndarray = WEIGHTS, **changes) -> Request:
+    return Request(**{"dim": DIM, "clipping_norm": 3.0, "weights": weights} | changes)
+
+
+def ledger(
+    path: Path | None = None, *, n_clients: int = N, budget: Budget | None = None, unit: Unit = Unit.CLIENT
+) -> Ledger:
+    adjacency = Adjacency.REPLACE_ONE if unit is Unit.REWARD else Adjacency.ZERO_OUT
+    policy = LedgerPolicy(unit=unit, adjacency=adjacency, population="p", n_clients=n_clients, budget=budget)
+    return Ledger.create(path, policy)
+
+
+def door(book: Ledger, *, noise=None, mechanism=None, run: str = "run", **settings) -> Door:
+    settings = {"noise_multiplier": 1.0} | settings
+    return Door(
+        book,
+        run=run,
+        noise=noise or SimulatedNoise(3),
+        mechanism=mechanism or (lambda wanted: mechanism_for(wanted, **settings)),
+        n_clients=N,
+    )
+
+
+def answers(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(N, DIM))
+
+
+def test_the_charge_is_durable_before_participants_are_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+
+    class Watching(SimulatedNoise):
+        drawn = 0
+
+        def stream(self, label: str):
+            return self
+
+        def coins(self, shape, rate):
+            with Ledger.open(path) as other:
+                assert [e.release_id for e in other.entries()] == ["run/0"]
+            Watching.drawn += 1
+            return super().coins(shape, rate)
+
+        def gaussian(self, shape, scale):
+            Watching.drawn += 1
+            return super().gaussian(shape, scale)
+
+    with ledger(path) as book:
+        here = door(book, noise=Watching(0), sample_rate=0.5)
+        ticket = here.open(0, request())
+        assert Watching.drawn == 1
+        here.close(ticket, answers())
+        assert Watching.drawn == 2
+
+
+def test_values_are_the_weighted_clipped_sums_over_the_rate_plus_noise() -> None:
+    rows = answers()
+    clipped = rows * np.minimum(1, 3 / np.sqrt(2) / np.linalg.norm(rows, axis=1))[:, None]
+    here = door(ledger(), noise_multiplier=1e-6)
+    release, statistics = here.close(here.open(0, request()), rows)
+    np.testing.assert_allclose(release.values, WEIGHTS @ clipped, atol=1e-4)
+    assert release.noise_stddev == mechanism_for(request(), noise_multiplier=1e-6).noise_stddev()
+    assert (release.sequence, len(release.head), release.round) == (1, 64, 0)
+    assert statistics.n_participants == N
+
+
+def test_sums_are_divided_by_the_rate_whoever_took_part() -> None:
+    rows = np.ones((N, DIM)) / 10
+    seen = set()
+    for seed in range(30):
+        here = door(ledger(), noise=SimulatedNoise(seed), noise_multiplier=1e-6, sample_rate=0.5)
+        ticket = here.open(0, request())
+        part = ticket._participants.copy()
+        release, _ = here.close(ticket, rows)
+        np.testing.assert_allclose(release.values, WEIGHTS[:, part] @ rows[part] / 0.5, atol=1e-4)
+        seen.add(int(part.sum()))
+    assert len(seen) > 2
+
+
+def test_a_stored_release_is_sent_again_and_nothing_is_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    with ledger(path) as book:
+        here = door(book, noise=SecureNoise())
+        first, _ = here.close(here.open(0, request()), answers())
+    with Ledger.open(path) as book:
+        ticket = door(book, noise=SecureNoise()).open(0, request())
+        assert ticket.receipt.known
+        np.testing.assert_array_equal(ticket.release.values, first.values)
+        assert (ticket.release.sequence, ticket.release.head) == (first.sequence, first.head)
+        with pytest.raises(LedgerError, match="closed already"):
+            door(book).close(ticket, answers())
+        assert len(book.entries()) == 1
+
+
+def test_a_charge_without_bytes_is_drawn_anew_under_the_same_charge() -> None:
+    book = ledger()
+    here = door(book, noise=SecureNoise(), sample_rate=0.5)
+    here.open(0, request())
+    ticket = here.open(0, request())
+    assert ticket.receipt.known
+    assert ticket.release is None
+    release, _ = here.close(ticket, answers())
+    assert release.sequence == 1
+    assert len(book.entries()) == 1
+
+
+def test_two_processes_that_drew_for_one_release_do_not_both_send() -> None:
+    here = door(ledger(), noise=SecureNoise())
+    first, second = here.open(0, request()), here.open(0, request())
+    here.close(first, answers())
+    with pytest.raises(LedgerError, match="send those"):
+        here.close(second, answers())
+
+
+def test_a_round_cannot_be_asked_for_differently() -> None:
+    book = ledger()
+    door(book).open(0, request())
+    with pytest.raises(LedgerError, match="was charged as"):
+        door(book, noise_multiplier=2.0).open(0, request())
+
+
+def test_a_ticket_is_used_once_and_keeps_its_secret() -> None:
+    here = door(ledger(), sample_rate=0.5)
+    ticket = here.open(3, request())
+    assert "participants" not in repr(ticket)
+    for leak in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="secret"):
+            leak(ticket)
+    here.close(ticket, answers())
+    with pytest.raises(LedgerError, match="late"):
+        here.close(ticket, answers())
+
+
+def test_over_budget_nothing_is_drawn() -> None:
+    class Forbidden(SimulatedNoise):
+        def stream(self, label: str):
+            raise AssertionError("drawn")
+
+    book = ledger(budget=Budget(epsilon=0.1, delta=1e-5))
+    with pytest.raises(BudgetExceeded):
+        door(book, noise=Forbidden(0)).open(0, request())
+    assert book.entries() == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        request(WEIGHTS * np.array([np.nan, 1, 1, 1, 1, 1])),
+        request(-WEIGHTS),
+        request(WEIGHTS * np.inf),
+        request(WEIGHTS[:, :3]),
+        request(np.zeros((0, N))),
+        request(np.zeros((1, N))),
+        request(dim=0),
+        request(dim=2.5),
+        request(clipping_norm=0.0),
+        request(clipping_norm=np.nan),
+    ],
+)
+def test_impossible_requests_refuse_before_any_charge(bad: Request) -> None:
+    book = ledger()
+    with pytest.raises(ConfigurationError):
+        door(book).open(0, bad)
+    assert book.entries() == []
+
+
+def test_a_mechanism_for_something_else_refuses_before_any_charge() -> None:
+    book = ledger()
+    wrong = [
+        mechanism_for(request(WEIGHTS / 2), noise_multiplier=1.0),
+        mechanism_for(request(clipping_norm=1.0), noise_multiplier=1.0),
+        mechanism_for(request(), noise_multiplier=1.0, adjacency=Adjacency.REPLACE_ONE),
+    ]
+    for mechanism in wrong:
+        with pytest.raises(ConfigurationError):
+            door(book, mechanism=lambda _, m=mechanism: m).open(0, request())
+    with pytest.raises(ConfigurationError, match="clients"):
+        door(ledger(n_clients=N + 1))
+    assert book.entries() == []
+
+
+def test_the_plain_sum_is_charged_as_non_private() -> None:
+    book = ledger()
+    here = door(book, mechanism=lambda wanted: mechanism_for(wanted, noise_multiplier=None))
+    rows = answers() * 1e6
+    rows[2] = np.nan
+    release, _ = here.close(here.open(0, request()), rows)
+    np.testing.assert_allclose(release.values, WEIGHTS @ np.nan_to_num(rows))
+    assert book.entries()[0].event == NonPrivate()
+    assert book.entries()[0].noise_source == "none"
+
+
+def test_the_ledger_names_the_source_of_noise_and_never_mixes_seeded_with_real(tmp_path: Path) -> None:
+    for first, second in [(SecureNoise(), SimulatedNoise(0)), (SimulatedNoise(0), SecureNoise())]:
+        book = ledger(tmp_path / first.name)
+        door(book, noise=first).open(0, request())
+        door(book, noise=first, noise_multiplier=2.0).open(1, request())
+        with pytest.raises(LedgerError, match="ledger of its own"):
+            door(book, noise=second).open(2, request())
+        with pytest.raises(LedgerError, match="was charged as"):
+            door(book, noise=second).open(0, request())
+        assert [e.noise_source for e in book.entries()] == [first.name] * 2
+        assert book.guarantees == (first.name == "secure")
+
+
+def test_a_seeded_run_is_the_same_whether_resumed_or_not() -> None:
+    def values(rounds: list[int]) -> list[np.ndarray]:
+        here = door(ledger(), noise=SimulatedNoise(11), sample_rate=0.5)
+        return [here.close(here.open(r, request()), answers(r))[0].values for r in rounds]
+
+    np.testing.assert_array_equal(values([0, 1, 2])[2], values([2])[0])
+
+
+def test_payload_round_trip_and_damage() -> None:
+    here = door(ledger(), noise=SecureNoise())
+    release, _ = here.close(here.open(0, request()), answers())
+    payload = encode_release(release)
+    again, clipping = decode_release(payload)
+    assert clipping is None
+    np.testing.assert_array_equal(again.values, release.values)
+    assert (again.round, again.head) == (release.round, release.head)
+    huge = payload.replace(b'"shape":[2,4]', b'"shape":[2,40000000000]')
+    for damaged in (b"", payload[:-1], payload + b"x", b"x" + payload, huge, payload.replace(b"shape", b"shapf")):
+        with pytest.raises(LedgerError):
+            decode_release(damaged)
+
+
+@pytest.mark.parametrize(("unit", "bound", "fits"), [
+    (Unit.CLIENT, None, True),
+    (Unit.RECORD, None, True),
+    (Unit.REWARD, 0.1, True),
+    (Unit.CLIENT, 0.1, False),
+    (Unit.RECORD, 0.1, False),
+    (Unit.REWARD, None, False),
+])  # fmt: skip
+def test_a_row_is_what_the_ledger_is_about_and_a_reward_has_its_own(
+    unit: Unit, bound: float | None, *, fits: bool
+) -> None:
+    wanted = request(reward_bound=bound)
+    adjacency = Adjacency.ZERO_OUT if bound is None else Adjacency.REPLACE_ONE
+    with ledger(unit=unit) as book:
+        here = door(book, adjacency=adjacency)
+        if fits:
+            here.open(0, wanted)
+        else:
+            with pytest.raises(ConfigurationError, match="never add up"):
+                here.open(0, wanted)
+        assert len(book.entries()) == fits

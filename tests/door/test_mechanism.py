@@ -1,0 +1,200 @@
+"""What a mechanism says of itself: sensitivity, noise, event."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, NonPrivate, PoissonSampledGaussian
+from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND
+from privbo.door.geometry import WeightGeometry
+from privbo.door.mechanism import PlainSum, PrivateSum, mechanism_for
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Request
+
+WEIGHTS = np.array([[0.3, 0.0, 0.1], [0.4, 0.2, 0.1]])
+
+
+def private(weights=WEIGHTS, **settings) -> PrivateSum:
+    request = Request(dim=5, clipping_norm=settings.pop("clipping_norm", 2.0), weights=np.asarray(weights))
+    return mechanism_for(request, **{"noise_multiplier": 1.5} | settings)
+
+
+def test_geometry_of_weights() -> None:
+    geometry = WeightGeometry.of(WEIGHTS)
+    assert (geometry.n_blocks, geometry.n_clients, geometry.largest_weight) == (2, 3, 0.4)
+    assert geometry.largest_norm == pytest.approx(0.5)
+    assert geometry.largest_pair == pytest.approx(0.7)
+    assert geometry.largest_total == pytest.approx(0.7)
+
+
+def test_tight_noise_is_z_times_the_true_sensitivity() -> None:
+    mechanism = private(sample_rate=0.25)
+    # S/sqrt(P) * max_n ||w_n|| / q
+    assert mechanism.sensitivity() == pytest.approx(2 / math.sqrt(2) * 0.5 / 0.25)
+    assert mechanism.noise_stddev() == pytest.approx(1.5 * mechanism.sensitivity())
+    assert mechanism.event() == PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.5)
+
+
+def test_paper_noise_carries_its_true_multiplier() -> None:
+    mechanism = private(sample_rate=0.25, calibration="paper")
+    # Algorithm 1, line 11: z phi_max S / q
+    assert mechanism.noise_stddev() == pytest.approx(1.5 * 0.4 * 2 / 0.25)
+    event = mechanism.event()
+    assert event.noise_multiplier == pytest.approx(mechanism.noise_stddev() / mechanism.sensitivity())
+    assert event.noise_multiplier > 1.5
+
+
+@given(
+    st.integers(1, 6),
+    st.floats(0.01, 1.0),
+    st.sampled_from(["poisson", "fixed-size"]),
+    st.sampled_from([Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE]),
+)
+def test_paper_noise_is_never_less_than_tight_noise_at_its_own_price(n_blocks, rate, sampling, adjacency) -> None:
+    weights = np.random.default_rng(n_blocks).random((n_blocks, 100))
+    settings = {"sample_rate": rate, "sampling": sampling, "adjacency": adjacency}
+    paper = private(weights, calibration="paper", **settings)
+    tight = private(weights, noise_multiplier=paper.event().noise_multiplier, **settings)
+    assert tight.noise_stddev() == pytest.approx(paper.noise_stddev(), rel=1e-12)
+
+
+def test_uniform_weights_make_both_calibrations_agree() -> None:
+    weights = np.full((4, 10), 0.1)
+    assert private(weights).noise_stddev() == pytest.approx(private(weights, calibration="paper").noise_stddev())
+
+
+def test_fixed_size_sampling_has_the_sensitivity_of_two_clients() -> None:
+    weights = np.array([[0.5, 0.25, 0.125, 0.125]])
+    mechanism = private(weights, sample_rate=0.5, sampling="fixed-size")
+    assert mechanism.sensitivity() == pytest.approx(2.0 * (0.5 + 0.25) / 0.5)
+    assert mechanism.event() == FixedSizeSampledGaussian(n_clients=4, sample_size=2, noise_multiplier=1.5)
+    paper = private(weights, sample_rate=0.5, sampling="fixed-size", calibration="paper")
+    assert paper.event().noise_multiplier == pytest.approx(1.5 * 0.5 / 0.75)
+    # Under replace-one the same client may also sit in the same slot with another vector.
+    replaced = private(weights, sample_rate=0.5, sampling="fixed-size", adjacency=Adjacency.REPLACE_ONE)
+    assert replaced.sensitivity() == pytest.approx(2.0 * 2 * 0.5 / 0.5)
+
+
+def test_replacing_moves_twice_as_far_as_leaving() -> None:
+    replaced = private(adjacency=Adjacency.REPLACE_ONE)
+    assert replaced.sensitivity() == pytest.approx(2 * private().sensitivity())
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
+def test_full_participation_is_a_plain_gaussian(sampling: str) -> None:
+    mechanism = private(sample_rate=1.0, sampling=sampling)
+    assert mechanism.event() == Gaussian(noise_multiplier=1.5)
+    assert mechanism.sensitivity() == pytest.approx(2 / math.sqrt(2) * 0.5)
+
+
+def test_a_poisson_sample_is_never_everybody_however_near_its_rate_is_to_one() -> None:
+    mechanism = private(sample_rate=0.9)  # 2.7 of three clients, which would round to all of them
+    assert not mechanism.everyone
+    assert mechanism.event() == PoissonSampledGaussian(sample_rate=0.9, noise_multiplier=1.5)
+    assert private(sample_rate=0.9, sampling="fixed-size").everyone
+    assert private(sample_rate=1e-9).rate == 1e-9  # and seldom anybody is a sample too
+
+
+def test_settings_at_the_ends_of_their_ranges_are_taken() -> None:
+    one_of_ten = private(np.full((1, 10), 0.1), sample_rate=0.1, sampling="fixed-size")
+    assert (one_of_ten.sample_size, one_of_ten.rate) == (1, 0.1)
+    for noise_multiplier in (1e-6, 1e9):
+        assert private(noise_multiplier=noise_multiplier).noise_multiplier == noise_multiplier
+    for clipping_norm in (SMALLEST_BOUND, LARGEST_BOUND):
+        assert private(clipping_norm=clipping_norm).clipping_norm == clipping_norm
+    for noise_multiplier in (0.999e-6, 1.001e9):
+        with pytest.raises(ConfigurationError, match=r"^noise_multiplier="):
+            private(noise_multiplier=noise_multiplier)
+
+
+def test_the_rate_is_what_fixed_size_sampling_really_has() -> None:
+    mechanism = private(np.full((1, 10), 0.1), sample_rate=0.26, sampling="fixed-size")
+    assert (mechanism.sample_size, mechanism.rate) == (3, 0.3)
+
+
+def test_the_plain_sum_has_no_finite_price() -> None:
+    mechanism = mechanism_for(Request(dim=1, clipping_norm=1.0, weights=WEIGHTS), noise_multiplier=None)
+    assert isinstance(mechanism, PlainSum)
+    assert mechanism.event() == NonPrivate()
+    assert (mechanism.noise_stddev(), mechanism.sensitivity()) == (0.0, math.inf)
+
+
+@given(st.floats(1e-90, 1e90), st.floats(1e-3, 1e6), st.floats(1e-90, 1e90))
+def test_the_grid_is_a_power_of_two_far_below_the_noise(norm, multiplier, weight) -> None:
+    mechanism = private(np.full((2, 7), weight), clipping_norm=norm, noise_multiplier=multiplier)
+    step = mechanism.grid_step()
+    assert math.frexp(step)[0] == 0.5
+    assert 2**16 <= mechanism.grid_scale() < 2**17
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        np.array([[np.nan, 1.0]]),
+        np.array([[np.inf, 1.0]]),
+        np.array([[-1e-9, 1.0]]),
+        np.array([[1e101, 1.0]]),
+        np.zeros((2, 3)),
+        np.zeros((2, 0)),
+        np.zeros((0, 2)),
+        np.ones(3),
+        np.ones((1, 3), dtype=np.float32),
+        np.ones((1, 3), dtype=np.int64),
+        [[1.0, 2.0]],
+        None,
+    ],
+    ids=str,
+)
+def test_impossible_weights_are_refused(weights) -> None:
+    with pytest.raises(ConfigurationError, match="weights"):
+        WeightGeometry.of(weights)
+
+
+def test_weights_at_the_ends_of_their_range_are_taken_and_beyond_are_refused() -> None:
+    assert WeightGeometry.of(np.array([[0.0, LARGEST_BOUND]])).largest_weight == LARGEST_BOUND == 1e100
+    assert WeightGeometry.of(np.array([[0.0, SMALLEST_BOUND]])).largest_weight == SMALLEST_BOUND == 1e-100
+    with pytest.raises(ConfigurationError, match="must be finite and lie in"):
+        WeightGeometry.of(np.array([[0.0, 1.01e100]]))
+    with pytest.raises(ConfigurationError, match=r"^all weights are zero"):
+        WeightGeometry.of(np.array([[0.0, 0.99e-100]]))
+    with pytest.raises(ConfigurationError, match="weights of type list and shape None must be a float64 matrix"):
+        WeightGeometry.of([[1.0]])
+    with pytest.raises(ConfigurationError, match=r"weights of type float32 and shape \(1, 3\) must be"):
+        WeightGeometry.of(np.ones((1, 3), dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"noise_multiplier": 0.0},
+        {"noise_multiplier": math.nan},
+        {"noise_multiplier": math.inf},
+        {"noise_multiplier": -1.0},
+        {"sample_rate": 0.0},
+        {"sample_rate": 1.1},
+        {"sample_rate": math.nan},
+        {"sample_rate": 0.1, "sampling": "fixed-size"},
+        {"sampling": "shuffled"},
+        {"calibration": "loose"},
+        {"adjacency": Adjacency.ADD_OR_REMOVE_ONE},
+        {"clipping_norm": 0.0},
+        {"clipping_norm": math.inf},
+        {"clipping_norm": math.nan},
+    ],
+    ids=str,
+)
+def test_impossible_settings_are_refused(setting) -> None:
+    with pytest.raises(ConfigurationError):
+        private(**setting)
+
+
+def test_noise_that_integers_cannot_hold_is_refused() -> None:
+    geometry = replace(WeightGeometry.of(WEIGHTS), largest_total=1e12)
+    with pytest.raises(ConfigurationError, match="raise noise_multiplier"):
+        PrivateSum(clipping_norm=1.0, geometry=geometry, noise_multiplier=1e-6).grid_step()

@@ -1,0 +1,158 @@
+"""The audit: exact bias, warnings, the black-box attack, and publishing only against a charge."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from accountant.errors import LedgerError
+from accountant.events import Gaussian
+from privbo.audits.clipping import clipping_audit
+from privbo.audits.empirical import audit_plan, audit_run
+from privbo.audits.publish import publish_norms
+from privbo.door.clipping import BOUND_FACTORS, clip_rows, clip_statistics
+from privbo.door.mechanism import mechanism_for
+from privbo.protocol.files import append_line, read_lines
+from privbo.runs.record import RunDirectory
+from tests.conformance.cases import CASES, problem
+from tests.reports.runs import small_run
+
+
+def test_bias_is_that_of_clipping_at_every_bound() -> None:
+    """Statistics against clipping again at each bound and summing by hand."""
+    generator = np.random.default_rng(3)
+    rows, weights = generator.normal(size=(9, 4)), generator.uniform(size=(2, 9))
+    taking_part = generator.uniform(size=9) < 0.6
+    found = clip_statistics(rows, clip_rows(rows, 1.5), participants=taking_part, weights=weights, bound=1.5, rate=0.5)
+    meant = weights[:, taking_part] @ rows[taking_part] / 0.5
+    for factor, bias in zip(BOUND_FACTORS, found.bias_at, strict=True):
+        kept = weights[:, taking_part] @ clip_rows(rows, 1.5 * factor)[taking_part] / 0.5
+        assert bias == pytest.approx(np.linalg.norm(kept - meant), rel=1e-9)
+    assert found.bias == pytest.approx(found.bias_at[BOUND_FACTORS.index(1.0)])
+    assert math.hypot(*found.bias_by_block) == pytest.approx(found.bias)
+    assert math.hypot(*found.signal_by_block) == pytest.approx(np.linalg.norm(meant))
+
+
+def test_a_run_is_audited_and_the_page_stays_private(tmp_path: Path) -> None:
+    result = small_run(tmp_path / "run", rounds=3)
+    audit = pb.audit(result)
+    assert len(audit.rounds) == 3
+    assert len(audit.rounds[0].bias_by_region) == 2
+    assert audit.rounds[0].noise == pytest.approx(result.releases[0].noise_stddev * math.sqrt(16))
+    errors = audit.mean_error()
+    assert errors[audit.best_factor] == min(errors.values())
+    assert list(audit.frame()["round"]) == [0, 1, 2]
+    assert len(audit.figure().data) == 3
+    with pytest.raises(pb.RunError, match="in memory"):
+        pb.audit(dataclasses.replace(result, directory=None))
+
+
+def planted(home: Path, **change) -> tuple[str, ...]:
+    """Warnings after every round's statistics were changed."""
+    private = RunDirectory(home)
+    lines = read_lines(private.clipping_path)
+    private.clipping_path.unlink()
+    for line in lines:
+        append_line(private.clipping_path, line | change)
+    return clipping_audit(private, pb.load(home).ledger).warnings
+
+
+def test_the_patterns_that_matter_are_noticed(tmp_path: Path) -> None:
+    result = small_run(tmp_path / "run", rounds=2, privacy=pb.Privacy(noise_multiplier=0.5))
+    home, noise = tmp_path / "run", result.releases[0].noise_stddev * 4
+    calm = {"clipped_share": 0.3, "signal_by_block": [noise, noise], "bias_at": [10.0 * noise] * 6 + [0.1] + [0.1] * 6}
+    assert planted(home, **calm) == ()
+    assert "every vector was clipped" in planted(home, **calm | {"clipped_share": 1.0})[0]
+    assert "no vector was ever clipped" in planted(home, **calm | {"clipped_share": 0.0})[0]
+    assert "ten times the signal" in planted(home, **calm | {"signal_by_block": [0.0, noise / 11]})[0]
+    assert "mostly noise" in planted(home, **calm | {"bias_at": [0.0] * 13})[0]
+    assert "mostly bias" in planted(home, **calm | {"bias_at": [100.0 * noise] * 12 + [0.0]})[0]
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_the_black_box_audit_of_a_plan(tmp_path: Path, rate: float) -> None:
+    result = small_run(tmp_path / "run", rounds=2, privacy=pb.Privacy(epsilon=2.0, sample_rate=rate))
+    found = audit_run(result.config, trials=4000)
+    assert {row.world for row in found} == {"others zero", "others opposing", "alone"}
+    assert all(row.passed for row in found)
+    # 3 % above the truth is an event of probability below 1e-6 at far fewer trials.
+    assert 0 < found[0].epsilon_lower < 1.5 * found[0].epsilon_claimed
+    with pytest.raises(pb.ConfigurationError, match="claims nothing"):
+        audit_run(pb.run(problem(), pb.DPFTSDE(), privacy=pb.NoPrivacy(), rounds=1).config, trials=1000)
+
+
+def test_a_mechanism_that_claims_too_much_is_caught() -> None:
+    """Planted: the event says four times the noise that is drawn."""
+
+    class Boaster:
+        def __init__(self, honest) -> None:
+            self._honest = honest
+
+        def __getattr__(self, name: str):
+            return getattr(self._honest, name)
+
+        def event(self):
+            return Gaussian(noise_multiplier=4 * self._honest.noise_multiplier)
+
+    request = next(iter(pb.DPFTSDE(n_features=8).server(setting()).plan()))
+    honest = mechanism_for(request, noise_multiplier=1.0)
+    assert all(
+        e.passed
+        for e in audit_plan([request], lambda r: mechanism_for(r, noise_multiplier=1.0), delta=1e-5, trials=20_000)
+    )
+    from privbo.audits.black_box import audit_curve
+    from privbo.door.noise import SecureNoise
+
+    caught = audit_curve(
+        lambda _: Boaster(honest), request.weights, noise=SecureNoise(), world="others zero", trials=20_000
+    )
+    assert not caught.passed
+
+
+def setting():
+    from privbo.protocol.messages import Setting
+
+    return Setting(space=problem().search_space, n_clients=7, rounds=2, public_seed=1)
+
+
+def shared(tmp_path: Path, epsilon: float = 50.0) -> pb.SharedLedger:
+    return pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=epsilon, delta=1e-5)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not c.name.startswith("zoom")], ids=str)
+def test_norms_are_published_only_against_a_charge(tmp_path: Path, case) -> None:
+    result = small_run(tmp_path / "run", case.algorithm, rounds=3, ledger=shared(tmp_path),
+                       privacy=pb.Privacy(noise_multiplier=3.0))  # fmt: skip
+    before = len(result.ledger.entries())
+    home = RunDirectory(tmp_path / "run")
+    evaluated = result.clients.values.size
+    found = publish_norms(home, result.ledger, noise_multiplier=2.0)
+    assert len(result.ledger.entries()) == before + 1
+    assert result.ledger.entries()[-1].event == Gaussian(noise_multiplier=2.0)
+    assert found.noise_stddev == pytest.approx(2.0)
+    assert abs(sum(found.counts) - 7) < 2.0 * math.sqrt(len(found.counts)) * 6
+    assert publish_norms(home, result.ledger, noise_multiplier=2.0) == found
+    assert len(result.ledger.entries()) == before + 1
+    assert pb.load(home.path).clients.values.size == evaluated
+    with pytest.raises(LedgerError):
+        publish_norms(home, result.ledger, noise_multiplier=3.0)
+
+
+def test_a_ledger_of_one_planned_run_does_not_pay_for_more(tmp_path: Path) -> None:
+    result = small_run(tmp_path / "run", rounds=2)
+    with pytest.raises(LedgerError, match="one planned run"):
+        publish_norms(RunDirectory(tmp_path / "run"), result.ledger, noise_multiplier=2.0)
+    assert len(result.ledger.entries()) == 2
+
+
+def test_a_non_private_baseline_keeps_its_statistics(tmp_path: Path) -> None:
+    """Nothing is clipped there: the bound is none, and there is nothing to audit."""
+    result = pb.run(problem(), pb.DPFTSDE(n_features=8), privacy=pb.NoPrivacy(), rounds=1, directory=tmp_path / "run")
+    assert read_lines(tmp_path / "run" / "private" / "clipping.jsonl")[0]["bound"] is None
+    with pytest.raises(pb.RunError, match="no clip statistics"):
+        pb.audit(result)

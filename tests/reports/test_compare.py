@@ -1,0 +1,312 @@
+"""Sweeps: paired differences, recommendations, resuming, private data, and a real Dask scheduler."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from accountant.errors import BudgetExceeded
+from accountant.ledger import Ledger
+from privbo.cli.cell_table import CellTable
+from privbo.comparisons.comparison import Comparison, Setting, difference
+from privbo.comparisons.recommend import recommend
+from privbo.comparisons.runs import compare
+from privbo.comparisons.sweep import read_sweep, recommended, run_sweep
+from privbo.reports.tables import csv_text, latex, markdown
+from tests.reports.runs import small_run
+
+ROOT = Path(__file__).parent.parent.parent
+BASE = """
+[base]
+name = "small"
+rounds = 3
+[base.problem]
+factory = "tests.crash_problem:problem"
+[base.algorithm]
+type = "dp-fts-de"
+n_features = 8
+[base.privacy]
+epsilon = 2.0
+"""
+PUBLIC = 'name = "levels"\nseeds = 2\n' + BASE + '[grid]\n"privacy.epsilon" = [1.0, 4.0]\n'
+PRIVATE = (
+    'name = "levels"\nseeds = 2\ndata = "private"\n'
+    + BASE
+    + '[grid]\n"privacy.epsilon" = [1.0, 2.0]\n[ledger]\npopulation = "ward"\npath = "{path}"\n{bound}'
+)
+
+
+def setting(label: str, finals: list[float], epsilon: float | None = 1.0, kind: str = "private") -> Setting:
+    curves = np.array(finals)[:, None] * np.ones(3)
+    return Setting(
+        label=label, kind=kind, epsilon=epsilon, delta=1e-5,
+            strict_epsilon=9.0, strict_delta=1e-6, noise_multiplier=1.0, releases=2, overrides={},
+        seeds=tuple(range(len(finals))), curves=curves,
+    )  # fmt: skip
+
+
+def comparison(*settings: Setting, data: str = "public") -> Comparison:
+    return Comparison(name="c", data=data, utility="final", settings=settings)
+
+
+def test_paired_differences_against_scipy() -> None:
+    from scipy.stats import ttest_rel
+
+    generator = np.random.default_rng(0)
+    first, second = generator.normal(size=9), generator.normal(size=9) + 0.3
+    found = difference(setting("a", first.tolist()), setting("b", second.tolist()), "final")
+    assert found.mean == pytest.approx((first - second).mean())
+    assert found.p_value == pytest.approx(ttest_rel(first, second).pvalue)
+    assert difference(setting("a", [1.0]), setting("b", [2.0]), "final").p_value is None
+
+
+def test_recommendation_tells_a_lead_from_noise() -> None:
+    clear = comparison(setting("a", [0.5, 0.6, 0.7]), setting("b", [0.4, 0.5, 0.61]), setting("dear", [1.0] * 3, 3.0))
+    found = recommend(clear, 2.0)
+    assert (found.label, found.beyond_noise) == ("a", True)
+    assert found.lead is not None
+    assert found.lead.second == "b"
+    noisy = comparison(setting("a", [0.5, 0.9, 0.1]), setting("b", [0.6, 0.2, 0.6]))
+    assert recommend(noisy, 2.0).beyond_noise is False
+    assert recommend(clear, 3.0).label == "dear"
+    with pytest.raises(pb.ConfigurationError, match="cheapest costs 1"):
+        recommend(clear, 0.5)
+    with pytest.raises(pb.ConfigurationError, match=r"\[selection\]"):
+        recommend(comparison(setting("a", [1.0]), data="private"), 2.0)
+
+
+def test_tables_are_escaped() -> None:
+    evil = comparison(setting("a|b & c_d", [0.5, 0.6]), setting("none", [0.5, 0.6], None, "non-private"))
+    assert "a\\|b & c_d" in markdown(evil)
+    assert r"a|b \& c\_d" in latex(evil)
+    assert "infinite" in markdown(evil)
+    assert "epsilon at delta 1e-06" in markdown(evil)
+    assert "| 9 |" in markdown(evil)
+    rows = csv_text(evil).splitlines()
+    assert len(rows) == 3
+    assert rows[0].startswith("setting,kind,epsilon")
+
+
+def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text(PUBLIC)
+    done: list[str] = []
+    found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1, on_cell=lambda cell, _: done.append(cell.label))
+    assert sorted(done) == sorted(["epsilon=1.0", "epsilon=4.0", "local only", "non-private"] * 2)
+    assert [round(s.epsilon or 0, 3) for s in found.private] == [1.0, 4.0]
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()}
+    again = run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    assert again.rows() == found.rows()
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()} == before
+    assert list(found.frame()["setting"]) == ["epsilon=1.0", "epsilon=4.0", "local only", "non-private"]
+    assert len(found.figure().data) == 3
+    other = PUBLIC.replace("n_features = 8", "n_features = 10").replace("seeds = 2", "seeds = 1\ncontrols = []")
+    path.write_text(other)
+    run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    assert len(list((tmp_path / "out" / "cells").iterdir())) > len(before)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("seeds = 2", "seeds = 0"), "seeds"),
+        (('"privacy.epsilon" = [1.0, 4.0]', '"privacy.epsilon" = 1.0'), "must be a list"),
+        (('"privacy.epsilon" = [1.0, 4.0]', '"rounds.x" = [1.0]'), "not a table"),
+        (("[grid]", '[ledger]\npath = "x"\n[grid]'), "charges nobody"),
+        (('name = "levels"', 'name = "levels"\ndata = "secret"'), "data"),
+        (('name = "levels"', 'name = "levels"\ndata = "private"'), "ledger"),
+        (('name = "levels"', 'name = "levels"\nconfig = "x.toml"'), "exactly one"),
+    ],
+)
+def test_bad_sweeps(tmp_path: Path, change: tuple[str, str], words: str) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text(PUBLIC.replace(*change))
+    with pytest.raises(pb.ConfigurationError, match=words):
+        read_sweep(path)
+
+
+def test_a_bad_setting_is_refused_before_the_first_cell(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text(PUBLIC.replace("[1.0, 4.0]", "[1.0, -4.0]"))
+    with pytest.raises(pb.ConfigurationError, match="epsilon=-4"):
+        run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_settings_warn_of_is_said_by_the_sweep_and_not_by_its_cells(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text(PUBLIC.replace("epsilon = 2.0", 'epsilon = 2.0\ndelta = "paper"'))
+    sweep = read_sweep(path)
+    with pytest.warns(UserWarning, match="follows the papers") as said:
+        run_sweep(sweep, tmp_path / "out", jobs=1)
+    own = [warning for warning in said if "follows the papers" in str(warning.message)]
+    assert len(own) == sum(setting.kind == "private" for setting in sweep.settings)  # cells: twice as many
+
+
+def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(tmp_path: Path) -> None:
+    path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
+    path.write_text(PRIVATE.format(path=people, bound="epsilon = 20.0\ndelta = 1e-5\n"))
+    sweep, out = read_sweep(path), tmp_path / "out"
+    found = run_sweep(sweep, out, jobs=1)
+    with Ledger.open(people) as ledger:
+        assert len({entry.run for entry in ledger.entries()}) == 4
+        assert {entry.noise_source for entry in ledger.entries()} == {"secure"}
+        charged = len(ledger.entries())
+    assert min(found.composed.values()) > 2.0
+    assert {p.name for p in out.iterdir()} == {"private"}
+    again = run_sweep(sweep, out, jobs=1)
+    assert again.rows() == found.rows()
+    with pytest.raises(pb.ConfigurationError, match="pay for the choice"):
+        recommended(sweep, found, out, 2.0)
+    with Ledger.open(people) as ledger:
+        assert len(ledger.entries()) == charged
+    path.write_text(path.read_text() + "[selection]\nnoise_multiplier = 5.0\nlow = -1.0\n")
+    chosen = recommended(read_sweep(path), found, out, 2.0)
+    assert chosen.recommendation.label in {"epsilon=1.0", "epsilon=2.0"}
+    assert min(chosen.composed.values()) > min(found.composed.values())
+    once_more = recommended(read_sweep(path), found, out, 2.0)
+    assert once_more.recommendation == chosen.recommendation
+    with Ledger.open(people) as ledger:
+        assert len(ledger.entries()) == charged + 1
+
+
+def test_a_population_that_cannot_pay_stops_the_sweep(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text(PRIVATE.format(path=tmp_path / "people.sqlite", bound="epsilon = 2.5\ndelta = 1e-5\n"))
+    with pytest.raises(BudgetExceeded):
+        run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+
+
+def test_finished_runs_side_by_side(tmp_path: Path) -> None:
+    runs = [
+        small_run(tmp_path / f"{index}", seed=index, rounds=2, privacy=pb.Privacy(epsilon=2.0, noise="simulation"))
+        for index in range(2)
+    ]
+    other = small_run(tmp_path / "other", seed=0, rounds=2, privacy=pb.Privacy(epsilon=1.0), name="other")
+    found = compare([*runs, tmp_path / "other"])
+    assert [len(s.seeds) for s in found.settings] == [2, 1]
+    assert found.data == "private"
+    assert found.seeded
+    assert compare(runs, data="simulated").exportable().shows_utility
+    assert not found.exportable().shows_utility
+    assert found.differences()[0].n_seeds == 1
+    assert other.epsilon() == found.settings[1].epsilon
+
+
+def test_the_live_table_tells_done_from_running_from_waiting() -> None:
+    """Two jobs, settings of two cells each: the next two cells in order are being worked on."""
+    from rich.console import Console
+
+    seconds = iter(range(1000))
+    table = CellTable(planned={"a": 2, "b [x]": 2, "c": 2}, jobs=2, clock=lambda: float(next(seconds)))
+    assert table.states() == {"a": "running", "b [x]": "waiting", "c": "waiting"}
+    for label in ("a", "b [x]"):  # out of order, as parallel cells end
+        table.finished(setting(label, [1.0]), {"releases": 2, "epsilon": 2.0})
+    assert table.states() == {"a": "running", "b [x]": "running", "c": "waiting"}
+    table.finished(setting("a", [1.0]), {"releases": 2, "epsilon": 2.0})
+    assert table.states() == {"a": "done", "b [x]": "running", "c": "running"}
+    lasted = table.ended["a"] - table.started["a"]
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(table)
+    text = console.export_text()
+    assert "3 of 6 cells" in text
+    rows = {line.split("│")[1].strip(): [c.strip() for c in line.split("│")[2:6]] for line in text.splitlines()[4:-1]}
+    assert rows["a"] == ["2/2", "2", "done", f"0:{int(lasted):02d}"]
+    assert rows["b [x]"][:3] == ["1/2", "2", "running"]
+    cluster = CellTable(planned={"a": 2}, jobs=None)
+    assert cluster.states() == {"a": "waiting"}
+    cluster.finished(setting("a", [1.0]), {"releases": 0, "epsilon": 0.0})
+    assert cluster.states() == {"a": "running"}
+    assert cluster.epsilon == {"a": "nothing released"}
+
+
+def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> None:
+    path, out = tmp_path / "sweep.toml", tmp_path / "out"
+    path.write_text(PUBLIC.replace("seeds = 2", "seeds = 6\ncontrols = []"))
+    command = [
+        sys.executable,
+        "-m",
+        "privbo.cli.main",
+        "compare",
+        str(path),
+        "--out",
+        str(out),
+        "--jobs",
+        "1",
+        "--json",
+    ]
+    settings = {"cwd": ROOT, "env": os.environ | {"OMP_NUM_THREADS": "1"}, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True, **settings)
+    deadline = time.monotonic() + 90
+    while len(list((out / "cells").glob("*.json"))) < 3:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
+    assert len(before) < 12
+    found = run_sweep(read_sweep(path), out, jobs=1)
+    after = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
+    assert len(after) == 12
+    assert before.items() <= after.items()
+    assert [len(s.seeds) for s in found.settings] == [6, 6]
+
+
+@pytest.mark.slow
+def test_a_real_dask_scheduler_with_two_workers(tmp_path: Path) -> None:
+    """A scheduler and two workers in processes of their own, addressed as a cluster's would be."""
+    pytest.importorskip("distributed")
+    (tmp_path / "sweep.toml").write_text(PUBLIC)
+    address_file = tmp_path / "scheduler.json"
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": env, "cwd": tmp_path}
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--nthreads", "1", "--no-dashboard"]
+    processes = [
+        subprocess.Popen(
+            [*dask, "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(address_file)],
+            **quiet,
+        )
+    ]
+    try:
+        deadline = time.monotonic() + 60
+        while not address_file.exists() or not address_file.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        address = json.loads(address_file.read_text())["address"]
+        processes += [subprocess.Popen([*worker, address, "--name", f"w{i}"], **quiet) for i in range(2)]
+        done = subprocess.run(
+            [sys.executable, "-m", "privbo.cli", "compare", str(tmp_path / "sweep.toml"), "--out",
+             str(tmp_path / "out"), "--scheduler", address, "--json"],
+            capture_output=True, text=True, env=env, cwd=ROOT, check=False, timeout=180,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+    assert [row["seeds"] for row in json.loads(done.stdout)["settings"]] == [2, 2, 2, 2]
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_does_not_answer(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    (tmp_path / "sweep.toml").write_text(PUBLIC)
+    done = subprocess.run(
+        [sys.executable, "-m", "privbo.cli", "compare", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out"),
+         "--scheduler", "tcp://127.0.0.1:1"],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "does not answer" in done.stderr

@@ -1,0 +1,253 @@
+"""Nothing private is published: every exported artefact is searched, and none depends on the private side."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from accountant.ledger.export import FORMATS, export
+from privbo.cli.look import audit_target, compare_runs, compare_sweep, report_data, report_run, write_history
+from privbo.comparisons.comparison import describe_comparison
+from privbo.comparisons.runs import compare
+from privbo.door import answer, door, intake
+from privbo.reports.compare_page import write_comparison
+from tests.conformance.cases import bumps
+from tests.reports.leaks import leaks, private_folder_numbers, public_files, scramble, sets_as_text, telling
+
+N_CLIENTS = 24
+SWEEP = """
+name = "ward"
+seeds = 2
+data = "private"
+[base]
+name = "small"
+rounds = 2
+[base.problem]
+factory = "tests.crash_problem:problem"
+[base.algorithm]
+type = "dp-fts-de"
+n_features = 8
+[base.privacy]
+epsilon = 2.0
+[grid]
+"privacy.epsilon" = [1.0, 2.0]
+[ledger]
+population = "ward"
+path = "PATH"
+epsilon = 30.0
+delta = 1e-5
+[selection]
+noise_multiplier = 5.0
+low = -1.0
+"""
+
+
+class Spy:
+    """What the door saw and nobody else may: sets of participants, raw vectors and their norms."""
+
+    def __init__(self) -> None:
+        self.sets: set[bytes] = set()
+        self.numbers: set[float] = set()
+
+    def participants(self, *args):
+        drawn = answer.draw_participants(*args)
+        if not drawn.all():  # everybody is no secret
+            self.sets |= sets_as_text(drawn)
+        return drawn
+
+    def rows(self, *args, **kwargs):
+        rows = intake.vet_rows(*args, **kwargs)
+        self.numbers |= telling({*rows.ravel().tolist(), *np.linalg.norm(rows, axis=1).tolist()})
+        return rows
+
+
+@pytest.fixture(scope="module")
+def spy() -> Iterator[Spy]:
+    seen = Spy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(door, "draw_participants", seen.participants)
+        patch.setattr(door, "vet_rows", seen.rows)
+        yield seen
+
+
+def problem() -> pb.Problem:
+    space = {"x": pb.Real(0.0, 1.0), "y": pb.Real(1e-3, 1e1, log=True)}
+    return pb.Problem(space=space, batch_objective=bumps, n_clients=N_CLIENTS, name="bumps")
+
+
+@pytest.fixture(scope="module")
+def home(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose ledger is its population's, with controls' curves beside it."""
+    base = tmp_path_factory.mktemp("run")
+    people = pb.SharedLedger(path=str(base / "people.sqlite"), population="ward", epsilon=60.0, delta=1e-5)
+    result = pb.run(
+        problem(), pb.DPFTSDE(n_features=8, n_regions=2), directory=base / "run", rounds=4, ledger=people,
+        privacy=pb.Privacy(noise_multiplier=3.0, sample_rate=0.5), name="small",
+    )  # fmt: skip
+    curve = {"mean_best_so_far": {"private": result.best_so_far().tolist()}}
+    (base / "run" / "private" / "diagnostics.json").write_text(json.dumps(curve))
+    return base / "run"
+
+
+def export_run(home: Path, to: Path) -> None:
+    """Every public artefact of a run, by the jobs behind the commands."""
+    to.mkdir()
+    report_run(home, out=to / "report.html", private=False, regret=False, shared_assets=False)
+    report_run(home, out=to / "shared.html", private=False, regret=False, shared_assets=True)
+    (to / "report.json").write_text(json.dumps(report_data(home)))
+    write_history(home, to / "history.parquet")
+    audit_target(home, empirical=True, trials=1000, publish=2.0, out=None, shared_assets=False)
+    shutil.copy(home / "published_norms.json", to)
+    result = pb.load(home)
+    for form in FORMATS:
+        (to / f"ledger.{form}").write_text(export(result.ledger, form))
+
+
+def test_a_run_publishes_nothing_private(home: Path, spy: Spy, tmp_path: Path) -> None:
+    export_run(home, tmp_path / "out")
+    private = private_folder_numbers(home / "private") | spy.numbers
+    assert len(private) > 200
+    assert len(spy.sets) > 10
+    files = [*public_files(home), *public_files(tmp_path / "out"), home.parent / "people.sqlite"]
+    assert {"history.parquet", "published_norms.json", "report.html", "people.sqlite"} <= {p.name for p in files}
+    assert leaks(files, private, spy.sets) == []
+
+
+def test_no_public_byte_of_a_run_depends_on_its_private_side(home: Path, tmp_path: Path) -> None:
+    """The same run with every private number changed publishes the same bytes."""
+    export_run(home, tmp_path / "before")
+    other = shutil.copytree(home, tmp_path / "other")
+    scramble(other / "private")
+    assert private_folder_numbers(other / "private").isdisjoint(private_folder_numbers(home / "private"))
+    export_run(other, tmp_path / "after")
+    assert differing(tmp_path / "before", tmp_path / "after") == []
+
+
+def differing(first: Path, second: Path) -> list[str]:
+    """Public files of one folder that are not the other's, byte for byte."""
+    names = [p.relative_to(first) for p in public_files(first)]
+    assert names == [p.relative_to(second) for p in public_files(second)]
+    return [str(n) for n in names if (first / n).read_bytes() != (second / n).read_bytes()]
+
+
+@pytest.fixture(scope="module")
+def swept(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A sweep over private data whose choice was paid for: its file and its folder."""
+    base = tmp_path_factory.mktemp("sweep")
+    (base / "sweep.toml").write_text(SWEEP.replace("PATH", str(base / "people.sqlite")))
+    run_sweep_job(base / "sweep.toml", base / "out")
+    return base / "sweep.toml", base / "out"
+
+
+def run_sweep_job(path: Path, out: Path, *, private: bool = False) -> dict:
+    found = compare_sweep(
+        path, out=out, jobs=1, scheduler=None, budget=2.0, private=private, shared_assets=False
+    )  # fmt: skip
+    (out / ("private" if private else "") / "printed.json").write_text(json.dumps(found))
+    return found
+
+
+def test_a_comparison_over_private_data_shows_prices_and_the_paid_choice_only(
+    swept: tuple[Path, Path], spy: Spy
+) -> None:
+    _, out = swept
+    private = private_folder_numbers(out / "private" / "cells") | spy.numbers
+    assert len(private) > 100
+    files = [*public_files(out), *out.parent.glob("people.sqlite*")]
+    written = {"compare.html", "summary.json", "table.md", "table.csv", "table.tex", "printed.json"}
+    assert {p.name for p in files} >= written | {"people.sqlite"}
+    assert leaks(files, private, spy.sets) == []
+    summary = json.loads((out / "summary.json").read_text())
+    assert all("utility" not in row for row in summary["settings"])
+    assert summary["differences"] == []
+    assert set(summary["recommendation"]["released"]) == {"epsilon=1.0", "epsilon=2.0"}
+    assert "frontier" not in (out / "compare.html").read_text().rsplit("<script", 3)[0]
+
+
+def test_no_public_byte_of_a_comparison_depends_on_scores(swept: tuple[Path, Path], tmp_path: Path) -> None:
+    path, out = swept
+    other = shutil.copytree(out, tmp_path / "other")
+    scramble(other / "private" / "cells")
+    run_sweep_job(path, other)
+    kept = [p for p in differing(out, other) if p != "printed.json"]  # it names its own folder
+    assert kept == []
+    full = run_sweep_job(path, other, private=True)
+    assert "utility" in full["settings"][0]
+    assert Path(full["report"]).parent.name == "private"
+    assert differing(out, other) == ["printed.json"]
+
+
+def test_runs_side_by_side_are_private_unless_said_otherwise(home: Path, spy: Spy, tmp_path: Path) -> None:
+    other = shutil.copytree(home, tmp_path / "runs" / "other")
+    scramble(other / "private")
+    for name, runs in (("before", [home]), ("after", [other])):
+        compare_runs(
+            runs, out=tmp_path / name, data="private", budget=None, private=False, shared_assets=False
+        )  # fmt: skip
+    private = private_folder_numbers(home / "private") | spy.numbers
+    assert leaks(public_files(tmp_path / "before"), private, spy.sets) == []
+    assert differing(tmp_path / "before", tmp_path / "after") == []
+    with pytest.raises(pb.ConfigurationError, match="pay for the choice"):
+        compare_runs([home], out=tmp_path / "x", data="private", budget=9.0, private=False, shared_assets=False)
+
+
+def test_a_planted_leak_in_a_comparison_is_caught(home: Path, tmp_path: Path) -> None:
+    """Planted: the writers are given the private comparison; search and dependence both see every file."""
+    other = shutil.copytree(home, tmp_path / "runs" / "other")
+    scramble(other / "private")
+    for name, run in (("before", home), ("after", other)):
+        found = compare([run])
+        write_comparison(found, tmp_path / name)
+        (tmp_path / name / "summary.json").write_text(json.dumps(describe_comparison(found)))
+    every = {"compare.html", "summary.json", "table.csv", "table.md", "table.tex"}
+    assert set(differing(tmp_path / "before", tmp_path / "after")) == every
+    curve = set(compare([home]).settings[0].curves.ravel().tolist())
+    caught = {line.split(":")[0] for line in leaks(public_files(tmp_path / "before"), telling(curve))}
+    assert {"compare.html", "summary.json"} <= caught
+
+
+@pytest.mark.parametrize("form", ["text", "bytes", "swapped", "word", "parquet", "sqlite", "set"])
+def test_the_search_finds_a_planted_leak(home: Path, spy: Spy, tmp_path: Path, form: str) -> None:
+    private = private_folder_numbers(home / "private")
+    value = max(private, key=lambda v: len(repr(v)))
+    path = plants(value, spy)[form](tmp_path)
+    assert [line.split(":")[0] for line in leaks([path], private, spy.sets)][:1] == [path.name]
+
+
+def plants(value: float, spy: Spy) -> dict[str, Callable[[Path], Path]]:
+    def written(name: str, content: bytes) -> Callable[[Path], Path]:
+        def write(folder: Path) -> Path:
+            (folder / name).write_bytes(content)
+            return folder / name
+
+        return write
+
+    def parquet(folder: Path) -> Path:
+        import pandas as pd
+
+        pd.DataFrame({"round": [0, 1], "extra": [value, 1.0]}).to_parquet(folder / "history.parquet")
+        return folder / "history.parquet"
+
+    def sqlite(folder: Path) -> Path:
+        import sqlite3
+
+        with sqlite3.connect(folder / "store.db") as store:
+            store.execute("create table t (x real)")
+            store.execute("insert into t values (?)", (value,))
+        return folder / "store.db"
+
+    return {
+        "text": written("extra", json.dumps([1.0, value]).encode()),
+        "bytes": written("extra", np.array([1.0, value]).tobytes()),
+        "swapped": written("extra", np.array([1.0, value]).byteswap().tobytes()),
+        "word": written("extra", b'{"clipped_share": 1}'),
+        "set": written("extra", b'{"x": ' + min(spy.sets, key=len) + b"}"),
+        "parquet": parquet,
+        "sqlite": sqlite,
+    }

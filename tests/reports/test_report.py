@@ -1,0 +1,156 @@
+"""The report's numbers: another program recomputes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose, from_dict
+from privbo.cli.look import report_data, report_run
+from privbo.cli.run import run_job
+from privbo.plans import prices
+from privbo.reports.data import page, report
+from privbo.reports.document import bound
+from privbo.runs.config import build, parse
+from privbo.runs.replay import replay
+from tests.conformance.cases import CASES, problem
+from tests.reports.runs import small_run
+
+ZERO_OUT = Adjacency.ZERO_OUT
+
+
+@pytest.mark.parametrize("rate", [0.4, 1.0])
+def test_another_program_recomputes_epsilon_from_the_json_alone(tmp_path: Path, rate: float) -> None:
+    """dp-accounting's PLD accountant, fed with the JSON's releases only, agrees to 1 %."""
+    import dp_accounting as dp
+    from dp_accounting.pld import PLDAccountant
+
+    result = small_run(tmp_path / "run", privacy=pb.Privacy(epsilon=2.0, sample_rate=rate), rounds=4)
+    data = json.loads(json.dumps(report(result.config, result.ledger), allow_nan=False))
+    accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL)
+    for entry in data["entries"]:
+        released = dp.GaussianDpEvent(entry["noise_multiplier"])
+        sampled = released if entry["sample_rate"] == 1.0 else dp.PoissonSampledDpEvent(entry["sample_rate"], released)
+        accountant.compose(sampled)
+    theirs = accountant.get_epsilon(data["delta"])
+    assert data["entries"][-1]["cumulative_epsilon"] == pytest.approx(theirs, rel=0.01)
+    assert min(data["epsilon"].values()) == pytest.approx(theirs, rel=0.01)
+    planned = eval(data["dp_event"], {name: getattr(dp, name) for name in dir(dp) if name.endswith("DpEvent")})  # noqa: S307 (our own words)
+    assert PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL).compose(planned).get_epsilon(
+        data["delta"]
+    ) == pytest.approx(theirs, rel=1e-3)
+
+
+def test_python_gets_figures_and_a_frame(tmp_path: Path) -> None:
+    result = small_run(tmp_path / "run", rounds=2)
+    found = result.figures()
+    assert {"epsilon-by-release", "delta-epsilon", "trade-off", "release-norms"} == set(found)
+    assert len(found["epsilon-by-release"].data) == 3
+    assert list(result.history()["round"]) == [0, 1]
+
+
+def test_a_forged_multiplier_would_be_seen(tmp_path: Path) -> None:
+    """The planted fault of the test above: 2 % more noise than was drawn moves epsilon by more than 1 %."""
+    event = PoissonSampledGaussian(sample_rate=0.4, noise_multiplier=2.0)
+    forged = dataclasses.replace(event, noise_multiplier=2.04)
+    at = [min(filter(None, prices.table(compose([(e, 4)]), 1e-5, ZERO_OUT).values())) for e in (event, forged)]
+    assert at[1] < 0.99 * at[0]
+
+
+def test_guaranteed_beside_as_if_non_adaptive(tmp_path: Path) -> None:
+    """An unfinished plan is guaranteed at the plan's price; the releases made so far read cheaper."""
+    result = small_run(tmp_path / "run", pb.FedPNE(horizon=400, c=0.02), rounds=8, privacy=pb.Privacy(epsilon=2.0))
+    data = report(result.config, result.ledger)
+    assert data["releases"] < data["planned_releases"]
+    assert data["guaranteed"] == pytest.approx(2.0, abs=1e-3)
+    assert data["as_if_non_adaptive"] < data["guaranteed"]
+    entries = result.ledger.entries()
+    shuffled = [dataclasses.replace(entry, plan_position=7) for entry in entries]
+    left = prices.guarantee(
+        shuffled,
+        plan=from_dict(result.config["plan"]["event"]),
+        delta=1e-5,
+        adjacency=ZERO_OUT,
+        budget=result.ledger.policy.budget,
+    )
+    assert left["guaranteed"] is None
+    assert left["as_if_non_adaptive"] is None
+
+
+def test_attacker_bounds_against_the_exact_trade_off() -> None:
+    """For one Gaussian release the trade-off is known: power Phi(Phi^-1(a) + mu), best guess Phi(mu / 2)."""
+    from scipy.special import ndtr, ndtri
+
+    mu = 1.0
+    found = prices.attacker(prices.curve(Gaussian(noise_multiplier=1 / mu), 1e-5, ZERO_OUT))
+    assert found["right_guess"] == pytest.approx(float(ndtr(mu / 2)), rel=1e-9)
+    for row in found["caught"]:
+        exact = float(ndtr(ndtri(row["false_alarms"]) + mu))
+        assert exact <= row["caught"] <= 1.1 * exact + 1e-3
+
+
+def test_cumulative_epsilon_never_understates() -> None:
+    events = [PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.0 + 0.01 * i) for i in range(50)]
+    points = prices.cumulative(events, 1e-5, ZERO_OUT)
+    assert len(points) <= 42
+    after = prices.after_each(points, len(events))
+    assert len(after) == 50
+    assert after == sorted(after)
+    for count in (1, 2, 27, 49, 50):
+        exact = prices.smallest(prices.table(compose(events[:count]), 1e-5, ZERO_OUT))
+        assert after[count - 1] >= exact * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("value", [1.9999988, 1.23451, 0.000123456, 12345.678])
+def test_printed_bounds_are_rounded_up(value: float) -> None:
+    assert value * (1 - 1e-9) <= float(bound(value)) <= value * (1 + 1.01e-4)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_server_replays_from_public_files(case) -> None:
+    """Replayed from configuration and ledger, a server asks again for exactly what was released."""
+    result = pb.run(
+        problem(), case.algorithm, privacy=pb.Privacy(noise_multiplier=3.0, noise="simulation"), rounds=3, seed=1
+    )
+    data = report(result.config, result.ledger)
+    if case.name.startswith("zoom"):  # a user's own: reported, but only its own program can replay it
+        assert data["utility"]["active_nodes"] is None
+        with pytest.raises(pb.ConfigurationError, match="unknown"):
+            list(replay(result.config, result.ledger))
+        return
+    rounds = [release.round for _, release in replay(result.config, result.ledger) if release is not None]
+    assert rounds == [release.round for release in result.releases]
+    nodes = data["utility"]["active_nodes"]
+    assert (nodes is None) == case.name.startswith(("dp-fts-de", "f-lcb"))
+    if nodes is not None:
+        assert all(row["nodes"] >= 1 for row in nodes)
+    assert data["name"] in page(data)
+
+
+def test_regret_is_what_clients_missed(tmp_path: Path) -> None:
+    """Against the best scores of its own evaluations, by hand; only the private page shows it."""
+    table = {
+        "name": "tiny", "rounds": 3, "controls": ["local"], "problem": {"factory": "tests.crash_problem:with_optimum"},
+        "algorithm": {"type": "dp-fts-de", "n_features": 8}, "privacy": {"epsilon": 2.0},
+    }  # fmt: skip
+    home = tmp_path / "run"
+    run_job(build(parse(table)), home, resume=False, progress=False)
+    attainable = 0.01 * np.cos(np.arange(6))
+    history = pb.load(home).clients
+    found = report_data(home, regret=True)["private_diagnostics"]["regret"]
+    assert found["mean_attainable_score"] == pytest.approx(attainable.mean())
+    assert found["simple_regret"] == pytest.approx((attainable - history.values.max(axis=1)).mean())
+    assert found["simple_regret"] > 0
+    by_round = [history.values[:, history.rounds <= r].max(axis=1) for r in range(history.rounds.max() + 1)]
+    missed = [float((attainable - best).mean()) for best in by_round]
+    curves = found["cumulative_regret"]
+    assert curves["this run"] == pytest.approx(sum(missed[-3:]))
+    assert set(curves) == {"this run", "local only, nothing shared"}
+    page = Path(report_run(home, out=None, private=False, regret=True, shared_assets=False)["report"])
+    assert page.parent.name == "private"
+    assert "regret" in page.read_text()
