@@ -1,0 +1,131 @@
+"""What a user writes, checked once: the same values are refused in the same words from Python and TOML.
+
+``@settings`` makes a frozen dataclass whose constructor validates strictly (no text for a
+number, no number for a flag) and whose faults are ``ConfigurationError`` with the key, the
+value, what is allowed, and where to look. ``read_settings`` makes one from a table of a TOML
+or JSON document, ``dump_settings`` gives that table back, ``settings_schema`` its JSON schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeGuard, TypeVar, cast, dataclass_transform, get_args
+
+import numpy as np
+import pydantic
+from pydantic import ConfigDict, Field, JsonValue, Strict, TypeAdapter, ValidationError
+
+from privbo.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T")
+
+JsonObject: TypeAlias = dict[str, JsonValue]
+# Sequences in a setting: Python's lists and tuples and TOML's arrays are all taken.
+Sequence: TypeAlias = Annotated[tuple[T, ...], Strict(strict=False)]
+Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Probability: TypeAlias = Annotated[float, Field(gt=0, le=1)]
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+
+_CONFIG = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, Field))
+def settings(*, table: str = "", kw_only: bool = True) -> Callable[[type[T]], type[T]]:
+    """Make a class a frozen, validated dataclass of settings.
+
+    Args:
+        table: The table of a configuration file that holds these settings; messages name keys by it.
+        kw_only: Whether the constructor takes names only.
+
+    Returns:
+        The decorator.
+
+    Example:
+        >>> @settings(table="stove")
+        ... class Stove:
+        ...     watts: Positive = 1000.0
+        >>> Stove(watts="much")
+        Traceback (most recent call last):
+        privbo.protocol.errors.ConfigurationError: stove.watts='much': input should be a valid number; correct it
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        made = pydantic.dataclasses.dataclass(frozen=True, kw_only=kw_only, config=_CONFIG)(cls)
+        checked = made.__init__
+        names = [f.name for f in dataclasses.fields(made) if f.init and not f.kw_only]
+
+        @functools.wraps(checked)
+        def __init__(self: T, *values: object, **named: object) -> None:  # noqa: N807  # it is the constructor
+            if len(values) > len(names):
+                raise ConfigurationError(f"{cls.__name__} takes {len(names)} values without a name; name the others")
+            given = dict(zip(names, values, strict=False)) | named
+            try:
+                checked(self, **{key: _plain(value) for key, value in given.items()})
+            except ValidationError as error:
+                raise ConfigurationError(explain(error, table, cls)) from None
+
+        setattr(made, "__init__", __init__)  # noqa: B010  # the same constructor with our errors; mypy refuses the plain form
+        return cast("type[T]", made)
+
+    return decorate
+
+
+def read_settings(kind: type[T], table: Mapping[str, object], where: str) -> T:
+    """Make settings from a table of a document.
+
+    Raises:
+        ConfigurationError: Naming the key under ``where``, the value and what is allowed.
+    """
+    try:
+        # As JSON, where arrays may become tuples and objects settings, however strict the types are.
+        return TypeAdapter(kind).validate_json(json.dumps(table, default=str))
+    except ValidationError as error:
+        raise ConfigurationError(explain(error, where, kind)) from None
+
+
+def dump_settings(value: object) -> JsonObject:
+    """Give settings as the table of a document, every field written out."""
+    return cast("JsonObject", TypeAdapter(type(value)).dump_python(value, mode="json"))
+
+
+def settings_schema(kind: type[object]) -> JsonObject:
+    """Give the JSON schema of settings, for editors."""
+    return cast("JsonObject", TypeAdapter(kind).json_schema())
+
+
+def explain(error: ValidationError, where: str, kind: type[object] | None = None) -> str:
+    """Say every fault of a table on one line: key, value, what is allowed, remedy."""
+    allowed = ", ".join(sorted(f.name for f in dataclasses.fields(kind) if f.init)) if _is_settings(kind) else ""
+    faults = (_fault(item["loc"], item, where, allowed) for item in error.errors(include_url=False))
+    return "; ".join(dict.fromkeys(faults))
+
+
+def _is_settings(kind: object) -> TypeGuard[type[DataclassInstance]]:
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
+
+
+def _fault(location: tuple[int | str, ...], item: object, where: str, allowed: str) -> str:
+    fault = cast("Mapping[str, object]", item)
+    key = ".".join([*([where] if where else []), *map(str, location)])
+    kind, message = str(fault["type"]), str(fault["msg"])
+    if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
+        return f"{key} is unknown; allowed: {allowed}" if len(location) == 1 and allowed else f"{key} is unknown"
+    if kind in {"missing", "missing_argument"}:
+        return f"{key} is missing; give it"
+    return f"{key}={fault['input']!r}: {message[:1].lower()}{message[1:]}; correct it"
+
+
+def choices(alias: object) -> tuple[str, ...]:
+    """Give the values that a ``Literal`` allows."""
+    return tuple(map(str, get_args(alias)))
+
+
+def _plain(value: object) -> object:
+    """A NumPy scalar as the Python number it is."""
+    return value.item() if isinstance(value, np.generic) else value
