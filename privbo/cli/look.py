@@ -1,4 +1,4 @@
-"""What the command line does with finished runs and sweeps: report, compare, audit, ledger."""
+"""What the command line does with finished runs: report, audit, ledger."""
 
 from __future__ import annotations
 
@@ -11,16 +11,10 @@ from accountant.ledger.export import Format, export
 from privbo.audits.clipping import ClippingAudit, clipping_audit
 from privbo.audits.empirical import Empirical, audit_plan, audit_run
 from privbo.audits.publish import publish_norms
-from privbo.cli.cell_table import cell_progress
-from privbo.comparisons.comparison import Comparison, Data, describe_comparison
-from privbo.comparisons.recommend import recommend
-from privbo.comparisons.runs import compare
-from privbo.comparisons.sweep import read_sweep, recommended, run_sweep
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import private_folder, read_lines, write_json
+from privbo.protocol.files import read_lines, write_json
 from privbo.protocol.messages import FloatArray
 from privbo.reports.audit_page import document as audit_document
-from privbo.reports.compare_page import write_comparison
 from privbo.reports.data import report, write_page
 from privbo.reports.diagnostics import diagnostics
 from privbo.reports.document import write_document
@@ -57,50 +51,6 @@ def report_run(
     extra = data.get("private_diagnostics")
     target = out or (home.report_path if extra is None else home.private / "report.html")
     return data | {"report": str(write_page(data, target, private=extra, shared_assets=shared_assets))}
-
-
-def compare_sweep(
-    path: Path,
-    *,
-    out: Path | None,
-    jobs: int,
-    scheduler: str | None,
-    budget: float | None,
-    private: bool,
-    shared_assets: bool,
-) -> dict[str, Any]:
-    """Run a sweep's missing cells and write page, tables and summary.
-
-    Raises:
-        ConfigurationError: If the sweep or the recommendation asks for what it may not.
-    """
-    sweep = read_sweep(path)
-    folder = out or Path("sweeps") / sweep.config.name
-    planned = [(setting.label, len(sweep.seeds)) for setting in sweep.settings]
-    with cell_progress(planned, jobs=jobs if scheduler is None else None) as on_cell:
-        found = run_sweep(sweep, folder, jobs=jobs, scheduler=scheduler, on_cell=on_cell)
-    # The results stand before a recommendation may be refused.
-    written = _written(found, folder, private=private, shared_assets=shared_assets)
-    if budget is None:
-        return written
-    found = recommended(sweep, found, folder, budget)
-    return _written(found, folder, private=private, shared_assets=shared_assets)
-
-
-def compare_runs(
-    directories: Sequence[Path],
-    *,
-    out: Path | None,
-    data: Data,
-    budget: float | None,
-    private: bool,
-    shared_assets: bool,
-) -> dict[str, Any]:
-    """Compare finished runs; ``data`` says whose data they saw."""
-    found = compare([str(directory) for directory in directories], data=data)
-    if budget is not None:
-        found = dataclasses.replace(found, recommendation=recommend(found, budget))
-    return _written(found, out or Path("comparison"), private=private, shared_assets=shared_assets)
 
 
 def audit_target(
@@ -142,20 +92,6 @@ def _audited(
         document = audit_document(name, clipping, found)
         data["report"] = str(write_document(document, page, shared_assets=shared_assets))
     return data
-
-
-def _written(found: Comparison, folder: Path, *, private: bool, shared_assets: bool) -> dict[str, Any]:
-    """Write what may be exported, and on request all of it into the private folder."""
-    exportable = found.exportable()
-    page = write_comparison(exportable, folder, shared_assets=shared_assets)
-    summary = describe_comparison(exportable)
-    write_json(folder / "summary.json", summary)
-    if private and exportable is not found:
-        apart = private_folder(folder)
-        page = write_comparison(found, apart, shared_assets=shared_assets)
-        summary = describe_comparison(found)
-        write_json(apart / "summary.json", summary)
-    return summary | {"report": str(page)}
 
 
 def write_history(directory: Path, path: Path) -> Path:

@@ -152,14 +152,21 @@ def compare(
     private: Annotated[
         bool, typer.Option("--private", help="Also write and print utilities over private data, into OUT/private.")
     ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Run every cell of a sweep again; over private data this charges again.")
+    ] = False,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Run nothing: show a sweep's finished cells, older code's too, named.")
+    ] = False,
     shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Utility against epsilon: a sweep of settings over seeds, or runs side by side.
 
+    Cells of a sweep are kept and reused while settings and code are the same; it says how many, and why others run.
     Over private data only prices and paid choices are shown unless --private is given.
     """
-    from privbo.cli.look import compare_runs, compare_sweep
+    from privbo.cli.compare import compare_runs, compare_sweep, show_compared
 
     budget, is_sweep = _budget(recommend), len(what) == 1 and what[0].suffix == ".toml"
     whose = _data(data, is_sweep=is_sweep)
@@ -173,13 +180,18 @@ def compare(
                 budget=budget,
                 private=private,
                 shared_assets=shared_assets,
+                fresh=fresh,
+                finished=finished,
             )
         else:
             found = compare_runs(what, out=out, data=whose, budget=budget, private=private, shared_assets=shared_assets)
     except KeyboardInterrupt:
         typer.echo("privbo: interrupted; the same command goes on with what is left", err=True)
         raise typer.Exit(130) from None
-    _show(found, as_json=as_json)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+    else:
+        show_compared(found)
 
 
 def _data(name: str | None, *, is_sweep: bool) -> Data:

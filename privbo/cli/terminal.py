@@ -86,9 +86,7 @@ def diagnostics_table(rows: Mapping[str, Mapping[str, float]]) -> Table:
 def show(data: Mapping[str, Any]) -> None:
     """Print what a command found: its tables, then its plain lines."""
     console = Console()
-    if "settings" in data:
-        _print_comparison(console, data)
-    elif "audit" in data:
+    if "audit" in data:
         _print_audit(console, data)
     elif "receipts" in data:
         state = "verified" if data["verified"] else f"NOT VERIFIED: {data['problem']}"
@@ -158,29 +156,6 @@ def _print_audit(console: Console, data: Mapping[str, Any]) -> None:
             f"{norms['sequence']} of the ledger",
             soft_wrap=True,
         )
-
-
-def _print_comparison(console: Console, data: Mapping[str, Any]) -> None:
-    shown = [name for name in ("utility", "standard_error") if name in data["settings"][0]]
-    what = f"{data['utility']} of the mean best score" if shown else "prices; utility is private (--private shows it)"
-    table = Table(title=f"{escape(data['name'])}: {what} ({data['data']} data)")
-    for column in ("setting", "epsilon", "delta", "epsilon at safe delta", *shown, "seeds"):
-        table.add_column(column.replace("_", " "), justify="left" if column == "setting" else "right")
-    for row in data["settings"]:
-        price = "nothing released" if row["releases"] == 0 else number(row["epsilon"] or float("inf"))
-        strict = f"{number(row['strict_epsilon'])} ({row['strict_delta']:.3g})" if row["releases"] else ""
-        values = (number(row[name]) for name in shown)
-        table.add_row(escape(row["setting"]), price, number(row["delta"]), strict, *values, str(row["seeds"]))
-    console.print(table)
-    if shown and data["data"] == "private":
-        console.print("private diagnostics, not covered by epsilon")
-    if data["composed_epsilon"] is not None:
-        smallest = min((v for v in data["composed_epsilon"].values() if v is not None), default=None)
-        console.print(f"all cells together cost epsilon {number(smallest)} at delta {data['composed_delta']:.3g}")
-    if data["recommendation"] is not None:
-        chosen = data["recommendation"]
-        console.print(f"recommended: {chosen['label']} (epsilon {number(chosen['epsilon'])})", soft_wrap=True)
-        console.print(chosen["because"], soft_wrap=True)
 
 
 def _print_plan(console: Console, data: Mapping[str, Any]) -> None:

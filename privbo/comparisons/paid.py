@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from accountant.events import Adjacency
 from accountant.ledger import Ledger
 from privbo.comparisons.cells import digest
-from privbo.comparisons.comparison import Comparison, Difference, Recommendation
-from privbo.comparisons.recommend import affordable
+from privbo.comparisons.comparison import Comparison, Difference, Recommendation, affordable
+from privbo.comparisons.results import Kept
 from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SecureNoise
 from privbo.plans.privacy import SharedLedger
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import read_json
 from privbo.protocol.messages import FloatArray, Request
+from privbo.protocol.settings import Positive, settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="selection")
 class Selection:
     """How a choice on private data is paid for.
 
@@ -41,25 +41,23 @@ class Selection:
         ConfigurationError: If a number is out of range.
     """
 
-    noise_multiplier: float
-    low: float = 0.0
-    high: float = 1.0
+    noise_multiplier: Positive
+    low: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    high: Annotated[float, Field(allow_inf_nan=False)] = 1.0
 
     def __post_init__(self) -> None:
-        if not self.noise_multiplier > 0:
-            raise ConfigurationError(f"selection.noise_multiplier={self.noise_multiplier!r} must be > 0")
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+        if not self.low < self.high:
             raise ConfigurationError(f"selection: low={self.low!r} must lie below high={self.high!r}")
 
 
 def paid_recommendation(
     comparison: Comparison,
-    cells: Mapping[str, Sequence[Path]],
+    cells: Mapping[str, Sequence[Kept]],
     selection: Selection,
     shared: SharedLedger,
     budget: float,
 ) -> Recommendation:
-    """The best affordable setting by a noisy mean score, charged to the population's ledger.
+    """Name the best affordable setting by a noisy mean score, charged to the population's ledger.
 
     Args:
         comparison: The settings and what they cost.
@@ -74,7 +72,7 @@ def paid_recommendation(
     """
     fitting = affordable(comparison, budget)
     scores = np.stack([_scores(cells[s.label], selection) for s in fitting], axis=1)
-    name = digest([[path.name for path in cells[s.label]] for s in fitting])
+    name = digest([[kept.name for kept in cells[s.label]] for s in fitting])
     means, stddev = _release(scores, f"selection-{name}", selection, shared)
     order = np.argsort(means)[::-1]
     best = fitting[int(order[0])]
@@ -103,11 +101,11 @@ def paid_recommendation(
     )
 
 
-def _scores(paths: Sequence[Path], selection: Selection) -> FloatArray:
+def _scores(cells: Sequence[Kept], selection: Selection) -> FloatArray:
     """PRIVATE: every client's mean best score over seeds in [-1, 1]; a client without a score counts as lowest."""
     found = []
-    for path in paths:
-        best = [selection.low if b is None else b for b in read_json(path)["best_per_client"]]
+    for kept in cells:
+        best = [selection.low if b is None else b for b in kept.result.best_per_client]
         found.append(np.clip(np.array(best, dtype=np.float64), selection.low, selection.high))
     middle, half = (selection.low + selection.high) / 2, (selection.high - selection.low) / 2
     return np.asarray((np.mean(found, axis=0) - middle) / half)

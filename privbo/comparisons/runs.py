@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from privbo.comparisons.cells import digest
-from privbo.comparisons.comparison import Comparison, Data, Kind, Setting, Utility
+from privbo.comparisons.comparison import Comparison, Data, Kind, Setting
 from privbo.comparisons.sweep import composed
 from privbo.plans import prices
 from privbo.plans.privacy import SharedLedger, default_delta
@@ -22,9 +22,9 @@ def compare(
     *,
     data: Data = "private",
     name: str = "runs",
-    utility: Utility = "mean over rounds",
+    measure: Literal["mean over rounds", "final"] = "mean over rounds",
 ) -> Comparison:
-    """Finished runs side by side; runs that differ in their seed only are one setting.
+    """Compare finished runs; runs that differ in their seed only are one setting.
 
     A population's ledger that all runs charged is priced as a whole.
 
@@ -33,7 +33,7 @@ def compare(
         data: Whose data the runs saw. A run doesn't know, so unless you say otherwise its
             clients' scores are private: in this object, and never in what is written for others.
         name: Shown in the page's title.
-        utility: What a setting is judged by.
+        measure: What a setting is judged by.
 
     Raises:
         RunError: If a run's evaluations are not on this machine.
@@ -47,7 +47,7 @@ def compare(
         groups.setdefault(digest(_identity(result.config)), []).append(result)
     settings = tuple(_grouped(index, group) for index, group in enumerate(groups.values()))
     seeded = any(r.config["plan"]["noise_source"] == "simulation" for r in results)
-    found = Comparison(name=name, data=data, utility=utility, settings=settings, seeded=seeded)
+    found = Comparison(name=name, data=data, measure=measure, settings=settings, seeded=seeded)
     shared = results[0].config["ledger"]
     if shared is None or any(r.config["ledger"] != shared for r in results):
         return found

@@ -1,0 +1,357 @@
+"""A sweep's file: one problem or several, settings by grid or by name, and what is measured.
+
+A sweep file::
+
+    name = "levels"
+    config = "quickstart.toml"                  # beside this file; or a [base] table
+    seeds = 5                                   # 0..4, or a list
+    seed_keys = ["problem.arguments.seed"]      # also set to the cell's seed
+    data = "public"                             # or "simulated", "proxy", "private"
+    controls = ["local", "non-private"]
+    [grid]
+    "privacy.epsilon" = [0.5, 1, 2, 4, 8]
+
+Instead of a grid, or beside it, arms with names of their own; contrasts are paired differences::
+
+    measure = "cumulative regret"
+    contrasts = [["two regions", "one region"]]
+    [[arms]]
+    label = "two regions"
+    overrides = { algorithm.n_regions = 2 }
+    [[arms]]
+    label = "one region"
+    [[panels]]                                  # several problems: one comparison each
+    name = "wards"
+    config = "wards.toml"
+"""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+from pydantic import Field
+
+from privbo.comparisons.comparison import Data, Kind, Measure
+from privbo.comparisons.paid import Selection
+from privbo.plans.privacy import SharedLedger
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import flat
+from privbo.protocol.settings import Count, JsonObject, Sequence, read_settings, settings
+
+Control = Literal["local", "non-private", "zeroed"]
+_NAMES: dict[Control, str] = {"local": "local only", "non-private": "non-private", "zeroed": "clients' sum zeroed"}
+
+
+@settings(table="arms")
+class ArmConfig:
+    """A setting with a name of its own.
+
+    Attributes:
+        label: Its name.
+        kind: A private setting, or one of the controls.
+        config: Another run configuration to start from, beside the sweep's file.
+        algorithm: Replaces the whole ``[algorithm]`` table.
+        privacy: Replaces the whole ``[privacy]`` table.
+        overrides: Single keys, dotted or nested, that are set on top.
+    """
+
+    label: str
+    kind: Kind = "private"
+    config: str | None = None
+    algorithm: JsonObject | None = None
+    privacy: JsonObject | None = None
+    overrides: JsonObject = Field(default_factory=dict)
+
+
+@settings(table="panels")
+class PanelConfig:
+    """One of several problems of a study; what it leaves out is the study's.
+
+    Attributes:
+        name: Shown as its title.
+        config: Its run configuration, beside the sweep's file.
+        overrides: Single keys, dotted or nested, that are set on top.
+        arms: Arms of this panel alone; one that bears the name of the study's replaces it.
+        seeds: Number or list of seeds.
+        first_seed: Seeds start here where their number is given.
+        judge: As the study's.
+        small: As the study's.
+    """
+
+    name: str
+    config: str | None = None
+    overrides: JsonObject = Field(default_factory=dict)
+    arms: Sequence[ArmConfig] = ()
+    seeds: int | Sequence[int] | None = None
+    first_seed: int | None = None
+    judge: str | None = None
+    small: JsonObject = Field(default_factory=dict)
+
+
+@settings(table="sweep")
+class SweepConfig:
+    """A sweep's file.
+
+    Attributes:
+        name: Shown in titles; letters, digits, dots, dashes.
+        config: Run configuration beside this file, or else ``base``.
+        base: The same as a table.
+        seeds: Number or list of seeds.
+        first_seed: Seeds start here where their number is given.
+        seed_keys: Dotted keys that are set to the cell's seed too.
+        data: Whose data the clients hold.
+        controls: By default ``["local", "non-private"]`` beside a grid, none beside arms alone, and
+            ``["local"]`` on private data.
+        measure: What a setting is judged by; regret needs a problem that states ``best_values``.
+        judge: ``module:function`` that makes losses of evaluations, called with a run's
+            ``ClientHistory`` and the problem's arguments, ``(n_clients, n_evaluations)``; by default
+            a loss is 1 - score.
+        statement: What is to be shown, in a sentence.
+        fingerprint: Name of the data that the objective reads; cells of another one are run again.
+        contrasts: Pairs of labels whose difference is the point.
+        grid: Dotted keys and lists of their values; settings are all combinations.
+        arms: Settings by name.
+        panels: Several problems instead of one.
+        small: Overrides of a small version.
+        small_seeds: Its number of seeds.
+        ledger: The population's ledger; private data only.
+        selection: How a choice on private data is paid for.
+
+    Raises:
+        ConfigurationError: If a value is not allowed, or two contradict each other.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    config: str | None = None
+    base: JsonObject | None = None
+    seeds: int | Sequence[int] = 5
+    first_seed: int = 0
+    seed_keys: Sequence[str] = ()
+    data: Data = "public"
+    controls: Sequence[Control] | None = None
+    measure: Measure = "mean over rounds"
+    judge: str | None = None
+    statement: str = ""
+    fingerprint: str | None = None
+    contrasts: Sequence[Sequence[str]] = ()
+    grid: JsonObject = Field(default_factory=dict)
+    arms: Sequence[ArmConfig] = ()
+    panels: Sequence[PanelConfig] = ()
+    small: JsonObject = Field(default_factory=dict)
+    small_seeds: Count = 2
+    ledger: SharedLedger | None = None
+    selection: Selection | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A setting before its cells ran.
+
+    Attributes:
+        content: Its run configuration, still without a seed.
+    """
+
+    label: str
+    kind: Kind
+    overrides: JsonObject
+    content: JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One problem's settings and seeds."""
+
+    name: str
+    settings: tuple[Planned, ...]
+    seeds: tuple[int, ...]
+    judge: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A sweep ready to run.
+
+    Attributes:
+        config: As read.
+        panels: One per problem.
+        ledger: The population's ledger; private data only.
+    """
+
+    config: SweepConfig
+    panels: tuple[Panel, ...]
+    ledger: SharedLedger | None
+
+    @property
+    def settings(self) -> tuple[Planned, ...]:
+        """Settings of all panels."""
+        return tuple(setting for panel in self.panels for setting in panel.settings)
+
+
+def read_sweep(path: Path, *, small: bool = False, seeds: int | None = None) -> Sweep:
+    """Read a sweep file and plan its settings; no data is touched.
+
+    Args:
+        path: The file.
+        small: Plan its small version.
+        seeds: Number of seeds, instead of what the file says.
+
+    Raises:
+        ConfigurationError: If it can't be read, or asks for what it may not.
+    """
+    config = read_settings(SweepConfig, read_toml(path), "sweep")
+    if seeds is not None or small:
+        config = replace(config, seeds=seeds or config.small_seeds)
+    _check(config)
+    asked = config.panels or (PanelConfig(name=config.name),)
+    panels = tuple(_panel(config, one, path, small=small, fixed=seeds is not None or small) for one in asked)
+    labels = {setting.label for panel in panels for setting in panel.settings}
+    for label in itertools.chain.from_iterable(config.contrasts):
+        if label not in labels:
+            raise ConfigurationError(
+                f"contrasts: no setting is called {label!r}; there are {', '.join(sorted(labels))}"
+            )
+    return Sweep(config=config, panels=panels, ledger=config.ledger)
+
+
+def read_toml(path: Path) -> JsonObject:
+    """Read a TOML document.
+
+    Raises:
+        ConfigurationError: If it is none.
+    """
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}; name a sweep or configuration file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not TOML: {error}") from None
+
+
+def _check(config: SweepConfig) -> None:
+    """Rules between keys."""
+    if any(len(pair) != 2 for pair in config.contrasts):
+        raise ConfigurationError(f"contrasts={config.contrasts!r}: write pairs of labels, [[first, second], ...]")
+    if not (config.grid or config.arms or any(panel.arms for panel in config.panels)):
+        raise ConfigurationError("a sweep needs settings; add [grid] or [[arms]]")
+    if config.data != "private" and (config.ledger is not None or config.selection is not None):
+        raise ConfigurationError(f"data={config.data!r} charges nobody; drop [ledger] and [selection]")
+    if config.data != "private":
+        return
+    if config.ledger is None:
+        raise ConfigurationError(
+            "a sweep over private data charges one population's ledger for all its cells; add "
+            '[ledger] path = "...", population = "..." (and a bound: epsilon, delta)'
+        )
+    if len(config.panels) > 1 or config.measure not in ("mean over rounds", "final"):
+        raise ConfigurationError("a sweep over private data has one problem, judged by its scores; drop panels")
+    kinds = {arm.kind for arm in config.arms} | set(config.controls or ())
+    if kinds - {"private", "local"}:
+        raise ConfigurationError(
+            f"controls={sorted(kinds)!r}: on private data only 'local' is allowed, which releases nothing"
+        )
+
+
+def _panel(config: SweepConfig, panel: PanelConfig, path: Path, *, small: bool, fixed: bool) -> Panel:
+    base = _base(config, panel, path)
+    small_keys = {**flat(config.small), **flat(panel.small)} if small else {}
+    extra = {**flat(panel.overrides), **small_keys}
+    wanted = panel.seeds if panel.seeds is not None and not fixed else config.seeds
+    first = config.first_seed if panel.first_seed is None else panel.first_seed
+    grid = _grid(config)
+    planned = [
+        Planned(label=_label(chosen), kind="private", overrides=chosen, content=with_keys(base, {**extra, **chosen}))
+        for chosen in grid
+    ]
+    arms = {arm.label: arm for arm in (*config.arms, *panel.arms)}
+    planned += [_arm(arm, base, extra, path) for arm in arms.values()]
+    planned += [p for kind in _controls(config) for p in _control(kind, with_keys(base, extra), grid or [{}])]
+    labels = [p.label for p in planned]
+    if len(set(labels)) < len(labels):
+        raise ConfigurationError(f"{panel.name}: two settings bear one name ({', '.join(labels)}); rename one")
+    return Panel(
+        name=panel.name, settings=tuple(planned), seeds=_seeds(wanted, first), judge=panel.judge or config.judge
+    )
+
+
+def _base(config: SweepConfig, panel: PanelConfig, path: Path) -> JsonObject:
+    file = panel.config or config.config
+    if panel.config is None and (config.config is None) == (config.base is None):
+        raise ConfigurationError(f"{path}: give exactly one of config (a file) and [base] (a table)")
+    return read_toml(path.parent / file) if file is not None else dict(config.base or {})
+
+
+def _seeds(wanted: int | Sequence[int], first: int) -> tuple[int, ...]:
+    seeds = tuple(range(first, first + wanted)) if isinstance(wanted, int) else tuple(wanted)
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise ConfigurationError(f"seeds={wanted!r} must be a number >= 1 or different numbers >= 0")
+    return seeds
+
+
+def _grid(config: SweepConfig) -> list[JsonObject]:
+    grid: dict[str, list[object]] = {}
+    for key, values in flat(config.grid).items():
+        if not isinstance(values, list) or not values:
+            raise ConfigurationError(f"grid.{key}={values!r} must be a list of values")
+        grid[key] = values
+    rows = itertools.product(*grid.values()) if grid else ()
+    return [cast("JsonObject", dict(zip(grid, row, strict=True))) for row in rows]
+
+
+def _arm(arm: ArmConfig, base: JsonObject, extra: Mapping[str, object], path: Path) -> Planned:
+    content = base if arm.config is None else read_toml(path.parent / arm.config)
+    tables = {"algorithm": arm.algorithm, "privacy": arm.privacy}
+    content = with_keys({**content, **{k: v for k, v in tables.items() if v is not None}}, extra)
+    overrides = cast("JsonObject", flat(arm.overrides))
+    content = with_keys(content, overrides)
+    if arm.kind in ("local", "non-private"):
+        content["privacy"] = {"none": True}
+    return Planned(label=arm.label, kind=arm.kind, overrides=overrides, content=content)
+
+
+def _controls(config: SweepConfig) -> tuple[Control, ...]:
+    if config.controls is not None:
+        return tuple(config.controls)
+    if config.data == "private":
+        return ("local",)
+    return ("local", "non-private") if config.grid else ()
+
+
+def _control(kind: Control, base: JsonObject, chosen: list[JsonObject]) -> list[Planned]:
+    """A control, once per part of the grid that changes it: privacy matters to "zeroed" only."""
+    found: dict[str, Planned] = {}
+    for overrides in chosen:
+        kept = {k: v for k, v in overrides.items() if kind == "zeroed" or not k.startswith("privacy.")}
+        label = f"{_NAMES[kind]}, {_label(kept)}" if kept else _NAMES[kind]
+        content = with_keys(base, kept)
+        if kind != "zeroed":
+            content["privacy"] = {"none": True}
+        found.setdefault(label, Planned(label=label, kind=kind, overrides=kept, content=content))
+    return list(found.values())
+
+
+def _label(overrides: Mapping[str, object]) -> str:
+    return ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in overrides.items())
+
+
+def with_keys(base: Mapping[str, object], overrides: Mapping[str, object]) -> JsonObject:
+    """A configuration with dotted keys replaced; the base stays as it is.
+
+    Raises:
+        ConfigurationError: If a key goes through a value that is no table.
+    """
+    content = {key: with_keys(value, {}) if isinstance(value, Mapping) else value for key, value in base.items()}
+    for key, value in overrides.items():
+        *tables, last = key.split(".")
+        table: dict[str, object] = content
+        for name in tables:
+            inner = table.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise ConfigurationError(f"{key!r}: {name!r} is a value in the configuration, not a table")
+            table = inner
+        table[last] = value
+    return cast("JsonObject", content)
