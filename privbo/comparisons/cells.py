@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import joblib
+from joblib.externals.loky import get_reusable_executor
 
 from privbo.comparisons.results import CellResult, Kept, Reuse, keep, read_kept, summarised
 from privbo.protocol.errors import ConfigurationError
@@ -168,6 +169,7 @@ def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCel
     found: dict[Path, Kept] = {}
     if not todo:
         return found
+    _renew_workers([cell.code for cell in todo])
     with _backend(jobs, scheduler) as parallel:
         for index, result in parallel(joblib.delayed(_run)(i, cell.work) for i, cell in enumerate(todo)):
             cell = todo[index]
@@ -179,6 +181,18 @@ def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCel
             if on_cell is not None:
                 on_cell(cell, result)
     return found
+
+
+_SENT: dict[str, str] = {}  # modules that this process's workers may have loaded, and their digests
+
+
+def _renew_workers(codes: Sequence[CodeKey]) -> None:
+    """End worker processes that stayed for more work and hold code that has changed since."""
+    wanted = {name: digest for code in codes for name, digest in code.modules.items()}
+    if any(_SENT.get(name, digest) != digest for name, digest in wanted.items()):
+        get_reusable_executor().shutdown(wait=True)
+        _SENT.clear()
+    _SENT.update(wanted)
 
 
 def _run(index: int, work: Callable[[], CellResult]) -> tuple[int, CellResult]:

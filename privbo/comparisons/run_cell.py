@@ -23,6 +23,7 @@ from privbo.runs.code import CodeKey, code_key
 from privbo.runs.config import Job, build, load_function, parse
 from privbo.runs.record import RunDirectory
 from privbo.runs.result import Result, run
+from privbo.runs.sources import forget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,11 @@ def code_of(content: JsonObject, judge: str | None, fingerprint: str | None) -> 
     problem, algorithm = _table(content, "problem"), _table(content, "algorithm")
     references = [problem.get("factory") or problem.get("objective"), algorithm.get("type"), judge]
     named = [str(reference) for reference in references if reference is not None and ":" in str(reference)]
-    return code_key(*(load_function(reference, "sweep") for reference in named), fingerprint=fingerprint)
+    found = code_key(*(load_function(reference, "sweep") for reference in named), fingerprint=fingerprint)
+    if found.edited:  # a notebook's process, which would go on with what it has loaded
+        forget(found.modules)
+        found = code_key(*(load_function(reference, "sweep") for reference in named), fingerprint=fingerprint)
+    return found
 
 
 def _table(content: JsonObject, name: str) -> JsonObject:

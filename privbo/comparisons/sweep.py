@@ -111,6 +111,8 @@ def run_sweep(
     if finished:
         found = work.finished(everything)
         reuse = summarised(found, [None] * len(found))
+        if on_reuse is not None:
+            on_reuse(reuse)
     else:
         done = complete(
             everything, jobs=jobs, scheduler=scheduler, fresh=fresh, on_cell=on_cell, on_reuse=on_reuse

@@ -53,10 +53,12 @@ class CodeKey:
     Attributes:
         parts: Digest of every own module by name, of the toolkit, versions, and the fingerprint.
         reason: Reason why no result of this code can be reused; None where it can.
+        edited: Modules of which this process holds older code than their files.
     """
 
     parts: Mapping[str, str]
     reason: str | None = None
+    edited: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str | None:
@@ -87,6 +89,11 @@ class CodeKey:
         found = [f"the objective's code changed ({', '.join(modules)})"] if modules else []
         found += [f"{name} changed" for name in others]
         return (*found, *([f"versions changed: {', '.join(versions)}"] if versions else []))
+
+    @property
+    def modules(self) -> dict[str, str]:
+        """Digests of the user's own modules by name."""
+        return {k.removeprefix("module "): v for k, v in self.parts.items() if k.startswith("module ")}
 
     def _version_change(self, older: CodeKey, name: str) -> str:
         return f"{name.removeprefix('version ')} {older.parts.get(name, 'none')} -> {self.parts.get(name, 'none')}"
@@ -131,9 +138,12 @@ def code_key(*roots: object, fingerprint: str | None = None) -> CodeKey:
         except _UnknownStateError as error:
             reason = str(error)
     reader.follow()
+    edited = sorted(name for name, path in reader.modules.items() if sources.edited_since_loaded(name, path))
+    if edited:
+        reason = f"{', '.join(edited)} was edited after this process loaded it; start a new one"
     named = {} if fingerprint is None else {"the fingerprint": fingerprint}
     parts = {"the objective": _hashed(states)[:16]} | reader.parts | dict(toolkit()) | named
-    return CodeKey(parts=parts, reason=reason)
+    return CodeKey(parts=parts, reason=reason, edited=tuple(edited))
 
 
 @functools.cache
@@ -209,10 +219,7 @@ class _Reader:
     def _function(self, function: types.FunctionType) -> object:
         inner = self.state(getattr(function, "__wrapped__", None))
         cells = tuple(self.state(cell.cell_contents) for cell in function.__closure__ or ())
-        source = sources.own_file(function.__module__)
-        if source is not None and Path(function.__code__.co_filename).resolve() == source:
-            return (self._module(function.__module__), function.__qualname__, cells, inner)
-        if sources.is_installed(function.__module__) or function.__module__.partition(".")[0] in TOOLKIT:
+        if sources.is_file_of(function.__module__, function.__code__.co_filename):
             return (self._module(function.__module__), function.__qualname__, cells, inner)
         defaults = (self.state(function.__defaults__), self.state(function.__kwdefaults__))
         known = function.__globals__

@@ -6,10 +6,12 @@ import ast
 import contextlib
 import functools
 import hashlib
+import importlib
 import importlib.metadata
+import struct
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +79,12 @@ def imported_by(source: Source, name: str, path: Path) -> Iterator[str]:
         yield from (".".join(part for part in (*package, stem) if part) for stem in beside)
 
 
+def is_file_of(module: str, file: str) -> bool:
+    """Whether code was read from its module's file; what a notebook defines was not."""
+    source = getattr(sys.modules.get(module), "__file__", None)
+    return source is not None and Path(source).resolve() == Path(file).resolve()
+
+
 def own_file(module: str) -> Path | None:
     """Source of a module of the user's own; None for installed ones, the toolkit, and those without a file."""
     if module.partition(".")[0] in TOOLKIT or is_installed(module):
@@ -102,6 +110,45 @@ def own_folders() -> list[Path]:
     """Folders on the path that are no installation."""
     folders = dict.fromkeys(Path(entry).resolve() for entry in sys.path if Path(entry).is_dir())
     return [f for f in folders if not any(f.is_relative_to(installed) for installed in _installed_folders())]
+
+
+def edited_since_loaded(module: str, path: Path) -> bool:
+    """Whether this process holds older code of a module than its file does.
+
+    What is loaded is taken for the code that the file held when it was first asked for, unless the
+    compiled file beside it, which Python writes on loading, is of another state of the source.
+    """
+    loaded = sys.modules.get(module)
+    spec = getattr(loaded, "__spec__", None)
+    if spec is None:
+        return False
+    digest = read(path).digest
+    known_spec, known_digest = _LOADED.get(module, (None, ""))
+    if known_spec is spec:  # importlib.reload makes another one
+        return digest != known_digest
+    if _compiled_from_another(spec.cached, path):
+        return True
+    _LOADED[module] = (spec, digest)
+    return False
+
+
+_LOADED: dict[str, tuple[object, str]] = {}
+
+
+def _compiled_from_another(compiled: str | None, path: Path) -> bool:
+    if compiled is None or sys.dont_write_bytecode or not Path(compiled).exists():
+        return False
+    with Path(compiled).open("rb") as file:
+        flags, changed, size = struct.unpack("<III", file.read(16)[4:])
+    now = path.stat()
+    return flags == 0 and (changed, size) != (int(now.st_mtime) & 0xFFFFFFFF, now.st_size & 0xFFFFFFFF)
+
+
+def forget(modules: Iterable[str]) -> None:
+    """Drop modules that this process has loaded, so that the next import reads their files."""
+    for name in modules:
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
 
 
 def distribution(package: str) -> str:
