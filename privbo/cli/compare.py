@@ -16,9 +16,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from privbo.cli.terminal import number
-from privbo.comparisons.comparison import Comparison, Data, recommend
+from privbo.comparisons.choice import recommend
+from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.results import CellResult, Reuse
 from privbo.comparisons.runs import compare
+from privbo.comparisons.setting import Data
 from privbo.comparisons.sweep import SweepResult, read_sweep, recommended, run_sweep
 from privbo.plans.prices import smallest
 from privbo.protocol.files import private_folder, write_json

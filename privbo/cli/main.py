@@ -17,7 +17,7 @@ import typer
 from privbo.cli.flower import app as flower_app
 
 if TYPE_CHECKING:
-    from privbo.comparisons.comparison import Data
+    from privbo.comparisons.setting import Data
 
 app = typer.Typer(
     name="privbo",
@@ -197,7 +197,7 @@ def compare(
 def _data(name: str | None, *, is_sweep: bool) -> Data:
     from typing import get_args
 
-    from privbo.comparisons.comparison import Data
+    from privbo.comparisons.setting import Data
     from privbo.protocol.errors import ConfigurationError
 
     if name is None:

@@ -8,75 +8,22 @@ exported leaves them out (``exportable``); what a choice released and paid for s
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Literal, cast
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import cast
 
-import numpy as np
-
-from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import FloatArray
+from privbo.comparisons.setting import (
+    Data,
+    Difference,
+    Kind,
+    Measure,
+    Setting,
+    curve_of,
+    difference,
+    standard_error,
+)
+from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.settings import JsonObject
-
-Kind = Literal["private", "local", "non-private", "zeroed"]
-Data = Literal["public", "simulated", "proxy", "private"]
-Measure = Literal[
-    "mean over rounds", "final", "cumulative regret", "last regret", "cumulative loss", "last loss"
-]  # fmt: skip
-
-
-def curve_of(measure: Measure) -> str:
-    """Name the curve that a measure reads: ``"score"``, ``"regret"`` or ``"loss"``."""
-    return measure.rpartition(" ")[2] if measure.endswith((" regret", " loss")) else "score"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One setting over its seeds.
-
-    Attributes:
-        label: Shown in tables.
-        kind: A private setting, or one of the controls.
-        epsilon: Smallest valid epsilon of one run; None where it is infinite, 0 where
-            nothing is released.
-        delta: Of that epsilon.
-        strict_epsilon: The same at ``strict_delta``.
-        strict_delta: min(1e-5, 1/(10 N)), whatever delta was asked for.
-        noise_multiplier: Of the plan; None without noise.
-        releases: Planned releases.
-        overrides: What distinguishes it.
-        seeds: Seeds, ``(n_seeds,)``.
-        curves: Mean over clients of what the comparison measures (best score so far, regret or
-            loss) after initialisation and every round, ``(n_seeds, n_rounds + 1)``; None where
-            it may not be shown. PRIVATE if the clients' data are.
-        older: Versions and days of the cells that other code made; empty where all are today's code's.
-    """
-
-    label: str
-    kind: Kind
-    epsilon: float | None
-    delta: float
-    strict_epsilon: float | None
-    strict_delta: float
-    noise_multiplier: float | None
-    releases: int
-    overrides: JsonObject
-    seeds: tuple[int, ...]
-    curves: FloatArray | None
-    older: tuple[str, ...] = ()
-
-    def utilities(self, measure: Measure) -> FloatArray:
-        """Give one number per seed, ``(n_seeds,)``.
-
-        Raises:
-            ConfigurationError: If they were left out.
-        """
-        if self.curves is None:
-            raise ConfigurationError(f"{self.label!r}: utilities over private data were left out; nobody paid for them")
-        if measure == "mean over rounds":
-            return np.asarray(self.curves[:, 1:].mean(axis=1))
-        return np.asarray(self.curves[:, 1:].sum(axis=1) if measure.startswith("cumulative") else self.curves[:, -1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,32 +50,6 @@ class Row:
     utility: float | None = None
     standard_error: float | None = None
     final: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """Two settings on the same seeds.
-
-    Attributes:
-        first: Label of the one.
-        second: Label of the other.
-        mean: Mean of (first - second).
-        standard_error: Of that mean; None for a single seed.
-        p_value: Two-sided, of the paired t-test; None for a single seed.
-        n_seeds: Seeds both have.
-    """
-
-    first: str
-    second: str
-    mean: float
-    standard_error: float | None
-    p_value: float | None
-    n_seeds: int
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether chance alone shows so large a difference in fewer than 5 % of all cases."""
-        return self.p_value is not None and self.p_value < 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,19 +159,18 @@ class Comparison:
     def to_dict(self) -> JsonObject:
         """Give everything as JSON."""
         rows = zip(self.rows(), self.settings, strict=True)
-        chosen = self.recommendation
-        content: dict[str, object] = {
+        content = {
             "name": self.name,
             "data": self.data,
             "utility": self.measure,
             "statement": self.statement,
-            "settings": [_row_dict(row) | _details(setting, self.measure) for row, setting in rows],
-            "differences": [asdict(difference) for difference in self.differences()],
+            "settings": [_details(row, setting, self.measure) for row, setting in rows],
+            "differences": self.differences(),
             "composed_epsilon": self.composed,
             "composed_delta": self.composed_delta,
-            "recommendation": None if chosen is None else asdict(chosen),
+            "recommendation": self.recommendation,
         }
-        return cast("JsonObject", content)
+        return cast("JsonObject", plain(content))
 
 
 def _row(setting: Setting, measure: Measure) -> Row:
@@ -271,105 +191,9 @@ def _row(setting: Setting, measure: Measure) -> Row:
     )
 
 
-def _row_dict(row: Row) -> dict[str, object]:
-    content = asdict(row)
-    if row.utility is None:
-        del content["utility"], content["standard_error"], content["final"]
-    return content
-
-
-def _details(setting: Setting, measure: Measure) -> dict[str, object]:
-    details: dict[str, object] = {"overrides": dict(setting.overrides), "older": list(setting.older)}
+def _details(row: Row, setting: Setting, measure: Measure) -> JsonObject:
+    content = fields_of(row) | {"overrides": setting.overrides, "older": list(setting.older)}
     if setting.curves is None:
-        return details
+        return {k: v for k, v in content.items() if k not in ("utility", "standard_error", "final")}
     by_seed = zip(map(str, setting.seeds), setting.utilities(measure).tolist(), strict=True)
-    return details | {"by_seed": dict(by_seed), "curve": setting.curves.mean(axis=0).tolist()}
-
-
-def standard_error(values: FloatArray) -> float | None:
-    """Standard error of the mean; None for a single value."""
-    return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
-
-
-def difference(first: Setting, second: Setting, measure: Measure) -> Difference:
-    """Paired difference on the seeds both settings have.
-
-    Raises:
-        ConfigurationError: If they share none.
-    """
-    ours = dict(zip(first.seeds, first.utilities(measure).tolist(), strict=True))
-    theirs = dict(zip(second.seeds, second.utilities(measure).tolist(), strict=True))
-    common = sorted(ours.keys() & theirs.keys())
-    if not common:
-        raise ConfigurationError(f"{first.label!r} and {second.label!r} share no seed; pair them on the same seeds")
-    gaps = np.array([ours[seed] - theirs[seed] for seed in common])
-    error = standard_error(gaps)
-    return Difference(
-        first=first.label,
-        second=second.label,
-        mean=float(gaps.mean()),
-        standard_error=error,
-        p_value=_p_value(float(gaps.mean()), error, len(gaps)),
-        n_seeds=len(gaps),
-    )
-
-
-def _p_value(mean: float, error: float | None, count: int) -> float | None:
-    if error is None:
-        return None
-    if error == 0:
-        return 1.0 if mean == 0 else 0.0
-    from scipy.special import stdtr
-
-    return float(2 * stdtr(count - 1, -abs(mean) / error))
-
-
-def recommend(comparison: Comparison, budget: float) -> Recommendation:
-    """Name the private setting with the best mean utility whose run costs at most ``budget``.
-
-    Raises:
-        ConfigurationError: If none is affordable, or the data is private: choosing by
-            utility would look at people again without paying.
-    """
-    if comparison.data == "private":
-        raise ConfigurationError(
-            "the settings were compared on private data, and naming the best one publishes something about it; "
-            "pay for the choice with a [selection] table in a sweep, or compare on public data"
-        )
-    sign, measure = 1.0 if comparison.larger_is_better else -1.0, comparison.measure
-    fitting = affordable(comparison, budget)
-    best = max(fitting, key=lambda s: sign * float(s.utilities(measure).mean()))
-    gaps = [difference(best, other, measure) for other in fitting if other is not best]
-    lead = min(gaps, key=lambda gap: sign * gap.mean, default=None)
-    beyond = lead is not None and lead.is_significant
-    return Recommendation(
-        label=best.label,
-        epsilon=float(best.epsilon or 0.0),
-        budget=budget,
-        lead=lead,
-        beyond_noise=beyond,
-        because=_lead_words(lead, beyond),
-    )
-
-
-def affordable(comparison: Comparison, budget: float) -> Sequence[Setting]:
-    """Private settings whose run costs at most ``budget``.
-
-    Raises:
-        ConfigurationError: If there is none.
-    """
-    fitting = [s for s in comparison.private if s.epsilon is not None and s.epsilon <= budget * (1 + 1e-9)]
-    if not fitting:
-        least = min((s.epsilon for s in comparison.private if s.epsilon is not None), default=None)
-        raise ConfigurationError(f"no setting costs at most epsilon={budget:g}; the cheapest costs {least}")
-    return fitting
-
-
-def _lead_words(lead: Difference | None, beyond: bool) -> str:
-    if lead is None:
-        return "no other setting fits the budget"
-    if lead.standard_error is None or lead.p_value is None:
-        return f"it leads {lead.second} by {abs(lead.mean):.4g} on one seed, which says nothing about noise"
-    gap = f"it leads {lead.second} by {abs(lead.mean):.4g} ± {lead.standard_error:.2g}"
-    words = f"{gap} over {lead.n_seeds} paired seeds (p = {lead.p_value:.2g})"
-    return f"{words}: {'beyond' if beyond else 'not beyond'} noise"
+    return content | {"by_seed": dict(by_seed), "curve": setting.curves.mean(axis=0).tolist()}

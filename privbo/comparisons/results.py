@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, write_json
+from privbo.protocol.plain import fields_of
 from privbo.protocol.settings import JsonObject, read_settings
 from privbo.runs.code import CodeKey
 
@@ -46,8 +46,7 @@ class CellResult:
 
     def to_dict(self) -> JsonObject:
         """Give the result as JSON."""
-        content: JsonObject = dataclasses.asdict(self)
-        return content
+        return fields_of(self)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, object]) -> CellResult:
@@ -80,7 +79,7 @@ class Kept:
     @property
     def made_by(self) -> str:
         """Version and day, for tables that show an older result."""
-        return f"{self.code.made_by}, {self.made}"
+        return f"privbo {self.code.parts.get('version privbo', 'of an unknown version')}, {self.made}"
 
 
 def keep(path: Path, result: CellResult, code: CodeKey) -> None:
@@ -139,8 +138,7 @@ class Reuse:
 
     def to_dict(self) -> JsonObject:
         """Give the summary as JSON."""
-        content: JsonObject = dataclasses.asdict(self)
-        return content | {"made": list(self.made), "lines": list(self.lines())}
+        return fields_of(self) | {"lines": list(self.lines())}
 
 
 def summarised(kept: Sequence[Kept | None], reasons: Sequence[str | None]) -> Reuse:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from privbo.comparisons.comparison import Kind
 from privbo.comparisons.results import CellResult
+from privbo.comparisons.setting import Kind
 from privbo.plans.prices import finite
 from privbo.plans.privacy import NoPrivacy, Privacy, SharedLedger, default_delta
 from privbo.protocol.errors import ConfigurationError

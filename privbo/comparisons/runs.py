@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from privbo.comparisons.cells import digest
-from privbo.comparisons.comparison import Comparison, Data, Kind, Setting
+from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.setting import Data, Kind, Setting
 from privbo.comparisons.sweep import composed
 from privbo.plans import prices
 from privbo.plans.privacy import SharedLedger, default_delta

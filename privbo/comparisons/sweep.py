@@ -19,10 +19,11 @@ import numpy as np
 from accountant.ledger import Ledger
 from privbo.comparisons import cells as work
 from privbo.comparisons.cells import Cell, OnCell, OnReuse, complete, digest, next_attempt
-from privbo.comparisons.comparison import Comparison, Setting, curve_of, recommend
-from privbo.comparisons.paid import paid_recommendation
+from privbo.comparisons.choice import paid_recommendation, recommend
+from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.results import Kept, Reuse, summarised
 from privbo.comparisons.run_cell import Task, code_of, prepare, run_private, run_public
+from privbo.comparisons.setting import Setting, curve_of
 from privbo.comparisons.study import Panel, Planned, Sweep, read_sweep, with_keys
 from privbo.plans import prices
 from privbo.plans.privacy import SharedLedger

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privbo.comparisons.comparison import Comparison, curve_of, standard_error
+from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.setting import curve_of, standard_error
 from privbo.plans.prices import smallest
 from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import FloatArray

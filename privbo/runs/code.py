@@ -5,17 +5,15 @@ numpy must not break a resume, and no hash of private code is published.
 
 What counts is code, not text: comments, docstrings and formatting never change a digest.
 
-    ============================  =============================================================
-    part of a key                 taken from
-    ============================  =============================================================
-    the objective's module        its source, and that of whatever it imports, transitively, from
-                                  its folder, its package or any folder on the path that is not
-                                  an installation
-    privbo and accountant         every installed source file
-    versions                      python, numpy, torch, scipy, scikit-learn, and every other
-                                  installed package that those modules import
-    fingerprint                   what the user names for data
-    ============================  =============================================================
+    ======================  ====================================================================
+    part of a key           taken from
+    ======================  ====================================================================
+    the objective's module  its source, and that of whatever it imports, transitively, from folders
+                            on the path that are no installation
+    privbo and accountant   every installed source file
+    versions                python, numpy, torch, scipy, scikit-learn, whatever else is imported
+    fingerprint             what the user names for data
+    ======================  ====================================================================
 
 A function without a source file (notebook, ``python -c``) counts by its bytecode, the globals
 it reads, its defaults and its closure. Whatever can't be told apart from its own past (a C
@@ -38,7 +36,8 @@ from pathlib import Path
 
 import numpy as np
 
-from privbo.protocol.settings import JsonObject
+from privbo.protocol.plain import fields_of
+from privbo.protocol.settings import JsonObject, read_settings
 from privbo.runs import sources
 from privbo.runs.sources import TOOLKIT
 
@@ -64,11 +63,6 @@ class CodeKey:
     def digest(self) -> str | None:
         """Short name of the code; None where its results can't be reused."""
         return None if self.reason is not None else _hashed(sorted(self.parts.items()))[:16]
-
-    @property
-    def made_by(self) -> str:
-        """Version of privbo that this is."""
-        return f"privbo {self.parts.get('version privbo', 'of an unknown version')}"
 
     def changes_since(self, older: CodeKey) -> tuple[str, ...]:
         """Say what differs from older code, in words a table can show.
@@ -100,14 +94,12 @@ class CodeKey:
 
     def to_dict(self) -> JsonObject:
         """Give the key as JSON."""
-        return {"parts": dict(self.parts), "reason": self.reason}
+        return fields_of(self)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, object]) -> CodeKey:
         """Read a key back."""
-        parts, reason = content.get("parts"), content.get("reason")
-        kept = {str(k): str(v) for k, v in parts.items()} if isinstance(parts, Mapping) else {}
-        return cls(parts=kept, reason=None if reason is None else str(reason))
+        return read_settings(cls, content, "code")
 
 
 def code_key(*roots: object, fingerprint: str | None = None) -> CodeKey:

@@ -13,7 +13,9 @@ import privbo as pb
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from privbo.audits.empirical import audit_run
-from privbo.comparisons.comparison import Comparison, Setting, recommend
+from privbo.comparisons.choice import recommend
+from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.setting import Setting
 from privbo.door.payload import encode_release
 from privbo.protocol.messages import Release
 from privbo.reports.audit_page import document as audit_document

@@ -18,9 +18,11 @@ import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.ledger import Ledger
 from privbo.cli.compare import CellTable
-from privbo.comparisons.comparison import Comparison, Setting, difference, recommend
+from privbo.comparisons.choice import recommend
+from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.results import CellResult
 from privbo.comparisons.runs import compare
+from privbo.comparisons.setting import Setting, difference
 from privbo.comparisons.sweep import read_sweep, recommended, run_sweep
 from privbo.reports.compare_page import figures
 from privbo.reports.tables import csv_text, frame, latex, markdown

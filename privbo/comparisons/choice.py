@@ -1,8 +1,9 @@
-"""Choosing a setting on private data, paid for: clients' scores leave through the door.
+"""Choosing a setting within a budget: by utility, or on private data paid for.
 
-Every client answers with one vector, its best score under each setting (the mean over
-seeds), scaled to [-1, 1]; what is released is the noisy mean over clients, charged to the
-population's ledger. The choice is post-processing of that release.
+Naming the best of settings over private data publishes something about it, so there clients'
+scores leave through the door: every client answers with one vector, its best score under each
+setting (the mean over seeds), scaled to [-1, 1]; what is released is the noisy mean over
+clients, charged to the population's ledger. The choice is post-processing of that release.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from pydantic import Field
 from accountant.events import Adjacency
 from accountant.ledger import Ledger
 from privbo.comparisons.cells import digest
-from privbo.comparisons.comparison import Comparison, Difference, Recommendation, affordable
+from privbo.comparisons.comparison import Comparison, Recommendation
 from privbo.comparisons.results import Kept
+from privbo.comparisons.setting import Difference, Setting, difference
 from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SecureNoise
@@ -48,6 +50,57 @@ class Selection:
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise ConfigurationError(f"selection: low={self.low!r} must lie below high={self.high!r}")
+
+
+def recommend(comparison: Comparison, budget: float) -> Recommendation:
+    """Name the private setting with the best mean utility whose run costs at most ``budget``.
+
+    Raises:
+        ConfigurationError: If none is affordable, or the data is private: choosing by
+            utility would look at people again without paying.
+    """
+    if comparison.data == "private":
+        raise ConfigurationError(
+            "the settings were compared on private data, and naming the best one publishes something about it; "
+            "pay for the choice with a [selection] table in a sweep, or compare on public data"
+        )
+    sign, measure = 1.0 if comparison.larger_is_better else -1.0, comparison.measure
+    fitting = affordable(comparison, budget)
+    best = max(fitting, key=lambda s: sign * float(s.utilities(measure).mean()))
+    gaps = [difference(best, other, measure) for other in fitting if other is not best]
+    lead = min(gaps, key=lambda gap: sign * gap.mean, default=None)
+    beyond = lead is not None and lead.is_significant
+    return Recommendation(
+        label=best.label,
+        epsilon=float(best.epsilon or 0.0),
+        budget=budget,
+        lead=lead,
+        beyond_noise=beyond,
+        because=_lead_words(lead, beyond),
+    )
+
+
+def affordable(comparison: Comparison, budget: float) -> Sequence[Setting]:
+    """Private settings whose run costs at most ``budget``.
+
+    Raises:
+        ConfigurationError: If there is none.
+    """
+    fitting = [s for s in comparison.private if s.epsilon is not None and s.epsilon <= budget * (1 + 1e-9)]
+    if not fitting:
+        least = min((s.epsilon for s in comparison.private if s.epsilon is not None), default=None)
+        raise ConfigurationError(f"no setting costs at most epsilon={budget:g}; the cheapest costs {least}")
+    return fitting
+
+
+def _lead_words(lead: Difference | None, beyond: bool) -> str:
+    if lead is None:
+        return "no other setting fits the budget"
+    if lead.standard_error is None or lead.p_value is None:
+        return f"it leads {lead.second} by {abs(lead.mean):.4g} on one seed, which says nothing about noise"
+    gap = f"it leads {lead.second} by {abs(lead.mean):.4g} ± {lead.standard_error:.2g}"
+    words = f"{gap} over {lead.n_seeds} paired seeds (p = {lead.p_value:.2g})"
+    return f"{words}: {'beyond' if beyond else 'not beyond'} noise"
 
 
 def paid_recommendation(
