@@ -23,7 +23,7 @@ from privbo.runs.code import CodeKey, code_key
 from privbo.runs.config import Job, build, load_function, parse
 from privbo.runs.record import RunDirectory
 from privbo.runs.result import Result, run
-from privbo.runs.sources import forget
+from privbo.runs.source_files import forget
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,8 +38,8 @@ import numpy as np
 
 from privbo.protocol.plain import fields_of
 from privbo.protocol.settings import JsonObject, read_settings
-from privbo.runs import sources
-from privbo.runs.sources import TOOLKIT
+from privbo.runs import source_files
+from privbo.runs.source_files import TOOLKIT
 
 _VERSIONS = ("privbo", "numpy", "torch", "scipy", "scikit-learn")
 _DRAWN = ("matplotlib", "plotly", "rich")  # what draws makes no number
@@ -130,7 +130,7 @@ def code_key(*roots: object, fingerprint: str | None = None) -> CodeKey:
         except _UnknownStateError as error:
             reason = str(error)
     reader.follow()
-    edited = sorted(name for name, path in reader.modules.items() if sources.edited_since_loaded(name, path))
+    edited = sorted(name for name, path in reader.modules.items() if source_files.edited_since_loaded(name, path))
     if edited:
         reason = f"{', '.join(edited)} was edited after this process loaded it; start a new one"
     named = {} if fingerprint is None else {"the fingerprint": fingerprint}
@@ -143,8 +143,10 @@ def toolkit() -> Mapping[str, str]:
     """Digest the installed sources of privbo and accountant, and name the versions they run on."""
     base = Path(__file__).parent.parent.parent
     files = sorted(path for name in TOOLKIT for path in (base / name).rglob("*.py"))
-    digests = [(str(path.relative_to(base)), sources.code_digest(path)) for path in files]
-    versions = {f"version {name}": version for name in _VERSIONS if (version := sources.version_of(name)) is not None}
+    digests = [(str(path.relative_to(base)), source_files.code_digest(path)) for path in files]
+    versions = {
+        f"version {name}": version for name in _VERSIONS if (version := source_files.version_of(name)) is not None
+    }
     return {"privbo's code": _hashed(digests)[:16], "version python": platform.python_version(), **versions}
 
 
@@ -182,7 +184,7 @@ class _Reader:
             return (type(value).__name__, str(value))
         if isinstance(value, types.ModuleType):
             return self._module(value.__name__)
-        if isinstance(value, (types.BuiltinFunctionType, np.ufunc)) and sources.is_installed(_home(value)):
+        if isinstance(value, (types.BuiltinFunctionType, np.ufunc)) and source_files.is_installed(_home(value)):
             return (self._module(_home(value)), value.__name__)
         return self._code_of(value)
 
@@ -211,7 +213,7 @@ class _Reader:
     def _function(self, function: types.FunctionType) -> object:
         inner = self.state(getattr(function, "__wrapped__", None))
         cells = tuple(self.state(cell.cell_contents) for cell in function.__closure__ or ())
-        if sources.is_file_of(function.__module__, function.__code__.co_filename):
+        if source_files.is_file_of(function.__module__, function.__code__.co_filename):
             return (self._module(function.__module__), function.__qualname__, cells, inner)
         defaults = (self.state(function.__defaults__), self.state(function.__kwdefaults__))
         known = function.__globals__
@@ -226,9 +228,9 @@ class _Reader:
 
     def _class(self, kind: type) -> object:
         name = f"{kind.__module__}.{kind.__qualname__}"
-        source = sources.own_file(kind.__module__)
-        installed = sources.is_installed(kind.__module__) or kind.__module__.partition(".")[0] in TOOLKIT
-        if installed or (source is not None and kind.__qualname__ in sources.read(source).classes):
+        source = source_files.own_file(kind.__module__)
+        installed = source_files.is_installed(kind.__module__) or kind.__module__.partition(".")[0] in TOOLKIT
+        if installed or (source is not None and kind.__qualname__ in source_files.read(source).classes):
             return (self._module(kind.__module__), name)
         members = sorted((n, v) for n, v in vars(kind).items() if isinstance(v, types.FunctionType))
         bases = tuple(self.state(base) for base in kind.__bases__)
@@ -245,7 +247,7 @@ class _Reader:
 
     def _module(self, name: str) -> str:
         """Note a module to be read, or the version of the package it belongs to."""
-        source = sources.own_file(name)
+        source = source_files.own_file(name)
         if source is None:
             self._package(name)
         else:
@@ -257,8 +259,8 @@ class _Reader:
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names or top in (*TOOLKIT, *_DRAWN):
             return
-        if (version := sources.version_of(top)) is not None:
-            self.parts.setdefault(f"version {sources.distribution(top)}", version)
+        if (version := source_files.version_of(top)) is not None:
+            self.parts.setdefault(f"version {source_files.distribution(top)}", version)
 
     def follow(self) -> None:
         """Read every module that was noted, and what those import, until nothing is new."""
@@ -267,17 +269,17 @@ class _Reader:
             for name in todo:
                 done.add(name)
                 path = self.modules[name]
-                source = sources.read(path)
+                source = source_files.read(path)
                 self.parts[f"module {name}"] = source.digest[:16]
-                for imported in sources.imported_by(source, name, path):
+                for imported in source_files.imported_by(source, name, path):
                     self._imported(imported, path, name)
 
     def _imported(self, imported: str, importer: Path, name: str) -> None:
         if imported.partition(".")[0] in TOOLKIT:
             return  # counted as a whole
         root = importer.parents[len(name.split(".")) - (0 if importer.name == "__init__.py" else 1)]
-        bases = [root, *(base for base in sources.own_folders() if base != root)]
-        found = next((hit for base in bases if (hit := sources.resolved(base, imported))), None)
+        bases = [root, *(base for base in source_files.own_folders() if base != root)]
+        found = next((hit for base in bases if (hit := source_files.resolved(base, imported))), None)
         if found is None:
             self._package(imported)
         else:
