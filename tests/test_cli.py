@@ -11,7 +11,7 @@ import pytest
 
 import privbo as pb
 from privbo.cli.look import report_run
-from privbo.cli.run import load_job, run_job
+from privbo.cli.run import carry_out, read_run
 
 ROOT = Path(__file__).parent.parent
 CONFIG = """
@@ -139,11 +139,11 @@ def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: 
     """An elimination on its own plays its whole horizon in one silent round."""
     config = tmp_path / "tiny.toml"
     config.write_text(CONFIG.replace("dp-fts-de", algorithm).replace("n_features = 10", "horizon = 60"))
-    job, home = load_job(config, [], resume=None, directory=tmp_path / "run")
+    job, home = read_run(config, [], resume=None, directory=tmp_path / "run")
     space = {"x": pb.Real(0.0, 1.0)}
     quick = pb.Problem(space=space, batch_objective=lambda clients, units: units[:, 0], n_clients=6, name="quick")
     job = dataclasses.replace(job, problem=quick)
-    shown = run_job(job, home, resume=False, progress=False)["private_diagnostics"]["milestones"]
+    shown = carry_out(job, home, resume=False, progress=False)["private_diagnostics"]["milestones"]
     assert len(shown) == 3
     assert len({tuple(row) for row in shown.values()}) == 1, "one table, the same columns for all"
     assert all(np.isfinite(list(row.values())).all() for row in shown.values())

@@ -92,7 +92,7 @@ def test_only_the_federation_knows_flower() -> None:
     assert imports_of_flower("privbo.flower.apps", {"flwr.common"})
 
 
-@pytest.mark.parametrize("module", ["privbo.runs.result", "privbo.cli.run", "privbo.cli.main", "privbo.flower.launch"])
+@pytest.mark.parametrize("module", ["privbo.runs.record", "privbo.cli.run", "privbo.cli.main", "privbo.flower.launch"])
 def test_nothing_of_the_core_loads_flower(module: str) -> None:
     code = f"import {module}, sys; print([m for m in sys.modules if m.split('.')[0] in ('flwr', 'grpc', 'ray')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

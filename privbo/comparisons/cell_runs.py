@@ -12,11 +12,12 @@ from typing import Any
 
 from privbo.comparisons.comparison import Kind
 from privbo.plans.prices import finite
-from privbo.plans.privacy import NoPrivacy, Privacy, SharedLedger, default_delta
+from privbo.plans.privacy import NoPrivacy, SharedLedger, default_delta
 from privbo.protocol.errors import ConfigurationError
-from privbo.runs.config import build, parse
-from privbo.runs.record import RunDirectory
-from privbo.runs.result import Result, run
+from privbo.runs.loop import run_spec
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.record import Record
+from privbo.runs.spec import Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,20 +40,15 @@ def _quiet() -> Iterator[None]:
 @_quiet()
 def run_public(cell: Content) -> dict[str, Any]:
     """A simulated run in memory: seeded noise, no guarantee, nobody charged."""
-    job = build(parse(cell.content))
-    privacy = job.privacy
-    if isinstance(privacy, Privacy):
-        privacy = dataclasses.replace(privacy, noise="simulation")
-    result = run(
-        job.problem,
-        job.algorithm.local() if cell.kind == "local" else job.algorithm,
-        privacy=NoPrivacy() if cell.kind == "non-private" else privacy,
-        rounds=job.config.rounds,
-        seed=job.config.seed,
-        control="zeroed" if cell.kind == "zeroed" else None,
-        device=job.config.device,
-        attendance=job.attendance,
-        name=job.config.name,
+    spec = Spec.from_dict(cell.content).loaded()
+    result = run_spec(
+        dataclasses.replace(
+            spec,
+            algorithm=spec.algorithm.local() if cell.kind == "local" else spec.algorithm,
+            privacy=NoPrivacy() if cell.kind == "non-private" else spec.privacy.simulated(),
+            control="zeroed" if cell.kind == "zeroed" else None,
+        ),
+        None,
     )
     return _summary(cell, result)
 
@@ -65,22 +61,11 @@ def run_private(cell: Content, home: Path, ledger: SharedLedger) -> dict[str, An
         ConfigurationError: If the cell asks for simulated noise or none.
         BudgetExceeded: If the population's ledger can't pay for it.
     """
-    job = build(parse(cell.content))
-    if not isinstance(job.privacy, Privacy) or job.privacy.noise != "secure":
+    spec = Spec.from_dict(cell.content).loaded()
+    if spec.privacy.noise_source != "secure":
         raise ConfigurationError(f"{cell.label}: cells on private data need privacy with secure noise")
-    result = run(
-        job.problem,
-        job.algorithm,
-        privacy=job.privacy,
-        rounds=job.config.rounds,
-        seed=job.config.seed,
-        directory=home,
-        resume=RunDirectory(home).config_path.exists(),
-        ledger=ledger,
-        device=job.config.device,
-        attendance=job.attendance,
-        name=job.config.name,
-    )
+    spec = dataclasses.replace(spec, ledger=ledger)
+    result = run_spec(spec, home, resume=RunDirectory(home).config_path.exists())
     values = result.clients.values
     return _summary(cell, result) | {"best_per_client": [finite(float(v)) for v in _best(values)]}
 
@@ -91,18 +76,18 @@ def _best(values: Any) -> Any:  # noqa: ANN401  # numpy in, numpy out
     return np.where(np.isfinite(values), values, -np.inf).max(axis=1)
 
 
-def _summary(cell: Content, result: Result) -> dict[str, Any]:
-    plan = result.config["plan"]
-    at = default_delta(result.config["problem"]["n_clients"])
+def _summary(cell: Content, result: Record) -> dict[str, Any]:
+    plan = result.plan
+    at = default_delta(plan.n_clients)
     return {
         "label": cell.label,
         "kind": cell.kind,
-        "seed": result.config["seed"],
+        "seed": result.spec.seed,
         "curve": result.best_so_far().tolist(),
-        "epsilon": finite(result.epsilon()) if plan["releases"] else 0.0,
+        "epsilon": finite(result.epsilon()) if plan.releases else 0.0,
         "delta": result.delta,
-        "strict_epsilon": finite(result.epsilon(at)) if plan["releases"] else 0.0,
+        "strict_epsilon": finite(result.epsilon(at)) if plan.releases else 0.0,
         "strict_delta": at,
-        "noise_multiplier": plan["noise_multiplier"],
-        "releases": plan["releases"],
+        "noise_multiplier": plan.noise_multiplier,
+        "releases": plan.releases,
     }

@@ -37,10 +37,11 @@ from privbo.comparisons.comparison import Comparison, Data, Kind, Setting, Utili
 from privbo.comparisons.paid import Selection, paid_recommendation
 from privbo.comparisons.recommend import recommend
 from privbo.plans import prices
-from privbo.plans.privacy import Privacy, SharedLedger
+from privbo.plans.privacy import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat, private_folder
-from privbo.runs.config import build, construct, explain, parse
+from privbo.protocol.settings import explain, read_settings
+from privbo.runs.spec import Spec
 
 _CELL_FORMAT = 2  # what a cell's file holds; older ones are made again
 
@@ -119,7 +120,7 @@ def _checked(content: Mapping[str, Any]) -> SweepConfig:
     try:
         return SweepConfig.model_validate(content)
     except ValidationError as error:
-        raise ConfigurationError(explain(error, prefix="sweep.")) from None
+        raise ConfigurationError(explain(error, "sweep")) from None
 
 
 def _ledger(config: SweepConfig) -> SharedLedger | None:
@@ -132,7 +133,7 @@ def _ledger(config: SweepConfig) -> SharedLedger | None:
             "a sweep over private data charges one population's ledger for all its cells; add "
             '[ledger] path = "...", population = "..." (and a bound: epsilon, delta)'
         )
-    return construct(SharedLedger, config.ledger, "ledger")
+    return read_settings(SharedLedger, config.ledger, "ledger")
 
 
 def _settings(config: SweepConfig, base: Mapping[str, Any]) -> list[Planned]:
@@ -232,9 +233,8 @@ def run_sweep(
 def _check(sweep: Sweep) -> None:
     """Refuse a bad setting before the first cell, and say here what the cells' processes keep quiet about."""
     for setting in sweep.settings:
-        job = build(parse(setting.content))
-        if isinstance(job.privacy, Privacy):
-            job.privacy.resolved_delta(job.problem.n_clients)
+        spec = Spec.from_dict(setting.content).loaded()
+        spec.privacy.resolved_delta(spec.problem.n_clients)
 
 
 def recommended(sweep: Sweep, comparison: Comparison, out: Path, budget: float) -> Comparison:
@@ -246,7 +246,7 @@ def recommended(sweep: Sweep, comparison: Comparison, out: Path, budget: float) 
     """
     if sweep.config.data != "private" or sweep.config.selection is None or sweep.ledger is None:
         return dataclasses.replace(comparison, recommendation=recommend(comparison, budget))
-    selection = construct(Selection, sweep.config.selection, "selection")
+    selection = read_settings(Selection, sweep.config.selection, "selection")
     cells = out / "private" / "cells"
     scores = {
         setting.label: [_cell(sweep, setting, seed, cells).path for seed in sweep.seeds]

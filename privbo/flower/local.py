@@ -6,7 +6,7 @@ from pathlib import Path
 
 from privbo.flower.launch import Deployment
 from privbo.flower.scaffold import write_site
-from privbo.flower.settings import public_job, read_federation
+from privbo.flower.settings import public_spec, read_federation
 from privbo.protocol.errors import ConfigurationError
 
 
@@ -18,7 +18,7 @@ def play_locally(home: Path, *, n_sites: int) -> None:
         RunError: If the run does not end well; the same call goes on with it.
     """
     federation = read_federation(home)
-    federation.registry(public_job(home).problem.n_clients)
+    federation.registry(public_spec(home).problem.n_clients)
     if len(federation.sites) != n_sites:
         raise ConfigurationError(
             f"--clients {n_sites}: federation.toml registers {len(federation.sites)} sites; start one each"
