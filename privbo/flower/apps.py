@@ -78,8 +78,8 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         grid=grid,
         header=_header(run, config.rounds),
         registry=registry,
-        patience=federation.patience,
-        note=lambda row: append_line(directory.private / "transport.jsonl", row),
+        timeouts=federation.timeouts,
+        note=lambda traffic: append_line(directory.private / "transport.jsonl", vars(traffic)),
     )
     with run.ledger:
         play(run.server, transport, run.door, Notes(home=directory, on_round=_say))

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privbo.flower.registry import Registry, parse_clients
-from privbo.flower.transport import Patience
+from privbo.flower.transport import Timeouts
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.runs.config import Config, Job, ProblemConfig, build, explain, read
 
@@ -71,9 +71,9 @@ class Federation(BaseModel):
         )
 
     @property
-    def patience(self) -> Patience:
-        """How long is waited."""
-        return Patience(round_timeout=self.round_timeout, start_timeout=self.start_timeout, min_sites=self.min_sites)
+    def timeouts(self) -> Timeouts:
+        """Waiting times of the federation."""
+        return Timeouts(round_timeout=self.round_timeout, start_timeout=self.start_timeout, min_sites=self.min_sites)
 
 
 class SiteSettings(BaseModel):
