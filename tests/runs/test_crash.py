@@ -14,7 +14,7 @@ import pytest
 from accountant.ledger import Ledger
 from privbo.protocol.files import read_lines
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ROUNDS = 12
 CONFIG = f"""
 name = "crash"

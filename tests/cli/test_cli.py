@@ -13,7 +13,7 @@ import privbo as pb
 from privbo.cli.look import report_run
 from privbo.cli.run import load_job, run_job
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CONFIG = """
 name = "tiny"
 rounds = 3
