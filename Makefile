@@ -15,7 +15,7 @@ run: $(VENV)/.installed
 
 # Lint, types and the tests of the rooms that differ from main; under a minute.
 fast: $(VENV)/.installed-test lint
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not deployment and not browser and not system" \
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not long and not deployment and not browser and not system" \
 	  $$($(BIN)/python .ci/touched)
 
 test: $(VENV)/.installed-test lint
