@@ -58,6 +58,7 @@ def kill_after_ledger_moves(process: subprocess.Popen, home: Path, pause: float)
     return True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1])
 def test_killed_runs_resume_and_every_broadcast_has_one_charge(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
