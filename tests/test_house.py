@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 HOUSE = ("accountant", "privbo", "experiments", "benchmarks")
 FLOORS, ROOMS, LINES = 9, 20, 300
 REASON = "Longer than 300 lines: "
-UNTYPED, RIDDLES = 96, 125  # ceilings; they only ever fall
+UNTYPED, RIDDLES, REPLACED, PEEKED = 96, 125, 69, 114  # ceilings; they only ever fall
 NO_EXAMPLE = {  # only ever shrinks
     "AdaptiveClipping", "Attendance", "Best", "Categorical", "Comparison", "ConfigurationError", "Cut", "DPFTSDE",
     "Exploration", "FedPNE", "FederatedFLCB", "Int", "NoPrivacy", "OwnModel", "PFPNE", "ParallelXArmed", "Prior",
@@ -76,6 +76,12 @@ def first_lines(text: str) -> Iterator[str]:
 def test_docstrings_begin_with_what_a_search_would_find() -> None:
     found = [line for _, text in sources("accountant", "privbo") for line in first_lines(text)]
     assert sum(line.startswith(("What ", "How ", "Whose ")) for line in found) <= RIDDLES
+
+
+def test_tests_ask_for_outcomes() -> None:
+    lines = [line for _, text in sources("tests") for line in text.splitlines()]
+    assert sum("monkeypatch.setattr" in line for line in lines) <= REPLACED
+    assert sum(re.search(r"(?<!self)(?<!os)\._[a-z]", line) is not None for line in lines) <= PEEKED
 
 
 def unexplained(source: str) -> list[str]:
