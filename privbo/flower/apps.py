@@ -67,8 +67,8 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         grid=grid,
         header=_header(run),
         registry=registry,
-        patience=federation.patience,
-        note=lambda row: append_line(directory.private / "transport.jsonl", row),
+        timeouts=federation.timeouts,
+        note=lambda traffic: append_line(directory.private / "transport.jsonl", vars(traffic)),
     )
     with run.record.ledger:
         write_report(play(run, transport, _say))

@@ -28,7 +28,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privbo.flower.registry import Registry, parse_clients
-from privbo.flower.transport import Patience
+from privbo.flower.transport import Timeouts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import dump_settings, explain
@@ -73,9 +73,9 @@ class Federation(BaseModel):
         )
 
     @property
-    def patience(self) -> Patience:
-        """How long is waited."""
-        return Patience(round_timeout=self.round_timeout, start_timeout=self.start_timeout, min_sites=self.min_sites)
+    def timeouts(self) -> Timeouts:
+        """Waiting times of the federation."""
+        return Timeouts(round_timeout=self.round_timeout, start_timeout=self.start_timeout, min_sites=self.min_sites)
 
 
 class SiteSettings(BaseModel):

@@ -42,7 +42,7 @@ class Plan:
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=40)
         >>> plan = pb.plan(problem, pb.DPFTSDE(), privacy=pb.Privacy(noise_multiplier=4.0), rounds=20)
         >>> plan.releases, round(min(plan.epsilon(1e-5).values()), 2)
-        (20, 5.06)
+        (20, 4.98)
     """
 
     privacy: Privacy | NoPrivacy

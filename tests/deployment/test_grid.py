@@ -71,8 +71,7 @@ class Cohorts:
 
 def in_process(case: Case, *, split: bool) -> pb.Record:
     used = Split(case.algorithm) if split else case.algorithm
-    privacy = pb.Privacy(noise_multiplier=1.0, noise="simulation", unit=case.unit)
-    return pb.run(problem(), used, privacy=privacy, rounds=ROUNDS, seed=3)
+    return pb.run(problem(), used, privacy=case.privacy(), rounds=ROUNDS, seed=3)
 
 
 CONFIGURABLE = [case for case in CASES if ":" not in str(algorithm_table(case.algorithm)["type"])]
@@ -253,9 +252,7 @@ def test_of_a_clients_two_answers_the_first_counts(tmp_path: Path) -> None:
     assert '"duplicate": 3' in (federation.run.private / "transport.jsonl").read_text()
 
 
-def test_what_breaks_flowers_own_decoding_is_an_absence(
-    tmp_path: Path, without_north: Release, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_breaks_flowers_own_decoding_is_an_absence(tmp_path: Path, without_north: Release) -> None:
     federation = make(tmp_path, rounds=1)
     nodes = federation.nodes()
 
@@ -268,12 +265,17 @@ def test_what_breaks_flowers_own_decoding_is_an_absence(
     assert '"unreadable": 1' in (federation.run.private / "transport.jsonl").read_text()
 
 
-def test_a_superlink_that_takes_nothing_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class FullGrid(LoopGrid):
+    """What Flower does when every message is too large: it takes none."""
+
+    def push_messages(self, messages: Any) -> list[str]:
+        return []
+
+
+def test_a_superlink_that_takes_nothing_stops_the_run(tmp_path: Path) -> None:
     federation = make(tmp_path)
-    monkeypatch.setattr(LoopGrid, "push_messages", lambda *_: [])  # what Flower does when it is all too large
     with pytest.raises(pb.RunError, match="takes no question"):
-        federation.play()
-    monkeypatch.undo()
+        serve(FullGrid(federation.nodes()), federation.home, federation.run)
     federation.play()
     assert len(releases(federation)) > 0
 

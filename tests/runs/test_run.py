@@ -23,7 +23,7 @@ from privbo.runs.opening import derive_seed
 from privbo.runs.spec import Spec
 from tests.conformance.cases import bumps, problem
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ALGORITHM = pb.DPFTSDE(n_features=8, own=pb.DPFTSDE().own)
 SIMULATED = pb.Privacy(noise_multiplier=2.0, noise="simulation")
 
