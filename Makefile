@@ -1,4 +1,4 @@
-# Two commands do everything: `make run` and `make test`. Set PYTHON to choose an interpreter (>= 3.11).
+# Three commands do everything: `make run`, `make fast` and `make test`. Set PYTHON to choose an interpreter (>= 3.11).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,10 +8,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 JOBS ?= auto
 PARALLEL := -n $(JOBS) --maxprocesses=8 --dist=worksteal
 
-.PHONY: run test slow deployment lint bench docs package coverage clean
+.PHONY: run fast test slow deployment lint bench docs package coverage clean
 
 run: $(VENV)/.installed
 	$(BIN)/privbo run experiments/quickstart.toml
+
+# Lint, types and the tests of the rooms that differ from main; under a minute.
+fast: $(VENV)/.installed-test lint
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not long and not deployment and not browser and not system" \
+	  $$($(BIN)/python .ci/touched)
 
 test: $(VENV)/.installed-test lint
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not deployment"
@@ -26,6 +31,7 @@ deployment: $(VENV)/.installed-deployment
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-test
@@ -65,4 +71,4 @@ $(VENV)/.installed-deployment: $(VENV)/.installed-test
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .grimp_cache

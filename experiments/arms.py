@@ -17,10 +17,10 @@ import numpy as np
 from rich.progress import Progress
 
 import privbo as pb
+from experiments.describe import describe
 from privbo.comparisons.cells import Cell, complete, digest
 from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import Algorithm, FloatArray
-from privbo.runs.manifest import describe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +72,13 @@ def _run_cell(study: Study, arm: Arm, seed: int) -> dict[str, Any]:
     problem = study.problem(seed)
     result = pb.run(problem, arm.algorithm, privacy=arm.privacy, rounds=study.rounds, seed=seed, control=arm.control)
     regret = regret_curve(problem, result)
-    plan = result.config["plan"]
+    plan = result.plan
     return {
         "arm": arm.label,
         "seed": seed,
         "regret": regret.tolist(),
-        "releases": plan["releases"],
-        "noise_multiplier": plan["noise_multiplier"],
+        "releases": plan.releases,
+        "noise_multiplier": plan.noise_multiplier,
         "epsilon": {f"{delta:.6g}": finite(result.epsilon(delta)) for delta in deltas(problem.n_clients).values()},
     }
 
@@ -93,7 +93,7 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def regret_curve(problem: pb.Problem, result: pb.Result) -> FloatArray:
+def regret_curve(problem: pb.Problem, result: pb.Record) -> FloatArray:
     """Noiseless best-so-far regret averaged over clients, after initialisation and each round."""
     best = problem.best_values() if callable(problem.best_values) else problem.best_values
     if best is None:

@@ -23,6 +23,7 @@ import privbo as pb
 from accountant import moments, renyi
 from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, PoissonSampledGaussian, repeat
 from experiments.arms import Arm, deltas, finite, standard_error
+from experiments.describe import describe
 from experiments.dp_fts_de_benchmarks import Benchmark, Scale, benchmark
 from experiments.dp_fts_de_figures import FIGURES, controls
 from experiments.dp_fts_de_pictures import draw
@@ -30,7 +31,6 @@ from privbo.comparisons.cells import Cell, complete, digest
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_atomically, write_json
 from privbo.protocol.messages import ClientHistory, FloatArray
-from privbo.runs.manifest import describe
 
 Row = dict[str, Any]
 
@@ -216,7 +216,7 @@ def _row(of: Benchmark, arm: Arm, problem: pb.Problem, runs: Sequence[Row]) -> R
         warnings.simplefilter("ignore", UserWarning)
         terms = pb.plan(problem, arm.algorithm, privacy=arm.privacy, rounds=of.rounds)
     tight = {
-        f"{delta:.6g}": finite(terms.epsilon(delta)["tight"] if terms.planned_releases else 0.0)
+        f"{delta:.6g}": finite(terms.epsilon(delta)["tight"] if terms.releases else 0.0)
         for delta in deltas(of.n_clients).values()
     }
     return {
@@ -229,9 +229,9 @@ def _row(of: Benchmark, arm: Arm, problem: pb.Problem, runs: Sequence[Row]) -> R
         "last_standard_error": standard_error(curves[:, -1]),
         "curve": curves.mean(axis=0).tolist(),
         "curve_standard_error": [standard_error(column) for column in curves.T],
-        "releases": terms.planned_releases,
+        "releases": terms.releases,
         "noise_multiplier": terms.noise_multiplier,
-        "printed_epsilon": printed(of, arm.privacy, terms.planned_releases),
+        "printed_epsilon": printed(of, arm.privacy, terms.releases),
         "epsilon": tight,
         "minus": {},
     }

@@ -15,10 +15,10 @@ import numpy as np
 from rich.progress import Progress
 
 import privbo as pb
+from experiments.describe import describe
 from privbo.comparisons import cells as kept_cells
 from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import FloatArray
-from privbo.runs.manifest import describe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -98,14 +98,14 @@ def play_federated(
 
     result = pb.run(env.problem(), fitted, privacy=privacy, rounds=rounds, seed=seed, control=control, on_round=note)
     sizes = [release.values.shape[1] for release in result.releases]
-    plan = result.config["plan"]
+    plan = result.plan
     cell = figures(env) | {
         "releases": len(sizes),
-        "planned": plan["releases"],
+        "planned": plan.releases,
         "floats_up": sum(sizes),
         "floats_down": numbers_told(fitted, env, result, rounds),
         "sent": sent,
-        "noise_multiplier": plan["noise_multiplier"],
+        "noise_multiplier": plan.noise_multiplier,
     }
     if isinstance(fitted, FedPNE):
         cell["lost"] = lost_optimum(fitted, env, result, rounds)
@@ -113,7 +113,7 @@ def play_federated(
 
 
 def numbers_told(
-    algorithm: FedPNE | PFPNE | PersonalElimination, env: Environment, result: pb.Result, rounds: int
+    algorithm: FedPNE | PFPNE | PersonalElimination, env: Environment, result: pb.Record, rounds: int
 ) -> int:
     """Numbers the server tells every client until it falls silent, that message included."""
     server, told = algorithm.server(setting_for(env, rounds)), 0
@@ -143,7 +143,7 @@ def _thin(curve: FloatArray) -> list[float]:
     return [float(x) for x in curve[at]]
 
 
-def lost_optimum(algorithm: FedPNE, env: Environment, result: pb.Result, rounds: int) -> bool:
+def lost_optimum(algorithm: FedPNE, env: Environment, result: pb.Record, rounds: int) -> bool:
     """Whether the last phase's active nodes miss the cells of all of the average objective's optima."""
     server = FedPNEServer(algorithm, setting_for(env, rounds))
     active, depth = np.zeros(1, dtype=np.int64), 0

@@ -101,7 +101,7 @@ def play_sampled(
         "local": figures(few)["local"],
         "releases": len(result.releases),
         "floats_up": sum(release.values.shape[1] for release in result.releases),
-        "noise_multiplier": result.config["plan"]["noise_multiplier"],
+        "noise_multiplier": result.plan.noise_multiplier,
     }
 
 

@@ -3,8 +3,8 @@
     import privbo as pb
 
     problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=40)
-    result = pb.run(problem, pb.DPFTSDE(), privacy=pb.Privacy(epsilon=2), rounds=20)
-    result.epsilon(), result.best(client=3), result.report()
+    record = pb.run(problem, pb.DPFTSDE(), privacy=pb.Privacy(epsilon=2), rounds=20)
+    record.epsilon(), record.best(client=3), pb.write_report(record)
 
 Names are loaded when they are first used, so that importing the package stays fast.
 """
@@ -23,23 +23,28 @@ if TYPE_CHECKING:
     from privbo.algorithms.thompson.exploration import Cut, Exploration, Weighting
     from privbo.algorithms.thompson.own_model import OwnModel, Prior
     from privbo.algorithms.thompson.theory import Theorem1
+    from privbo.audits.clipping import clipping_audit as audit
     from privbo.comparisons.comparison import Comparison
     from privbo.comparisons.runs import compare
+    from privbo.plans.plan import Plan
     from privbo.plans.privacy import AdaptiveClipping, NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
     from privbo.protocol.errors import ConfigurationError, RunError
     from privbo.protocol.problem import Problem
     from privbo.protocol.space import Categorical, Int, Real, Space
+    from privbo.reports.data import figures, report, write_report
+    from privbo.reports.history import history_frame as history
     from privbo.runs.attendance import Attendance
-    from privbo.runs.loop import plan
-    from privbo.runs.notes import Round
-    from privbo.runs.result import Best, Result, audit, load, run
+    from privbo.runs.history import Round
+    from privbo.runs.loop import plan, run
+    from privbo.runs.record import Best, Record, load
+    from privbo.runs.spec import Spec
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Attendance": "privbo.runs.attendance",
     "AdaptiveClipping": "privbo.plans.privacy",
-    "Best": "privbo.runs.result",
+    "Best": "privbo.runs.record",
     "Categorical": "privbo.protocol.space",
     "Comparison": "privbo.comparisons.comparison",
     "ConfigurationError": "privbo.protocol.errors",
@@ -59,18 +64,24 @@ _HOME = {
     "Privacy": "privbo.plans.privacy",
     "Problem": "privbo.protocol.problem",
     "Real": "privbo.protocol.space",
-    "Result": "privbo.runs.result",
-    "Round": "privbo.runs.notes",
+    "Plan": "privbo.plans.plan",
+    "Record": "privbo.runs.record",
+    "Spec": "privbo.runs.spec",
+    "Round": "privbo.runs.history",
     "RunError": "privbo.protocol.errors",
     "SharedLedger": "privbo.plans.privacy",
     "Space": "privbo.protocol.space",
-    "audit": "privbo.runs.result",
+    "audit": "privbo.audits.clipping:clipping_audit",
     "compare": "privbo.comparisons.runs",
     "default_delta": "privbo.plans.privacy",
-    "load": "privbo.runs.result",
+    "figures": "privbo.reports.data",
+    "history": "privbo.reports.history:history_frame",
+    "load": "privbo.runs.record",
     "paper_delta": "privbo.plans.privacy",
     "plan": "privbo.runs.loop",
-    "run": "privbo.runs.result",
+    "report": "privbo.reports.data",
+    "run": "privbo.runs.loop",
+    "write_report": "privbo.reports.data",
 }
 
 __all__ = [
@@ -90,28 +101,35 @@ __all__ = [
     "NoPrivacy",
     "OwnModel",
     "ParallelXArmed",
+    "Plan",
     "Prior",
     "Privacy",
     "Problem",
     "Real",
-    "Result",
+    "Record",
     "Round",
     "RunError",
     "SharedLedger",
     "Space",
+    "Spec",
     "Theorem1",
     "Weighting",
     "audit",
     "compare",
     "default_delta",
+    "figures",
+    "history",
     "load",
     "paper_delta",
     "plan",
+    "report",
     "run",
+    "write_report",
 ]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # a module attribute may be anything
     if name not in _HOME:
         raise AttributeError(f"module 'privbo' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    module, _, attribute = _HOME[name].partition(":")
+    return getattr(importlib.import_module(module), attribute or name)

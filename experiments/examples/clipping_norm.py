@@ -33,7 +33,7 @@ def clients() -> pb.Problem:
     return pb.Problem(space=space, batch_objective=score, n_clients=N_CLIENTS, name="clipping")
 
 
-def run(bound: float, home: Path) -> pb.Result:
+def run(bound: float, home: Path) -> pb.Record:
     """One run with its clipping norm; kept in a folder, since the audit reads its private part."""
     algorithm, privacy = pb.DPFTSDE(clipping_norm=bound), pb.Privacy(epsilon=4, noise="simulation")
     folder = home / f"bound-{bound:g}"
@@ -55,7 +55,7 @@ def main(home: Path) -> dict[float, float]:
     result = run(chosen, home)
     factors[chosen] = pb.audit(result).best_factor
     print(f"bound {chosen:g}: best {factors[chosen]:.3g} times as large; epsilon {result.epsilon():.2f} as before")
-    for attack in audit_run(result.config, trials=TRIALS):
+    for attack in audit_run(result, trials=TRIALS):
         verdict = "within the claim" if attack.passed else "CONTRADICTS THE CLAIM"
         print(f"attack with {attack.world}: one release costs at least {attack.epsilon_lower:.2f}", end=", ")
         print(f"claimed {attack.epsilon_claimed:.2f} at delta {attack.delta:g}: {verdict}")

@@ -46,7 +46,7 @@ def main(home: Path, *, noise: Literal["secure", "simulation"] = "secure") -> di
     problem, algorithm, privacy = hospitals(), pb.DPFTSDE(), pb.Privacy(epsilon=4, noise=noise)
     result = pb.run(problem, algorithm, privacy=privacy, rounds=ROUNDS, seed=1, directory=home)
     print(f"paid: epsilon {result.epsilon():.2f} at delta {result.delta:g}, {len(result.ledger.entries())} releases")
-    print(f"report: {result.report()}")
+    print(f"report: {pb.write_report(result)}")
     alone = pb.run(problem, algorithm.local(), privacy=pb.NoPrivacy(), rounds=ROUNDS, seed=1)
     simulated = pb.Privacy(epsilon=4, noise="simulation")
     zeroed = pb.run(problem, algorithm, privacy=simulated, rounds=ROUNDS, seed=1, control="zeroed")

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accountant.ledger import Ledger
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
 from privbo.protocol.frames import frame_of
-from privbo.runs.record import RunDirectory
+from privbo.runs.record import Record
 from privbo.runs.replay import stored_releases
 
 if TYPE_CHECKING:
@@ -100,15 +99,15 @@ class ClippingAudit:
         return {float(f): float(np.mean([r.error_at[f] for r in self.rounds])) for f in self.rounds[0].error_at}
 
 
-def clipping_audit(home: RunDirectory, ledger: Ledger) -> ClippingAudit:
+def clipping_audit(record: Record) -> ClippingAudit:
     """PRIVATE: what clipping did to a run's vectors.
 
     Raises:
         RunError: If the run's private folder is not here, or is of an older release.
     """
-    config = home.config()
+    home = record.home
     lines = {row["round"]: row for row in read_lines(home.clipping_path)}
-    releases = stored_releases(ledger, config["run_id"])
+    releases = stored_releases(record.ledger, record.run_id)
     rounds = tuple(
         _round(lines[r.round], noise_stddev=r.noise_stddev, shape=r.values.shape)
         for r in releases
@@ -118,7 +117,7 @@ def clipping_audit(home: RunDirectory, ledger: Ledger) -> ClippingAudit:
         raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
     last = rounds[-1]
     audit = ClippingAudit(
-        name=config["name"],
+        name=record.spec.name,
         rounds=rounds,
         clipping_norm=last.bound * math.sqrt(len(last.bias_by_region)),
         best_factor=1.0,

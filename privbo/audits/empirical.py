@@ -7,18 +7,18 @@ something about the code that ran, not about this run's data.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 from accountant.event_text import event_text
 from privbo.audits.black_box import World, audit_curve, epsilon_lower_bound
-from privbo.door.mechanism import Mechanism, PrivateSum, mechanism_for
+from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import SecureNoise
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
-from privbo.runs.config import algorithm_from
-from privbo.runs.replay import setting_of
+from privbo.runs.opening import planned_requests
+from privbo.runs.record import Record
 
 _MOST_MECHANISMS = 3
 
@@ -55,27 +55,15 @@ class Empirical:
     alpha: float
 
 
-def audit_run(config: Mapping[str, Any], *, trials: int) -> list[Empirical]:
+def audit_run(record: Record, *, trials: int) -> list[Empirical]:
     """Audit the mechanisms of a run's plan, from its public configuration.
 
     Raises:
         ConfigurationError: If the run is not private.
     """
-    privacy, z = config["privacy"], config["plan"]["noise_multiplier"]
-    if z is None or privacy["type"] == "NoPrivacy":
+    if record.plan.noise_multiplier is None:
         raise ConfigurationError("a run without noise claims nothing, so there is nothing to audit")
-
-    def mechanism(request: Request) -> Mechanism:
-        return mechanism_for(
-            request,
-            noise_multiplier=z,
-            sample_rate=privacy["sample_rate"],
-            sampling=privacy["sampling"],
-            calibration=privacy["calibration"],
-        )
-
-    plan = algorithm_from(config["algorithm"]).server(setting_of(config)).plan()
-    return audit_plan(plan, mechanism, delta=config["plan"]["delta"], trials=trials)
+    return audit_plan(planned_requests(record.spec), record.plan.mechanism, delta=record.delta, trials=trials)
 
 
 def audit_plan(

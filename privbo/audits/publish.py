@@ -11,18 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.ledger import Ledger
 from privbo.door.adaptive import histogram_quantile, norm_histogram_request, one_hot_norms
 from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SecureNoise
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import read_json
 from privbo.protocol.messages import FloatArray, IntArray
-from privbo.runs.config import algorithm_from
 from privbo.runs.opening import derive_seed
-from privbo.runs.record import RunDirectory
-from privbo.runs.replay import replay, setting_of
+from privbo.runs.record import Record
+from privbo.runs.replay import replay
 
 _FACTORS = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 
@@ -50,7 +47,7 @@ class PublishedNorms:
     head: str
 
 
-def publish_norms(home: RunDirectory, ledger: Ledger, *, noise_multiplier: float) -> PublishedNorms:
+def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
     """Release a noisy histogram of the norms of the last round's vectors; charges the ledger once.
 
     Asking again with the same multiplier gives the same release, which is free.
@@ -62,16 +59,16 @@ def publish_norms(home: RunDirectory, ledger: Ledger, *, noise_multiplier: float
     """
     if not noise_multiplier > 0:
         raise ConfigurationError(f"noise_multiplier={noise_multiplier!r} must be > 0")
-    config = home.config()
-    round_, bound, rows = _last_answers(home, ledger)
+    n_clients = record.spec.problem.n_clients
+    round_, bound, rows = _last_answers(record)
     edges = bound * np.array(_FACTORS)
-    request = norm_histogram_request(edges, config["problem"]["n_clients"])
+    request = norm_histogram_request(edges, n_clients)
     door = Door(
-        ledger,
-        run=f"{config['run_id']}-norms",
+        record.ledger,
+        run=f"{record.run_id}-norms",
         noise=SecureNoise(),
         mechanism=lambda wanted: mechanism_for(wanted, noise_multiplier=noise_multiplier),
-        n_clients=config["problem"]["n_clients"],
+        n_clients=n_clients,
     )
     ticket = door.open(round_, request)
     release = ticket.release
@@ -88,21 +85,19 @@ def publish_norms(home: RunDirectory, ledger: Ledger, *, noise_multiplier: float
     )
 
 
-def _last_answers(home: RunDirectory, ledger: Ledger) -> tuple[int, float, FloatArray]:
+def _last_answers(record: Record) -> tuple[int, float, FloatArray]:
     """PRIVATE: the last released round, its bound per vector, and every client's answer to it."""
-    config = home.config()
+    spec, home = record.spec, record.home
     snapshot = home.load_clients()
-    if snapshot is None or config["control"] is not None:
+    if snapshot is None or spec.control is not None:
         raise RunError(f"{home.path}: the clients' state is not here, or the run is a control; nothing to publish")
-    asked = [ask for ask, release in replay(config, ledger) if release is not None]
+    asked = [ask for ask, release in replay(record) if release is not None]
     if not asked or asked[-1].request is None:
         raise RunError(f"{home.path}: nothing was released yet, so there are no norms to publish")
     last, request = asked[-1].broadcast, asked[-1].request
-    seed = derive_seed(int(read_json(home.seed_path)["seed"]), "clients")
-    setting = setting_of(config)
-    cohort = algorithm_from(config["algorithm"]).cohort(
-        setting, clients=np.arange(setting.n_clients), evaluate=_no_evaluation, seed=seed
-    )
+    seed = derive_seed(home.seed, "clients")
+    setting = spec.setting(record.manifest.public_seed)
+    cohort = spec.algorithm.cohort(setting, clients=np.arange(setting.n_clients), evaluate=_no_evaluation, seed=seed)
     cohort.restore(snapshot)
     return last.round, request.clipping_norm / np.sqrt(request.n_blocks), cohort.respond(last)
 

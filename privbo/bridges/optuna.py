@@ -12,7 +12,7 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Algorithm, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Setting
 from privbo.protocol.space import Categorical, Int, Parameter, Real, Space
 from privbo.reports.data import report
-from privbo.runs.result import Result
+from privbo.runs.record import Record
 
 try:
     import optuna
@@ -172,7 +172,7 @@ def _ask(clients: IntArray, units: FloatArray) -> NoReturn:  # noqa: ARG001 (an 
     raise _Asked(np.array(units))
 
 
-def export_releases(result: Result, *, storage: str | None = None, study_name: str | None = None) -> Study:
+def export_releases(result: Record, *, storage: str | None = None, study_name: str | None = None) -> Study:
     """Released quantities of a run as an Optuna study: one trial per release, its norm the value.
 
     Args:
@@ -180,7 +180,7 @@ def export_releases(result: Result, *, storage: str | None = None, study_name: s
         storage: Optuna's storage URL; in memory by default.
         study_name: The run's by default.
     """
-    data = report(result.config, result.ledger)
+    data = report(result)
     study = optuna.create_study(
         storage=storage, study_name=study_name or data["run"], direction="maximize", load_if_exists=False
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from privbo.protocol.errors import ConfigurationError
-from privbo.runs.notes import OnRound, Round
+from privbo.runs.history import OnRound, Round
 
 
 def public_scalars(event: Round) -> dict[str, float]:

@@ -19,10 +19,11 @@ from privbo.reports.data import report, write_page
 from privbo.reports.diagnostics import diagnostics
 from privbo.reports.document import write_document
 from privbo.reports.history import write_parquet
-from privbo.runs.config import build, parse, read
-from privbo.runs.loop import plan, planned_requests
-from privbo.runs.record import RunDirectory
-from privbo.runs.result import load
+from privbo.runs.config import read_spec
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.opening import plan_run, planned_requests
+from privbo.runs.record import load
+from privbo.runs.sources import load_problem
 
 
 def report_data(directory: Path, *, private: bool = False, regret: bool = False) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def report_data(directory: Path, *, private: bool = False, regret: bool = False)
         ConfigurationError: If regret is asked for and the problem states no best values.
     """
     home, result = RunDirectory(directory), load(directory)
-    data = report(result.config, result.ledger)
+    data = report(result)
     if not (private or regret):
         return data
     return data | {"private_diagnostics": diagnostics(home, _best_values(home) if regret else None)}
@@ -64,17 +65,16 @@ def audit_target(
     if target.suffix == ".toml":
         if publish is not None or not empirical:
             raise ConfigurationError(f"{target} is a configuration: only --empirical audits it; name a run's directory")
-        job = build(read(target))
-        terms = plan(job.problem, job.algorithm, privacy=job.privacy, rounds=job.config.rounds)
-        asked = planned_requests(job.problem, job.algorithm, rounds=job.config.rounds, unit=terms.unit)
-        found = audit_plan(asked, terms.mechanism, delta=terms.delta, trials=trials)
-        return _audited(job.config.name, None, found, out, shared_assets=shared_assets)
+        spec, _ = read_spec(target)
+        terms = plan_run(spec)
+        found = audit_plan(planned_requests(spec), terms.mechanism, delta=terms.delta, trials=trials)
+        return _audited(spec.name, None, found, out, shared_assets=shared_assets)
     home, result = RunDirectory(target), load(target)
-    published = None if publish is None else publish_norms(home, result.ledger, noise_multiplier=publish)
-    found = audit_run(result.config, trials=trials) if empirical else []
+    published = None if publish is None else publish_norms(result, noise_multiplier=publish)
+    found = audit_run(result, trials=trials) if empirical else []
     page = out or home.private / "audit.html"
-    clipping = clipping_audit(home, result.ledger)
-    data = _audited(result.config["name"], clipping, found, page, shared_assets=shared_assets)
+    clipping = clipping_audit(result)
+    data = _audited(result.spec.name, clipping, found, page, shared_assets=shared_assets)
     if published is not None:
         write_json(home.path / "published_norms.json", dataclasses.asdict(published))
         data["published_norms"] = dataclasses.asdict(published)
@@ -97,12 +97,12 @@ def _audited(
 def write_history(directory: Path, path: Path) -> Path:
     """Write a run's public history as Parquet."""
     result = load(directory)
-    return write_parquet(result.config, result.ledger, path)
+    return write_parquet(result, path)
 
 
 def _best_values(home: RunDirectory) -> FloatArray | Callable[[], FloatArray]:
-    source = home.config()["source"]
-    values = None if source is None else build(parse(source)).problem.best_values
+    problem = home.manifest().spec.problem
+    values = None if problem.source is None else load_problem(problem.source, problem.name).best_values
     if values is None:
         raise ConfigurationError(f"{home.path}: the problem states no best_values, so regret is not defined")
     return values
@@ -114,7 +114,7 @@ def verify_ledger(directory: Path) -> dict[str, Any]:
     seen = [(row["sequence"], row["head"]) for row in read_lines(RunDirectory(directory).history_path) if "head" in row]
     state = result.ledger.verify(seen)
     return {
-        "run": result.config["run_id"],
+        "run": result.run_id,
         "verified": state.ok,
         "problem": state.problem,
         "head": state.head,
@@ -126,11 +126,11 @@ def verify_ledger(directory: Path) -> dict[str, Any]:
 def export_ledger(directory: Path, form: str, *, population: bool) -> str:
     """A run's charges (or its whole population's) as text for another program."""
     result = load(directory)
-    return export(result.ledger, cast("Format", form), None if population else result.config["run_id"])
+    return export(result.ledger, cast("Format", form), None if population else result.run_id)
 
 
 def show_ledger(directory: Path) -> dict[str, Any]:
     """Entries, totals and verification of a run's ledger."""
     result = load(directory)
-    data = report(result.config, result.ledger)
+    data = report(result)
     return {key: data[key] for key in ("run", "releases", "planned_releases", "ledger", "entries", "epsilon", "delta")}

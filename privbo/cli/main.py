@@ -79,17 +79,17 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a configuration, or go on with an interrupted run."""
-    from privbo.cli.run import load_job, price_job, run_job
+    from privbo.cli.run import carry_out, price_run, read_run
     from privbo.protocol.errors import ConfigurationError
 
     if (config is None) == (resume is None):
         raise ConfigurationError("give a configuration file or --resume DIR")
-    job, home = load_job(config, overrides or [], resume=resume, directory=directory)
+    spec, home = read_run(config, overrides or [], resume=resume, directory=directory)
     if dry_run:
-        _show(price_job(job), as_json=as_json)
+        _show(price_run(spec), as_json=as_json)
         return
     try:
-        result = run_job(job, home, resume=resume is not None)
+        result = carry_out(spec, home, resume=resume is not None)
     except KeyboardInterrupt:
         typer.echo(f"privbo: interrupted; go on with: privbo run --resume {home}", err=True)
         raise typer.Exit(130) from None

@@ -15,24 +15,23 @@ from typing import Any
 import numpy as np
 
 from privbo.plans.prices import price
-from privbo.plans.privacy import Privacy
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import read_json, write_json
+from privbo.protocol.files import write_json
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.threads import limited_threads
 from privbo.reports.data import report, write_page
 from privbo.reports.diagnostics import LABELS
-from privbo.runs.config import Config, Job, build, parse, read
-from privbo.runs.loop import plan
-from privbo.runs.manifest import describe_plan
-from privbo.runs.record import RunDirectory
-from privbo.runs.result import Result, mean_best_so_far, run
+from privbo.runs.config import read_spec
+from privbo.runs.loop import run_spec
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.opening import plan_run
+from privbo.runs.spec import Control, Spec
 
 
-def load_job(
+def read_run(
     config: Path | None, overrides: Sequence[str], *, resume: Path | None, directory: Path | None
-) -> tuple[Job, Path]:
-    """The objects of a configuration file, or of the run to resume, and the run's directory.
+) -> tuple[Spec, Path]:
+    """Read the run of a configuration file, or the one to resume, and the run's directory.
 
     Raises:
         ConfigurationError: If a setting is not allowed, or a resumed run is given new ones.
@@ -41,42 +40,37 @@ def load_job(
     if resume is not None:
         if overrides or directory is not None:
             raise ConfigurationError("--resume takes the run as it was configured; drop --set and --out")
-        source = RunDirectory(resume).config()["source"]
-        if source is None:
+        spec = RunDirectory(resume).manifest().spec
+        source = spec.problem.source
+        if source is None or (source.factory is None and source.objective is None):
             raise ConfigurationError(
                 f"{resume} was started from Python; resume it there: privbo.run(..., directory, resume=True)"
             )
-        return build(parse(source)), resume
+        return spec.loaded(), resume
     if config is None:
         raise ConfigurationError("name a configuration file")
-    settings = read(config, overrides)
-    return build(settings), directory or _home(settings)
+    spec, home = read_spec(config, overrides)
+    return spec, directory or home or Path("runs") / f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
-def _home(config: Config) -> Path:
-    if config.directory is not None:
-        return Path(config.directory)
-    return Path("runs") / f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-
-
-def price_job(job: Job) -> dict[str, Any]:
-    """The plan and its price, without touching any data."""
-    terms = plan(job.problem, job.algorithm, privacy=job.privacy, rounds=job.config.rounds)
-    rows = price(terms.event, delta=terms.delta, n_clients=terms.n_clients, adjacency=terms.adjacency)
+def price_run(spec: Spec) -> dict[str, Any]:
+    """Price a run without touching any data."""
+    plan = plan_run(spec)
+    rows = price(plan.event, delta=plan.delta, n_clients=plan.n_clients, adjacency=plan.adjacency)
     return {
-        "name": job.config.name,
-        "rounds": job.config.rounds,
-        "n_clients": terms.n_clients,
-        "plan": describe_plan(terms),
+        "name": spec.name,
+        "rounds": spec.rounds,
+        "n_clients": plan.n_clients,
+        "plan": plan.to_dict(),
         "epsilon": rows[0]["epsilon"],
         "epsilon_at": rows,
     }
 
 
-def run_job(job: Job, home: Path, *, resume: bool, progress: bool = True) -> dict[str, Any]:
-    """Run a job and its controls, write the report, and return what the terminal shows."""
-    with limited_threads(job.config.threads), _interruptible() as stop:
-        return _run_job(job, home, resume=resume, progress=progress, check=stop)
+def carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool = True) -> dict[str, Any]:
+    """Run a run and its controls, write the report, and return what the terminal shows."""
+    with limited_threads(spec.threads), _interruptible() as stop:
+        return _carry_out(spec, home, resume=resume, progress=progress, check=stop)
 
 
 @contextmanager
@@ -104,35 +98,19 @@ def _interruptible() -> Iterator[Callable[..., None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _run_job(job: Job, home: Path, *, resume: bool, progress: bool, check: Callable[..., None]) -> dict[str, Any]:
-    result = run(
-        job.problem,
-        job.algorithm,
-        privacy=job.privacy,
-        rounds=job.config.rounds,
-        seed=job.config.seed,
-        directory=home,
-        resume=resume,
-        name=job.config.name,
-        ledger=job.ledger,
-        device=job.config.device,
-        attendance=job.attendance,
-        progress=progress,
-        on_round=check,
-        on_evaluation=check,
-        source=job.config.model_dump(exclude_none=True),
-    )
-    seed = int(read_json(RunDirectory(home).seed_path)["seed"])
-    curves = {"private": mean_best_so_far(result.clients)}
-    for control in job.config.controls:
-        curves[control] = mean_best_so_far(_control(job, control, seed, progress=progress, check=check).clients)
+def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: Callable[..., None]) -> dict[str, Any]:
+    record = run_spec(spec, home, resume=resume, progress=progress, on_round=check, on_evaluation=check)
+    curves = {"private": record.best_so_far()}
+    for control in spec.controls:
+        made = control_of(spec, control, record.home.seed)
+        curves[control] = run_spec(made, None, progress=progress, on_round=check, on_evaluation=check).best_so_far()
     curves = _same_length(curves)
     lines = {name: curve.tolist() for name, curve in curves.items()}
-    write_json(RunDirectory(home).private / "diagnostics.json", {"mean_best_so_far": lines})
-    data = report(result.config, result.ledger)
+    write_json(record.home.private / "diagnostics.json", {"mean_best_so_far": lines})
+    data = report(record)
     return data | {
         "directory": str(home),
-        "report": str(write_page(data, RunDirectory(home).report_path)),
+        "report": str(write_page(data, record.home.report_path)),
         "private_diagnostics": {
             "note": "private diagnostics, not covered by epsilon",
             "milestones": {LABELS[name]: _milestones(curve) for name, curve in curves.items()},
@@ -159,26 +137,18 @@ def _milestones(curve: FloatArray) -> dict[str, float]:
     }
 
 
-def _control(job: Job, control: str, seed: int, *, progress: bool, check: Callable[..., None]) -> Result:
-    """The same clients and seeds without sharing, or behind the same mechanism with the sum zeroed.
+def control_of(spec: Spec, control: Control, seed: int) -> Spec:
+    """Give the same clients and seeds without sharing, or behind the same mechanism with the sum zeroed.
 
     Controls live in memory, release nothing and use simulated noise.
     """
-    algorithm = job.algorithm.local() if control == "local" else job.algorithm
-    privacy = job.privacy
-    if isinstance(privacy, Privacy):
-        privacy = dataclasses.replace(privacy, noise="simulation")
-    return run(
-        job.problem,
-        algorithm,
-        privacy=privacy,
-        rounds=job.config.rounds,
-        seed=seed,
-        control="zeroed" if control == "zeroed" else None,
+    return dataclasses.replace(
+        spec,
         name=f"control: {LABELS[control]}",
-        device=job.config.device,
-        attendance=job.attendance,
-        progress=progress,
-        on_round=check,
-        on_evaluation=check,
+        algorithm=spec.algorithm.local() if control == "local" else spec.algorithm,
+        privacy=spec.privacy.simulated(),
+        seed=seed,
+        ledger=None,
+        control="zeroed" if control == "zeroed" else None,
+        controls=(),
     )

@@ -2,67 +2,87 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
+from privbo.comparisons.cells import digest
 from privbo.comparisons.results import CellResult
 from privbo.comparisons.setting import Kind
 from privbo.plans.prices import finite
-from privbo.plans.privacy import NoPrivacy, Privacy, SharedLedger, default_delta
+from privbo.plans.privacy import NoPrivacy, SharedLedger, default_delta
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import ClientHistory, FloatArray
-from privbo.protocol.problem import Problem
+from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import JsonObject
+from privbo.runs.algorithms import algorithm_table
 from privbo.runs.code import CodeKey, code_key
-from privbo.runs.config import Job, build, load_function, parse
-from privbo.runs.record import RunDirectory
-from privbo.runs.result import Result, run
+from privbo.runs.loop import run_spec
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.record import Record
 from privbo.runs.source_files import forget
+from privbo.runs.sources import load_function
+from privbo.runs.spec import Spec
+
+_FORMAT = 3  # of what a cell computes; older ones are made again
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A cell's run configuration and what it stands for."""
+    """A cell's run as a table, and the function that judges it.
 
-    content: JsonObject
-    kind: Kind
-    label: str
+    Attributes:
+        table: Of its ``Spec``; a worker process imports the code that it names.
+        judge: ``module:function`` of the losses, or None.
+    """
+
+    table: JsonObject
     judge: str | None = None
 
 
-def prepare(content: JsonObject) -> str | None:
-    """Refuse an impossible setting before the first cell, and give the fingerprint its problem states.
+def spec_of(content: Mapping[str, object], kind: Kind, *, private: bool) -> Spec:
+    """Make the run that a setting stands for, as a control where it is one; unless ``private``, noise is seeded.
 
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
-    job = build(parse(content))
-    if isinstance(job.privacy, Privacy):
-        job.privacy.resolved_delta(job.problem.n_clients)
-    return getattr(job.problem, "fingerprint", None)
+    asked = Spec.from_dict(content).loaded()
+    secure = private and kind == "private"
+    if secure and asked.privacy.noise_source != "secure":
+        raise ConfigurationError(f"{asked.name}: cells on private data need privacy with secure noise")
+    privacy = asked.privacy if secure else asked.privacy.simulated()
+    spec = replace(
+        asked,
+        algorithm=asked.algorithm.local() if kind == "local" else asked.algorithm,
+        privacy=NoPrivacy() if kind in ("local", "non-private") else privacy,
+        control="zeroed" if kind == "zeroed" else None,
+    )
+    spec.privacy.resolved_delta(spec.problem.n_clients)
+    return spec
 
 
-def code_of(content: JsonObject, judge: str | None, fingerprint: str | None) -> CodeKey:
+def settings_digest(table: JsonObject, judge: str | None) -> str:
+    """Digest everything that was asked for; whose ledger pays, and on how many threads, does not change a number."""
+    asked = {key: value for key, value in table.items() if key not in ("controls", "threads", "ledger")}
+    return digest([_FORMAT, asked, judge])
+
+
+def code_of(spec: Spec, judge: str | None, fingerprint: str | None) -> CodeKey:
     """Digest the code behind a setting: its problem's function, an algorithm of the user's own, the judge."""
-    problem, algorithm = _table(content, "problem"), _table(content, "algorithm")
-    references = [problem.get("factory") or problem.get("objective"), algorithm.get("type"), judge]
-    named = [str(reference) for reference in references if reference is not None and ":" in str(reference)]
-    found = code_key(*(load_function(reference, "sweep") for reference in named), fingerprint=fingerprint)
+    source = spec.problem.source or ProblemSource()
+    references = [source.factory or source.objective, str(algorithm_table(spec.algorithm)["type"]), judge]
+    named = [reference for reference in references if reference is not None and ":" in reference]
+    name = fingerprint or spec.problem.fingerprint
+    found = code_key(*(load_function(reference, "sweep") for reference in named), fingerprint=name)
     if found.edited:  # a notebook's process, which would go on with what it has loaded
         forget(found.modules)
-        found = code_key(*(load_function(reference, "sweep") for reference in named), fingerprint=fingerprint)
+        found = code_key(*(load_function(reference, "sweep") for reference in named), fingerprint=name)
     return found
-
-
-def _table(content: JsonObject, name: str) -> JsonObject:
-    table = content.get(name)
-    return table if isinstance(table, dict) else {}
 
 
 @contextmanager
@@ -76,22 +96,8 @@ def _quiet() -> Iterator[None]:
 @_quiet()
 def run_public(task: Task) -> CellResult:
     """Simulate a run in memory: seeded noise, no guarantee, nobody charged."""
-    job = build(parse(task.content))
-    privacy = job.privacy
-    if isinstance(privacy, Privacy):
-        privacy = dataclasses.replace(privacy, noise="simulation")
-    result = run(
-        job.problem,
-        job.algorithm.local() if task.kind == "local" else job.algorithm,
-        privacy=NoPrivacy() if task.kind == "non-private" else privacy,
-        rounds=job.config.rounds,
-        seed=job.config.seed,
-        control="zeroed" if task.kind == "zeroed" else None,
-        device=job.config.device,
-        attendance=job.attendance,
-        name=job.config.name,
-    )
-    return _summary(result, _curves(job, task, result))
+    record = run_spec(Spec.from_dict(task.table).loaded(), None)
+    return _summary(record, _curves(record, task.judge))
 
 
 @_quiet()
@@ -99,46 +105,28 @@ def run_private(task: Task, home: Path, ledger: SharedLedger) -> CellResult:
     """PRIVATE: run with secure noise and charge the population's ledger; resumes what a crash left.
 
     Raises:
-        ConfigurationError: If the cell asks for simulated noise or none.
         BudgetExceeded: If the population's ledger can't pay for it.
     """
-    job = build(parse(task.content))
-    if not isinstance(job.privacy, Privacy) or job.privacy.noise != "secure":
-        raise ConfigurationError(f"{task.label}: cells on private data need privacy with secure noise")
-    result = run(
-        job.problem,
-        job.algorithm,
-        privacy=job.privacy,
-        rounds=job.config.rounds,
-        seed=job.config.seed,
-        directory=home,
-        resume=RunDirectory(home).config_path.exists(),
-        ledger=ledger,
-        device=job.config.device,
-        attendance=job.attendance,
-        name=job.config.name,
-    )
-    values = result.clients.values
+    spec = replace(Spec.from_dict(task.table).loaded(), ledger=ledger)
+    record = run_spec(spec, home, resume=RunDirectory(home).config_path.exists())
+    values = record.clients.values
     best = np.where(np.isfinite(values), values, -np.inf).max(axis=1)
-    found = _summary(result, {"score": result.best_so_far()})
-    return dataclasses.replace(found, best_per_client=tuple(finite(float(value)) for value in best))
+    found = _summary(record, {"score": record.best_so_far()})
+    return replace(found, best_per_client=tuple(finite(float(value)) for value in best))
 
 
-def _curves(job: Job, task: Task, result: Result) -> dict[str, FloatArray]:
+def _curves(record: Record, judge: str | None) -> dict[str, FloatArray]:
     """Mean over clients of score, loss and, where best values are stated, simple regret, ``(n_rounds + 1,)``."""
-    score = result.best_so_far()
+    problem, score = record.spec.problem, record.best_so_far()
     found = {"score": score, "loss": 1.0 - score}
-    best = _best_values(job.problem)
+    best = problem.best_values() if callable(problem.best_values) else problem.best_values
     if best is not None:
         found["regret"] = float(np.mean(best)) - score
-    if task.judge is not None:
-        losses: Callable[..., FloatArray] = load_function(task.judge, "judge")
-        found["loss"] = _smallest_so_far(losses(result.clients, **job.config.problem.arguments), result.clients)
+    if judge is not None:
+        losses = cast("Callable[..., FloatArray]", load_function(judge, "judge"))
+        arguments = {} if problem.source is None else problem.source.arguments
+        found["loss"] = _smallest_so_far(losses(record.clients, **arguments), record.clients)
     return found
-
-
-def _best_values(problem: Problem) -> FloatArray | None:
-    return problem.best_values() if callable(problem.best_values) else problem.best_values
 
 
 def _smallest_so_far(losses: FloatArray, history: ClientHistory) -> FloatArray:
@@ -148,15 +136,14 @@ def _smallest_so_far(losses: FloatArray, history: ClientHistory) -> FloatArray:
     return np.asarray(np.nanmean(running[:, last], axis=0))
 
 
-def _summary(result: Result, curves: dict[str, FloatArray]) -> CellResult:
-    plan = result.config["plan"]
-    releases, at = plan["releases"], default_delta(result.config["problem"]["n_clients"])
+def _summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
+    plan, at = record.plan, default_delta(record.plan.n_clients)
     return CellResult(
         curves={name: tuple(curve.tolist()) for name, curve in curves.items()},
-        epsilon=finite(result.epsilon()) if releases else 0.0,
-        delta=result.delta,
-        strict_epsilon=finite(result.epsilon(at)) if releases else 0.0,
+        epsilon=finite(record.epsilon()) if plan.releases else 0.0,
+        delta=record.delta,
+        strict_epsilon=finite(record.epsilon(at)) if plan.releases else 0.0,
         strict_delta=at,
-        noise_multiplier=plan["noise_multiplier"],
-        releases=releases,
+        noise_multiplier=plan.noise_multiplier,
+        releases=plan.releases,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from privbo.plans.privacy import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat
 from privbo.protocol.settings import JsonObject, read_settings
+from privbo.runs.config import read_toml, with_overrides
 
 _NAMES: dict[Control, str] = {"local": "local only", "non-private": "non-private", "zeroed": "clients' sum zeroed"}
 
@@ -89,20 +89,6 @@ def read_sweep(path: Path, *, small: bool = False, seeds: int | None = None) -> 
     return Sweep(config=config, panels=panels, ledger=config.ledger)
 
 
-def read_toml(path: Path) -> JsonObject:
-    """Read a TOML document.
-
-    Raises:
-        ConfigurationError: If it is none.
-    """
-    try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}; name a sweep or configuration file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}") from None
-
-
 def _check(config: SweepConfig) -> None:
     """Rules between keys."""
     if any(len(pair) != 2 for pair in config.contrasts):
@@ -134,13 +120,13 @@ def _panel(config: SweepConfig, panel: PanelConfig, path: Path, *, small: bool, 
     wanted = panel.seeds if panel.seeds is not None and not fixed else config.seeds
     first = config.first_seed if panel.first_seed is None else panel.first_seed
     grid = _grid(config)
-    planned = [
-        Planned(label=_label(chosen), kind="private", overrides=chosen, content=with_keys(base, {**extra, **chosen}))
-        for chosen in grid
-    ]
+    planned = []
+    for chosen in grid:
+        content = with_overrides(base, {**extra, **chosen})
+        planned.append(Planned(label=_label(chosen), kind="private", overrides=chosen, content=content))
     arms = {arm.label: arm for arm in (*config.arms, *panel.arms)}
     planned += [_arm(arm, base, extra, path) for arm in arms.values()]
-    planned += [p for kind in _controls(config) for p in _control(kind, with_keys(base, extra), grid or [{}])]
+    planned += [p for kind in _controls(config) for p in _control(kind, with_overrides(base, extra), grid or [{}])]
     labels = [p.label for p in planned]
     if len(set(labels)) < len(labels):
         raise ConfigurationError(f"{panel.name}: two settings bear one name ({', '.join(labels)}); rename one")
@@ -176,11 +162,9 @@ def _grid(config: SweepConfig) -> list[JsonObject]:
 def _arm(arm: ArmConfig, base: JsonObject, extra: Mapping[str, object], path: Path) -> Planned:
     content = base if arm.config is None else read_toml(path.parent / arm.config)
     tables = {"algorithm": arm.algorithm, "privacy": arm.privacy}
-    content = with_keys({**content, **{k: v for k, v in tables.items() if v is not None}}, extra)
+    content = with_overrides({**content, **{k: v for k, v in tables.items() if v is not None}}, extra)
     overrides = cast("JsonObject", flat(arm.overrides))
-    content = with_keys(content, overrides)
-    if arm.kind in ("local", "non-private"):
-        content["privacy"] = {"none": True}
+    content = with_overrides(content, overrides)
     return Planned(label=arm.label, kind=arm.kind, overrides=overrides, content=content)
 
 
@@ -198,31 +182,10 @@ def _control(kind: Control, base: JsonObject, chosen: list[JsonObject]) -> list[
     for overrides in chosen:
         kept = {k: v for k, v in overrides.items() if kind == "zeroed" or not k.startswith("privacy.")}
         label = f"{_NAMES[kind]}, {_label(kept)}" if kept else _NAMES[kind]
-        content = with_keys(base, kept)
-        if kind != "zeroed":
-            content["privacy"] = {"none": True}
-        found.setdefault(label, Planned(label=label, kind=kind, overrides=kept, content=content))
+        planned = Planned(label=label, kind=kind, overrides=kept, content=with_overrides(base, kept))
+        found.setdefault(label, planned)
     return list(found.values())
 
 
 def _label(overrides: Mapping[str, object]) -> str:
     return ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in overrides.items())
-
-
-def with_keys(base: Mapping[str, object], overrides: Mapping[str, object]) -> JsonObject:
-    """A configuration with dotted keys replaced; the base stays as it is.
-
-    Raises:
-        ConfigurationError: If a key goes through a value that is no table.
-    """
-    content = {key: with_keys(value, {}) if isinstance(value, Mapping) else value for key, value in base.items()}
-    for key, value in overrides.items():
-        *tables, last = key.split(".")
-        table: dict[str, object] = content
-        for name in tables:
-            inner = table.setdefault(name, {})
-            if not isinstance(inner, dict):
-                raise ConfigurationError(f"{key!r}: {name!r} is a value in the configuration, not a table")
-            table = inner
-        table[last] = value
-    return cast("JsonObject", content)

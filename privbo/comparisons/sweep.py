@@ -22,19 +22,18 @@ from privbo.comparisons.cells import Cell, OnCell, OnReuse, complete, digest, ne
 from privbo.comparisons.choice import paid_recommendation, recommend
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.results import Kept, Reuse, summarised
-from privbo.comparisons.run_cell import Task, code_of, prepare, run_private, run_public
+from privbo.comparisons.run_cell import Task, code_of, run_private, run_public, settings_digest, spec_of
 from privbo.comparisons.setting import Setting, curve_of
-from privbo.comparisons.study import Panel, Planned, Sweep, read_sweep, with_keys
+from privbo.comparisons.study import Panel, Planned, Sweep, read_sweep
 from privbo.plans import prices
 from privbo.plans.privacy import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import private_folder
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CodeKey
+from privbo.runs.config import with_overrides
 
 __all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "recommended", "run_sweep"]
-
-_FORMAT = 3  # of what a cell computes; older ones are made again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,24 +153,24 @@ def _cells(sweep: Sweep, folder: Path, *, fresh: bool) -> dict[tuple[int, str], 
     codes: dict[str, CodeKey] = {}
     for index, panel in enumerate(sweep.panels):
         for setting in panel.settings:
-            fingerprint = sweep.config.fingerprint or prepare(setting.content)
-            name = digest([setting.content.get("problem"), setting.content.get("algorithm"), panel.judge, fingerprint])
+            spec = spec_of(setting.content, setting.kind, private=sweep.ledger is not None)
+            table = spec.to_dict()
+            name = digest([table["problem"], table["algorithm"], panel.judge])
             if name not in codes:
-                codes[name] = code_of(setting.content, panel.judge, fingerprint)
+                codes[name] = code_of(spec, panel.judge, sweep.config.fingerprint)
+            keys = dict.fromkeys((*sweep.config.seed_keys, "seed"))
+            seeded = [(seed, with_overrides(table, dict.fromkeys(keys, seed))) for seed in panel.seeds]
+            tasks = [(seed, Task(table=own, judge=panel.judge)) for seed, own in seeded]
             found[index, setting.label] = [
-                _cell(sweep, panel, setting, seed, codes[name], folder, fresh=fresh) for seed in panel.seeds
+                _cell(sweep, setting, seed, task, codes[name], folder, fresh=fresh) for seed, task in tasks
             ]
     return found
 
 
-def _cell(sweep: Sweep, panel: Panel, setting: Planned, seed: int, code: CodeKey, folder: Path, *, fresh: bool) -> Cell:
-    content = with_keys(setting.content, {**dict.fromkeys(sweep.config.seed_keys, seed), "seed": seed})
-    private = sweep.ledger is not None
-    name = digest([_FORMAT, content, setting.kind, panel.judge, private])
-    task = Task(content=content, kind=setting.kind, label=setting.label, judge=panel.judge)
-    plain = Cell(
-        label=setting.label, seed=seed, settings=name, code=code, folder=folder, work=partial(run_public, task)
-    )
+def _cell(sweep: Sweep, setting: Planned, seed: int, task: Task, code: CodeKey, folder: Path, *, fresh: bool) -> Cell:
+    name = settings_digest(task.table, task.judge)
+    work = partial(run_public, task)
+    plain = Cell(label=setting.label, seed=seed, settings=name, code=code, folder=folder, work=work)
     if sweep.ledger is None or setting.kind != "private":
         return plain
     charged = dataclasses.replace(plain, charges=True, attempt=next_attempt(folder, name) if fresh else 0)

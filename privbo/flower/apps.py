@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -11,19 +12,19 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from privbo.flower.messages import ACTION, Header, decode_question, encode_failure, encode_reply
-from privbo.flower.settings import SiteSettings, public_job, read_federation, read_site, site_job
+from privbo.flower.settings import SiteSettings, public_spec, read_federation, read_site, site_spec
 from privbo.flower.site import Question, SiteRecord
 from privbo.flower.transport import Flower
-from privbo.plans.privacy import Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import append_line
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.threads import limited_loaded_threads
-from privbo.reports.data import report, write_page
-from privbo.runs.loop import plan, play
-from privbo.runs.notes import Notes, Round
-from privbo.runs.opening import OpenRun, open_run, setting_of
-from privbo.runs.record import RunDirectory
+from privbo.reports.data import write_report
+from privbo.runs.algorithms import ForeignAlgorithm
+from privbo.runs.history import Round
+from privbo.runs.loop import play
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.opening import Run, open_run, plan_run
 
 
 def server_app(home: Path) -> ServerApp:
@@ -57,43 +58,31 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         ConfigurationError: If a setting is impossible; nothing was touched.
         RunError: If too few sites are there; the run can be resumed.
     """
-    job, federation = public_job(home), read_federation(home)
-    config, problem = job.config, job.problem
-    registry = federation.registry(problem.n_clients)
-    run = open_run(
-        problem,
-        job.algorithm,
-        terms=plan(problem, job.algorithm, privacy=job.privacy, rounds=config.rounds),
-        rounds=config.rounds,
-        seed=config.seed,
-        home=directory,
-        resume=directory.config_path.exists(),
-        ledger=job.ledger,
-        control=None,
-        name=config.name,
-        source=config.model_dump(exclude_none=True),
-        device=config.device,
-    )
+    spec, federation = public_spec(home), read_federation(home)
+    if isinstance(spec.algorithm, ForeignAlgorithm):
+        spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
+    registry = federation.registry(spec.problem.n_clients)
+    run = open_run(spec, plan_run(spec), directory, resume=directory.config_path.exists())
     transport = Flower(
         grid=grid,
-        header=_header(run, config.rounds),
+        header=_header(run),
         registry=registry,
-        patience=federation.patience,
-        note=lambda row: append_line(directory.private / "transport.jsonl", row),
+        timeouts=federation.timeouts,
+        note=lambda traffic: append_line(directory.private / "transport.jsonl", vars(traffic)),
     )
-    with run.ledger:
-        play(run.server, transport, run.door, Notes(home=directory, on_round=_say))
-        write_page(report(run.config, run.ledger), directory.report_path)
+    with run.record.ledger:
+        write_report(play(run, transport, _say))
     _print(f"finished; ledger and report are in {directory.path}")
 
 
-def _header(run: OpenRun, rounds: int) -> Header:
+def _header(run: Run) -> Header:
     """A simulation with a seed is repeatable: its clients draw from that seed, too. Else every site draws its own."""
-    seeded = run.config["seed"] is not None and run.config["plan"]["noise_source"] in {"simulation", "none"}
+    spec, plan = run.record.spec, run.record.plan
+    seeded = spec.seed is not None and plan.noise_source in {"simulation", "none"}
     return Header(
-        run=run.config["run_id"],
+        run=run.record.run_id,
         n_clients=run.setting.n_clients,
-        rounds=rounds,
+        rounds=spec.rounds,
         public_seed=run.setting.public_seed,
         clients_seed=run.clients_seed if seeded else None,
     )
@@ -127,21 +116,21 @@ def respond(message: Message, context: Context, home: Path) -> Message:
 def _answer(
     home: Path, site: SiteSettings, record: SiteRecord, header: Header, question: Question
 ) -> tuple[IntArray, FloatArray]:
-    job = site_job(home, site)
-    problem = job.problem
-    if (problem.n_clients, job.config.rounds) != (header.n_clients, header.rounds):
+    spec = site_spec(home, site)
+    problem = spec.problem
+    if (problem.n_clients, spec.rounds) != (header.n_clients, header.rounds):
         raise ConfigurationError(
             f"the server's run has {header.n_clients} clients and {header.rounds} rounds, this site's settings "
-            f"{problem.n_clients} and {job.config.rounds}"
+            f"{problem.n_clients} and {spec.rounds}"
         )
     clients = np.array(read_federation(home).registry(problem.n_clients).clients[site.name], dtype=np.int64)
-    unit = job.privacy.unit if isinstance(job.privacy, Privacy) else "client"
-    setting = setting_of(problem, header.rounds, public_seed=header.public_seed, device=job.config.device, unit=unit)
-
-    cohort = job.algorithm.cohort(
-        setting, clients=clients, evaluate=problem.evaluator(), seed=record.seed(header.clients_seed)
+    cohort = spec.algorithm.cohort(
+        spec.setting(header.public_seed),
+        clients=clients,
+        evaluate=problem.evaluator(),
+        seed=record.seed(header.clients_seed),
     )
-    with limited_loaded_threads(job.config.threads):
+    with limited_loaded_threads(spec.threads):
         return clients, record.answer(question, cohort)
 
 

@@ -20,7 +20,7 @@ _CURVE = ec.SECP384R1()  # a NIST curve, which Flower asks for
 
 @dataclass(frozen=True, kw_only=True)
 class KeyFolder:
-    """Where the keys of a federation stand; each private key belongs on one machine only.
+    """Folder with the keys of a federation; each private key belongs on one machine only.
 
     Attributes:
         path: The folder.
@@ -40,15 +40,15 @@ class KeyFolder:
 
     @property
     def key(self) -> Path:
-        """PRIVATE to the server."""
+        """Private key of the server."""
         return self.path / "server.key"
 
     def site_key(self, site: str) -> Path:
-        """PRIVATE to a site."""
+        """Private key of a site."""
         return self.path / f"{site}.key"
 
     def site_public(self, site: str) -> Path:
-        """A site's public key; registered with the SuperLink and named in ``federation.toml``."""
+        """Public key of a site; registered with the SuperLink and named in ``federation.toml``."""
         return self.path / f"{site}.pub"
 
 
@@ -59,6 +59,12 @@ def make_keys(path: Path, *, sites: Sequence[str], hosts: Sequence[str] = ("127.
 
     Raises:
         ConfigurationError: If keys stand there already.
+
+    Example:
+        >>> import tempfile
+        >>> folder = make_keys(Path(tempfile.mkdtemp()) / "keys", sites=["north"])
+        >>> sorted(path.name for path in folder.path.iterdir())
+        ['ca.crt', 'north.key', 'north.pub', 'server.crt', 'server.key']
     """
     folder = KeyFolder(path=path)
     if folder.authority.exists():

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from privbo.flower.scaffold import write_site
 from privbo.protocol.errors import ConfigurationError, RunError
 
 LOOPBACK = "127.0.0.1"
@@ -34,7 +35,7 @@ QUIET_NOTE = "Flower's telemetry, its update check and its installing of depende
 
 @dataclass(frozen=True, kw_only=True)
 class Certificates:
-    """Files that make a SuperLink speak TLS and check its nodes' keys.
+    """Certificate files with which a SuperLink speaks TLS and checks its nodes' keys.
 
     Attributes:
         authority: Certificate of the authority that signed the server's; everyone has it.
@@ -74,7 +75,7 @@ class Deployment:
 
     @property
     def address(self) -> str:
-        """Where the SuperLink listens."""
+        """Host and port of the SuperLink."""
         return f"{LOOPBACK}:{self.port}"
 
     def start_superlink(self, *, simulation: bool = False, timeout: float = 180.0) -> None:
@@ -85,7 +86,7 @@ class Deployment:
             timeout: Seconds to wait.
 
         Raises:
-            RunError: If it does not within ``timeout`` seconds.
+            RunError: If the SuperLink does not listen within ``timeout`` seconds.
         """
         arguments = ["--host", LOOPBACK, "--port", str(self.port), "--disable-runtime-dependency-installation"]
         if self.certificates is None:
@@ -154,7 +155,7 @@ class Deployment:
         """Start the app's run and wait for its end; ``options`` go to ``flwr run``.
 
         Raises:
-            RunError: If it does not end well.
+            RunError: If the run does not end well.
         """
         done = self.flwr("run", "--stream", *options, str(app), timeout=timeout, show=show)
         if done.returncode:
@@ -179,7 +180,7 @@ class Deployment:
         return process
 
     def log(self, name: str) -> Path:
-        """Where a process writes what it says."""
+        """Path of a process's log."""
         return self.root / f"{name}.log"
 
     def kill(self, name: str) -> None:
@@ -189,7 +190,7 @@ class Deployment:
         process.wait()
 
     def stop(self) -> None:
-        """Ask everything to end, the SuperLink last, and kill what does not."""
+        """Ask every process to end, the SuperLink last, and kill those that do not."""
         for name in [n for n in self.processes if n != "superlink"] + ["superlink"]:
             process = self.processes.pop(name, None)
             if process is None:
@@ -213,8 +214,39 @@ class Deployment:
         return {**os.environ, **QUIET, **home, **self.environment}
 
 
+def play_locally(home: Path, *, n_sites: int) -> None:
+    """Play an app's run with one SuperNode per site, all on this machine, and stop them again.
+
+    Args:
+        home: Folder of the app.
+        n_sites: Number of sites that ``federation.toml`` registers; one SuperNode is started for each.
+
+    Raises:
+        ConfigurationError: If the settings are impossible, or name another number of sites.
+        RunError: If the run does not end well; the same call goes on with it.
+    """
+    from privbo.flower.settings import public_spec, read_federation
+
+    federation = read_federation(home)
+    federation.registry(public_spec(home).problem.n_clients)
+    if len(federation.sites) != n_sites:
+        raise ConfigurationError(
+            f"--clients {n_sites}: federation.toml registers {len(federation.sites)} sites; start one each"
+        )
+    if any(site.public_key is not None for site in federation.sites.values()):
+        raise ConfigurationError("federation.toml names public keys; an app to try out has none (docs/deployment.md)")
+    with Deployment(root=home / "flower") as deployment:
+        deployment.start_superlink()
+        for name in federation.sites:
+            site = home / "sites" / name / "site.toml"
+            if not site.exists():
+                write_site(site, name)
+            deployment.start_supernode(name, site)
+        deployment.play(home, show=True)
+
+
 def program(name: str) -> str:
-    """One of Flower's commands, beside this Python or on the path.
+    """Find one of Flower's commands, beside this Python or on the path.
 
     Raises:
         ConfigurationError: If Flower is not installed.
@@ -227,7 +259,7 @@ def program(name: str) -> str:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
+    """Find a port of loopback that nobody listens on."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""What travels between Flower's server app and client apps: plain records, nothing pickled.
+"""Messages between Flower's server app and client apps: plain records, nothing pickled.
 
 A question goes down as an ``ArrayRecord`` (the broadcast) and a ``ConfigRecord`` (the run,
 the round, a nonce). An answer comes up as a ``ConfigRecord`` of bytes, one fixed-layout
@@ -28,7 +28,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What every question repeats about the run, so that a site that restarts needs nothing else.
+    """Facts of the run that every question repeats, so that a restarted site needs nothing else.
 
     Attributes:
         run: Name of the run.
@@ -47,8 +47,8 @@ class Header:
 
 
 def encode_question(header: Header, question: Question, nonce: bytes) -> RecordDict:
-    """The records of one question to one node."""
-    fields: dict[str, Any] = {
+    """Encode one question to one node as Flower's records."""
+    fields: dict[str, int | str | bytes] = {
         "format": _FORMAT,
         "run": header.run,
         "n_clients": header.n_clients,
@@ -65,10 +65,13 @@ def encode_question(header: Header, question: Question, nonce: bytes) -> RecordD
 
 
 def decode_question(content: RecordDict) -> tuple[Header, Question, bytes]:
-    """What ``encode_question`` wrote.
+    """Decode a question that ``encode_question`` wrote.
+
+    Returns:
+        The facts of the run, the question, and the nonce that the reply has to repeat.
 
     Raises:
-        RunError: If it is of another format.
+        RunError: If the question is of another format.
     """
     fields = content.config_records.get("question", {})
     if fields.get("format") != _FORMAT:
@@ -86,19 +89,33 @@ def decode_question(content: RecordDict) -> tuple[Header, Question, bytes]:
 
 
 def encode_reply(site: str, nonce: bytes, round_: int, clients: IntArray, vectors: FloatArray) -> RecordDict:
-    """The records of one site's answer; an absent client sends NaN, so that absence does not show in the size."""
+    """Encode one site's answer; an absent client sends NaN, so that absence does not show in the size.
+
+    Args:
+        site: The site's name.
+        nonce: Nonce of the question.
+        round_: Index of the round.
+        clients: Numbers of the site's clients, ``(n,)``.
+        vectors: Their answers, ``(n, dim)``; without columns in a round of local work.
+    """
     messages = [encode_answer(round_, vector) for vector in vectors] if vectors.shape[1] else []
     numbers = [int(client) for client in clients] if messages else []
     return RecordDict({"answer": ConfigRecord({"site": site, "nonce": nonce, "clients": numbers, "vectors": messages})})
 
 
 def encode_failure(site: str, nonce: bytes, error: Exception) -> RecordDict:
-    """The records of a failure: the class of the error, never its text."""
+    """Encode a failure: the class of the error, never its text."""
     return RecordDict({"answer": ConfigRecord({"site": site, "nonce": nonce, "error": error_class(error)})})
 
 
 def error_class(error: BaseException) -> str:
-    """Name of the first class of an error that is Python's or ours; a user's class name could tell something."""
+    """Name the first class of an error that is Python's or ours; a user's class name could tell something.
+
+    Example:
+        >>> import json
+        >>> error_class(json.JSONDecodeError("ward seven is empty", "", 0))
+        'ValueError'
+    """
     return next(
         kind.__name__
         for kind in type(error).__mro__
@@ -108,10 +125,10 @@ def error_class(error: BaseException) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a node sent, in so far as it has the form of an answer.
+    """A node's reply, as far as it has the form of an answer.
 
     Attributes:
-        site: The name it gives itself.
+        site: The name that the node gives itself.
         answers: Pairs of client number and bytes; nothing about either is known.
     """
 
@@ -120,7 +137,7 @@ class Reply:
 
 
 def decode_reply(message: Message, nonce: bytes) -> Reply | str:
-    """A reply, or the reason why it is none (PRIVATE); raises nothing, whatever arrives."""
+    """Decode a reply, or give the reason why it is none (PRIVATE); raises nothing, whatever arrives."""
     try:
         return _decode_reply(message, nonce)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Which clients live where: public, registered before the run, fixed for its length."""
+"""Registry of sites and their clients: public, written before the run, fixed for its length."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ class Registry:
 
     Raises:
         ConfigurationError: If a client has no site or two, or a key is missing or no key.
+
+    Example:
+        >>> Registry(n_clients=3, clients={"north": (0, 1), "south": (2,)}).sites
+        ('north', 'south')
     """
 
     n_clients: int
@@ -53,11 +57,11 @@ class Registry:
         return tuple(self.clients)
 
     def key_of(self, site: str) -> bytes:
-        """A site's key in the form in which keys are compared."""
+        """Give a site's key in the form in which keys are compared (DER)."""
         return canonical_key(self.keys[site].encode())
 
     def site_with(self, key: bytes) -> str | None:
-        """The site that registered a key, or None."""
+        """Find the site that registered a key, or None."""
         try:
             wanted = canonical_key(key)
         except ConfigurationError:
@@ -66,10 +70,10 @@ class Registry:
 
 
 def canonical_key(key: bytes) -> bytes:
-    """DER form of a public key given as an OpenSSH line or PEM.
+    """Convert a public key, given as an OpenSSH line or PEM, to DER.
 
     Raises:
-        ConfigurationError: If it is neither.
+        ConfigurationError: If the key is neither.
     """
     try:
         if key.lstrip().startswith(b"-----"):
@@ -86,10 +90,14 @@ def canonical_key(key: bytes) -> bytes:
 
 
 def parse_clients(text: str) -> tuple[int, ...]:
-    """Client numbers from a text such as ``"0-9, 12"``.
+    """Read client numbers from a text such as ``"0-9, 12"``.
 
     Raises:
-        ConfigurationError: If it is no such text.
+        ConfigurationError: If the text is anything else than numbers and ranges.
+
+    Example:
+        >>> parse_clients("0-2, 7")
+        (0, 1, 2, 7)
     """
     found: list[int] = []
     for part in text.split(","):

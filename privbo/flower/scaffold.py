@@ -1,4 +1,4 @@
-"""The thin app that Flower loads: files around the installed package."""
+"""Templates of the thin app that Flower loads: files around the installed package."""
 
 from __future__ import annotations
 
@@ -68,8 +68,19 @@ def score(client: int, params: dict) -> float:
 def write_app(directory: Path, *, n_sites: int, clients_per_site: int) -> list[Path]:
     """Write a thin app with ``n_sites`` sites to try out; returns the files.
 
+    Args:
+        directory: A new folder, or one without an app.
+        n_sites: Number of sites.
+        clients_per_site: Number of clients at every site.
+
     Raises:
         ConfigurationError: If the folder holds an app already.
+
+    Example:
+        >>> import tempfile
+        >>> home = Path(tempfile.mkdtemp()) / "trial"
+        >>> [path.name for path in write_app(home, n_sites=2, clients_per_site=5)][:3]
+        ['pyproject.toml', 'federated_app.py', 'run.toml']
     """
     if (directory / "pyproject.toml").exists():
         raise ConfigurationError(f"{directory} already holds an app; name a new folder")
@@ -98,6 +109,6 @@ def _federation(n_sites: int, clients_per_site: int) -> str:
 
 
 def write_site(path: Path, name: str) -> None:
-    """Write a site's own file for trying out; what it keeps stands beside it."""
+    """Write a site's own ``site.toml`` for trying out; the site keeps its state in the folder beside the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'# Private to this site.\nname = "{name}"\ndirectory = "kept"\n')

@@ -20,18 +20,20 @@ A site keeps its own ``site.toml`` and shows it to nobody::
 
 from __future__ import annotations
 
+import json
 import sys
-import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privbo.flower.registry import Registry, parse_clients
-from privbo.flower.transport import Patience
-from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.runs.config import Config, Job, ProblemConfig, build, explain, read
+from privbo.flower.transport import Timeouts
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.problem import ProblemSource
+from privbo.protocol.settings import dump_settings, explain
+from privbo.runs.config import read_toml
+from privbo.runs.spec import Spec
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -71,9 +73,9 @@ class Federation(BaseModel):
         )
 
     @property
-    def patience(self) -> Patience:
-        """How long is waited."""
-        return Patience(round_timeout=self.round_timeout, start_timeout=self.start_timeout, min_sites=self.min_sites)
+    def timeouts(self) -> Timeouts:
+        """Waiting times of the federation."""
+        return Timeouts(round_timeout=self.round_timeout, start_timeout=self.start_timeout, min_sites=self.min_sites)
 
 
 class SiteSettings(BaseModel):
@@ -83,7 +85,7 @@ class SiteSettings(BaseModel):
 
     name: str
     directory: str
-    problem: ProblemConfig | None = None
+    problem: ProblemSource | None = None
 
 
 def read_federation(home: Path) -> Federation:
@@ -105,50 +107,37 @@ def read_site(path: Path) -> SiteSettings:
     return site.model_copy(update={"directory": str(path.parent.absolute() / site.directory)})
 
 
-def public_job(home: Path) -> Job:
-    """What the server runs: the objective may be missing, because it is never called here.
+def public_spec(home: Path) -> Spec:
+    """Read the run of a federation as its server knows it: the objective lives at the sites.
 
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
-    config = _read(home)
-    problem = config.problem
-    if problem.factory is None and problem.objective is None:
-        problem = problem.model_copy(update={"objective": f"{__name__}:elsewhere"})
-    return build(config.model_copy(update={"problem": problem}))
+    return _named(home, None)
 
 
-def site_job(home: Path, site: SiteSettings) -> Job:
-    """What a site runs: the server's settings with the site's own problem, if it names one.
+def site_spec(home: Path, site: SiteSettings) -> Spec:
+    """Read the run of a federation with the site's own problem, if it names one, and load the site's code.
 
     Raises:
         ConfigurationError: If the problem is another one than the server's.
     """
-    config = _read(home)
-    job = build(_with_problem(config, site.problem))
+    spec = _named(home, site.problem).loaded()
     if site.problem is not None:
-        _require_same_problem(public_job(home), job)
-    return job
+        _require_same_problem(public_spec(home), spec)
+    return spec
 
 
-def elsewhere(client: int, _params: Mapping[str, Any]) -> float:
-    """The objective as the server knows it: it lives at the clients' sites."""
-    raise RunError(f"client {client}'s objective lives at its site and is not evaluated here")
-
-
-def _read(home: Path) -> Config:
-    """The run's configuration; the functions it names may stand beside it."""
+def _named(home: Path, problem: ProblemSource | None) -> Spec:
+    """The run of ``run.toml``; the modules it names may stand beside it."""
     here = str(home.absolute())
     if here not in sys.path:
         sys.path.insert(0, here)
-    return read(home / RUN_FILE)
+    table = read_toml(home / RUN_FILE)
+    return Spec.from_dict(table if problem is None else {**table, "problem": dump_settings(problem)})
 
 
-def _with_problem(config: Config, problem: ProblemConfig | None) -> Config:
-    return config if problem is None else config.model_copy(update={"problem": problem})
-
-
-def _require_same_problem(public: Job, own: Job) -> None:
+def _require_same_problem(public: Spec, own: Spec) -> None:
     ours, theirs = own.problem, public.problem
     if ours.search_space.parameters != theirs.search_space.parameters or ours.n_clients != theirs.n_clients:
         raise ConfigurationError(
@@ -159,10 +148,6 @@ def _require_same_problem(public: Job, own: Job) -> None:
 
 def _checked(kind: type[T], path: Path) -> T:
     try:
-        return kind.model_validate(tomllib.loads(path.read_text()))
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}; name the file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}") from None
+        return kind.model_validate_json(json.dumps(read_toml(path), default=str))
     except ValidationError as error:
-        raise ConfigurationError(f"{path}: {explain(error, prefix='')}") from None
+        raise ConfigurationError(f"{path}: {explain(error, '')}") from None

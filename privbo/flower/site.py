@@ -38,12 +38,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a site is asked in one round.
+    """Question to a site in one round.
 
     Attributes:
         run: Name of the run.
-        broadcast: What is shown to every client.
-        dim: Length of the vector that is wanted; 0 in a round of local work.
+        broadcast: Public arrays that every client is shown.
+        dim: Length of the vector asked for; 0 in a round of local work.
     """
 
     run: str
@@ -51,7 +51,7 @@ class Question:
     dim: int
 
     def digest(self) -> bytes:
-        """SHA-256 of everything that is asked."""
+        """Compute SHA-256 over everything that is asked."""
         found = hashlib.sha256(repr((self.run, self.broadcast.round, self.dim)).encode())
         for name, array in sorted(self.broadcast.arrays.items()):
             found.update(repr((name, array.dtype.str, array.shape)).encode())
@@ -71,10 +71,15 @@ class SiteRecord:
 
     @classmethod
     def open(cls, directory: Path, run: str) -> SiteRecord:
-        """The folder of a run, made if it is not there.
+        """Open the folder of a run; makes it where it is missing.
 
         Raises:
             RunError: If the run's name is no plain file name.
+
+        Example:
+            >>> import tempfile
+            >>> SiteRecord.open(Path(tempfile.mkdtemp()), "run-1").latest() is None
+            True
         """
         if not _NAME.fullmatch(run):
             raise RunError(f"run={run[:40]!r} is no plain name of letters, digits, dots and dashes")
@@ -85,7 +90,7 @@ class SiteRecord:
         return record
 
     def seed(self, given: int | None) -> int:
-        """Root of the clients' own randomness: the run's where it names one, else a secret of this site's."""
+        """Give the root seed of the clients' own randomness: the run's where it names one, else the site's secret."""
         path = self.path / "seed.json"
         with self._alone():
             if not path.exists():
@@ -93,7 +98,9 @@ class SiteRecord:
             return int(read_json(path)["seed"])
 
     def answer(self, question: Question, cohort: Cohort) -> FloatArray:
-        """The clients' vectors for one round, ``(n, dim)``; NaN rows are absences.
+        """Answer one round with the clients' vectors, ``(n, dim)``; NaN rows are absences.
+
+        A round that was answered before gets the stored vectors again.
 
         Raises:
             RunError: If this round was asked in another way before, or lies behind.
@@ -142,12 +149,12 @@ class SiteRecord:
         return self.path / "sent" / f"{round_:06d}.npz"
 
     def latest(self) -> int | None:
-        """The last round that was answered, or None."""
+        """Index of the last round that was answered, or None."""
         rounds = [int(path.stem) for path in (self.path / "sent").glob("*.npz")]
         return max(rounds, default=None)
 
     def note_failure(self) -> None:
-        """Write the exception that is being handled to this site's own log."""
+        """Append the exception that is being handled to this site's own log."""
         with (self.path / "errors.log").open("a") as file:
             file.write(traceback.format_exc() + "\n")
 

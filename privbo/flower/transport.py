@@ -1,4 +1,4 @@
-"""Clients on other machines: one round over Flower's grid.
+"""Rounds with clients on other machines, over Flower's grid.
 
 Every registered client is asked in every round, whoever takes part: the sample is drawn
 by the door and never leaves it, so neither the network nor a site learns who was sampled.
@@ -9,15 +9,14 @@ neither the noise nor what the sum is divided by.
 
 from __future__ import annotations
 
-import math
 import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TypeAlias
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -26,41 +25,55 @@ from privbo.door.inbox import Inbox
 from privbo.flower.messages import MESSAGE_TYPE, Header, Reply, decode_reply, encode_question
 from privbo.flower.registry import Registry
 from privbo.flower.site import Question
-from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Ask, FloatArray
+from privbo.protocol.settings import Count, Positive, settings
 
 _PULLERS = 16
 _NETWORK = {"httpx", "httpcore", "grpc"}  # what Flower's grid raises when the SuperLink is gone
 _UNREADABLE = "unreadable"
+# A reply by the name of its question, None in place of one that no decoding can read; an error ends the run.
+_Fetched: TypeAlias = tuple[str, Message | None] | BaseException | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long is waited; public.
+@settings(table="federation")
+class Timeouts:
+    """Waiting times of a federation, and the number of sites it waits for; public.
 
     Attributes:
         round_timeout: Seconds from asking to the end of a round; also the messages' time to live.
         start_timeout: Seconds to wait for nodes before the first round, and later while fewer
-            than ``min_sites`` are there.
+            than ``min_sites`` are connected.
         min_sites: Nodes without which no round is played.
-        poll: Seconds between two looks.
+        poll: Seconds between two looks at the grid.
 
     Raises:
-        ConfigurationError: If a number is out of range.
+        ConfigurationError: If a time is not a finite number of seconds above 0 or ``min_sites`` is below 1.
     """
 
-    round_timeout: float = 300.0
-    start_timeout: float = 300.0
-    min_sites: int = 1
-    poll: float = 0.3
+    round_timeout: Positive = 300.0
+    start_timeout: Positive = 300.0
+    min_sites: Count = 1
+    poll: Positive = 0.3
 
-    def __post_init__(self) -> None:
-        for name in ("round_timeout", "start_timeout", "poll"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigurationError(f"{name}={value!r} must be a finite number of seconds > 0")
-        if self.min_sites < 1:
-            raise ConfigurationError(f"min_sites={self.min_sites!r} must be at least 1")
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """Traffic of one round, as the server saw it. PRIVATE.
+
+    Attributes:
+        round: Index of the round.
+        asked: Number of nodes that were asked.
+        answered: Names of the sites with an answer, sorted.
+        refused: Number of refused replies by reason.
+        seconds: Duration of the round in seconds.
+    """
+
+    round: int
+    asked: int
+    answered: tuple[str, ...]
+    refused: Mapping[str, int]
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,25 +84,25 @@ class _Sent:
 
 @dataclass(kw_only=True)
 class Flower:
-    """The server's end of the wire.
+    """Transport over Flower's grid; the server's end of the wire.
 
     Attributes:
         grid: Flower's grid.
-        header: What every question repeats about the run.
-        registry: Which clients live where.
-        patience: How long is waited.
-        note: Told PRIVATE counts after every round: who answered, what was refused and why.
+        header: Facts of the run that every question repeats.
+        registry: Sites and their clients.
+        timeouts: Waiting times, and the number of sites without which no round is played.
+        note: Receives the PRIVATE traffic of every round.
     """
 
     grid: Grid
     header: Header
     registry: Registry
-    patience: Patience
-    note: Callable[[dict[str, Any]], None]
+    timeouts: Timeouts
+    note: Callable[[Exchange], None]
     _started: bool = field(default=False, init=False)
 
     def collect(self, ask: Ask) -> FloatArray:
-        """Every client's answer, ``(n_clients, dim)``, NaN where none arrived.
+        """Ask every client and collect the answers, ``(n_clients, dim)``; NaN rows are absences.
 
         Raises:
             RunError: If fewer than ``min_sites`` nodes are there or the SuperLink is gone; the
@@ -114,28 +127,28 @@ class Flower:
             )
         rows = inbox.close()
         self.note(
-            {
-                "round": ask.broadcast.round,
-                "asked": len(sent),
-                "answered": sorted(answered),
-                "refused": dict(refused + Counter(inbox.refused)),
-                "seconds": round(time.monotonic() - started, 3),
-            }
+            Exchange(
+                round=ask.broadcast.round,
+                asked=len(sent),
+                answered=tuple(sorted(answered)),
+                refused=refused + Counter(inbox.refused),
+                seconds=round(time.monotonic() - started, 3),
+            )
         )
         return rows[:, :dim]
 
     def _gather(self) -> dict[int, str | None]:
-        """Nodes that are there, each with the site its key proves (None without keys)."""
-        wanted = self.patience.min_sites if self._started else len(self.registry.sites)
-        deadline = time.monotonic() + self.patience.start_timeout
+        """Wait for nodes; each that is connected, with the site its key proves (None without keys)."""
+        wanted = self.timeouts.min_sites if self._started else len(self.registry.sites)
+        deadline = time.monotonic() + self.timeouts.start_timeout
         nodes = self._nodes()
         while len(nodes) < wanted and time.monotonic() < deadline:
-            time.sleep(self.patience.poll)
+            time.sleep(self.timeouts.poll)
             nodes = self._nodes()
-        if len(nodes) < self.patience.min_sites:
+        if len(nodes) < self.timeouts.min_sites:
             raise RunError(
                 f"{len(nodes)} of {len(self.registry.sites)} sites are connected and min_sites is "
-                f"{self.patience.min_sites}; start their SuperNodes and run the app again: it goes on here"
+                f"{self.timeouts.min_sites}; start their SuperNodes and run the app again: it goes on here"
             )
         self._started = True
         return nodes
@@ -154,7 +167,7 @@ class Flower:
                 encode_question(self.header, question, letter.nonce),
                 letter.node,
                 MESSAGE_TYPE,
-                ttl=self.patience.round_timeout,
+                ttl=self.timeouts.round_timeout,
                 group_id=str(question.broadcast.round),
             )
             for letter in letters
@@ -164,14 +177,14 @@ class Flower:
         return {identity: letter for identity, letter in zip(identities, letters, strict=False) if identity}
 
     def _replies(self, sent: dict[str, _Sent]) -> Iterator[tuple[str, Message | None]]:
-        """Replies as they come, None for one that can't be read, until all are there or the time is up.
+        """Yield replies as they come, None for one that can't be read, until all are there or the time is up.
 
         Flower waits for the parts of a reply in the same call that fetches it, so a node that
         announces a reply and never delivers it would hold up everyone. Several threads fetch, each
         for its own nodes, and those that hang are left behind.
         """
-        deadline = time.monotonic() + self.patience.round_timeout
-        found: SimpleQueue[tuple[str, Message | None] | BaseException | None] = SimpleQueue()
+        deadline = time.monotonic() + self.timeouts.round_timeout
+        found: SimpleQueue[_Fetched] = SimpleQueue()
         groups = [list(sent)[start::_PULLERS] for start in range(min(_PULLERS, len(sent)))]
         for group in groups:
             threading.Thread(target=self._pull, args=(group, deadline, found), daemon=True).start()
@@ -189,7 +202,7 @@ class Flower:
                 waiting.discard(item[0])
                 yield item
 
-    def _pull(self, identities: Sequence[str], deadline: float, found: SimpleQueue[Any]) -> None:
+    def _pull(self, identities: Sequence[str], deadline: float, found: SimpleQueue[_Fetched]) -> None:
         waiting = set(identities)
         while waiting and time.monotonic() < deadline:
             try:
@@ -204,13 +217,13 @@ class Flower:
                 if len(identities) == 1:  # Flower hands every reply out once: this one is lost
                     found.put((identities[0], None))
                     break
-            time.sleep(self.patience.poll)
+            time.sleep(self.timeouts.poll)
         found.put(None)
 
     def _take(
         self, sent: _Sent, message: Message, nodes: dict[int, str | None], inbox: Inbox, refused: Counter[str]
     ) -> str | None:
-        """Put one node's answers into the inbox; the site, if there was an answer from it."""
+        """Put one node's answers into the inbox; returns the site, if the reply was an answer."""
         reply = decode_reply(message, sent.nonce)
         if isinstance(reply, str):
             refused[reply] += 1
@@ -228,7 +241,7 @@ class Flower:
         return site
 
     def _identify(self, node: int, nodes: dict[int, str | None], reply: Reply) -> str | None:
-        """The site a node is: by its key; without keys, for trying out, by its word."""
+        """Find the site of a node: by its key; without keys, for trying out, by its word."""
         if self.registry.keys:
             return nodes[node]
         return reply.site if reply.site in self.registry.clients else None

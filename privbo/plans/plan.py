@@ -1,29 +1,31 @@
-"""What the privacy asked for means for a given plan: its noise, its event and its price.
+"""The plan of a run: its noise, its event and its price, before any data is touched.
 
-``resolve`` turns ``Privacy`` into ``Terms``. All of it is arithmetic on public quantities;
-no data is touched.
+``price_plan`` turns what is asked (``Privacy``) and the run's requests into a ``Plan``. All of it is
+arithmetic on public quantities.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import cast
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.disjoint import dearest
 from accountant.epsilon import epsilon_table
 from accountant.errors import BudgetExceeded
-from accountant.events import Adjacency, Event, compose
-from privbo.door.mechanism import Mechanism, PrivateSum, mechanism_for
-from privbo.plans.privacy import NoPrivacy, Privacy, default_delta
+from accountant.events import Adjacency, Event, compose, from_dict, to_dict
+from privbo.door.mechanism import Mechanism, PrivateSum
+from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
+from privbo.protocol.settings import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class Plan:
     """What a run will cost, fixed and recorded before any data is touched.
 
     Attributes:
@@ -32,7 +34,15 @@ class Terms:
         delta: The delta epsilon is quoted at.
         n_clients: N.
         event: The planned event of the whole run.
-        planned_releases: Number of releases in the plan.
+        releases: Number of releases in the plan.
+        mechanisms: The different mechanisms of the plan with their counts; empty for a plan read from disk.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=40)
+        >>> plan = pb.plan(problem, pb.DPFTSDE(), privacy=pb.Privacy(noise_multiplier=4.0), rounds=20)
+        >>> plan.releases, round(min(plan.epsilon(1e-5).values()), 2)
+        (20, 4.98)
     """
 
     privacy: Privacy | NoPrivacy
@@ -40,52 +50,69 @@ class Terms:
     delta: float
     n_clients: int
     event: Event
-    planned_releases: int
+    releases: int
+    mechanisms: Mapping[Mechanism, int] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def unit(self) -> UnitName:
         """The unit of privacy; a non-private run has that of its clients."""
-        return self.privacy.unit if isinstance(self.privacy, Privacy) else "client"
+        return self.privacy.unit
 
     @property
     def adjacency(self) -> Adjacency:
-        """Of every event; weights and N are public constants, so leaving is zeroing."""
-        return self.privacy.adjacency if isinstance(self.privacy, Privacy) else Adjacency.ZERO_OUT
+        """Adjacency of every event; weights and N are public constants, so leaving is zeroing."""
+        return self.privacy.adjacency
 
     @property
-    def noise_source(self) -> str:
-        """Source of the noise: "secure", "exact", "simulation", or "none" for a non-private run."""
-        return "none" if isinstance(self.privacy, NoPrivacy) else self.privacy.noise
-
-    @property
-    def only_sampled_send(self) -> bool:
-        """Whether clients outside a release's sample send nothing."""
-        return isinstance(self.privacy, Privacy) and self.privacy.channel == "anonymous"
+    def noise_source(self) -> NoiseSourceName:
+        """Source of the noise."""
+        return self.privacy.noise_source
 
     @property
     def sending_share(self) -> float:
         """Share of the clients that send in a round on average; which and how many do is secret."""
-        if not isinstance(self.privacy, Privacy) or not self.only_sampled_send:
-            return 1.0
-        if self.privacy.sampling == "fixed-size":
-            return round(self.privacy.sample_rate * self.n_clients) / self.n_clients
-        return self.privacy.sample_rate
+        return self.privacy.sending_share(self.n_clients)
 
     def mechanism(self, request: Request) -> Mechanism:
-        """The mechanism that answers ``request`` under these terms."""
-        return _mechanism(self.privacy, request, self.noise_multiplier)
+        """Give the mechanism that answers ``request`` under this plan."""
+        return self.privacy.mechanism(request, self.noise_multiplier)
 
     def epsilon(self, delta: float | None = None) -> dict[str, float]:
-        """Planned epsilon by accountant, at the run's delta unless another is named."""
+        """Give the planned epsilon by accountant, at the run's delta unless another is named."""
         return epsilon_table(self.event, self.delta if delta is None else delta, adjacency=self.adjacency)
 
+    def to_dict(self) -> JsonObject:
+        """Give the plan as JSON, beside the privacy that was asked for."""
+        return {
+            "releases": self.releases,
+            "noise_multiplier": self.noise_multiplier,
+            "noise_source": self.noise_source,
+            "sending_share": self.sending_share,
+            "adjacency": self.adjacency.value,
+            "delta": self.delta,
+            "event": to_dict(self.event),
+        }
 
-def resolve(privacy: Privacy | NoPrivacy, plan: Iterable[Request], *, n_clients: int) -> Terms:
+    @staticmethod
+    def from_dict(content: Mapping[str, object], privacy: Privacy | NoPrivacy, n_clients: int) -> Plan:
+        """Read the plan of a run as ``to_dict`` wrote it."""
+        multiplier = content["noise_multiplier"]
+        return Plan(
+            privacy=privacy,
+            noise_multiplier=None if multiplier is None else float(cast("float", multiplier)),
+            delta=float(cast("float", content["delta"])),
+            n_clients=n_clients,
+            event=from_dict(cast("Mapping[str, object]", content["event"])),
+            releases=int(cast("int", content["releases"])),
+        )
+
+
+def price_plan(privacy: Privacy | NoPrivacy, requests: Iterable[Request], *, n_clients: int) -> Plan:
     """Price a plan: calibrate the noise to the target, or take the multiplier as given.
 
     Args:
         privacy: What is asked for.
-        plan: Every request of the run; weights are reduced to their geometry one by one.
+        requests: Every request of the run; weights are reduced to their geometry one by one.
         n_clients: N.
 
     Raises:
@@ -93,46 +120,24 @@ def resolve(privacy: Privacy | NoPrivacy, plan: Iterable[Request], *, n_clients:
         CalibrationError: If no noise meets the target.
         BudgetExceeded: If the plan costs more than its budget.
     """
-    nominal = 1.0 if isinstance(privacy, Privacy) else None
-    counts = Counter(_mechanism(privacy, request, nominal) for request in plan)
-    if isinstance(privacy, NoPrivacy):
-        z, delta = None, default_delta(n_clients)
-    else:
-        delta = privacy.resolved_delta(n_clients)
-        z = _multiplier(privacy, counts, delta) if counts else None
-    terms = Terms(
+    counts = Counter(privacy.mechanism(request, 1.0) for request in requests)
+    delta = privacy.resolved_delta(n_clients)
+    z = _multiplier(privacy, counts, delta) if counts and isinstance(privacy, Privacy) else None
+    plan = Plan(
         privacy=privacy,
         noise_multiplier=z,
         delta=delta,
         n_clients=n_clients,
-        event=_planned(privacy, counts, z),
-        planned_releases=counts.total(),
+        event=_event(privacy, counts, z),
+        releases=counts.total(),
+        mechanisms={_priced(mechanism, z): count for mechanism, count in counts.items()},
     )
-    bound = privacy.bound if isinstance(privacy, Privacy) else None
-    if bound is not None and (cost := min(terms.epsilon().values())) > bound:
+    if privacy.bound is not None and (cost := min(plan.epsilon().values())) > privacy.bound:
         raise BudgetExceeded(
-            f"the plan of {terms.planned_releases} releases costs epsilon {cost:.6g} at delta {delta:.3g}, over the "
-            f"budget {bound:.6g}; plan fewer rounds, more noise or a larger budget"
+            f"the plan of {plan.releases} releases costs epsilon {cost:.6g} at delta {delta:.3g}, over the "
+            f"budget {privacy.bound:.6g}; plan fewer rounds, more noise or a larger budget"
         )
-    return terms
-
-
-def _mechanism(privacy: Privacy | NoPrivacy, request: Request, z: float | None) -> Mechanism:
-    if isinstance(privacy, NoPrivacy):
-        return mechanism_for(request, noise_multiplier=None)
-    if request.unit != privacy.unit:
-        raise ConfigurationError(
-            f"privacy.unit={privacy.unit!r}: this algorithm states its releases for one {request.unit} only, because "
-            "what a single evaluation does to them is not bounded; set privacy.unit='client'"
-        )
-    return mechanism_for(
-        request,
-        noise_multiplier=z,
-        sample_rate=privacy.sample_rate,
-        sampling=privacy.sampling,
-        adjacency=privacy.adjacency,
-        calibration=privacy.calibration,
-    )
+    return plan
 
 
 def _multiplier(privacy: Privacy, counts: Counter[Mechanism], delta: float) -> float:
@@ -141,15 +146,13 @@ def _multiplier(privacy: Privacy, counts: Counter[Mechanism], delta: float) -> f
     if privacy.epsilon is None:
         raise ConfigurationError("privacy names neither epsilon nor noise_multiplier")
     return calibrate_noise(
-        lambda z: _planned(privacy, counts, z), epsilon=privacy.epsilon, delta=delta, adjacency=privacy.adjacency
+        lambda z: _event(privacy, counts, z), epsilon=privacy.epsilon, delta=delta, adjacency=privacy.adjacency
     )
 
 
-def _planned(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], z: float | None) -> Event:
+def _event(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], z: float | None) -> Event:
     priced = ((_priced(mechanism, z).event(), count) for mechanism, count in counts.items())
-    if isinstance(privacy, Privacy) and privacy.unit == "reward":
-        return dearest(event for event, _ in priced)
-    return compose(priced)
+    return dearest(event for event, _ in priced) if privacy.unit == "reward" else compose(priced)
 
 
 def _priced(mechanism: Mechanism, z: float | None) -> Mechanism:

@@ -1,19 +1,27 @@
-"""What privacy a user may ask for: a target epsilon or a noise multiplier, and whose ledger pays.
+"""Privacy a user may ask for: a target epsilon or a noise multiplier, and whose ledger pays.
 
-What that means for a given plan is ``privbo.plans.plan``.
+``privbo.plans.plan`` prices it for a given plan.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import field
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+from pydantic import Field
 
 from accountant.events import Adjacency
+from privbo.door.mechanism import Mechanism, mechanism_for
 from privbo.door.reward_unit import require_reward_unit
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import UnitName
+from privbo.protocol.messages import Request, UnitName
+from privbo.protocol.settings import Positive, Probability, settings
+
+# Where a run's noise comes from; "none" for a run that is not private.
+NoiseSourceName: TypeAlias = Literal["secure", "exact", "simulation", "none"]
 
 
 def paper_delta(n_clients: int) -> float:
@@ -26,16 +34,7 @@ def default_delta(n_clients: int) -> float:
     return min(1e-5, 0.1 / n_clients)
 
 
-_CHOICES = {
-    "calibration": ("tight", "paper"),
-    "sampling": ("poisson", "fixed-size"),
-    "noise": ("secure", "exact", "simulation"),
-    "channel": ("open", "anonymous"),
-    "unit": ("client", "reward"),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
+@settings(table="privacy.adaptive_clipping")
 class AdaptiveClipping:
     """Clip at a noisy quantile of the norms, found as the run goes, within the same price.
 
@@ -49,12 +48,12 @@ class AdaptiveClipping:
             must be worth more than the release's own noise multiplier.
     """
 
-    count_stddev: float
-    target_quantile: float = 0.5
-    learning_rate: float = 0.2
+    count_stddev: Positive
+    target_quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    learning_rate: Positive = 0.2
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="privacy")
 class Privacy:
     """The privacy of a run: a target epsilon, or a noise multiplier.
 
@@ -91,14 +90,14 @@ class Privacy:
             or a value is out of range.
     """
 
-    epsilon: float | None = None
-    noise_multiplier: float | None = None
-    sample_rate: float = 1.0
-    delta: float | Literal["paper"] | None = None
+    epsilon: Positive | None = None
+    noise_multiplier: Positive | None = None
+    sample_rate: Probability = 1.0
+    delta: Annotated[float, Field(gt=0, lt=1)] | Literal["paper"] | None = None
     calibration: Literal["tight", "paper"] = "tight"
     sampling: Literal["poisson", "fixed-size"] = "poisson"
     adaptive_clipping: AdaptiveClipping | None = None
-    budget: float | None = None
+    budget: Positive | None = None
     noise: Literal["secure", "exact", "simulation"] = "secure"
     channel: Literal["open", "anonymous"] = "open"
     unit: UnitName = "client"
@@ -109,19 +108,8 @@ class Privacy:
                 f"privacy: epsilon={self.epsilon!r}, noise_multiplier={self.noise_multiplier!r}; "
                 "give exactly one of them"
             )
-        for name in ("epsilon", "noise_multiplier", "budget"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise ConfigurationError(f"privacy.{name}={value!r} must be a finite number > 0")
-        if not 0 < self.sample_rate <= 1:
-            raise ConfigurationError(f"privacy.sample_rate={self.sample_rate!r} must lie in (0, 1]")
         if self.budget is not None and self.epsilon is not None:
             raise ConfigurationError("privacy: a target epsilon is its own budget; drop budget")
-        if self.delta not in (None, "paper") and not (isinstance(self.delta, float) and 0 < self.delta < 1):
-            raise ConfigurationError(f"privacy.delta={self.delta!r} must lie in (0, 1), or be 'paper'")
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise ConfigurationError(f"privacy.{name}={getattr(self, name)!r} must be one of {allowed}")
         if self.unit == "reward":
             self._require_reward_unit()
 
@@ -143,8 +131,19 @@ class Privacy:
         """Epsilon the ledger refuses to pass; None if there is no bound."""
         return self.budget if self.epsilon is None else self.epsilon
 
+    @property
+    def noise_source(self) -> NoiseSourceName:
+        """Source of the noise."""
+        return self.noise
+
+    def sending_share(self, n_clients: int) -> float:
+        """Give the share of the clients that send in a round on average; which and how many do is secret."""
+        if self.channel == "open":
+            return 1.0
+        return round(self.sample_rate * n_clients) / n_clients if self.sampling == "fixed-size" else self.sample_rate
+
     def resolved_delta(self, n_clients: int) -> float:
-        """The delta as a number for N clients; warns where it is too large to mean much."""
+        """Give delta as a number for N clients; warns where it is too large to mean much."""
         if self.delta == "paper":
             delta = paper_delta(n_clients)
             warnings.warn(
@@ -153,15 +152,73 @@ class Privacy:
                 stacklevel=2,
             )
             return delta
-        return default_delta(n_clients) if self.delta is None else float(self.delta)
+        return default_delta(n_clients) if self.delta is None else self.delta
+
+    def mechanism(self, request: Request, noise_multiplier: float | None) -> Mechanism:
+        """Give the mechanism that answers a request with noise of this multiplier.
+
+        Raises:
+            ConfigurationError: If the request can't be answered for this unit of privacy.
+        """
+        if request.unit != self.unit:
+            raise ConfigurationError(
+                f"privacy.unit={self.unit!r}: this algorithm states its releases for one {request.unit} only, because "
+                "what a single evaluation does to them is not bounded; set privacy.unit='client'"
+            )
+        return mechanism_for(
+            request,
+            noise_multiplier=noise_multiplier,
+            sample_rate=self.sample_rate,
+            sampling=self.sampling,
+            adjacency=self.adjacency,
+            calibration=self.calibration,
+        )
+
+    def simulated(self) -> Privacy:
+        """Give the same privacy with seeded noise: a simulation, no guarantee."""
+        return dataclasses.replace(self, noise="simulation")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="privacy")
 class NoPrivacy:
-    """A non-private baseline: the plain sum leaves the clients, epsilon is infinity."""
+    """A non-private baseline: the plain sum leaves the clients, epsilon is infinity.
+
+    It answers the questions that ``Privacy`` answers.
+
+    Example:
+        >>> NoPrivacy().noise_source
+        'none'
+    """
+
+    none: Literal[True] = field(default=True, repr=False)
+    unit: ClassVar[UnitName] = "client"
+    adjacency: ClassVar[Adjacency] = Adjacency.ZERO_OUT
+    noise_source: ClassVar[NoiseSourceName] = "none"
+    channel: ClassVar[Literal["open"]] = "open"
+    adaptive_clipping: ClassVar[None] = None
+    noise_multiplier: ClassVar[None] = None
+    sample_rate: ClassVar[None] = None
+    epsilon: ClassVar[None] = None
+    bound: ClassVar[None] = None
+
+    def sending_share(self, n_clients: int) -> float:  # noqa: ARG002  # as Privacy is asked
+        """Give the share of the clients that send in a round: all."""
+        return 1.0
+
+    def resolved_delta(self, n_clients: int) -> float:
+        """Give the delta that tables name for N clients."""
+        return default_delta(n_clients)
+
+    def mechanism(self, request: Request, noise_multiplier: float | None) -> Mechanism:  # noqa: ARG002  # as Privacy
+        """Give the mechanism that answers a request: the plain sum."""
+        return mechanism_for(request, noise_multiplier=None)
+
+    def simulated(self) -> NoPrivacy:
+        """Give the same: there is no noise."""
+        return self
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="ledger")
 class SharedLedger:
     """A population's ledger that several runs on the same people charge.
 
@@ -175,14 +232,12 @@ class SharedLedger:
         ConfigurationError: If only one of epsilon and delta is given.
     """
 
-    path: str
-    population: str
-    epsilon: float | None = None
-    delta: float | None = None
+    path: Annotated[str, Field(min_length=1)]
+    population: Annotated[str, Field(min_length=1)]
+    epsilon: Positive | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     def __post_init__(self) -> None:
-        if not self.path or not self.population:
-            raise ConfigurationError("ledger: path and population must not be empty")
         if (self.epsilon is None) != (self.delta is None):
             raise ConfigurationError(
                 f"ledger: epsilon={self.epsilon!r}, delta={self.delta!r}; give both (a bound) or neither"

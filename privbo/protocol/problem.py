@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
+from pydantic import SkipValidation
 
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.settings import Count, JsonObject, settings
 from privbo.protocol.space import Parameter, Space, Value
 
 Objective: TypeAlias = Callable[[int, dict[str, Value]], float]
@@ -21,7 +24,32 @@ PullObjective: TypeAlias = Callable[[IntArray, FloatArray, IntArray], FloatArray
 _private_log = logging.getLogger("privbo.private")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="problem")
+class ProblemSource:
+    """The ``[problem]`` table of a configuration: where a problem comes from, and its public facts.
+
+    Attributes:
+        factory: ``module:function`` that returns a ``Problem``; called with ``arguments``.
+        arguments: Of the factory.
+        objective: ``module:function`` of the objective, where there is no factory.
+        n_clients: N; without a factory it must be given.
+        space: Named parameters; without a factory they must be given.
+        name: Shown in reports.
+        provenance: Where the data comes from; shown in reports.
+        fingerprint: Names the data's version, so that kept results of other data are not reused.
+    """
+
+    factory: str | None = None
+    arguments: JsonObject = field(default_factory=dict)
+    objective: str | None = None
+    n_clients: Count | None = None
+    space: dict[str, Parameter] = field(default_factory=dict)
+    name: str | None = None
+    provenance: str = ""
+    fingerprint: str | None = None
+
+
+@settings(table="problem")
 class Problem:
     """What the clients optimise, each for itself.
 
@@ -36,27 +64,49 @@ class Problem:
             function that computes it, for regret in experiments; private.
         name: Shown in reports.
         provenance: Where the data comes from; shown in reports.
+        fingerprint: Names the data's version, so that kept results of other data are not reused.
+        source: The configuration's ``[problem]`` table it was made from; None for one made in Python.
 
     Raises:
         ConfigurationError: If the space is empty or there is no client or no objective.
+
+    Example:
+        >>> from privbo.protocol.space import Real
+        >>> problem = Problem(space={"x": Real(0, 1)}, objective=lambda client, params: -params["x"], n_clients=3)
+        >>> problem.search_space.n_dims
+        1
     """
 
-    space: Space | Mapping[str, Parameter]
-    n_clients: int
+    space: Annotated[Space | Mapping[str, Parameter], SkipValidation]
+    n_clients: Count
     objective: Objective | None = None
     batch_objective: BatchObjective | None = None
-    best_values: FloatArray | Callable[[], FloatArray] | None = field(default=None, repr=False)
+    best_values: Annotated[FloatArray | Callable[[], FloatArray] | None, SkipValidation] = field(
+        default=None, repr=False
+    )
     name: str = "problem"
     provenance: str = ""
-    search_space: Space = field(init=False, repr=False)
+    fingerprint: str | None = None
+    source: ProblemSource | None = field(default=None, repr=False)
+    search_space: Annotated[Space, SkipValidation] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         space = self.space if isinstance(self.space, Space) else Space(self.space)
         object.__setattr__(self, "search_space", space)
-        if int(self.n_clients) != self.n_clients or self.n_clients < 1:
-            raise ConfigurationError(f"n_clients={self.n_clients!r} must be an integer >= 1")
         if (self.objective is None) == (self.batch_objective is None):
             raise ConfigurationError("give exactly one of objective and batch_objective")
+
+    def table(self) -> ProblemSource:
+        """Give the public facts, with the source if there is one, as a configuration's ``[problem]`` table."""
+        source = self.source or ProblemSource()
+        return dataclasses.replace(
+            source,
+            n_clients=self.n_clients,
+            space=dict(self.search_space.parameters),
+            name=self.name,
+            provenance=self.provenance,
+            fingerprint=self.fingerprint,
+        )
 
     def evaluator(self, on_evaluation: Callable[[], None] | None = None) -> Evaluator:
         """The batched objective for one run.

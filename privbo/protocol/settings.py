@@ -82,6 +82,10 @@ def read_settings(kind: type[T], table: Mapping[str, object], where: str) -> T:
     Raises:
         ConfigurationError: Naming the key under ``where``, the value and what is allowed.
     """
+    if _is_settings(kind):
+        allowed = sorted(f.name for f in dataclasses.fields(kind) if f.init)
+        for key in table.keys() - set(allowed):
+            raise ConfigurationError(f"{where}.{key} is unknown; allowed: {', '.join(allowed)}".lstrip("."))
     try:
         # As JSON, where arrays may become tuples and objects settings, however strict the types are.
         return TypeAdapter(kind).validate_json(json.dumps(table, default=str))

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.settings import Sequence, settings
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Value: TypeAlias = float | int | str | bool
@@ -32,7 +34,7 @@ def _check_range(low: float, high: float, *, log: bool, what: str) -> None:
         raise ConfigurationError(f"{what}: log=True needs low > 0, got low={low!r}; raise low or drop log")
 
 
-@dataclass(frozen=True)
+@settings(table="problem.space", kw_only=False)
 class Real:
     """A real parameter in ``[low, high]``, optionally on a logarithmic scale.
 
@@ -44,6 +46,7 @@ class Real:
     low: float
     high: float
     log: bool = False
+    type: Literal["real"] = field(default="real", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_range(self.low, self.high, log=self.log, what="Real")
@@ -73,7 +76,7 @@ class Real:
         return np.clip(units, 0.0, 1.0)
 
 
-@dataclass(frozen=True)
+@settings(table="problem.space", kw_only=False)
 class Int:
     """An integer parameter in ``low..high`` inclusive, optionally on a logarithmic scale.
 
@@ -88,10 +91,9 @@ class Int:
     low: int
     high: int
     log: bool = False
+    type: Literal["int"] = field(default="int", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        if int(self.low) != self.low or int(self.high) != self.high:
-            raise ConfigurationError(f"Int: low={self.low!r}, high={self.high!r} must be integers; use Real")
         _check_range(self.low, self.high, log=self.log, what="Int")
 
     @property
@@ -130,7 +132,7 @@ class Int:
         return self._centre(self._value(units))
 
 
-@dataclass(frozen=True)
+@settings(table="problem.space", kw_only=False)
 class Categorical:
     """One of several choices without order.
 
@@ -138,10 +140,10 @@ class Categorical:
         ConfigurationError: If there are fewer than two choices or two are equal.
     """
 
-    choices: tuple[Value, ...]
+    choices: Sequence[Value]
+    type: Literal["categorical"] = field(default="categorical", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "choices", tuple(self.choices))
         if len(self.choices) < 2:
             raise ConfigurationError(f"Categorical: {self.choices!r} needs at least two choices")
         if len({(type(choice), choice) for choice in self.choices}) != len(self.choices):
@@ -173,7 +175,7 @@ class Categorical:
         return (self.index(units) + 0.5) / len(self.choices)
 
 
-Parameter: TypeAlias = Real | Int | Categorical
+Parameter: TypeAlias = Annotated[Real | Int | Categorical, Field(discriminator="type")]
 
 
 def _number(value: Value, parameter: Real | Int) -> float:

@@ -55,7 +55,14 @@ class DigitsSVM:
     _scores: dict[tuple[int, float, float], float] = field(default_factory=dict, repr=False)
 
     def score(self, client: int, params: dict[str, Value]) -> float:
-        """Validation accuracy of one client; a repeated question is answered from memory."""
+        """Compute the validation accuracy of one client, in [0, 1]; a repeated question is answered from memory.
+
+        Example:
+            >>> good = split(0).score(3, {"C": 10.0, "gamma": 1e-3})
+            >>> bad = split(0).score(3, {"C": 0.01, "gamma": 1e-5})
+            >>> good > bad
+            True
+        """
         C, gamma = float(params["C"]), float(params["gamma"])
         key = (client, C, gamma)
         if key not in self._scores:
@@ -64,11 +71,11 @@ class DigitsSVM:
         return self._scores[key]
 
     def batch(self, clients: IntArray, units: FloatArray) -> FloatArray:
-        """Scores of ``clients[i]`` at ``units[i]``, ``(n,)``."""
+        """Compute the scores of ``clients[i]`` at ``units[i]`` (a point of the unit square), ``(n,)``."""
         return np.array([self.score(int(c), SPACE.decode(u)) for c, u in zip(clients, units, strict=True)])
 
     def best_values(self) -> FloatArray:
-        """Best score of every client on a dense grid, ``(n_clients,)``; kept in the user's cache."""
+        """Compute the best score of every client on a dense grid, ``(n_clients,)``; kept in the user's cache."""
         path = _cache_folder() / f"{self.name}.npy"
         if not path.exists():
             beside = path.with_suffix(f".{os.getpid()}.npy")  # several processes may compute it at once
@@ -78,7 +85,15 @@ class DigitsSVM:
 
 
 def problem(seed: int = 0) -> Problem:
-    """The tuning problem of one split; see the module."""
+    """Build the tuning problem of one split.
+
+    Args:
+        seed: Seed of the split.
+
+    Example:
+        >>> problem(seed=0).n_clients
+        40
+    """
     digits = split(seed)
     return Problem(
         space=SPACE,
@@ -92,7 +107,11 @@ def problem(seed: int = 0) -> Problem:
 
 @lru_cache(maxsize=32)
 def split(seed: int) -> DigitsSVM:
-    """Deal the images to the clients; the same split for the same seed."""
+    """Deal the images to the clients; the same split for the same seed.
+
+    Raises:
+        ConfigurationError: If a client's images have too few classes; another seed helps.
+    """
     images, labels = load_digits(return_X_y=True)
     generator = np.random.default_rng([seed, N_CLIENTS])
     owner = np.empty(len(labels), dtype=np.int64)

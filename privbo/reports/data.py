@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,8 +32,12 @@ from accountant.ledger import Entry, Ledger
 from privbo.plans import prices
 from privbo.protocol.messages import Release
 from privbo.reports.document import write_document
-from privbo.reports.page import document, page
+from privbo.reports.page import document, page, report_figures
+from privbo.runs.record import Record
 from privbo.runs.replay import active_nodes, stored_releases
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 __all__ = ["page", "report", "write_page", "write_report"]
 
@@ -51,16 +55,16 @@ UNITS = {
 TRUST = "the aggregating server is trusted; readers of broadcasts, other clients among them, are not"
 
 
-def write_report(
-    config: Mapping[str, Any],
-    ledger: Ledger,
-    path: Path,
-    *,
-    private: Mapping[str, Any] | None = None,
-    shared_assets: bool = False,
-) -> Path:
-    """Write the HTML page of a run atomically; see ``write_page``."""
-    return write_page(report(config, ledger), path, private=private, shared_assets=shared_assets)
+def write_report(record: Record, path: str | Path | None = None) -> Path:
+    """Write a run's HTML report, ``report.html`` in its directory unless another path is named; returns the path."""
+    return write_page(report(record), record.home.report_path if path is None else Path(path))
+
+
+def figures(record: Record) -> dict[str, go.Figure]:
+    """Draw the report's figures by name, as Plotly figures; public."""
+    import plotly.graph_objects as go
+
+    return {name: go.Figure(drawn) for name, drawn in report_figures(report(record)).items()}
 
 
 def write_page(
@@ -77,12 +81,14 @@ def write_page(
     return write_document(document(data, private), path, shared_assets=shared_assets)
 
 
-def report(config: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
+def report(record: Record) -> dict[str, Any]:
     """Everything public about a run, as plain JSON-able data.
 
     Epsilon is the plan's: when a run ends may depend on what it saw. Infinite values
     are given as None.
     """
+    config: dict[str, Any] = record.config
+    ledger = record.ledger
     plan = config["plan"]
     adjacency, delta = Adjacency(plan["adjacency"]), plan["delta"]
     event = from_dict(plan["event"])
@@ -133,7 +139,7 @@ def report(config: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
             _row(entry, after) for entry, after in zip(entries, prices.after_each(points, len(entries)), strict=True)
         ],
         "cumulative_epsilon": points,
-        "utility": _utility(config, ledger),
+        "utility": _utility(record),
         "problem": config["problem"],
         "algorithm": config["algorithm"],
         "privacy": config["privacy"],
@@ -195,14 +201,14 @@ def _sampler(event: Event) -> str:
             return type(event).__name__
 
 
-def _utility(config: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
+def _utility(record: Record) -> dict[str, Any]:
     """What was broadcast and what it took to send it: functions of the releases, so public."""
-    releases = stored_releases(ledger, config["run_id"])
+    releases = stored_releases(record.ledger, record.run_id)
     rows = [_released(release) for release in releases]
     return {
         "releases": rows,
-        "communication": _communication(releases, config["rounds"], config["plan"].get("sending_share", 1.0)),
-        "active_nodes": active_nodes(config, ledger),
+        "communication": _communication(releases, record.spec.rounds, record.plan.sending_share),
+        "active_nodes": active_nodes(record),
     }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from privbo.protocol.files import load_arrays, read_json
 from privbo.protocol.messages import FloatArray
-from privbo.runs.record import RunDirectory
+from privbo.runs.manifest import RunDirectory
 
 NOTE = (
     "Computed from clients' own scores. Publishing any of it breaks the guarantee above; it is here because this "

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from accountant.ledger import Ledger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.frames import frame_of
 from privbo.reports.data import report
+from privbo.runs.record import Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,14 +16,14 @@ if TYPE_CHECKING:
 _COLUMNS = ("sequence", "release", "noise_multiplier", "sample_rate", "cumulative_epsilon", "noise_source", "digest")
 
 
-def history_frame(config: Mapping[str, Any], ledger: Ledger) -> pd.DataFrame:
+def history_frame(record: Record) -> pd.DataFrame:
     """One row per release: charge, price so far, and the norm of what was released.
 
     Raises:
         ConfigurationError: If pandas is not installed.
     """
-    data = report(config, ledger)
-    made = {f"{config['run_id']}/{row['round']}": row for row in data["utility"]["releases"]}
+    data = report(record)
+    made = {f"{record.run_id}/{row['round']}": row for row in data["utility"]["releases"]}
     rows = [
         {name: entry[name] for name in _COLUMNS} | {"delta": data["delta"]} | made.get(entry["release"], {})
         for entry in data["entries"]
@@ -32,13 +31,13 @@ def history_frame(config: Mapping[str, Any], ledger: Ledger) -> pd.DataFrame:
     return frame_of(rows)
 
 
-def write_parquet(config: Mapping[str, Any], ledger: Ledger, path: Path) -> Path:
+def write_parquet(record: Record, path: Path) -> Path:
     """Write the history as Parquet; returns its path.
 
     Raises:
         ConfigurationError: If pandas or pyarrow is not installed.
     """
-    frame = history_frame(config, ledger)
+    frame = history_frame(record)
     try:
         frame.to_parquet(path)
     except ImportError:

@@ -1,4 +1,4 @@
-"""The loop: ask, open, collect, close, tell, record; and what it leaves behind.
+"""The loop: ask, open, collect, close, tell, record; and the runs in this process that go through it.
 
 Order in every round: the charge is durable before clients are asked, the clients'
 state is durable before the release is stored, and a release is stored before anyone is
@@ -9,45 +9,39 @@ charge (nothing of it had left), and clients that answered answer the same again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import dataclasses
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from accountant.ledger import Ledger
-from privbo.door.clipping import ClipStatistics
 from privbo.door.door import Door
 from privbo.door.noise import BoolArray
-from privbo.plans.plan import Terms, resolve
+from privbo.plans.plan import Plan
 from privbo.plans.privacy import NoPrivacy, Privacy, SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import save_arrays
-from privbo.protocol.messages import (
-    Algorithm,
-    Ask,
-    ClientHistory,
-    Cohort,
-    FloatArray,
-    Release,
-    Request,
-    Server,
-    UnitName,
-)
+from privbo.protocol.messages import Algorithm, Ask, Cohort, FloatArray, Server
 from privbo.protocol.problem import Problem
 from privbo.runs.attendance import Attendance, UnreliableCohort
-from privbo.runs.in_process import InProcess, ZeroedCohort
-from privbo.runs.notes import Notes, OnRound
-from privbo.runs.opening import open_run, setting_of
-from privbo.runs.record import RunDirectory
+from privbo.runs.cohorts import InProcess, ZeroedCohort
+from privbo.runs.history import History, OnRound, Round
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.opening import Run, open_run, plan_run
+from privbo.runs.progress import progress_bar
+from privbo.runs.record import Record
+from privbo.runs.spec import Spec
 
 
 class Transport(Protocol):
     """Carries a round to every client and brings the answers back."""
 
     def collect(self, ask: Ask) -> FloatArray:
-        """Answers ``(n_clients, dim)``; rows that are not finite are absences."""
+        """Collect answers ``(n_clients, dim)``; rows that are not finite are absences."""
         ...
 
 
@@ -56,136 +50,176 @@ class AnonymousTransport(Transport, Protocol):
     """A transport whose channel hides who sends, so that only a release's secret sample need send."""
 
     def collect_from(self, ask: Ask, senders: BoolArray) -> FloatArray:
-        """As ``collect``, with a message from the senders alone; the other rows are NaN."""
+        """Collect answers as ``collect`` does, with a message from the senders alone; the other rows are NaN."""
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A finished run.
-
-    Attributes:
-        config: The configuration as run, with the plan and its price.
-        ledger: The ledger that was charged.
-        releases: What was made public, in order.
-        directory: Where it is kept; None for a simulation in memory.
-        clients: PRIVATE: what the clients evaluated.
-        clipping: PRIVATE: clip statistics per release.
-        errors: PRIVATE: first failure of each client's objective.
-    """
-
-    config: dict[str, Any]
-    ledger: Ledger
-    releases: tuple[Release, ...]
-    directory: Path | None
-    clients: ClientHistory = field(repr=False)
-    clipping: tuple[ClipStatistics, ...] = field(repr=False)
-    errors: dict[int, str] = field(repr=False)
-
-
-def plan(problem: Problem, algorithm: Algorithm, *, privacy: Privacy | NoPrivacy, rounds: int) -> Terms:
-    """What a run would cost, without touching any data.
+def plan(problem: Problem, algorithm: Algorithm, *, privacy: Privacy | NoPrivacy, rounds: int) -> Plan:
+    """Price a run without touching any data.
 
     Raises:
         ConfigurationError: If the settings are impossible.
         BudgetExceeded: If no noise meets the target.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=40)
+        >>> pb.plan(problem, pb.DPFTSDE(), privacy=pb.Privacy(epsilon=2.0), rounds=20).releases
+        20
     """
-    adaptive = isinstance(privacy, Privacy) and privacy.adaptive_clipping is not None
-    if adaptive and getattr(algorithm, "is_certified", False):
-        raise ConfigurationError(
-            "adaptive_clipping would break the guarantee of a certified elimination, which needs its clipping norm "
-            "fixed; drop it, or choose the heuristic form"
-        )
-    unit: UnitName = privacy.unit if isinstance(privacy, Privacy) else "client"
-    asked = planned_requests(problem, algorithm, rounds=rounds, unit=unit)
-    return resolve(privacy, asked, n_clients=problem.n_clients)
+    return plan_run(Spec(name="plan", problem=problem, algorithm=algorithm, privacy=privacy, rounds=rounds))
 
 
-def planned_requests(
-    problem: Problem, algorithm: Algorithm, *, rounds: int, unit: UnitName = "client"
-) -> Iterator[Request]:
-    """Every request a run can make, without touching any data.
-
-    Raises:
-        ConfigurationError: If the settings are impossible.
-    """
-    _require_rounds(rounds)
-    return algorithm.server(setting_of(problem, rounds, public_seed=0, device="cpu", unit=unit)).plan()
-
-
-def execute(
+def run(
     problem: Problem,
     algorithm: Algorithm,
     *,
-    terms: Terms,
+    privacy: Privacy | NoPrivacy,
     rounds: int,
     seed: int | None = None,
-    directory: Path | None = None,
+    directory: str | Path | None = None,
     resume: bool = False,
+    name: str | None = None,
     ledger: SharedLedger | None = None,
     control: Literal["zeroed"] | None = None,
     attendance: Attendance | None = None,
-    name: str | None = None,
-    source: dict[str, Any] | None = None,
     device: str = "cpu",
+    progress: bool = False,
     on_round: OnRound | None = None,
-    on_evaluation: Callable[[], None] | None = None,
-) -> Outcome:
-    """Run an algorithm to its end under the terms of ``plan``; see ``privbo.run`` for the arguments."""
-    home = None if directory is None else RunDirectory(directory)
-    run = open_run(
-        problem,
-        algorithm,
-        terms=terms,
+) -> Record:
+    """Run a private federated optimisation.
+
+    Args:
+        problem: The clients' search space and objectives.
+        algorithm: What to run, such as ``DPFTSDE()``.
+        privacy: A target or a noise multiplier; ``NoPrivacy()`` for a baseline.
+        rounds: Number of rounds in which clients act on what was shared.
+        seed: Makes the algorithm's and the clients' choices repeatable. Privacy noise is
+            never seeded unless ``privacy.noise == "simulation"``.
+        directory: Where the run is kept; by default ``runs/NAME-TIME``, and in memory
+            for simulations.
+        resume: Go on with the run in ``directory``.
+        name: Shown in reports; the problem's by default.
+        ledger: A population's ledger to charge instead of the run's own, where several runs
+            concern the same clients.
+        control: ``"zeroed"`` replaces every client's vector by zero behind the same
+            mechanism, to show what the noise alone does.
+        attendance: Clients that are away or late, simulated; None for an ideal network.
+        device: Torch device of batched agents.
+        progress: Show a progress bar on standard error.
+        on_round: Called after every round with public quantities.
+
+    Returns:
+        The record; its ``ledger`` is open.
+
+    Raises:
+        ConfigurationError: If a setting is impossible; nothing was touched.
+        BudgetExceeded: If the plan costs more than the ledger has left.
+        RunError: If the directory can't be used as asked.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
+        >>> record = run(problem, pb.FederatedFLCB(), privacy=pb.NoPrivacy(), rounds=2, seed=0)
+        >>> record.epsilon()
+        inf
+    """
+    spec = Spec(
+        name=name or (problem.name if isinstance(problem, Problem) else "run"),
+        problem=problem,
+        algorithm=algorithm,
+        privacy=privacy,
         rounds=rounds,
         seed=seed,
-        home=home,
-        resume=resume,
         ledger=ledger,
         control=control,
         attendance=attendance,
-        name=name or problem.name,
-        source=source,
         device=device,
     )
-    evaluate = problem.evaluator(on_evaluation)
-    cohort = algorithm.cohort(
-        run.setting, clients=np.arange(problem.n_clients), evaluate=evaluate, seed=run.clients_seed
-    )
+    home = default_directory(spec) if directory is None else Path(directory)
+    return run_spec(spec, home, resume=resume, progress=progress, on_round=on_round)
+
+
+def run_spec(
+    spec: Spec,
+    directory: Path | None,
+    *,
+    resume: bool = False,
+    progress: bool = False,
+    on_round: OnRound | None = None,
+    on_evaluation: Callable[[], None] | None = None,
+) -> Record:
+    """Plan, open and play a run with its clients in this process.
+
+    Args:
+        spec: What to run.
+        directory: Where the run is kept; None keeps a simulation in memory.
+        resume: Go on with the run in ``directory``.
+        progress: Show a progress bar on standard error.
+        on_round: Called after every round with public quantities.
+        on_evaluation: Called after every evaluation; what it raises ends the run, which can be resumed.
+
+    Raises:
+        ConfigurationError: If a setting is impossible; nothing was touched.
+        BudgetExceeded: If the plan costs more than the ledger has left.
+        RunError: If the directory can't be used as asked.
+    """
+    home = None if directory is None else RunDirectory(directory)
+    opened = open_run(spec, plan_run(spec), home, resume=resume)
+    with progress_bar(spec.name, spec.rounds) if progress else nullcontext() as bar:
+        return _play_in_process(opened, home, _both(bar, on_round), on_evaluation)
+
+
+def default_directory(spec: Spec) -> Path | None:
+    """Give ``runs/NAME-TIME``; None, memory, for a simulation."""
+    if spec.privacy.noise_source in {"none", "simulation"}:
+        return None
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.name).strip("-") or "run"
+    return Path("runs") / f"{stem}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
+
+
+def _play_in_process(
+    opened: Run, home: RunDirectory | None, on_round: OnRound, on_evaluation: Callable[[], None] | None
+) -> Record:
+    spec = opened.record.spec
+    evaluate = spec.problem.evaluator(on_evaluation)
+    everyone = np.arange(spec.problem.n_clients)
+    cohort = spec.algorithm.cohort(opened.setting, clients=everyone, evaluate=evaluate, seed=opened.clients_seed)
     transport = InProcess(
-        cohort=_sending(cohort, control, attendance, home),
-        save=(lambda _: None) if home is None else home.save_clients,
+        cohort=_sending(cohort, spec, home), save=(lambda _: None) if home is None else home.save_clients
     )
-    notes = Notes(home=home, on_round=on_round, sending_share=terms.sending_share)
-    play(run.server, transport, run.door, notes)
+    record = play(opened, transport, on_round)
     history = cohort.history()
     if home is not None:
         save_arrays(home.evaluations_path, vars(history))
-    return Outcome(
-        config=run.config,
-        ledger=run.ledger,
-        releases=tuple(notes.releases),
-        directory=directory,
-        clients=history,
-        clipping=tuple(notes.clipping),
-        errors=dict(evaluate.errors),
-    )
+    return dataclasses.replace(record, _clients=history)
 
 
-def _sending(
-    cohort: Cohort, control: Literal["zeroed"] | None, attendance: Attendance | None, home: RunDirectory | None
-) -> Cohort:
+def _sending(cohort: Cohort, spec: Spec, home: RunDirectory | None) -> Cohort:
     """The clients as they send: under a control, now and then away, with what they knew before a crash."""
-    sending: Cohort = ZeroedCohort(cohort=cohort) if control == "zeroed" else cohort
-    if attendance is not None:
-        sending = UnreliableCohort(cohort=sending, attendance=attendance)
+    sending: Cohort = ZeroedCohort(cohort=cohort) if spec.control == "zeroed" else cohort
+    if spec.attendance is not None:
+        sending = UnreliableCohort(cohort=sending, attendance=spec.attendance)
     if home is not None and (snapshot := home.load_clients()) is not None:
         sending.restore(snapshot)
     return sending
 
 
-def play(server: Server, transport: Transport, door: Door, notes: Notes) -> None:
-    """The one loop, from the first open round to the last.
+def play(opened: Run, transport: Transport, on_round: OnRound | None = None) -> Record:
+    """Play a run over a transport, from its first open round to the last.
+
+    Raises:
+        ConfigurationError: If only sampled clients shall send over a transport that shows who sends.
+    """
+    record = opened.record
+    home = None if record.directory is None else record.home
+    history = History(home=home, on_round=on_round, sending_share=record.plan.sending_share)
+    play_rounds(opened.server, transport, opened.door, history)
+    return dataclasses.replace(record, releases=tuple(history.releases))
+
+
+def play_rounds(server: Server, transport: Transport, door: Door, history: History) -> None:
+    """Play the one loop: ask, open, collect, close, tell, record.
 
     Raises:
         ConfigurationError: If only sampled clients shall send over a transport that shows who sends.
@@ -199,7 +233,7 @@ def play(server: Server, transport: Transport, door: Door, notes: Notes) -> None
         if ask.request is None:
             transport.collect(ask)
             server.tell(None)
-            notes.add(ask.broadcast.round, None, None)
+            history.add(ask.broadcast.round, None, None)
             continue
         ticket = door.open(ask.broadcast.round, ask.request, plan_position=position)
         position += 1
@@ -213,9 +247,13 @@ def play(server: Server, transport: Transport, door: Door, notes: Notes) -> None
         else:
             release, clipping = ticket.release, None
         server.tell(release)
-        notes.add(ask.broadcast.round, release, clipping)
+        history.add(ask.broadcast.round, release, clipping)
 
 
-def _require_rounds(rounds: int) -> None:
-    if int(rounds) != rounds or rounds < 1:
-        raise ConfigurationError(f"rounds={rounds!r} must be an integer >= 1")
+def _both(first: OnRound | None, second: OnRound | None) -> OnRound:
+    def call(event: Round) -> None:
+        for callback in (first, second):
+            if callback is not None:
+                callback(event)
+
+    return call

@@ -1,98 +1,189 @@
-"""The configuration as run: a JSON description that identifies a run and prices its plan."""
+"""A run on disk: the files of its directory, and the manifest that identifies it.
+
+Layout::
+
+    DIR/config.json            the manifest: the run as asked for, its plan and its price (public)
+    DIR/ledger.sqlite          charges and stored releases (public)
+    DIR/history.jsonl          one line per round (public)
+    DIR/report.html            (public)
+    DIR/private/               clients' evaluations and clip statistics: NOT covered by epsilon
+        README.txt  clients.npz  clipping.jsonl  errors.json
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import importlib.metadata
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
-from accountant.events import to_dict
-from privbo.plans.plan import Terms
+from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
-from privbo.protocol.problem import Problem
-from privbo.protocol.space import Space
+from privbo.protocol.files import load_arrays, private_folder, read_json, save_arrays, write_json
+from privbo.protocol.settings import JsonObject
+from privbo.runs.spec import Spec
 
-FORMAT = 1
+FORMAT = 2
+_OLDER = "0.1.0"
 
 
-def describe(value: object) -> Any:  # noqa: ANN401  # JSON has no narrower type
-    """JSON form of settings: dataclasses by type and fields, enums by value, tuples as lists.
+@dataclass(frozen=True)
+class RunDirectory:
+    """Paths and files of one run."""
 
-    Raises:
-        TypeError: If a value has no such form, such as a function.
+    path: Path
+
+    @property
+    def config_path(self) -> Path:
+        """The run's manifest."""
+        return self.path / "config.json"
+
+    @property
+    def ledger_path(self) -> Path:
+        """The run's own ledger (a run may name a shared one instead)."""
+        return self.path / "ledger.sqlite"
+
+    @property
+    def history_path(self) -> Path:
+        """The public history."""
+        return self.path / "history.jsonl"
+
+    @property
+    def report_path(self) -> Path:
+        """The page."""
+        return self.path / "report.html"
+
+    @property
+    def private(self) -> Path:
+        """The private side."""
+        return self.path / "private"
+
+    @property
+    def clients_path(self) -> Path:
+        """The cohort's snapshot (private)."""
+        return self.private / "clients.npz"
+
+    @property
+    def clipping_path(self) -> Path:
+        """Clip statistics per release (private)."""
+        return self.private / "clipping.jsonl"
+
+    @property
+    def evaluations_path(self) -> Path:
+        """Every evaluation of a finished run (private)."""
+        return self.private / "evaluations.npz"
+
+    @property
+    def seed_path(self) -> Path:
+        """The root of the run's seeds (private: it fixes the clients' own randomness)."""
+        return self.private / "seed.json"
+
+    @property
+    def seed(self) -> int:
+        """PRIVATE: the root of the run's seeds."""
+        return int(cast("int", read_json(self.seed_path)["seed"]))
+
+    def create(self, manifest: Manifest, *, seed: int) -> None:
+        """Make the directory; the manifest is written last and makes it a run.
+
+        Raises:
+            RunError: If a run stands there already.
+        """
+        if self.config_path.exists():
+            raise RunError(f"{self.path} already holds a run; resume it or name another directory")
+        private_folder(self.path)
+        write_json(self.seed_path, {"seed": seed})
+        write_json(self.config_path, manifest.to_dict())
+
+    def manifest(self) -> Manifest:
+        """Read the run's manifest.
+
+        Raises:
+            RunError: If no run stands there, or one of an older format.
+        """
+        content = read_json(self.config_path)
+        if content.get("format") != FORMAT:
+            raise RunError(
+                f"{self.path} was written in format {content.get('format')!r}, this privbo reads {FORMAT}; "
+                f"read it with privbo {_OLDER}"
+            )
+        return Manifest.from_dict(content)
+
+    def save_clients(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Replace the cohort's snapshot (private)."""
+        save_arrays(self.clients_path, snapshot)
+
+    def load_clients(self) -> dict[str, npt.NDArray[np.generic]] | None:
+        """Read the cohort's last snapshot; None if it never answered."""
+        return load_arrays(self.clients_path) if self.clients_path.exists() else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """A run's identity as it stands in ``config.json``, fixed before any data is touched.
+
+    Attributes:
+        spec: The run as asked for.
+        plan: Its plan and price.
+        run_id: Its name in the ledger.
+        created: Time of its making, for information only.
+        public_seed: Seed of everything both sides agree on.
+        versions: Versions of what the numbers depend on.
+        caveat: The algorithm's own warning to readers of a report.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
-        return {"type": type(value).__name__, **fields}
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {str(key): describe(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [describe(item) for item in value]
-    if isinstance(value, (np.integer, np.floating)):
-        return value.item()
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise TypeError(f"{value!r} can't be described in a run's configuration; use plain values or dataclasses")
 
+    spec: Spec
+    plan: Plan
+    run_id: str
+    created: str
+    public_seed: int
+    versions: Mapping[str, str]
+    caveat: str | None
 
-def describe_space(space: Space) -> dict[str, Any]:
-    """JSON form of a search space, in the order of its coordinates."""
-    return {name: describe(parameter) for name, parameter in space.parameters.items()}
+    def to_dict(self) -> JsonObject:
+        """Give the manifest as JSON."""
+        return {
+            "format": FORMAT,
+            "run_id": self.run_id,
+            "created": self.created,
+            "public_seed": self.public_seed,
+            "versions": dict(self.versions),
+            "caveat": self.caveat,
+            "digest": self.spec.digest(),
+            "spec": self.spec.to_dict(),
+            "plan": self.plan.to_dict(),
+        }
 
+    @staticmethod
+    def from_dict(content: Mapping[str, object]) -> Manifest:
+        """Read a manifest as ``to_dict`` wrote it; no module of the user's is imported.
 
-def describe_plan(terms: Terms) -> dict[str, Any]:
-    """The plan and its price, fixed before any data is touched."""
-    return {
-        "releases": terms.planned_releases,
-        "noise_multiplier": terms.noise_multiplier,
-        "noise_source": terms.noise_source,
-        "sending_share": terms.sending_share,
-        "adjacency": terms.adjacency.value,
-        "delta": terms.delta,
-        "event": to_dict(terms.event),
-    }
-
-
-def describe_run(
-    *,
-    problem: Problem,
-    algorithm: object,
-    terms: Terms,
-    rounds: int,
-    control: str | None,
-    ledger: object,
-    attendance: object = None,
-) -> dict[str, Any]:
-    """The part of a configuration that makes two runs the same run."""
-    return {
-        "format": FORMAT,
-        "problem": {
-            "name": problem.name,
-            "provenance": problem.provenance,
-            "n_clients": problem.n_clients,
-            "space": describe_space(problem.search_space),
-        },
-        "algorithm": describe(algorithm),
-        "privacy": describe(terms.privacy),
-        "rounds": rounds,
-        "control": control,
-        "ledger": describe(ledger),
-        "attendance": describe(attendance),
-        "plan": describe_plan(terms),
-    }
+        Raises:
+            RunError: If its settings are not those it was made with.
+        """
+        spec = Spec.from_dict(cast("JsonObject", content["spec"]))
+        if spec.digest() != content["digest"]:
+            raise RunError("the manifest's settings are not those the run was made with; restore config.json")
+        return Manifest(
+            spec=spec,
+            plan=Plan.from_dict(cast("JsonObject", content["plan"]), spec.privacy, spec.problem.n_clients),
+            run_id=str(content["run_id"]),
+            created=str(content["created"]),
+            public_seed=int(cast("int", content["public_seed"])),
+            versions=cast("Mapping[str, str]", content["versions"]),
+            caveat=cast("str | None", content["caveat"]),
+        )
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
+    """Give the versions of what the numbers depend on."""
     packages = ("privbo", "numpy", "scipy", "torch", "gpytorch")
     found = {name: version for name in packages if (version := _version(name)) is not None}
     return {"python": platform.python_version(), **found}
@@ -108,19 +199,5 @@ def _version(name: str) -> str | None:
 
 
 def now() -> str:
-    """The clock, for information only; order comes from the ledger's sequence."""
+    """Give the clock, for information only; order comes from the ledger's sequence."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def require_same_run(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to resume another run.
-
-    Raises:
-        RunError: Naming the first setting that differs.
-    """
-    for key, value in wanted.items():
-        if stored.get(key) != value:
-            raise RunError(
-                f"the run to resume was made with {key} = {stored.get(key)!r}, now it is {value!r}; "
-                "resume with the same settings or start a new directory"
-            )

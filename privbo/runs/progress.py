@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from privbo.runs.notes import OnRound, Round
+from privbo.runs.history import OnRound, Round
 
 
 @contextmanager

@@ -1,107 +1,187 @@
-"""A run's directory: what is public, what is private, and how both survive a crash.
-
-Layout::
-
-    DIR/config.json            the configuration as run, the plan and its price (public)
-    DIR/ledger.sqlite          charges and stored releases (public)
-    DIR/history.jsonl          one line per round (public)
-    DIR/report.html            (public)
-    DIR/private/               clients' evaluations and clip statistics: NOT covered by epsilon
-        README.txt  clients.npz  clipping.jsonl  errors.json
-
-Every file is replaced atomically (written beside, flushed to disk, renamed), so a
-killed run leaves the previous or the next state, never half of one.
-"""
+"""The record of a run: what it was, what it released, and what it cost."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from privbo.protocol.errors import RunError
-from privbo.protocol.files import load_arrays, private_folder, read_json, save_arrays, write_json
+from accountant.epsilon import epsilon_table
+from accountant.ledger import Ledger
+from privbo.plans.plan import Plan
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import load_arrays
+from privbo.protocol.messages import ClientHistory, FloatArray, Release
+from privbo.protocol.settings import JsonObject
+from privbo.protocol.space import Value
+from privbo.runs.manifest import Manifest, RunDirectory
+from privbo.runs.spec import Spec
 
 
-@dataclass(frozen=True)
-class RunDirectory:
-    """Paths and files of one run."""
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """PRIVATE: a client's best evaluated point."""
 
-    path: Path
+    params: dict[str, Value]
+    value: float
 
-    @property
-    def config_path(self) -> Path:
-        """The configuration as run."""
-        return self.path / "config.json"
 
-    @property
-    def ledger_path(self) -> Path:
-        """The run's own ledger (a run may name a shared one instead)."""
-        return self.path / "ledger.sqlite"
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A run and what it cost.
 
-    @property
-    def history_path(self) -> Path:
-        """The public history."""
-        return self.path / "history.jsonl"
+    Attributes:
+        manifest: The run as asked for, its plan, and its identity.
+        ledger: The ledger that was charged.
+        directory: Where the run is kept; None for a simulation in memory.
+        releases: What was made public; empty for a run loaded from its directory.
 
-    @property
-    def report_path(self) -> Path:
-        """The page."""
-        return self.path / "report.html"
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
+        >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+        >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
+        >>> record.epsilon() > 0
+        True
+    """
 
-    @property
-    def private(self) -> Path:
-        """The private side."""
-        return self.path / "private"
-
-    @property
-    def clients_path(self) -> Path:
-        """The cohort's snapshot (private)."""
-        return self.private / "clients.npz"
-
-    @property
-    def clipping_path(self) -> Path:
-        """Clip statistics per release (private)."""
-        return self.private / "clipping.jsonl"
-
-    @property
-    def evaluations_path(self) -> Path:
-        """Every evaluation of a finished run (private)."""
-        return self.private / "evaluations.npz"
+    manifest: Manifest
+    ledger: Ledger
+    directory: Path | None
+    releases: tuple[Release, ...] = ()
+    _clients: ClientHistory | None = field(default=None, repr=False)
 
     @property
-    def seed_path(self) -> Path:
-        """The root of the run's seeds (private: it fixes the clients' own randomness)."""
-        return self.private / "seed.json"
+    def spec(self) -> Spec:
+        """The run as asked for."""
+        return self.manifest.spec
 
-    def create(self, config: Mapping[str, Any], *, seed: int) -> None:
-        """Make the directory; the configuration is written last and makes it a run.
+    @property
+    def plan(self) -> Plan:
+        """The plan and its price."""
+        return self.manifest.plan
+
+    @property
+    def run_id(self) -> str:
+        """The run's name in the ledger."""
+        return self.manifest.run_id
+
+    @property
+    def config(self) -> JsonObject:
+        """The manifest as one flat table."""
+        table = self.spec.to_dict()
+        return {
+            **table,
+            **self.manifest.to_dict(),
+            "problem": self.spec.identity()["problem"],
+            "algorithm": table["algorithm"],
+            "plan": self.plan.to_dict(),
+            "source": table,
+        }
+
+    @property
+    def home(self) -> RunDirectory:
+        """The run's directory.
 
         Raises:
-            RunError: If a run stands there already.
+            RunError: If it is a simulation in memory.
         """
-        if self.config_path.exists():
-            raise RunError(f"{self.path} already holds a run; resume it or name another directory")
-        private_folder(self.path)
-        write_json(self.seed_path, {"seed": seed})
-        write_json(self.config_path, config)
+        if self.directory is None:
+            raise RunError("a run in memory has no directory; give it one: run(..., directory=...)")
+        return RunDirectory(self.directory)
 
-    def config(self) -> dict[str, Any]:
-        """The configuration as run.
+    @property
+    def delta(self) -> float:
+        """The delta epsilon is quoted at unless another is named."""
+        return self.plan.delta
+
+    def epsilons(self, delta: float | None = None) -> dict[str, float]:
+        """Give epsilon of the whole plan by accountant; infinity for a non-private run.
+
+        The plan is quoted, not the releases made so far: when a run ends may depend on
+        what it saw.
+        """
+        return epsilon_table(self.plan.event, self.delta if delta is None else delta, adjacency=self.plan.adjacency)
+
+    def epsilon(self, delta: float | None = None, *, accountant: str | None = None) -> float:
+        """Give epsilon of the whole plan: the smallest valid one, or that of a named accountant.
 
         Raises:
-            RunError: If no run stands there.
+            ConfigurationError: If that accountant has no bound for this plan.
         """
-        return read_json(self.config_path)
+        table = self.epsilons(delta)
+        if accountant is None:
+            return min(table.values())
+        if accountant not in table:
+            raise ConfigurationError(f"accountant={accountant!r}; for this plan there are {sorted(table)}")
+        return table[accountant]
 
-    def save_clients(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Replace the cohort's snapshot (private)."""
-        save_arrays(self.clients_path, snapshot)
+    @property
+    def clients(self) -> ClientHistory:
+        """PRIVATE: every evaluation the clients made; not covered by epsilon."""
+        if self._clients is None:
+            raise RunError("this run's clients are not on this machine (no private folder)")
+        return self._clients
 
-    def load_clients(self) -> dict[str, npt.NDArray[np.generic]] | None:
-        """The cohort's last snapshot, or None if it never answered."""
-        return load_arrays(self.clients_path) if self.clients_path.exists() else None
+    def best(self, client: int) -> Best:
+        """PRIVATE: give the best point a client has evaluated; it belongs to that client.
+
+        Raises:
+            RunError: If the client's evaluations are not here or all failed.
+        """
+        history = self.clients
+        if not 0 <= client < history.values.shape[0]:
+            raise RunError(f"client={client} is not registered; clients are 0..{history.values.shape[0] - 1}")
+        values = history.values[client]
+        if not np.isfinite(values).any():
+            raise RunError(f"client {client} has no finite value; look at its objective's first error")
+        index = int(np.nanargmax(values))
+        space = self.spec.problem.search_space
+        return Best(params=space.decode(history.units[client, index]), value=float(values[index]))
+
+    def best_so_far(self) -> FloatArray:
+        """PRIVATE: give the mean over clients of the best value seen after each round.
+
+        Entry 0 is the initialisation. Clients without a value yet are left out.
+        """
+        return mean_best_so_far(self.clients)
+
+
+def mean_best_so_far(history: ClientHistory) -> FloatArray:
+    """Give the mean over clients of the best value after each round, ``(n_rounds,)`` from initialisation on."""
+    rounds = np.unique(history.rounds)
+    running = np.fmax.accumulate(history.values, axis=1)
+    last = np.searchsorted(history.rounds, rounds, side="right") - 1
+    after = running[:, last]
+    seen = np.isfinite(after)
+    totals = np.where(seen, after, 0.0).sum(axis=0)
+    return np.asarray(totals / np.maximum(seen.sum(axis=0), 1))
+
+
+def load(directory: str | Path) -> Record:
+    """Open a run from its directory, finished or not, without changing it; nothing of the user's is imported.
+
+    Raises:
+        RunError: If no run stands there.
+        LedgerError: If its ledger is missing, corrupt or foreign.
+    """
+    home = RunDirectory(Path(directory))
+    manifest = home.manifest()
+    shared = manifest.spec.ledger
+    return Record(
+        manifest=manifest,
+        ledger=Ledger.open(home.ledger_path if shared is None else Path(shared.path)),
+        directory=home.path,
+        _clients=_history(home) if home.evaluations_path.exists() else None,
+    )
+
+
+def _history(home: RunDirectory) -> ClientHistory:
+    arrays = load_arrays(home.evaluations_path)
+    return ClientHistory(
+        units=arrays["units"].astype(np.float64),
+        values=arrays["values"].astype(np.float64),
+        rounds=arrays["rounds"].astype(np.int64),
+        recommended=arrays["recommended"].astype(np.float64),
+    )

@@ -6,14 +6,15 @@ kept: the same releases make it say the same again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Iterator
 
 from accountant.ledger import Ledger
 from privbo.door.payload import decode_release
-from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.messages import Ask, Release, Setting
-from privbo.runs.config import algorithm_from, space_from
+from privbo.protocol.errors import RunError
+from privbo.protocol.messages import Ask, Release
+from privbo.runs.algorithms import ForeignAlgorithm
+from privbo.runs.record import Record
 
 
 def stored_releases(ledger: Ledger, run: str) -> list[Release]:
@@ -22,27 +23,15 @@ def stored_releases(ledger: Ledger, run: str) -> list[Release]:
     return sorted((decode_release(payload)[0] for payload in stored if payload is not None), key=lambda r: r.round)
 
 
-def setting_of(config: Mapping[str, Any]) -> Setting:
-    """What both sides were told before the run."""
-    return Setting(
-        space=space_from(config["problem"]["space"]),
-        n_clients=config["problem"]["n_clients"],
-        rounds=config["rounds"],
-        public_seed=config["public_seed"],
-        device="cpu",
-        unit=config["privacy"].get("unit", "client"),
-    )
-
-
-def replay(config: Mapping[str, Any], ledger: Ledger) -> Iterator[tuple[Ask, Release | None]]:
+def replay(record: Record) -> Iterator[tuple[Ask, Release | None]]:
     """Every round that was answered: what was asked and the release that answered it.
 
     Raises:
-        ConfigurationError: If the algorithm is none of this package.
-        RunError: If the releases do not belong to the configuration.
+        RunError: If the algorithm is not loaded, or the releases do not belong to the configuration.
     """
-    server = algorithm_from(config["algorithm"]).server(setting_of(config))
-    releases = {release.round: release for release in stored_releases(ledger, config["run_id"])}
+    spec = record.spec
+    server = spec.algorithm.server(dataclasses.replace(spec, device="cpu").setting(record.manifest.public_seed))
+    releases = {release.round: release for release in stored_releases(record.ledger, record.run_id)}
     while (ask := server.ask()) is not None:
         release = releases.get(ask.broadcast.round)
         if ask.request is not None and release is None:
@@ -53,14 +42,13 @@ def replay(config: Mapping[str, Any], ledger: Ledger) -> Iterator[tuple[Ask, Rel
         server.tell(release)
 
 
-def active_nodes(config: Mapping[str, Any], ledger: Ledger) -> list[dict[str, int]] | None:
+def active_nodes(record: Record) -> list[dict[str, int]] | None:
     """Nodes announced at every depth by an elimination; None for other algorithms."""
-    try:
-        announced = [
-            {"depth": int(ask.broadcast.arrays["depth"]), "nodes": len(ask.broadcast.arrays["nodes"])}
-            for ask, release in replay(config, ledger)
-            if release is not None and {"depth", "nodes"} <= ask.broadcast.arrays.keys()
-        ]
-    except ConfigurationError:
+    if isinstance(record.spec.algorithm, ForeignAlgorithm):
         return None  # an algorithm of the user's own: only its own program can replay it
+    announced = [
+        {"depth": int(ask.broadcast.arrays["depth"]), "nodes": len(ask.broadcast.arrays["nodes"])}
+        for ask, release in replay(record)
+        if release is not None and {"depth", "nodes"} <= ask.broadcast.arrays.keys()
+    ]
     return announced or None

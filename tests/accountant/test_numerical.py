@@ -67,6 +67,7 @@ def problems(row, found):
     return out
 
 
+@pytest.mark.long
 def test_golden_grid():
     assert len(GRID) >= 500
     assert sum(row["pessimistic"] is not None for row in GRID) >= 500
@@ -248,6 +249,7 @@ def check_random(seed, count):
     assert fallbacks <= 0.05 * count
 
 
+@pytest.mark.long
 def test_500_random_settings():
     check_random(seed=1, count=500)
 

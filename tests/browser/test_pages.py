@@ -39,7 +39,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> pb.Result:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> pb.Record:
     return small_run(tmp_path_factory.mktemp("run") / "run", pb.FedPNE(horizon=400, c=0.02), rounds=8)
 
 
@@ -56,9 +56,9 @@ def check(browser: Browser, page: Path, figures: tuple[str, ...], **look) -> Non
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_report(browser: Browser, finished: pb.Result, width: int, dark: bool) -> None:
-    page = finished.report()
-    data = report(finished.config, finished.ledger)
+def test_the_report(browser: Browser, finished: pb.Record, width: int, dark: bool) -> None:
+    page = pb.write_report(finished)
+    data = report(finished)
     figures = ("epsilon-by-release", "delta-epsilon", "trade-off", "release-norms", "active-nodes")
     check(browser, page, figures, width=width, dark=dark)
     headline = browser.run("return document.getElementById('epsilon').textContent")
@@ -103,8 +103,8 @@ def test_the_comparison(browser: Browser, tmp_path: Path) -> None:
     assert browser.run("return document.querySelectorAll('#frontier .errorbar').length") == 4
 
 
-def test_the_audit(browser: Browser, finished: pb.Result, tmp_path: Path) -> None:
-    found = audit_run(finished.config, trials=1000)
+def test_the_audit(browser: Browser, finished: pb.Record, tmp_path: Path) -> None:
+    found = audit_run(finished, trials=1000)
     page = write_document(
         audit_document("<script>alert(1)</script>", pb.audit(finished), found), tmp_path / "audit.html"
     )
@@ -113,8 +113,8 @@ def test_the_audit(browser: Browser, finished: pb.Result, tmp_path: Path) -> Non
     assert "not covered by epsilon" in browser.run("return document.body.innerText")
 
 
-def test_shared_assets(browser: Browser, finished: pb.Result, tmp_path: Path) -> None:
-    page = write_page(report(finished.config, finished.ledger), tmp_path / "report.html", shared_assets=True)
+def test_shared_assets(browser: Browser, finished: pb.Record, tmp_path: Path) -> None:
+    page = write_page(report(finished), tmp_path / "report.html", shared_assets=True)
     assert page.stat().st_size < 200_000
     browser.open(page)
     assert browser.problems() == []
@@ -124,7 +124,7 @@ def test_shared_assets(browser: Browser, finished: pb.Result, tmp_path: Path) ->
 
 def test_names_are_inert(browser: Browser, tmp_path: Path) -> None:
     result = evil_run(tmp_path / "run")
-    browser.open(result.report())
+    browser.open(pb.write_report(result))
     assert browser.problems() == []
     assert browser.run("return document.scripts.length") == 3
     assert "<script>alert(1)</script>" in browser.run("return document.body.innerText")
@@ -140,9 +140,9 @@ def test_a_planted_script_does_not_run_and_is_noticed(browser: Browser, tmp_path
     assert browser.marks("f") > 0
 
 
-def test_on_paper(browser: Browser, finished: pb.Result) -> None:
+def test_on_paper(browser: Browser, finished: pb.Record) -> None:
     """Printed from a dark screen the ink is black and the page has some sheets."""
-    browser.open(finished.report(), dark=True)
+    browser.open(pb.write_report(finished), dark=True)
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert browser.run("return getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     browser.run("window.dispatchEvent(new Event('beforeprint'))")

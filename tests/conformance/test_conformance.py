@@ -8,16 +8,17 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from pydantic import Field
 
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Release, Server, Setting
-from privbo.runs import in_process
-from privbo.runs.result import mean_best_so_far
+from privbo.runs import cohorts as in_process
+from privbo.runs.record import mean_best_so_far
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, Case, bumps, problem
 
 
@@ -31,21 +32,21 @@ def case(request: pytest.FixtureRequest) -> Case:
     return request.param
 
 
-def play(case: Case, **settings: Any) -> pb.Result:
+def play(case: Case, **settings: Any) -> pb.Record:
     settings = {"privacy": case.privacy(), "rounds": ROUNDS, "seed": 3} | settings
     return pb.run(problem(), case.algorithm, **settings)
 
 
-def values(result: pb.Result) -> FloatArray:
+def values(result: pb.Record) -> FloatArray:
     return np.concatenate([r.values.ravel() for r in result.releases])
 
 
 def test_runs_to_its_end_and_charges_exactly_its_plan(case: Case) -> None:
     result = play(case)
     plan = pb.plan(problem(), case.algorithm, privacy=case.privacy(), rounds=ROUNDS)
-    entries = result.ledger.entries(result.config["run_id"])
-    assert len(entries) == len(result.releases) == plan.planned_releases > 0
-    assert result.ledger.event(result.config["run_id"]) == plan.event
+    entries = result.ledger.entries(result.run_id)
+    assert len(entries) == len(result.releases) == plan.releases > 0
+    assert result.ledger.event(result.run_id) == plan.event
     assert [r.sequence for r in result.releases] == [e.sequence for e in entries]
     assert result.ledger.verify().ok
 
@@ -180,8 +181,13 @@ class Wrapped:
     """An algorithm whose sides are wrapped; described to the run as the algorithm itself."""
 
     algorithm: Any
-    on_cohort: Callable[[Cohort], Any] = lambda cohort: cohort
-    on_server: Callable[[Server], Any] = lambda server: server
+    on_cohort: Annotated[Callable[[Cohort], Any], Field(exclude=True)] = lambda cohort: cohort
+    on_server: Annotated[Callable[[Server], Any], Field(exclude=True)] = lambda server: server
+    caveat = None
+    is_certified = False
+
+    def local(self) -> Any:
+        return self.algorithm.local()
 
     def server(self, setting: Setting) -> Server:
         return self.on_server(self.algorithm.server(setting))
@@ -190,15 +196,6 @@ class Wrapped:
         return self.on_cohort(self.algorithm.cohort(setting, **settings))
 
 
-@pytest.fixture
-def describe_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    from privbo.runs import manifest
-
-    plain = manifest.describe
-    monkeypatch.setattr(manifest, "describe", lambda v: plain(v.algorithm if isinstance(v, Wrapped) else v))
-
-
-@pytest.mark.usefixtures("describe_wrapped")
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_survives_dropouts(case: Case, share: float) -> None:
     def drop(answers: FloatArray, round_: int) -> FloatArray:
@@ -241,7 +238,6 @@ HOSTILE: dict[str, Callable[[FloatArray], Any]] = {
 }
 
 
-@pytest.mark.usefixtures("describe_wrapped")
 @pytest.mark.parametrize("how", HOSTILE)
 def test_survives_hostile_answers(case: Case, how: str) -> None:
     def spoil(answers: FloatArray, round_: int) -> Any:
@@ -255,11 +251,10 @@ def test_survives_hostile_answers(case: Case, how: str) -> None:
         seed=3,
     )
     plan = pb.plan(problem(), case.algorithm, privacy=case.privacy(), rounds=ROUNDS)
-    assert len(result.releases) == plan.planned_releases
+    assert len(result.releases) == plan.releases
     assert all(np.isfinite(r.values).all() for r in result.releases)
 
 
-@pytest.mark.usefixtures("describe_wrapped")
 def test_one_unit_moves_a_release_by_no_more_than_the_sensitivity(case: Case) -> None:
     """Same noise, one client's first answer replaced by a huge vector (or one moved as far as one reward can).
 
@@ -348,7 +343,6 @@ class Watched:
         self.server.tell(release)
 
 
-@pytest.mark.usefixtures("describe_wrapped")
 def test_the_server_never_holds_a_clients_vector(case: Case) -> None:
     servers: list[Watched] = []
     cohorts: list[Spoiled] = []

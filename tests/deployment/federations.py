@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from privbo.flower.apps import client_app, serve
 from privbo.flower.scaffold import write_app
-from privbo.runs.record import RunDirectory
+from privbo.runs.manifest import RunDirectory
 from tests.conformance.cases import N_CLIENTS, ROUNDS
 from tests.deployment.grid import LoopGrid, Node
 

@@ -59,7 +59,7 @@ def run_held_in_mid_round(tmp_path: Path) -> Iterator[tuple[Federation, KeyFolde
         yield federation, keys, deployment
 
 
-def in_process() -> pb.Result:
+def in_process() -> pb.Record:
     privacy = pb.Privacy(noise_multiplier=1.0, noise="simulation")
     return pb.run(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=privacy, rounds=ROUNDS, seed=3)
 

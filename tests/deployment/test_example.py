@@ -12,7 +12,7 @@ import pytest
 from privbo.flower.apps import client_app, serve
 from privbo.flower.registry import canonical_key
 from privbo.protocol.files import load_arrays, read_lines
-from privbo.runs.record import RunDirectory
+from privbo.runs.manifest import RunDirectory
 from tests.deployment.grid import LoopGrid, Node
 from tests.deployment.test_site import pem
 

@@ -8,10 +8,9 @@ import pytest
 
 import privbo as pb
 from privbo.cli.main import app
-from privbo.flower.launch import QUIET, QUIET_NOTE
-from privbo.flower.local import play_locally
+from privbo.flower.launch import QUIET, QUIET_NOTE, play_locally
 from privbo.protocol.files import read_lines
-from privbo.runs.record import RunDirectory
+from privbo.runs.manifest import RunDirectory
 
 
 def command(*words: object) -> None:

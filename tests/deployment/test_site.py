@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives import serialization
 import privbo as pb
 from privbo.flower.messages import error_class
 from privbo.flower.registry import Registry, parse_clients
-from privbo.flower.settings import read_site, site_job
+from privbo.flower.settings import read_site, site_spec
 from privbo.flower.site import Question, SiteRecord
+from privbo.flower.transport import Timeouts
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray
 from tests.conformance.cases import bumps, problem
@@ -199,11 +200,11 @@ def test_sites_draw_their_own_seeds_unless_a_simulation_names_one(noise: str, tm
 def test_a_site_with_another_problem_answers_nothing(tmp_path: Path) -> None:
     federation = make(tmp_path, rounds=1)
     site = read_site(federation.site_file("north"))
-    assert site_job(federation.home, site).problem.n_clients == 7
+    assert site_spec(federation.home, site).problem.n_clients == 7
     run = (federation.home / "run.toml").read_text()
     (federation.home / "run.toml").write_text(run.replace("high = 10.0", "high = 5.0"))
     with pytest.raises(pb.ConfigurationError, match="same space"):
-        site_job(federation.home, site)
+        site_spec(federation.home, site)
 
 
 def pem(line: str) -> bytes:
@@ -258,3 +259,11 @@ def test_a_node_that_names_no_site_says_so_to_nobody_but_its_class(tmp_path: Pat
     federation.play(nodes)
     (first, *_) = read_lines(federation.run.private / "transport.jsonl")
     assert first["refused"] == {"raised ConfigurationError": 1}
+
+
+@pytest.mark.parametrize(
+    "impossible", [{"round_timeout": 0.0}, {"round_timeout": "5"}, {"start_timeout": float("nan")}, {"min_sites": 0}]
+)
+def test_impossible_timeouts_are_refused(impossible: dict[str, Any]) -> None:
+    with pytest.raises(pb.ConfigurationError, match=f"federation.{next(iter(impossible))}="):
+        Timeouts(**impossible)

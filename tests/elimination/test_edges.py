@@ -52,7 +52,7 @@ class Counting:
         return values
 
 
-def run(algorithm: Any, objective: Any, n_clients: int, privacy: Any = PRIVACIES["plain"]) -> pb.Result:
+def run(algorithm: Any, objective: Any, n_clients: int, privacy: Any = PRIVACIES["plain"]) -> pb.Record:
     problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=objective, n_clients=n_clients, name="edges")
     return pb.run(problem, algorithm, privacy=privacy, rounds=40, seed=1)
 

@@ -19,7 +19,7 @@ def cone(clients: IntArray, units: FloatArray) -> FloatArray:
     return np.asarray(0.9 - np.abs(units[:, 0] - 0.37))
 
 
-def play(n_players: int, **settings: Any) -> tuple[pb.Result, float]:
+def play(n_players: int, **settings: Any) -> tuple[pb.Record, float]:
     problem = pb.Problem(space=SPACE, batch_objective=cone, n_clients=n_players, name="cone")
     algorithm = pb.ParallelXArmed(**({"horizon": 2000, "nu1": 0.5, "rho": 0.5} | settings))
     result = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=60, seed=1)
@@ -73,7 +73,7 @@ def test_pulls_stay_within_the_horizon_and_the_plan() -> None:
         privacy=pb.NoPrivacy(),
         rounds=60,
     )
-    assert 1 <= len(result.releases) <= plan.planned_releases
+    assert 1 <= len(result.releases) <= plan.releases
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ class Environment:
         return hills(clients, units)
 
 
-def play(algorithm: Any, **settings: Any) -> tuple[Environment, pb.Result]:
+def play(algorithm: Any, **settings: Any) -> tuple[Environment, pb.Record]:
     environment = Environment()
     problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=environment, n_clients=M, name="hills")
     return environment, pb.run(problem, algorithm, **({"privacy": PLAIN, "rounds": 50, "seed": 1} | settings))

@@ -85,8 +85,8 @@ def test_the_plan_is_quoted_whether_or_not_all_of_it_is_made() -> None:
     privacy = pb.Privacy(epsilon=2, delta=1e-5, noise="simulation")
     result = pb.run(problem, pb.FedPNE(reward_range=(-1, 1)), privacy=privacy, rounds=50, seed=1)
     plan = pb.plan(problem, pb.FedPNE(reward_range=(-1, 1)), privacy=privacy, rounds=50)
-    made = len(result.ledger.entries(result.config["run_id"]))
-    assert made == len(result.releases) < plan.planned_releases
+    made = len(result.ledger.entries(result.run_id))
+    assert made == len(result.releases) < plan.releases
     assert 1.99 < result.epsilon() <= 2.0
 
 
@@ -114,6 +114,6 @@ def test_the_page_of_a_heuristic_run_says_so(tmp_path: Path) -> None:
     for name, algorithm in (("certified", pb.FedPNE(horizon=50)), ("heuristic", pb.FedPNE.heuristic(horizon=50))):
         privacy = pb.Privacy(epsilon=2.0, noise="simulation")
         result = pb.run(problem, algorithm, privacy=privacy, rounds=5, seed=0, directory=tmp_path / name)
-        pages[name] = result.report(tmp_path / f"{name}.html").read_text()
+        pages[name] = pb.write_report(result, tmp_path / f"{name}.html").read_text()
     assert "drops nodes untested" in pages["heuristic"]
     assert "Heuristic form" not in pages["certified"]

@@ -14,8 +14,8 @@ from accountant.events import Adjacency, Gaussian, Unit, compose
 from privbo.audits.empirical import audit_run
 from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
 from privbo.reports.data import report
-from privbo.runs.config import build, parse
-from privbo.runs.result import load
+from privbo.runs.record import load
+from privbo.runs.spec import Spec
 from tests.conformance.cases import bumps, problem
 
 N_CLIENTS = 4
@@ -100,7 +100,7 @@ def test_a_mean_over_the_pulls_that_worked_would_break_the_bound(monkeypatch: py
 def test_a_run_charges_every_release_and_costs_the_dearest(tmp_path: Path) -> None:
     privacy = pb.Privacy(epsilon=1.0, delta=1e-5, unit="reward")
     result = pb.run(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=privacy, rounds=4, directory=tmp_path / "run")
-    z = result.config["plan"]["noise_multiplier"]
+    z = result.plan.noise_multiplier
     event = Gaussian(noise_multiplier=z)
     with load(tmp_path / "run").ledger as ledger:
         assert ledger.policy.unit is Unit.REWARD
@@ -125,11 +125,11 @@ def test_pages_and_json_say_which_unit(tmp_path: Path) -> None:
     home = tmp_path / "run"
     privacy = pb.Privacy(epsilon=1.0, unit="reward")
     result = pb.run(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=privacy, rounds=4, directory=home)
-    page = result.report().read_text()
+    page = pb.write_report(result).read_text()
     assert "for one reward over the whole run (replace-one adjacency)" in page
     assert "the outcome of one evaluation; what a client does as a whole is not hidden" in page
     assert "which of two values one reward had" in page
-    data = report(result.config, result.ledger)
+    data = report(result)
     assert (data["unit"], data["adjacency"]) == ("reward", "replace-one")
     assert data["cumulative_epsilon"][-1]["tight"] == data["cumulative_epsilon"][0]["tight"]
     assert data["guaranteed"] == pytest.approx(1.0, abs=1e-3)
@@ -144,14 +144,14 @@ def test_the_unit_is_a_setting_in_toml() -> None:
         "algorithm": {"type": "pf-pne", "horizon": 60, "c": 0.02},
         "privacy": {"epsilon": 1.0, "unit": "reward"},
     }
-    job = build(parse(content))
+    job = Spec.from_dict(content)
     assert isinstance(job.privacy, pb.Privacy)
     assert job.privacy.unit == "reward"
     plan = pb.plan(job.problem, job.algorithm, privacy=job.privacy, rounds=4)
-    assert plan.planned_releases > 1
+    assert plan.releases > 1
     assert compose([plan.event]).parts[0][1] == 1
     with pytest.raises(pb.ConfigurationError, match=r"privacy\.unit"):
-        build(parse(content | {"privacy": {"epsilon": 1.0, "unit": "person"}}))
+        Spec.from_dict(content | {"privacy": {"epsilon": 1.0, "unit": "person"}})
 
 
 @pytest.mark.parametrize("algorithm", [pb.DPFTSDE(n_features=12), pb.FederatedFLCB()], ids=str)
@@ -190,7 +190,7 @@ def test_the_empirical_audit_refuses(tmp_path: Path) -> None:
     privacy = pb.Privacy(epsilon=1.0, unit="reward")
     result = pb.run(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=privacy, rounds=4, directory=tmp_path / "run")
     with pytest.raises(pb.ConfigurationError, match="not one reward"):
-        audit_run(result.config, trials=10)
+        audit_run(result, trials=10)
 
 
 def test_hidden_failures_are_refused() -> None:

@@ -35,7 +35,7 @@ def test_the_plan_is_fixed_and_stopping_early_quotes_it(tmp_path) -> None:
     privacy = pb.Privacy(epsilon=8.0)
     result = pb.run(made, eager, privacy=privacy, rounds=30, seed=1, directory=tmp_path / "run")
     assert 3 <= len(result.releases) < 30
-    assert result.config["plan"]["releases"] == 30
+    assert result.plan.releases == 30
     planned = pb.plan(made, eager, privacy=privacy, rounds=30).epsilon()
     assert result.epsilon() == pytest.approx(min(planned.values()))
 

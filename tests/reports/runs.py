@@ -13,14 +13,14 @@ from tests.conformance.cases import bumps, problem
 EVIL = "<script>alert(1)</script>"
 
 
-def small_run(home: Path, algorithm: Algorithm | None = None, **settings) -> pb.Result:
+def small_run(home: Path, algorithm: Algorithm | None = None, **settings) -> pb.Record:
     """A private run of a few rounds on the conformance problem."""
     chosen = algorithm or pb.DPFTSDE(n_features=8, n_regions=2)
     asked = {"privacy": pb.Privacy(epsilon=2.0, sample_rate=0.5), "rounds": 3, "name": "small"} | settings
     return pb.run(problem(), chosen, directory=home, **asked)
 
 
-def evil_run(home: Path) -> pb.Result:
+def evil_run(home: Path) -> pb.Record:
     """A run whose every name tries to run a script."""
     hostile = pb.Problem(
         space={f"x{EVIL}": pb.Real(0, 1), "y": pb.Categorical((EVIL, "b"))},

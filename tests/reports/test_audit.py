@@ -18,7 +18,7 @@ from privbo.audits.publish import publish_norms
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, clip_statistics
 from privbo.door.mechanism import mechanism_for
 from privbo.protocol.files import append_line, read_lines
-from privbo.runs.record import RunDirectory
+from privbo.runs.manifest import RunDirectory
 from tests.conformance.cases import CASES, problem
 from tests.reports.runs import small_run
 
@@ -59,7 +59,7 @@ def planted(home: Path, **change) -> tuple[str, ...]:
     private.clipping_path.unlink()
     for line in lines:
         append_line(private.clipping_path, line | change)
-    return clipping_audit(private, pb.load(home).ledger).warnings
+    return clipping_audit(pb.load(home)).warnings
 
 
 def test_the_patterns_that_matter_are_noticed(tmp_path: Path) -> None:
@@ -77,13 +77,13 @@ def test_the_patterns_that_matter_are_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rate", [0.5, 1.0])
 def test_the_black_box_audit_of_a_plan(tmp_path: Path, rate: float) -> None:
     result = small_run(tmp_path / "run", rounds=2, privacy=pb.Privacy(epsilon=2.0, sample_rate=rate))
-    found = audit_run(result.config, trials=4000)
+    found = audit_run(result, trials=4000)
     assert {row.world for row in found} == {"others zero", "others opposing", "alone"}
     assert all(row.passed for row in found)
     # 3 % above the truth is an event of probability below 1e-6 at far fewer trials.
     assert 0 < found[0].epsilon_lower < 1.5 * found[0].epsilon_claimed
     with pytest.raises(pb.ConfigurationError, match="claims nothing"):
-        audit_run(pb.run(problem(), pb.DPFTSDE(), privacy=pb.NoPrivacy(), rounds=1).config, trials=1000)
+        audit_run(pb.run(problem(), pb.DPFTSDE(), privacy=pb.NoPrivacy(), rounds=1), trials=1000)
 
 
 def test_a_mechanism_that_claims_too_much_is_caught() -> None:
@@ -131,22 +131,22 @@ def test_norms_are_published_only_against_a_charge(tmp_path: Path, case) -> None
     before = len(result.ledger.entries())
     home = RunDirectory(tmp_path / "run")
     evaluated = result.clients.values.size
-    found = publish_norms(home, result.ledger, noise_multiplier=2.0)
+    found = publish_norms(result, noise_multiplier=2.0)
     assert len(result.ledger.entries()) == before + 1
     assert result.ledger.entries()[-1].event == Gaussian(noise_multiplier=2.0)
     assert found.noise_stddev == pytest.approx(2.0)
     assert abs(sum(found.counts) - 7) < 2.0 * math.sqrt(len(found.counts)) * 6
-    assert publish_norms(home, result.ledger, noise_multiplier=2.0) == found
+    assert publish_norms(result, noise_multiplier=2.0) == found
     assert len(result.ledger.entries()) == before + 1
     assert pb.load(home.path).clients.values.size == evaluated
     with pytest.raises(LedgerError):
-        publish_norms(home, result.ledger, noise_multiplier=3.0)
+        publish_norms(result, noise_multiplier=3.0)
 
 
 def test_a_ledger_of_one_planned_run_does_not_pay_for_more(tmp_path: Path) -> None:
     result = small_run(tmp_path / "run", rounds=2)
     with pytest.raises(LedgerError, match="one planned run"):
-        publish_norms(RunDirectory(tmp_path / "run"), result.ledger, noise_multiplier=2.0)
+        publish_norms(result, noise_multiplier=2.0)
     assert len(result.ledger.entries()) == 2
 
 

@@ -21,7 +21,7 @@ def test_history_as_parquet(tmp_path: Path) -> None:
     import pandas as pd
 
     result = small_run(tmp_path / "run", rounds=3)
-    back = pd.read_parquet(write_parquet(result.config, result.ledger, tmp_path / "history.parquet"))
+    back = pd.read_parquet(write_parquet(result, tmp_path / "history.parquet"))
     assert list(back["sequence"]) == [1, 2, 3]
     assert back["norm"].iloc[2] == pytest.approx(np.linalg.norm(result.releases[2].values))
     assert back["cumulative_epsilon"].is_monotonic_increasing
@@ -103,16 +103,18 @@ def test_the_sampler_follows_what_the_federation_released(tmp_path: Path) -> Non
     import optuna
 
     from privbo.bridges.optuna import FTSSampler
-    from privbo.runs.replay import replay, setting_of
+    from privbo.runs.replay import replay
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     from privbo.algorithms.thompson.exploration import Exploration
 
     algorithm = pb.DPFTSDE(n_features=8, exploration=Exploration(power=0.0))
     result = small_run(tmp_path / "run", algorithm, privacy=pb.Privacy(noise_multiplier=0.1), rounds=3)
-    asks = [ask for ask, _ in replay(result.config, result.ledger)]
+    asks = [ask for ask, _ in replay(result)]
     shared = next(ask.broadcast for ask in asks if ask.broadcast.round == 1)
-    sampler = FTSSampler(algorithm, setting_of(result.config), client=2, seed=9, n_init=2, shared=lambda: shared)
+    sampler = FTSSampler(
+        algorithm, result.spec.setting(result.manifest.public_seed), client=2, seed=9, n_init=2, shared=lambda: shared
+    )
     study = optuna.create_study(sampler=sampler, direction="maximize")
 
     def objective(trial) -> float:
@@ -121,7 +123,7 @@ def test_the_sampler_follows_what_the_federation_released(tmp_path: Path) -> Non
     study.optimize(objective, n_trials=3)
     history = result.clients
     taken = history.units[2, list(history.rounds).index(1)]
-    space = setting_of(result.config).space
+    space = result.spec.setting(result.manifest.public_seed).space
     assert space.encode(study.trials[2].params) == pytest.approx(taken, abs=1e-9)
 
 

@@ -22,5 +22,5 @@ def test_true_price_of_the_papers_noise(rate, z, epsilon):
         privacy = pb.Privacy(noise_multiplier=z, sample_rate=rate, delta="paper", calibration="paper")
         terms = pb.plan(PROBLEM, pb.DPFTSDE.paper(), privacy=privacy, rounds=60)
         found = terms.epsilon()["tight"]
-    assert terms.planned_releases == 60
+    assert terms.releases == 60
     assert found == pytest.approx(epsilon, abs=0.005)

@@ -8,8 +8,8 @@ from privbo.algorithms.thompson.exploration import Exploration, Weighting
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Release, Server
+from privbo.protocol.settings import read_settings
 from privbo.protocol.space import Categorical, Space
-from privbo.runs.config import construct
 from tests.thompson.conftest import setting
 
 
@@ -180,7 +180,7 @@ def test_own_models_are_read_from_a_configuration_file():
         "lengthscale": {"median": 0.03, "spread": 0.5, "low": 0.01, "high": 1.0},
         "noise_variance": 0.01,
     }
-    algorithm = construct(DPFTSDE, {"own": table}, "algorithm")
+    algorithm = read_settings(DPFTSDE, {"own": table}, "algorithm")
     assert algorithm.own == OwnModel(
         kernel="se",
         draw="exact",
@@ -190,4 +190,4 @@ def test_own_models_are_read_from_a_configuration_file():
         noise_variance=0.01,
     )
     with pytest.raises(ConfigurationError, match=r"own\.draw"):
-        construct(DPFTSDE, {"own": table | {"draw": "some"}}, "algorithm")
+        read_settings(DPFTSDE, {"own": table | {"draw": "some"}}, "algorithm")

@@ -6,8 +6,8 @@ import pytest
 import privbo as pb
 from accountant.events import FixedSizeSampledGaussian
 from privbo.protocol.errors import ConfigurationError
-from privbo.runs.config import algorithm_from, build, parse
-from privbo.runs.manifest import describe
+from privbo.runs.algorithms import algorithm_table, read_algorithm
+from privbo.runs.spec import Spec
 from tests.thompson.conftest import PLANE, bumps, play, setting
 
 OWN = pb.OwnModel(n_features=16, fit_steps=2, n_candidates=32)
@@ -37,7 +37,7 @@ def test_every_setting_can_be_written_in_a_file():
         "x": {"type": "real", "low": 0.0, "high": 1.0},
         "y": {"type": "real", "low": 1e-3, "high": 1e1, "log": True},
     }
-    job = build(parse(TOML | {"problem": TOML["problem"] | {"space": space}}))
+    job = Spec.from_dict(TOML | {"problem": TOML["problem"] | {"space": space}})
     expected = pb.DPFTSDE(
         n_regions=4,
         cuts=CUTS,
@@ -46,7 +46,7 @@ def test_every_setting_can_be_written_in_a_file():
         local_after=2,
     )
     assert job.algorithm == expected
-    assert algorithm_from(describe(expected)) == expected  # and read back from a run's own record
+    assert read_algorithm(algorithm_table(expected)) == expected  # and read back from a run's own record
     assert job.privacy.sampling == "fixed-size"
 
 

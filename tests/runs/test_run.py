@@ -18,15 +18,17 @@ import privbo as pb
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.ledger import Budget
 from privbo.reports.data import page, report
+from privbo.runs.loop import run_spec
 from privbo.runs.opening import derive_seed
+from privbo.runs.spec import Spec
 from tests.conformance.cases import bumps, problem
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ALGORITHM = pb.DPFTSDE(n_features=8, own=pb.DPFTSDE().own)
 SIMULATED = pb.Privacy(noise_multiplier=2.0, noise="simulation")
 
 
-def play(**settings) -> pb.Result:
+def play(**settings) -> pb.Record:
     return pb.run(problem(), ALGORITHM, **{"privacy": SIMULATED, "rounds": 2, "seed": 1} | settings)
 
 
@@ -43,7 +45,7 @@ def test_result_answers_what_its_users_ask(tmp_path: Path) -> None:
     assert best.params.keys() == {"x", "y"}
     with pytest.raises(pb.RunError, match="not registered"):
         result.best(client=99)
-    assert result.report(tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    assert pb.write_report(result, tmp_path / "page.html").read_text().startswith("<!doctype html>")
     again = pb.load(tmp_path / "run")
     assert again.best(client=3) == best
     assert again.epsilon() == result.epsilon()
@@ -60,18 +62,17 @@ def test_a_private_run_lands_in_a_directory_by_default(tmp_path: Path, monkeypat
 
 
 def test_a_private_run_without_a_place_for_its_ledger_is_refused() -> None:
-    from privbo.runs.loop import execute, plan
-
     for noise in ("secure", "exact"):
-        terms = plan(problem(), ALGORITHM, privacy=pb.Privacy(noise_multiplier=2.0, noise=noise), rounds=1)
+        privacy = pb.Privacy(noise_multiplier=2.0, noise=noise)
+        spec = Spec(name="x", problem=problem(), algorithm=ALGORITHM, privacy=privacy, rounds=1)
         with pytest.raises(pb.ConfigurationError, match="needs a directory for its durable ledger"):
-            execute(problem(), ALGORITHM, terms=terms, rounds=1)
+            run_spec(spec, None)
 
 
 def test_a_run_is_named_after_its_problem_unless_it_has_a_name() -> None:
     for name, expected in ((None, problem().name), ("mine", "mine")):
         result = play(name=name, rounds=1)
-        assert result.config["name"] == expected
+        assert result.spec.name == expected
         assert {entry.run.rpartition("-")[0] for entry in result.ledger.entries()} == {expected}
 
 
@@ -82,7 +83,7 @@ def test_a_run_without_a_directory_left_nothing_to_resume() -> None:
 
 def test_simulation_says_so_everywhere() -> None:
     result = play()
-    data = report(result.config, result.ledger)
+    data = report(result)
     assert data["guarantee"] is False
     assert {entry.noise_source for entry in result.ledger.entries()} == {"simulation"}
     assert [entry.plan_position for entry in result.ledger.entries()] == [0, 1]
@@ -92,7 +93,7 @@ def test_simulation_says_so_everywhere() -> None:
 def test_a_non_private_run_costs_infinity_and_says_so() -> None:
     result = play(privacy=pb.NoPrivacy())
     assert result.epsilon() == float("inf")
-    data = report(result.config, result.ledger)
+    data = report(result)
     assert data["epsilon"]["renyi"] is None
     assert "not private" in page(data)
     json.dumps(data, allow_nan=False)
@@ -104,7 +105,7 @@ def test_names_are_inert_on_the_page() -> None:
         pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=bumps, n_clients=7, name=evil),
         ALGORITHM, privacy=SIMULATED, rounds=1, seed=1,
     )  # fmt: skip
-    text = page(report(result.config, result.ledger))
+    text = page(report(result))
     assert evil not in text
     assert "&lt;script&gt;" in text
 
@@ -114,7 +115,7 @@ def test_runs_on_one_population_share_a_ledger_and_its_budget(tmp_path: Path) ->
     settings = {"ledger": shared, "rounds": 2, "seed": None, "privacy": pb.Privacy(noise_multiplier=5.0)}
     first = play(**settings, directory=tmp_path / "a")
     second = play(**settings, directory=tmp_path / "b")
-    data = report(second.config, second.ledger)
+    data = report(second)
     assert data["releases"] == 2
     assert data["population"]["releases"] == 4
     assert data["population"]["runs"] == 2
@@ -152,7 +153,7 @@ def test_a_run_that_fits_its_budget_exactly_may_be_resumed(tmp_path: Path) -> No
         play(privacy=privacy, directory=tmp_path / "run", on_round=stop)
     resumed = play(privacy=privacy, directory=tmp_path / "run", resume=True)
     assert len(resumed.ledger.entries()) == 2
-    assert resumed.ledger.policy.budget == Budget(epsilon=2.0, delta=resumed.config["plan"]["delta"])
+    assert resumed.ledger.policy.budget == Budget(epsilon=2.0, delta=resumed.plan.delta)
     assert not resumed.ledger.check(resumed.ledger.event()).allowed  # twice the plan does not fit
 
 
@@ -198,14 +199,14 @@ def test_adaptive_clipping_may_not_break_a_certified_elimination() -> None:
     privacy = pb.Privacy(noise_multiplier=2.0, noise="simulation", adaptive_clipping=adaptive)
     with pytest.raises(pb.ConfigurationError, match="certified"):
         pb.plan(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=privacy, rounds=2)
-    assert pb.plan(problem(), pb.FedPNE.heuristic(horizon=400, c=0.02), privacy=privacy, rounds=2).planned_releases
+    assert pb.plan(problem(), pb.FedPNE.heuristic(horizon=400, c=0.02), privacy=privacy, rounds=2).releases
 
 
 def test_exact_noise_runs(tmp_path: Path) -> None:
     pytest.importorskip("opendp")
     result = play(privacy=pb.Privacy(noise_multiplier=2.0, noise="exact"), directory=tmp_path / "run", rounds=1)
     assert {entry.noise_source for entry in result.ledger.entries()} == {"exact"}
-    assert report(result.config, result.ledger)["guarantee"]
+    assert report(result)["guarantee"]
 
 
 def test_streams_of_a_seed_differ() -> None:
@@ -231,7 +232,7 @@ def test_the_error_of_an_objective_is_told_once_per_client_and_not_published(
     shaky = pb.Problem(space={"x": pb.Real(0, 1)}, objective=objective, n_clients=4)
     result = pb.run(shaky, ALGORITHM, privacy=SIMULATED, rounds=2, seed=1, directory=tmp_path / "run")
     assert sum("the patient" in record.message for record in caplog.records) == 1
-    result.report()
+    pb.write_report(result)
     for path in (tmp_path / "run").iterdir():
         if path.is_file():
             assert b"the patient" not in path.read_bytes()

@@ -6,7 +6,7 @@ import pytest
 import privbo as pb
 from accountant.errors import BudgetExceeded, CalibrationError
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian
-from privbo.plans.plan import resolve
+from privbo.plans.plan import price_plan
 from privbo.protocol.messages import Request
 
 REWARD = {"noise_multiplier": 3.0, "unit": "reward"}
@@ -22,31 +22,31 @@ def request(n_blocks: int = 1, n_clients: int = 10, concentrated: bool = False) 
 
 
 def test_a_target_is_met_from_below_and_not_wasted() -> None:
-    terms = resolve(pb.Privacy(epsilon=2.0), [request()] * 5, n_clients=10)
-    assert terms.planned_releases == 5
+    terms = price_plan(pb.Privacy(epsilon=2.0), [request()] * 5, n_clients=10)
+    assert terms.releases == 5
     assert 1.999 < min(terms.epsilon().values()) <= 2.0
 
 
 def test_subsampling_and_multiplier() -> None:
-    terms = resolve(pb.Privacy(noise_multiplier=1.5, sample_rate=0.3), [request()] * 4, n_clients=10)
+    terms = price_plan(pb.Privacy(noise_multiplier=1.5, sample_rate=0.3), [request()] * 4, n_clients=10)
     assert terms.event.parts == ((PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5), 4),)
 
 
 def test_the_papers_noise_carries_its_true_multiplier() -> None:
     """Four regions: the paper's noise is worth 2z while weights are concentrated and z when they are uniform."""
     privacy = pb.Privacy(noise_multiplier=1.0, calibration="paper")
-    spread = resolve(privacy, [request(4, 8)], n_clients=8).event
-    peaked = resolve(privacy, [request(4, 8, concentrated=True)], n_clients=8).event
+    spread = price_plan(privacy, [request(4, 8)], n_clients=8).event
+    peaked = price_plan(privacy, [request(4, 8, concentrated=True)], n_clients=8).event
     assert spread.parts[0][0].noise_multiplier == pytest.approx(1.0)
     assert peaked.parts[0][0].noise_multiplier == pytest.approx(2.0)
-    mixed = resolve(privacy, [request(4, 8), request(4, 8, concentrated=True)], n_clients=8)
+    mixed = price_plan(privacy, [request(4, 8), request(4, 8, concentrated=True)], n_clients=8)
     assert sorted(part.noise_multiplier for part, _ in mixed.event.parts) == pytest.approx([1.0, 2.0])
 
 
 def test_a_target_with_the_papers_noise_prices_rounds_as_they_are() -> None:
     plan = [request(4, 8, concentrated=True)] * 3 + [request(4, 8)] * 3
-    paper = resolve(pb.Privacy(epsilon=2.0, calibration="paper"), plan, n_clients=8)
-    tight = resolve(pb.Privacy(epsilon=2.0), plan, n_clients=8)
+    paper = price_plan(pb.Privacy(epsilon=2.0, calibration="paper"), plan, n_clients=8)
+    tight = price_plan(pb.Privacy(epsilon=2.0), plan, n_clients=8)
     for terms in (paper, tight):
         assert 1.999 < min(terms.epsilon().values()) <= 2.0
     assert paper.noise_multiplier < tight.noise_multiplier
@@ -62,8 +62,8 @@ def test_deltas() -> None:
 
 
 def test_a_baseline_costs_infinity_and_an_empty_plan_nothing() -> None:
-    assert min(resolve(pb.NoPrivacy(), [request()], n_clients=10).epsilon().values()) == np.inf
-    assert set(resolve(pb.NoPrivacy(), [], n_clients=10).epsilon().values()) == {0.0}
+    assert min(price_plan(pb.NoPrivacy(), [request()], n_clients=10).epsilon().values()) == np.inf
+    assert set(price_plan(pb.NoPrivacy(), [], n_clients=10).epsilon().values()) == {0.0}
 
 
 @pytest.mark.parametrize(
@@ -103,20 +103,20 @@ def test_impossible_privacy(settings, words) -> None:
 
 def test_a_target_out_of_reach_is_refused() -> None:
     with pytest.raises(CalibrationError, match="epsilon"):
-        resolve(pb.Privacy(epsilon=1e-9, delta=1e-12), [request()] * 5, n_clients=10)
+        price_plan(pb.Privacy(epsilon=1e-9, delta=1e-12), [request()] * 5, n_clients=10)
 
 
 def test_a_budget_too_small_for_the_plan_is_refused() -> None:
     with pytest.raises(BudgetExceeded, match=r"1 releases costs epsilon .* over the budget 0\.1"):
-        resolve(pb.Privacy(noise_multiplier=1.0, budget=0.1), [request()], n_clients=10)
-    assert resolve(pb.Privacy(noise_multiplier=1.0, budget=10.0), [request()], n_clients=10).planned_releases == 1
+        price_plan(pb.Privacy(noise_multiplier=1.0, budget=0.1), [request()], n_clients=10)
+    assert price_plan(pb.Privacy(noise_multiplier=1.0, budget=10.0), [request()], n_clients=10).releases == 1
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"path": ""}, "path and population must not be empty"),
-        ({"population": ""}, "path and population must not be empty"),
+        ({"path": ""}, r"ledger\.path='': string should have at least 1 character"),
+        ({"population": ""}, r"ledger\.population=''"),
         ({"epsilon": 1.0}, "give both"),
         ({"delta": 1e-5}, "give both"),
     ],
@@ -132,16 +132,16 @@ def test_a_request_for_another_unit_than_the_privacys_is_refused() -> None:
     rewards = dataclasses.replace(request(), reward_bound=0.1)
     for privacy, wanted in ((pb.Privacy(**REWARD), request()), (pb.Privacy(noise_multiplier=3.0), rewards)):
         with pytest.raises(pb.ConfigurationError, match=f"for one {wanted.unit} only"):
-            resolve(privacy, [wanted], n_clients=10)
+            price_plan(privacy, [wanted], n_clients=10)
 
 
 def test_rewards_enter_one_release_each_so_the_dearest_is_the_price() -> None:
     rewards = dataclasses.replace(request(), reward_bound=0.1)
-    terms = resolve(pb.Privacy(**REWARD), [rewards] * 5, n_clients=10)
+    terms = price_plan(pb.Privacy(**REWARD), [rewards] * 5, n_clients=10)
     assert terms.event.parts == ((Gaussian(noise_multiplier=3.0), 1),)
-    assert (terms.planned_releases, terms.unit, terms.adjacency) == (5, "reward", Adjacency.REPLACE_ONE)
-    target = resolve(pb.Privacy(epsilon=2.0, unit="reward"), [rewards] * 5, n_clients=10)
-    alone = resolve(pb.Privacy(epsilon=2.0, unit="reward"), [rewards], n_clients=10)
+    assert (terms.releases, terms.unit, terms.adjacency) == (5, "reward", Adjacency.REPLACE_ONE)
+    target = price_plan(pb.Privacy(epsilon=2.0, unit="reward"), [rewards] * 5, n_clients=10)
+    alone = price_plan(pb.Privacy(epsilon=2.0, unit="reward"), [rewards], n_clients=10)
     assert target.noise_multiplier == alone.noise_multiplier
 
 
@@ -162,9 +162,13 @@ def test_rewards_enter_one_release_each_so_the_dearest_is_the_price() -> None:
     ],
 )
 def test_terms_say_what_was_asked_for(privacy, bound, source, only_sampled, share) -> None:
-    terms = resolve(privacy, [request()] * 2, n_clients=10)
+    terms = price_plan(privacy, [request()] * 2, n_clients=10)
     assert getattr(privacy, "bound", None) == bound
-    assert (terms.noise_source, terms.only_sampled_send, terms.sending_share) == (source, only_sampled, share)
+    assert (terms.noise_source, (terms.privacy.channel == "anonymous"), terms.sending_share) == (
+        source,
+        only_sampled,
+        share,
+    )
     assert (terms.unit, terms.adjacency, terms.delta) == ("client", Adjacency.ZERO_OUT, 1e-5)
     assert terms.epsilon() == terms.epsilon(1e-5)
     if source != "none":

@@ -1,26 +1,30 @@
-"""What a run writes down as it goes: public history and private diagnostics, apart."""
+"""The history of a run as it is written down: public lines and private diagnostics, apart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from privbo.door.clipping import ClipStatistics
 from privbo.protocol.files import append_line, write_lines
 from privbo.protocol.messages import Release
-from privbo.runs.record import RunDirectory
+from privbo.protocol.settings import JsonObject
+from privbo.runs.manifest import RunDirectory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """What a callback is told after every round; public.
+    """One round as a callback is told of it; public.
 
     Attributes:
         index: Zero-based round.
         release: The round's release, or None for a round of local work.
+
+    Example:
+        >>> Round(index=0, release=None).index
+        0
     """
 
     index: int
@@ -31,14 +35,13 @@ OnRound = Callable[[Round], None]
 
 
 @dataclass(kw_only=True)
-class Notes:
-    """Collects what happened, and writes it beside the ledger, public and private apart."""
+class History:
+    """Collects the rounds of a run, and writes them beside the ledger, public and private apart."""
 
     home: RunDirectory | None
     on_round: OnRound | None
     sending_share: float = 1.0
     releases: list[Release] = field(default_factory=list)
-    clipping: list[ClipStatistics] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # The public history is rebuilt from replayed releases, so a resumed run lists none twice.
@@ -53,14 +56,12 @@ class Notes:
             append_line(self.home.history_path, _public_line(index, release, self.sending_share))
             if clipping is not None:
                 append_line(self.home.clipping_path, {"round": index} | clipping.to_dict())
-        if clipping is not None:
-            self.clipping.append(clipping)
         if self.on_round is not None:
             self.on_round(Round(index=index, release=release))
 
 
-def _public_line(index: int, release: Release | None, sending_share: float) -> dict[str, Any]:
-    """What a round was, and numbers sent by a client on average (who really sent is secret) and received by each."""
+def _public_line(index: int, release: Release | None, sending_share: float) -> JsonObject:
+    """A round, and the numbers a client sends on average (who really sent is secret) and receives."""
     if release is None:
         return {"round": index, "released": False}
     return {

@@ -9,11 +9,10 @@ import privbo as pb
 from privbo.protocol.messages import Broadcast
 from privbo.reports.data import report
 from privbo.runs.attendance import Attendance, UnreliableCohort
-from privbo.runs.config import build, parse
-from privbo.runs.in_process import InProcess
+from privbo.runs.cohorts import InProcess
 from privbo.runs.loop import play
-from privbo.runs.notes import Notes
-from privbo.runs.opening import open_run
+from privbo.runs.opening import open_run, plan_run
+from privbo.runs.spec import Spec
 from tests.conformance.cases import problem
 
 OWN = pb.OwnModel(n_features=16, fit_steps=2, n_candidates=32)
@@ -122,12 +121,12 @@ def test_a_hidden_channel_saves_messages_and_changes_no_number(sampling, tmp_pat
     share = 0.4 if sampling == "poisson" else 3 / 7
     assert up[0] == [8.0] * 3
     assert up[1] == pytest.approx([share * 8.0] * 3)
-    assert some_send.config["plan"]["sending_share"] == pytest.approx(share)
-    sent = [report(r.config, r.ledger)["utility"]["communication"] for r in (all_send, some_send)]
+    assert some_send.plan.sending_share == pytest.approx(share)
+    sent = [report(r)["utility"]["communication"] for r in (all_send, some_send)]
     assert sent[0]["bytes_up_per_client"] == 3 * 8 * 8
     assert sent[1]["bytes_up_per_client"] == round(share * 3 * 8 * 8)
     assert sent[1]["bytes_down_per_client"] == sent[0]["bytes_down_per_client"]
-    assert "on average" in some_send.report(tmp_path / "page.html").read_text()
+    assert "on average" in pb.write_report(some_send, tmp_path / "page.html").read_text()
 
 
 class Open:
@@ -149,21 +148,20 @@ messages = []
 
 def opened(channel, seed=3):
     privacy = pb.Privacy(noise_multiplier=1.0, sample_rate=0.4, channel=channel, noise="simulation")
-    terms = pb.plan(problem(), ALGORITHM, privacy=privacy, rounds=3)
-    settings = {"rounds": 3, "seed": seed, "home": None, "resume": False, "ledger": None, "control": None}
-    return open_run(problem(), ALGORITHM, terms=terms, name="x", source=None, device="cpu", **settings)
+    spec = Spec(name="x", problem=problem(), algorithm=ALGORITHM, privacy=privacy, rounds=3, seed=seed)
+    return open_run(spec, plan_run(spec), None)
 
 
 def test_only_the_sample_sends_and_only_where_nobody_sees_it():
     made = opened("anonymous")
     with pytest.raises(pb.ConfigurationError, match="does not hide who sends"):
-        play(made.server, Open(), made.door, Notes(home=None, on_round=None))
-    assert not made.ledger.entries()  # refused before anything was charged
+        play(made, Open())
+    assert not made.record.ledger.entries()  # refused before anything was charged
     cohort = ALGORITHM.cohort(
         made.setting, clients=np.arange(7), evaluate=problem().evaluator(), seed=made.clients_seed
     )
     messages.clear()
-    play(made.server, Counting(cohort=cohort, save=lambda _: None), made.door, Notes(home=None, on_round=None))
+    play(made, Counting(cohort=cohort, save=lambda _: None))
     assert len(messages) == 3
     assert all(arrived == sampled < 7 for arrived, sampled in messages)
 
@@ -177,9 +175,9 @@ class Plain:
 
 def test_any_transport_carries_an_open_channel():
     told = []
-    made, notes = opened("open"), Notes(home=None, on_round=told.append)
-    play(made.server, Plain(), made.door, notes)
-    assert len(notes.releases) == len(made.ledger.entries()) == 3
+    made = opened("open")
+    record = play(made, Plain(), told.append)
+    assert len(record.releases) == len(made.record.ledger.entries()) == 3
     assert [event.index for event in told] == [0, 1, 2, 3]  # the last broadcast wants no answer and is told too
 
 
@@ -199,17 +197,15 @@ def test_impossible_attendance_is_refused(change):
 
 
 def test_both_are_settings_of_a_file():
-    job = build(
-        parse(
-            {
-                "name": "torn",
-                "rounds": 2,
-                "problem": {"factory": "tests.conformance.cases:problem"},
-                "algorithm": {"type": "dp-fts-de"},
-                "privacy": {"epsilon": 2.0, "sample_rate": 0.5, "channel": "anonymous"},
-                "attendance": {"dropout": 0.2, "away_for": 2, "late": 0.1},
-            }
-        )
+    job = Spec.from_dict(
+        {
+            "name": "torn",
+            "rounds": 2,
+            "problem": {"factory": "tests.conformance.cases:problem"},
+            "algorithm": {"type": "dp-fts-de"},
+            "privacy": {"epsilon": 2.0, "sample_rate": 0.5, "channel": "anonymous"},
+            "attendance": {"dropout": 0.2, "away_for": 2, "late": 0.1},
+        }
     )
     assert job.attendance == Attendance(dropout=0.2, away_for=2, late=0.1)
     assert job.privacy.channel == "anonymous"

@@ -86,7 +86,7 @@ def test_choices_are_told_apart_by_type() -> None:
         (lambda: Real(2, 1), "below"),
         (lambda: Real(0, 1, log=True), "low > 0"),
         (lambda: Real(float("nan"), 1), "finite"),
-        (lambda: Int(0.5, 2), "integers"),
+        (lambda: Int(0.5, 2), "valid integer"),
         (lambda: Categorical(("a",)), "two choices"),
         (lambda: Categorical(("a", "a")), "twice"),
         (lambda: Space({}), "empty"),

@@ -14,7 +14,7 @@ import pytest
 from accountant.ledger import Ledger
 from privbo.protocol.files import read_lines
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ROUNDS = 12
 CONFIG = f"""
 name = "crash"
@@ -58,6 +58,7 @@ def kill_after_ledger_moves(process: subprocess.Popen, home: Path, pause: float)
     return True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1])
 def test_killed_runs_resume_and_every_broadcast_has_one_charge(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)

@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pytest
 from sklearn.svm import SVC
@@ -46,15 +48,15 @@ def test_score_is_the_accuracy_on_the_validation_half(digits):
     assert digits.score(7, params) == model.score(shard.validation_images, shard.validation_labels)
 
 
-def test_batch_agrees_with_score_and_nothing_is_fitted_twice(digits, monkeypatch):
-    fresh = DigitsSVM(digits.shards, "fresh")
+def test_batch_agrees_with_score_and_a_repeated_question_is_answered_from_memory(digits):
+    fresh = DigitsSVM(copy.deepcopy(digits.shards), "fresh")
     clients, units = np.array([3, 5, 3]), np.array([[0.5, 0.5], [0.2, 0.8], [0.5, 0.5]])
-    fits = []
-    fit = digits_svm._fit
-    monkeypatch.setattr(digits_svm, "_fit", lambda shard, C, gamma: fits.append(C) or fit(shard, C, gamma))
-    values = fresh.batch(clients, units).tolist()
-    assert len(fits) == 2
-    assert values == [digits.score(int(c), SPACE.decode(u)) for c, u in zip(clients, units, strict=True)]
+    expected = [digits.score(int(c), SPACE.decode(u)) for c, u in zip(clients, units, strict=True)]
+    assert fresh.batch(clients, units).tolist() == expected
+    for shard in fresh.shards:
+        shard.validation_labels[:] = -1  # whatever is fitted from here on scores 0
+    assert fresh.batch(clients, units).tolist() == expected
+    assert fresh.batch(clients, units / 2).tolist() == [0.0] * 3
 
 
 def test_surfaces_tell_good_from_bad(digits):
@@ -71,15 +73,15 @@ def test_best_values_are_the_grids_maximum_and_are_kept(monkeypatch, tmp_path, d
     units = [(c, g) for c in np.linspace(0, 1, 6) for g in np.linspace(0, 1, 5)]
     expected = [max(few.score(n, SPACE.decode(u)) for u in units) for n in range(2)]
     assert best.tolist() == expected
-    monkeypatch.setattr(digits_svm, "_best_on_grid", None)
-    assert few.best_values().tolist() == expected
+    others = DigitsSVM(digits.shards[2:4], "few")  # found under its name, not computed again
+    assert others.best_values().tolist() == expected
     assert [path.name for path in (tmp_path / "privbo").iterdir()] == ["few.npy"]
 
 
-def test_an_image_set_of_one_class_is_refused():
-    images = np.zeros((6, 64))
+def test_an_image_set_of_one_class_is_refused(monkeypatch):
+    monkeypatch.setattr(digits_svm, "load_digits", lambda **_: (np.zeros((600, 64)), np.ones(600, dtype=np.int64)))
     with pytest.raises(pb.ConfigurationError, match="two classes"):
-        digits_svm._halves(images, np.ones(6, dtype=np.int64), np.random.default_rng(0))
+        split(4000)
 
 
 def test_the_problem_runs(digits):

@@ -1,19 +1,22 @@
 import dataclasses
+import io
 import json
 import os
 import subprocess
 import sys
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import privbo as pb
 from privbo.cli.look import report_run
-from privbo.cli.run import load_job, run_job
+from privbo.cli.main import main
+from privbo.cli.run import carry_out, read_run
 
-ROOT = Path(__file__).parent.parent
 CONFIG = """
 name = "tiny"
 rounds = 3
@@ -28,15 +31,17 @@ epsilon = 2.0
 """
 
 
-def privbo(*arguments: str, **settings: Any) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "privbo.cli", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=settings.get("cwd", ROOT),
-        env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"},
-        check=False,
-    )
+def privbo(*arguments: str) -> subprocess.CompletedProcess:
+    """The command as a shell would start it, in this process."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    called = mock.patch.object(sys, "argv", ["privbo", *arguments])
+    wide = mock.patch.dict(os.environ, COLUMNS="200")
+    with called, wide, redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings(action="default"):
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code or 0
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +144,11 @@ def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: 
     """An elimination on its own plays its whole horizon in one silent round."""
     config = tmp_path / "tiny.toml"
     config.write_text(CONFIG.replace("dp-fts-de", algorithm).replace("n_features = 10", "horizon = 60"))
-    job, home = load_job(config, [], resume=None, directory=tmp_path / "run")
+    job, home = read_run(config, [], resume=None, directory=tmp_path / "run")
     space = {"x": pb.Real(0.0, 1.0)}
     quick = pb.Problem(space=space, batch_objective=lambda clients, units: units[:, 0], n_clients=6, name="quick")
     job = dataclasses.replace(job, problem=quick)
-    shown = run_job(job, home, resume=False, progress=False)["private_diagnostics"]["milestones"]
+    shown = carry_out(job, home, resume=False, progress=False)["private_diagnostics"]["milestones"]
     assert len(shown) == 3
     assert len({tuple(row) for row in shown.values()}) == 1, "one table, the same columns for all"
     assert all(np.isfinite(list(row.values())).all() for row in shown.values())

@@ -1,0 +1,241 @@
+"""A run as asked for: one frozen ``Spec``, the only thing that is serialised.
+
+TOML, JSON, a run's manifest, a sweep's cell and a federation's settings are all the table
+that ``Spec.to_dict`` gives and ``Spec.from_dict`` reads::
+
+    name = "quickstart"
+    rounds = 20
+    controls = ["local", "zeroed"]     # optional private diagnostics
+
+    [problem]
+    factory = "privbo.quickstart.digits_svm:problem"   # or: objective, n_clients and space
+    [algorithm]
+    type = "dp-fts-de"                 # or "package.module:Class" for an algorithm of your own
+    n_features = 50
+    [privacy]
+    epsilon = 2.0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Literal, cast
+
+from pydantic import Field, SkipValidation
+
+from privbo.plans.privacy import NoPrivacy, Privacy, SharedLedger
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.messages import Algorithm, Setting
+from privbo.protocol.problem import Problem, ProblemSource
+from privbo.protocol.settings import Count, JsonObject, Sequence, dump_settings, read_settings, settings
+from privbo.protocol.space import Space
+from privbo.runs.algorithms import ForeignAlgorithm, algorithm_table, read_algorithm, require_algorithm
+from privbo.runs.attendance import Attendance
+from privbo.runs.sources import load_problem
+
+Control = Literal["local", "zeroed"]
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+# How a run is carried out, not what it is: neither changes what a run releases.
+_MEANS = ("controls", "threads", "device")
+
+
+@settings(table="")
+class Spec:
+    """A run as asked for.
+
+    Attributes:
+        name: Shown in reports.
+        problem: The clients' search space and objectives.
+        algorithm: Its settings, such as ``DPFTSDE()``.
+        privacy: A target or a noise multiplier; ``NoPrivacy()`` for a baseline.
+        rounds: Number of rounds in which clients act on what was shared.
+        seed: Makes the algorithm's and the clients' choices repeatable.
+        ledger: A population's ledger to charge instead of the run's own.
+        attendance: Clients that are away or late, simulated; None for an ideal network.
+        control: ``"zeroed"`` replaces every client's vector by zero behind the same mechanism.
+        controls: Private diagnostics that ``privbo run`` makes beside the run.
+        device: Torch device of batched agents.
+        threads: Threads of numerical libraries.
+
+    Raises:
+        ConfigurationError: Naming the setting, its value and what is allowed.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=3)
+        >>> spec = Spec(problem=problem, algorithm=pb.DPFTSDE(), privacy=pb.Privacy(epsilon=2), rounds=5, name="toy")
+        >>> Spec.from_dict(spec.to_dict()).digest() == spec.digest()
+        True
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    problem: Annotated[Problem, SkipValidation]
+    algorithm: Annotated[Algorithm, SkipValidation]
+    privacy: Annotated[Privacy | NoPrivacy, SkipValidation]
+    rounds: Count
+    seed: Annotated[int, Field(ge=0)] | None = None
+    ledger: SharedLedger | None = None
+    attendance: Attendance | None = None
+    control: Literal["zeroed"] | None = None
+    controls: Sequence[Control] = ()
+    device: str = "cpu"
+    threads: Count = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.problem, Problem):
+            raise ConfigurationError(f"problem={self.problem!r}: input should be a Problem; make one: Problem(...)")
+        require_algorithm(self.algorithm)
+        if not isinstance(self.privacy, (Privacy, NoPrivacy)):
+            raise ConfigurationError(
+                f"privacy={self.privacy!r}: input should be Privacy or NoPrivacy; write Privacy(epsilon=...)"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        """Two runs are the same if their settings are, wherever their code stands and whatever carries them out."""
+        return isinstance(other, Spec) and self.identity() == other.identity()
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
+    def to_dict(self) -> JsonObject:
+        """Give the run as one table of plain values, every setting written out."""
+        return {
+            "name": self.name,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "device": self.device,
+            "threads": self.threads,
+            "control": self.control,
+            "controls": list(self.controls),
+            "problem": dump_settings(self.problem.table()),
+            "algorithm": algorithm_table(self.algorithm),
+            "privacy": dump_settings(self.privacy),
+            "ledger": None if self.ledger is None else dump_settings(self.ledger),
+            "attendance": None if self.attendance is None else dump_settings(self.attendance),
+        }
+
+    @staticmethod
+    def from_dict(table: Mapping[str, object]) -> Spec:
+        """Read a run from its table; no module of the user's is imported, see ``loaded``.
+
+        Raises:
+            ConfigurationError: Naming the key, the value and what is allowed.
+        """
+        found = read_settings(SpecTable, table, "")
+        return Spec(
+            name=found.name,
+            problem=_described(found.problem, found.name),
+            algorithm=read_algorithm(found.algorithm),
+            privacy=read_privacy(found.privacy),
+            rounds=found.rounds,
+            seed=found.seed,
+            ledger=found.ledger,
+            attendance=found.attendance,
+            control=found.control,
+            controls=found.controls,
+            device=found.device,
+            threads=found.threads,
+        )
+
+    def loaded(self) -> Spec:
+        """Give the run with the objective and the algorithm that its table names, importing their modules.
+
+        Raises:
+            ConfigurationError: If there is no such module or function, or its problem is another one.
+        """
+        algorithm, problem = self.algorithm, self.problem
+        if isinstance(algorithm, ForeignAlgorithm):
+            algorithm = algorithm.load()
+        if problem.source is not None:
+            problem = load_problem(problem.source, self.name)
+        return dataclasses.replace(self, algorithm=algorithm, problem=problem)
+
+    def digest(self) -> str:
+        """Give the SHA-256 of the settings, which identifies the run for ledger, receipts, sites and resuming.
+
+        Where the code stands, and how many threads or which device carry it out, do not enter.
+        """
+        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
+
+    def identity(self) -> JsonObject:
+        """Give the settings that make two runs the same run."""
+        table = {key: value for key, value in self.to_dict().items() if key not in _MEANS}
+        problem = cast("JsonObject", table["problem"])
+        public = ("name", "provenance", "n_clients", "space", "fingerprint")
+        return table | {"problem": {key: problem[key] for key in public}}
+
+    def require_same(self, other: Spec) -> None:
+        """Refuse to go on with a run of other settings.
+
+        Raises:
+            RunError: Naming the first setting that differs.
+        """
+        theirs = other.identity()
+        for key, value in self.identity().items():
+            if theirs[key] != value:
+                raise RunError(
+                    f"the run to resume was made with {key} = {value!r}, now it is {theirs[key]!r}; "
+                    "resume with the same settings or start a new directory"
+                )
+
+    def setting(self, public_seed: int) -> Setting:
+        """Give what both sides of the run are told."""
+        return Setting(
+            space=self.problem.search_space,
+            n_clients=self.problem.n_clients,
+            rounds=self.rounds,
+            public_seed=public_seed,
+            device=self.device,
+            unit=self.privacy.unit,
+        )
+
+
+@settings(table="")
+class SpecTable:
+    """The shape of a run's table; ``Spec`` holds the objects."""
+
+    name: Annotated[str, Field(pattern=_NAME)]
+    rounds: Count
+    problem: ProblemSource
+    algorithm: JsonObject
+    privacy: JsonObject
+    seed: Annotated[int, Field(ge=0)] | None = None
+    device: str = "cpu"
+    threads: Count = 1
+    control: Literal["zeroed"] | None = None
+    controls: Sequence[Control] = ()
+    ledger: SharedLedger | None = None
+    attendance: Attendance | None = None
+    directory: str | None = None
+
+
+def read_privacy(table: Mapping[str, object]) -> Privacy | NoPrivacy:
+    """Read a ``[privacy]`` table; ``none = true`` is a baseline without privacy."""
+    if "none" in table:
+        return read_settings(NoPrivacy, table, "privacy")
+    return read_settings(Privacy, table, "privacy")
+
+
+def _described(source: ProblemSource, default_name: str) -> Problem:
+    """The problem as its table describes it, without its objective; loaded at once where the table leaves facts out."""
+    if source.factory is not None and (source.n_clients is None or not source.space):
+        return load_problem(source, default_name)
+    if source.n_clients is None:
+        raise ConfigurationError("problem.n_clients is missing; say how many clients are registered")
+    return Problem(
+        space=Space(source.space),
+        n_clients=source.n_clients,
+        objective=_elsewhere,
+        name=source.name or default_name,
+        provenance=source.provenance,
+        fingerprint=source.fingerprint,
+        source=source,
+    )
+
+
+def _elsewhere(client: int, _params: Mapping[str, object]) -> float:
+    """The objective where it is only described: a server, a report."""
+    raise RunError(f"client {client}'s objective is not loaded here; it lives where the run is carried out")
