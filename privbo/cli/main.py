@@ -170,6 +170,7 @@ def compare(
 
     budget, is_sweep = _budget(recommend), len(what) == 1 and what[0].suffix == ".toml"
     whose = _data(data, is_sweep=is_sweep)
+    _cells_of_a_sweep(fresh=fresh, finished=finished, is_sweep=is_sweep)
     try:
         if is_sweep:
             found = compare_sweep(
@@ -207,6 +208,15 @@ def _data(name: str | None, *, is_sweep: bool) -> Data:
     if name not in get_args(Data):
         raise ConfigurationError(f"--data {name!r}: write one of {', '.join(get_args(Data))}")
     return cast("Data", name)
+
+
+def _cells_of_a_sweep(*, fresh: bool, finished: bool, is_sweep: bool) -> None:
+    from privbo.protocol.errors import ConfigurationError
+
+    if (fresh or finished) and not is_sweep:
+        raise ConfigurationError("--fresh and --finished are for a sweep's cells; runs are compared as they are")
+    if fresh and finished:
+        raise ConfigurationError("--fresh runs every cell and --finished none; give one of them")
 
 
 def _budget(recommend: str | None) -> float | None:

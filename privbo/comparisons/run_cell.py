@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+from pydantic import JsonValue
 
 from privbo.comparisons.cells import digest
 from privbo.comparisons.results import CellResult
@@ -67,17 +68,24 @@ def spec_of(content: Mapping[str, object], kind: Kind, *, private: bool) -> Spec
 
 
 def settings_digest(table: JsonObject, judge: str | None) -> str:
-    """Digest everything that was asked for; whose ledger pays, and on how many threads, does not change a number."""
+    """Digest everything that was asked for; whose ledger pays, and on how many threads, does not change a number.
+
+    The data's fingerprint is of the code's key: a change of it is a reason to run a cell again.
+    """
     asked = {key: value for key, value in table.items() if key not in ("controls", "threads", "ledger")}
-    return digest([_FORMAT, asked, judge])
+    return digest([_FORMAT, asked | {"problem": _table(asked["problem"]) | {"fingerprint": None}}, judge])
 
 
-def code_of(spec: Spec, judge: str | None, fingerprint: str | None) -> CodeKey:
+def _table(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def code_of(spec: Spec, judge: str | None) -> CodeKey:
     """Digest the code behind a setting: its problem's function, an algorithm of the user's own, the judge."""
     source = spec.problem.source or ProblemSource()
     references = [source.factory or source.objective, str(algorithm_table(spec.algorithm)["type"]), judge]
     named = [reference for reference in references if reference is not None and ":" in reference]
-    name = fingerprint or spec.problem.fingerprint
+    name = spec.problem.fingerprint or source.fingerprint
     found = code_key(*(load_function(reference, "sweep") for reference in named), fingerprint=name)
     if found.edited:  # a notebook's process, which would go on with what it has loaded
         forget(found.modules)

@@ -155,9 +155,9 @@ def _cells(sweep: Sweep, folder: Path, *, fresh: bool) -> dict[tuple[int, str], 
         for setting in panel.settings:
             spec = spec_of(setting.content, setting.kind, private=sweep.ledger is not None)
             table = spec.to_dict()
-            name = digest([table["problem"], table["algorithm"], panel.judge])
+            name = digest([table["problem"], table["algorithm"], panel.judge, setting.content["problem"]])
             if name not in codes:
-                codes[name] = code_of(spec, panel.judge, sweep.config.fingerprint)
+                codes[name] = code_of(spec, panel.judge)
             keys = dict.fromkeys((*sweep.config.seed_keys, "seed"))
             seeded = [(seed, with_overrides(table, dict.fromkeys(keys, seed))) for seed in panel.seeds]
             tasks = [(seed, Task(table=own, judge=panel.judge)) for seed, own in seeded]

@@ -104,7 +104,6 @@ class SweepConfig:
             ``ClientHistory`` and the problem's arguments, ``(n_clients, n_evaluations)``; by default
             a loss is 1 - score.
         statement: What is to be shown, in a sentence.
-        fingerprint: Name of the data that the objective reads; cells of another one are run again.
         contrasts: Pairs of labels whose difference is the point.
         grid: Dotted keys and lists of their values; settings are all combinations.
         arms: Settings by name.
@@ -129,7 +128,6 @@ class SweepConfig:
     measure: Measure = "mean over rounds"
     judge: str | None = None
     statement: str = ""
-    fingerprint: str | None = None
     contrasts: Sequence[Sequence[str]] = ()
     grid: JsonObject = Field(default_factory=dict)
     arms: Sequence[ArmConfig] = ()

@@ -79,9 +79,8 @@ class CodeKey:
         differing = sorted(name for name in names if self.parts.get(name) != older.parts.get(name))
         modules = [name.removeprefix("module ") for name in differing if name.startswith("module ")]
         versions = [self._version_change(older, name) for name in differing if name.startswith("version ")]
-        others = [name for name in differing if not name.startswith(("module ", "version "))]
         found = [f"the objective's code changed ({', '.join(modules)})"] if modules else []
-        found += [f"{name} changed" for name in others]
+        found += [f"{name} changed" for name in differing if not name.startswith(("module ", "version "))]
         return (*found, *([f"versions changed: {', '.join(versions)}"] if versions else []))
 
     @property
@@ -123,9 +122,10 @@ def code_key(*roots: object, fingerprint: str | None = None) -> CodeKey:
     reader = _Reader()
     reason, states = None, []
     for root in roots:
+        if isinstance(root, types.BuiltinFunctionType):
+            reason = f"{root.__module__}.{root.__qualname__} has no Python source"
+            continue
         try:
-            if isinstance(root, types.BuiltinFunctionType):
-                raise _UnknownStateError(f"{root.__module__}.{root.__qualname__} has no Python source")  # noqa: TRY301
             states.append(reader.state(root))
         except _UnknownStateError as error:
             reason = str(error)
@@ -216,13 +216,13 @@ class _Reader:
         if source_files.is_file_of(function.__module__, function.__code__.co_filename):
             return (self._module(function.__module__), function.__qualname__, cells, inner)
         defaults = (self.state(function.__defaults__), self.state(function.__kwdefaults__))
-        known = function.__globals__
-        values = tuple((name, self.state(known[name])) for name in _globals(function.__code__) if name in known)
+        known, read = function.__globals__, _globals(function.__code__)
+        values = tuple((name, self.state(known[name])) for name in read if name in known)
         return (self._bytecode(function.__code__, function.__doc__), cells, defaults, inner, values)
 
     def _bytecode(self, code: types.CodeType, text: str | None = None) -> object:
         """Instructions without line numbers, file names and the docstring."""
-        inner = [c for c in code.co_consts if text is None or c != text]
+        inner = (c for c in code.co_consts if text is None or c != text)
         constants = tuple(self._bytecode(c) if isinstance(c, types.CodeType) else self.state(c) for c in inner)
         return (code.co_code.hex(), constants, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
 

@@ -133,8 +133,7 @@ def test_planted_a_key_without_code_would_be_noticed(clinic: Clinic, monkeypatch
 
 def test_fingerprint_and_fresh(clinic: Clinic) -> None:
     clinic.compare()
-    text = (clinic.folder / "sweep.toml").read_text()
-    clinic.write("sweep.toml", 'fingerprint = "of May"\n' + text)
+    clinic.edit("sweep.toml", "n_clients = 5", 'n_clients = 5\nfingerprint = "of May"')
     _, said = clinic.compare()
     assert said["reuse"]["reasons"] == {"the fingerprint changed": 2}
     _, said = clinic.compare()
