@@ -23,7 +23,9 @@ UNTYPED, RIDDLES, REPLACED, PEEKED = 96, 125, 69, 114  # ceilings; they only eve
 NO_EXAMPLE = {  # only ever shrinks
     "AdaptiveClipping", "Attendance", "Best", "Categorical", "Comparison", "ConfigurationError", "Cut", "DPFTSDE",
     "Exploration", "FedPNE", "FederatedFLCB", "Int", "NoPrivacy", "OwnModel", "PFPNE", "ParallelXArmed", "Prior",
-    "Privacy", "Problem", "Real", "Record", "Plan", "Spec", "figures", "history", "report", "write_report", "Round", "RunError", "SharedLedger", "Theorem1", "Weighting", "audit",
+    "Privacy", "Problem", "Real", "Record", "Plan", "Spec",
+    "figures", "history", "report", "write_report", "Round", "RunError", "SharedLedger", "Theorem1", "Weighting",
+    "audit",
     "compare", "default_delta", "load", "paper_delta", "plan", "run",
 }  # fmt: skip
 SILENCED = re.compile(r"# *(noqa(: *[A-Z]+[0-9]+(, *[A-Z]+[0-9]+)*)?|type: ignore(\[[a-z, -]+\])?|pragma: no [a-z]+)")
