@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from privbo.algorithms.thompson.clients import standardise
-from privbo.algorithms.thompson.dp_fts_de import DPFTSDE, shared_vectors
+from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from privbo.algorithms.thompson.settings import shared_vectors
 from privbo.algorithms.thompson.exploration import Exploration, Regions
 from privbo.algorithms.thompson.maximise import Search, maximise
 from privbo.algorithms.thompson.own_model import OwnModel, Prior

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privbo.algorithms.elimination.confidence import noise_half_width
-from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.phases import Phase, cut_to, equal_pulls
+from privbo.algorithms.elimination.phases import Phase, among_best, cut_to, equal_pulls
+from privbo.algorithms.elimination.settings import FedPNESettings
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, FloatArray, IntArray, Release, Request, Setting
-
-if TYPE_CHECKING:
-    from privbo.algorithms.elimination.fed_pne import FedPNE
+from privbo.protocol.messages import Ask, IntArray, Release, Request, Setting
 
 
 class FedPNEServer:
     """The public side of Fed-PNE: active nodes, budget and the best node so far."""
 
-    def __init__(self, algorithm: FedPNE, setting: Setting) -> None:
+    def __init__(self, algorithm: FedPNESettings, setting: Setting) -> None:
         self._algorithm = algorithm
         self._setting = setting
         self._sharing = algorithm.sharing
         self._confidence = algorithm.confidence(setting.n_clients)
-        self._partition = Partition(n_dims=setting.space.n_dims, n_children=algorithm.n_children)
+        self._partition = algorithm.partition(setting)
         self._spent = 0
         self._round = 0
         self._best: tuple[int, int] | None = None
@@ -149,10 +145,3 @@ class FedPNEServer:
                 break
             depth, count = depth + 1, count + 1
         return count
-
-
-def among_best(means: FloatArray, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which entries are among the ``count`` largest; ties go to the first."""
-    chosen = np.zeros(len(means), dtype=bool)
-    chosen[np.argsort(-means, kind="stable")[:count]] = True
-    return chosen

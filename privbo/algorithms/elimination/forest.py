@@ -11,15 +11,15 @@ the largest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.partition import Partition
+from privbo.algorithms.elimination.pull_table import PullTable
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Space
 
@@ -249,8 +249,8 @@ class Forest:
         rows, nodes = np.arange(len(self.size)), lower.argmax(axis=1)
         return np.stack([self.depths[rows, nodes], self.indices[rows, nodes]], axis=1)
 
-    def gained(self, visits: IntArray, totals: FloatArray) -> Iterator[dict[str, Any]]:
-        """Pulls since ``visits`` and ``totals`` (rewards summed), as rows of a table, depth by depth."""
+    def book(self, table: PullTable, visits: IntArray, totals: FloatArray, round_: int) -> PullTable:
+        """Add the pulls since ``visits`` and ``totals`` (rewards summed) to a table, depth by depth."""
         width = self.visits.shape[1] - visits.shape[1]
         fresh = self.visits - np.pad(visits, ((0, 0), (0, width)))
         earned = self.visits * self.means - np.pad(totals, ((0, 0), (0, width)))
@@ -259,14 +259,16 @@ class Forest:
         for depth in np.unique(depths):
             who, node = owners[depths == depth], nodes[depths == depth]
             pulls = fresh[who, node]
-            yield {
-                "owners": who,
-                "depth": int(depth),
-                "nodes": self.indices[who, node],
-                "pulls": pulls,
-                "worked": pulls,
-                "means": earned[who, node] / pulls,
-            }
+            table = table.add(
+                owners=who,
+                depth=int(depth),
+                nodes=self.indices[who, node],
+                pulls=pulls,
+                worked=pulls,
+                means=earned[who, node] / pulls,
+                round_=round_,
+            )
+        return table
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Named arrays for a snapshot."""

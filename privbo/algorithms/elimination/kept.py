@@ -1,4 +1,4 @@
-"""What is known of a shared phase afterwards: what the server kept, and what the clients found themselves."""
+"""Public result of a shared phase: the nodes the server kept, as they travel with the next broadcast."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from privbo.algorithms.elimination.pull_table import PullTable
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What the server says of one depth: the nodes it keeps, their average means and radii."""
+    """Nodes the server keeps of one depth, their average means and radii."""
 
     depth: int
     nodes: IntArray
@@ -41,34 +40,6 @@ class Kept:
             nodes=np.asarray(arrays["kept_nodes"], dtype=np.int64),
             means=np.asarray(arrays["kept_means"], dtype=np.float64),
             radii=np.asarray(arrays["kept_radii"], dtype=np.float64),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnPhase:
-    """What the clients of a cohort found in a shared phase (private).
-
-    Attributes:
-        nodes: ``(K,)``.
-        pulls: Of every node by every client.
-        means: Of the pulls that worked, ``(n, K)``; NaN where none did.
-        worked: How many did, ``(n, K)``.
-    """
-
-    nodes: IntArray
-    pulls: int
-    means: FloatArray
-    worked: IntArray
-
-    @staticmethod
-    def of(rows: PullTable, n_clients: int) -> OwnPhase:
-        """The phase whose rows these are, all clients in order, each with all nodes in order."""
-        k = len(rows.nodes) // n_clients
-        return OwnPhase(
-            nodes=rows.nodes[:k],
-            pulls=int(rows.pulls[0]),
-            means=rows.means.reshape(-1, k),
-            worked=rows.worked.reshape(-1, k),
         )
 
 

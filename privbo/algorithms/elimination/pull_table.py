@@ -1,4 +1,4 @@
-"""What a cohort has pulled so far, one row per client, node and turn (private)."""
+"""Pulls of a cohort so far, one row per client, node and turn (private)."""
 
 from __future__ import annotations
 
@@ -121,3 +121,31 @@ class PullTable:
             here = depths == depth
             points[here] = space.snap(partition.centres(int(depth), nodes[here]))
         return points
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnPhase:
+    """What the clients of a cohort found in a shared phase (private).
+
+    Attributes:
+        nodes: ``(K,)``.
+        pulls: Of every node by every client.
+        means: Of the pulls that worked, ``(n, K)``; NaN where none did.
+        worked: How many did, ``(n, K)``.
+    """
+
+    nodes: IntArray
+    pulls: int
+    means: FloatArray
+    worked: IntArray
+
+    @staticmethod
+    def of(rows: PullTable, n_clients: int) -> OwnPhase:
+        """The phase whose rows these are, all clients in order, each with all nodes in order."""
+        k = len(rows.nodes) // n_clients
+        return OwnPhase(
+            nodes=rows.nodes[:k],
+            pulls=int(rows.pulls[0]),
+            means=rows.means.reshape(-1, k),
+            worked=rows.worked.reshape(-1, k),
+        )

@@ -1,4 +1,4 @@
-"""From pulls to vectors: mean rewards of nodes, their declared range, and what is sent of them.
+"""Mean rewards of nodes, and the range they are declared to lie in (private).
 
 An evaluation is a noisy reward. Real objectives are called once per pull; a simulation
 may offer ``pull(clients, units, counts)`` and answer with the means of many pulls at once.
@@ -7,9 +7,8 @@ may offer ``pull(clients, units, counts)`` and answer with the means of many pul
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -18,16 +17,7 @@ from privbo.protocol.messages import Evaluate, FloatArray, IntArray, UnitName
 
 _private_log = logging.getLogger("privbo.private")
 
-Centre: TypeAlias = Literal["client", "middle"]
 Outside: TypeAlias = Literal["error", "clip"]
-
-
-class PullMeans(Protocol):
-    """What a simulated environment offers beside plain evaluation."""
-
-    def __call__(self, clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
-        """Mean of ``counts[i]`` rewards of ``clients[i]`` at ``units[i]``, ``(n,)``; NaN if all failed."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,26 +27,11 @@ class RewardRange:
     Attributes:
         low, high: Bounds of a reward.
         outside: ``"error"`` refuses a reward outside, ``"clip"`` clips and counts it.
-
-    Raises:
-        ConfigurationError: If the bounds are not finite and increasing.
     """
 
     low: float
     high: float
     outside: Outside
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ConfigurationError(f"reward_range=({self.low!r}, {self.high!r}) must be finite and increasing")
-        if self.outside not in ("error", "clip"):
-            raise ConfigurationError(f"outside={self.outside!r} must be 'error' or 'clip'")
-
-    @staticmethod
-    def of(bounds: tuple[float, float], outside: Outside) -> RewardRange:
-        """The range with these bounds."""
-        low, high = bounds
-        return RewardRange(low=low, high=high, outside=outside)
 
     @property
     def half_width(self) -> float:
@@ -89,7 +64,7 @@ class RewardRange:
 
 @dataclass(frozen=True, kw_only=True)
 class Pulled:
-    """What pulls brought (private); all arrays ``(n,)``.
+    """Rewards of a batch of pulls (private); all arrays ``(n,)``.
 
     Attributes:
         means: Mean reward of the pulls that worked; NaN where none did or none was asked for.
@@ -105,14 +80,14 @@ class Pulled:
 def pull_nodes(
     evaluate: Evaluate, allowed: RewardRange, clients: IntArray, units: FloatArray, counts: IntArray, unit: UnitName
 ) -> Pulled:
-    """``counts[i]`` pulls of ``clients[i]`` at ``units[i]``.
+    """Pull ``units[i]`` as ``clients[i]``, ``counts[i]`` times.
 
     Raises:
         ConfigurationError: If a reward is not allowed, or one reward is the unit of privacy
             and an environment that answers many pulls at once failed in some: what their mean
             hides can't be bounded.
     """
-    many: PullMeans | None = getattr(evaluate, "pull", None)  # offered by problems for simulations
+    many = evaluate.pull
     if many is not None:
         means, clipped = allowed.admit(np.asarray(many(clients, units, counts), dtype=np.float64))
         if unit == "reward" and np.any(np.isnan(means[counts > 0])):

@@ -191,7 +191,7 @@ def f_lcb(
         settings: Those of ``FLCB``.
 
     Example:
-        >>> from privbo.algorithms.functional.optimisers import AcceleratedGradient
+        >>> from experiments.baselines.first_order import AcceleratedGradient
         >>> f_lcb([], budget=1)
         Traceback (most recent call last):
         ...

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from privbo.algorithms.functional.federated_search import Arms, Search
+from privbo.algorithms.functional.federated_search import Search
+from privbo.algorithms.functional.settings import Arms, FLCBSettings
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
-
-if TYPE_CHECKING:
-    from privbo.algorithms.functional.federated import FederatedFLCB
 
 
 def answers(
-    algorithm: FederatedFLCB,
+    algorithm: FLCBSettings,
     arms: Arms,
     evaluate: Evaluate,
     clients: IntArray,
@@ -89,7 +86,7 @@ class _Record:
 class FederatedCohort:
     """Clients that answer (arm, point) with gradient and loss."""
 
-    def __init__(self, algorithm: FederatedFLCB, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+    def __init__(self, algorithm: FLCBSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
         self._algorithm, self._evaluate = algorithm, evaluate
         self._clients = np.asarray(clients, dtype=np.int64)
         self._arms = algorithm.arms(setting.space)
@@ -135,7 +132,7 @@ class FederatedCohort:
 class LocalCohort:
     """The control: every client runs F-LCB alone on its own function with exact gradients."""
 
-    def __init__(self, algorithm: FederatedFLCB, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+    def __init__(self, algorithm: FLCBSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
         self._algorithm, self._evaluate = algorithm, evaluate
         self._clients = np.asarray(clients, dtype=np.int64)
         self._searches = [Search(algorithm, setting) for _ in self._clients]
