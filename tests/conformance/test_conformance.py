@@ -16,7 +16,16 @@ from pydantic import Field
 
 import privbo as pb
 from accountant.errors import BudgetExceeded
-from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Release, Server, Setting
+from privbo.protocol.messages import (
+    Broadcast,
+    ClientHistory,
+    Cohort,
+    FloatArray,
+    PlainEvaluate,
+    Release,
+    Server,
+    Setting,
+)
 from privbo.runs import cohorts as in_process
 from privbo.runs.record import mean_best_so_far
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, Case, bumps, problem
@@ -65,31 +74,18 @@ def test_the_sides_keep_the_protocol_by_type(case: Case) -> None:
     """A server is told releases; nothing in its signatures could carry a client's vector."""
     setting = _setting(case)
     server = case.algorithm.server(setting)
-    cohort = case.algorithm.cohort(setting, clients=np.arange(2), evaluate=bumps, seed=3)
+    cohort = case.algorithm.cohort(setting, clients=np.arange(2), evaluate=PlainEvaluate(bumps), seed=3)
     assert isinstance(server, Server)
     assert isinstance(cohort, Cohort)
     assert not isinstance(server, Cohort)
     if not type(server).__module__.startswith("privbo."):
         return  # a user's own may go without annotations; what it is told is watched at run time
-    assert annotations_of(type(server), "tell") == {"release": Release | None, "return": types.NoneType}
+    assert typing.get_type_hints(type(server).tell) == {"release": Release | None, "return": types.NoneType}
     for name in vars(type(server)):
         if callable(getattr(type(server), name)) and (name == "__init__" or not name.startswith("_")):
-            found = str(annotations_of(type(server), name)).lower()
+            found = str(typing.get_type_hints(getattr(type(server), name))).lower()
             assert "cohort" not in found, name
             assert "history" not in found, name
-
-
-def annotations_of(kind: type, method: str) -> dict[str, Any]:
-    """Resolved annotations of a method; names imported for type checkers only are looked for in the package."""
-    from privbo.algorithms.elimination import fed_pne, parallel, pf_pne
-    from privbo.algorithms.functional import federated
-    from privbo.algorithms.thompson import dp_fts_de
-
-    names: dict[str, Any] = {}
-    for module in (fed_pne, parallel, pf_pne, federated, dp_fts_de):
-        names |= vars(module)
-    function = getattr(kind, method)
-    return typing.get_type_hints(function, globalns=names | function.__globals__)
 
 
 def test_every_client_learns_something(case: Case) -> None:
@@ -374,7 +370,7 @@ def test_a_round_answered_twice_is_answered_the_same(case: Case) -> None:
         return bumps(clients, units)
 
     server = case.algorithm.server(setting)
-    cohort = case.algorithm.cohort(setting, clients=np.arange(N_CLIENTS), evaluate=evaluate, seed=3)
+    cohort = case.algorithm.cohort(setting, clients=np.arange(N_CLIENTS), evaluate=PlainEvaluate(evaluate), seed=3)
     ask = server.ask()
     assert ask is not None
     first = cohort.respond(ask.broadcast)
@@ -388,7 +384,7 @@ def test_a_cohort_of_one_is_that_client_in_a_large_cohort(case: Case) -> None:
     server = case.algorithm.server(setting)
 
     def cohort(clients: list[int]) -> Cohort:
-        return case.algorithm.cohort(setting, clients=np.array(clients), evaluate=bumps, seed=3)
+        return case.algorithm.cohort(setting, clients=np.array(clients), evaluate=PlainEvaluate(bumps), seed=3)
 
     everyone, single = cohort(list(range(N_CLIENTS))), cohort([4])
     for index in range(ROUNDS):
@@ -409,7 +405,10 @@ def _noise_release(ask: Any, index: int) -> Release:
 def test_a_snapshot_is_the_whole_state(case: Case) -> None:
     setting = _setting(case)
     servers = [case.algorithm.server(setting) for _ in range(2)]
-    cohorts = [case.algorithm.cohort(setting, clients=np.arange(N_CLIENTS), evaluate=bumps, seed=3) for _ in range(2)]
+    cohorts = [
+        case.algorithm.cohort(setting, clients=np.arange(N_CLIENTS), evaluate=PlainEvaluate(bumps), seed=3)
+        for _ in range(2)
+    ]
     for index in range(ROUNDS):
         ask, _ = (server.ask() for server in servers)
         assert ask is not None
