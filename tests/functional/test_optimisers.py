@@ -16,12 +16,12 @@ from experiments.baselines.first_order import (
     AcceleratedGradient,
     ProjectedSubgradient,
     StronglyConvexAcceleratedGradient,
-    StronglyConvexStochasticAccelerated,
     StronglyConvexSubgradient,
     TripleAveraging,
 )
 from experiments.baselines.functions import Huber, MaxAffine, Noisy, Quadratic, RootQuadratic
 from experiments.baselines.heavy_tailed import ClippedSSTM, RestartedClippedSSTM, clip
+from experiments.baselines.stochastic import StronglyConvexStochasticAccelerated
 from privbo.algorithms.functional.sets import Box
 from privbo.algorithms.functional.stochastic import GradientNoise, StochasticAccelerated
 from tests.functional.instances import DETERMINISTIC, STOCHASTIC, exact_value, minimum

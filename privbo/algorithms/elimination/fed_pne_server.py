@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 
 from privbo.algorithms.elimination.confidence import noise_half_width
-from privbo.algorithms.elimination.phases import Phase, among_best, cut_to, equal_pulls
+from privbo.algorithms.elimination.phases import Phase, among_best, count_fitting, cut_to, equal_pulls
 from privbo.algorithms.elimination.settings import FedPNESettings
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, IntArray, Release, Request, Setting
@@ -29,17 +30,15 @@ class FedPNEServer:
         self._first = self._start()
         self._phase: Phase | None = self._first
         most = setting.rounds if algorithm.releases is None else min(setting.rounds, algorithm.releases)
-        self._n_releases = self._count_plan(most)
+        # No run makes more: every phase after the first has at least k nodes.
+        deeper = range(self._first.depth + 1, self._partition.max_depth + 1)
+        least = (algorithm.n_children * self._confidence.pulls_per_client(depth) for depth in deeper)
+        self._n_releases = count_fitting(chain([self._first.length], least), algorithm.horizon, most)
 
     @property
     def phase(self) -> Phase | None:
         """The phase that is played now; None when the run is over."""
         return self._phase
-
-    @property
-    def spent(self) -> int:
-        """Pulls of one client in the phases before this one."""
-        return self._spent
 
     def plan(self) -> Iterator[Request]:
         """P requests; those after the first for as many nodes as the phase could hold."""
@@ -134,14 +133,3 @@ class FedPNEServer:
         best_depth, best = self._best
         pulls = np.array([left], dtype=np.int64)
         return Phase(depth=best_depth, nodes=np.array([best], dtype=np.int64), pulls=pulls, best=self._best)
-
-    def _count_plan(self, most: int) -> int:
-        """P: no run makes more releases, because every phase after the first has at least k nodes."""
-        first = self._first
-        spent, depth, count = first.length, first.depth + 1, 1
-        while count < most and depth <= self._partition.max_depth:
-            spent += self._algorithm.n_children * self._confidence.pulls_per_client(depth)
-            if spent > self._algorithm.horizon:
-                break
-            depth, count = depth + 1, count + 1
-        return count

@@ -48,22 +48,19 @@ def pack(kept: Mapping[int, Kept]) -> dict[str, npt.NDArray[np.generic]]:
     rows = [kept[depth] for depth in sorted(kept)]
     return {
         "kept_sizes": np.array([[k.depth, len(k.nodes)] for k in rows], dtype=np.int64).reshape(-1, 2),
-        "kept_nodes": np.concatenate([k.nodes for k in rows] or [np.zeros(0, dtype=np.int64)]),
-        "kept_means": np.concatenate([k.means for k in rows] or [np.zeros(0)]),
-        "kept_radii": np.concatenate([k.radii for k in rows] or [np.zeros(0)]),
+        "kept_nodes": np.concatenate([np.zeros(0, dtype=np.int64), *(k.nodes for k in rows)]),
+        "kept_means": np.concatenate([np.zeros(0), *(k.means for k in rows)]),
+        "kept_radii": np.concatenate([np.zeros(0), *(k.radii for k in rows)]),
     }
 
 
 def unpack(arrays: Mapping[str, npt.NDArray[np.generic]]) -> dict[int, Kept]:
-    """What ``pack`` packed, by depth."""
-    kept, start = {}, 0
-    for depth, size in np.asarray(arrays["kept_sizes"], dtype=np.int64):
-        part = slice(start, start + int(size))
-        kept[int(depth)] = Kept(
-            depth=int(depth),
-            nodes=np.asarray(arrays["kept_nodes"], dtype=np.int64)[part],
-            means=np.asarray(arrays["kept_means"], dtype=np.float64)[part],
-            radii=np.asarray(arrays["kept_radii"], dtype=np.float64)[part],
-        )
-        start += int(size)
-    return kept
+    """The parts that ``pack`` packed, by depth."""
+    depths, sizes = np.asarray(arrays["kept_sizes"], dtype=np.int64).T
+    nodes = np.split(np.asarray(arrays["kept_nodes"], dtype=np.int64), np.cumsum(sizes))
+    means, radii = (
+        np.split(np.asarray(arrays[name], dtype=np.float64), np.cumsum(sizes)) for name in ("kept_means", "kept_radii")
+    )
+    # Splitting leaves an empty part at the end, which belongs to no depth.
+    parts = zip(depths, nodes, means, radii, strict=False)
+    return {int(h): Kept(depth=int(h), nodes=n, means=m, radii=r) for h, n, m, r in parts}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 
 from privbo.algorithms.elimination.confidence import noise_half_width
-from privbo.algorithms.elimination.phases import Phase, equal_pulls
+from privbo.algorithms.elimination.phases import Phase, count_fitting, equal_pulls
 from privbo.algorithms.elimination.settings import ParallelSettings
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, IntArray, Release, Request, Setting
@@ -29,7 +30,12 @@ class ParallelServer:
             raise ConfigurationError(
                 f"horizon={algorithm.horizon} does not hold one depth for {self._n_players} players; raise it or nu1"
             )
-        self._n_releases = self._count_plan(setting.rounds)
+        # No run makes more: every depth below the root has at least k nodes.
+        k, players = algorithm.n_children, self._n_players
+        depths = range(1, self._partition.max_depth + 1)
+        least = (k * algorithm.pulls_per_player(depth, k, players) for depth in depths)
+        lengths = chain([algorithm.pulls_per_player(0, 1, players)], least)
+        self._n_releases = count_fitting(lengths, algorithm.horizon, setting.rounds)
 
     @property
     def best(self) -> tuple[int, int] | None:
@@ -84,14 +90,3 @@ class ParallelServer:
     def _farewell(best: tuple[int, int]) -> Phase:
         none = np.zeros(0, dtype=np.int64)
         return Phase(depth=best[0], nodes=none, pulls=none, best=best)
-
-    def _count_plan(self, rounds: int) -> int:
-        """P: no run makes more releases, because every depth below the root has at least k nodes."""
-        k = self._algorithm.n_children
-        spent, count = self._algorithm.pulls_per_player(0, 1, self._n_players), 1
-        while count < rounds and count <= self._partition.max_depth:
-            spent += k * self._algorithm.pulls_per_player(count, k, self._n_players)
-            if spent > self._algorithm.horizon:
-                break
-            count += 1
-        return count

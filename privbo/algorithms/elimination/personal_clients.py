@@ -59,7 +59,6 @@ class PersonalCohort:
         self._depth = -1
         self._answered = -1
         self._forest: Forest | None = None
-        self.n_clipped = 0
 
     @property
     def clients(self) -> IntArray:
@@ -133,7 +132,6 @@ class PersonalCohort:
             one = np.ones(len(self._clients), dtype=np.int64)
             points = forest.points[np.arange(len(one)), path[-1]]
             pulled = pull_nodes(self._evaluate, self._sharing.allowed, self._clients, points, one, self._unit)
-            self.n_clipped += pulled.n_clipped
             self._left -= one
             forest.receive(path, pulled.means)
         self._forest = forest
@@ -247,7 +245,6 @@ class PersonalCohort:
             self._evaluate, self._sharing.allowed, self._clients[owners[asked]], points, pulls[asked], self._unit
         )
         means[asked], worked[asked] = pulled.means, pulled.worked
-        self.n_clipped += pulled.n_clipped
         self._left -= np.bincount(owners, weights=pulls, minlength=len(self._left)).astype(np.int64)
         self._table = self._table.add(
             owners=owners, depth=depth, nodes=nodes, pulls=pulls, worked=worked, means=means, round_=round_
@@ -266,7 +263,7 @@ class PersonalCohort:
                 "best": self._best,
                 "alive_owners": self._alive[0],
                 "alive_nodes": self._alive[1],
-                "state": np.array([self._depth, self._answered, self.n_clipped]),
+                "state": np.array([self._depth, self._answered]),
                 "shared_rounds": np.array(sorted(self._shared_rounds.items()), dtype=np.int64).reshape(-1, 2),
             }
         )
@@ -281,7 +278,7 @@ class PersonalCohort:
         self._left = taken["left"].astype(np.int64)
         self._best = taken["best"].astype(np.int64)
         self._alive = (taken["alive_owners"].astype(np.int64), taken["alive_nodes"].astype(np.int64))
-        self._depth, self._answered, self.n_clipped = (int(x) for x in taken["state"])
+        self._depth, self._answered = (int(x) for x in taken["state"][:2])
         self._shared_rounds = {int(depth): int(round_) for depth, round_ in taken["shared_rounds"]}
         self._kept = unpack(taken)
 

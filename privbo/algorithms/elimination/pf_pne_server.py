@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 
 from privbo.algorithms.elimination.alone_server import Alone, first_alone
 from privbo.algorithms.elimination.confidence import noise_half_width
 from privbo.algorithms.elimination.kept import Kept
-from privbo.algorithms.elimination.phases import among_best
+from privbo.algorithms.elimination.phases import among_best, count_fitting
 from privbo.algorithms.elimination.settings import PFPNESettings
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, Broadcast, Release, Request, Setting
@@ -24,7 +25,15 @@ class PFPNEServer:
         self._sharing = algorithm.sharing
         self._confidence = algorithm.confidence(setting.n_clients)
         self._partition = algorithm.partition(setting)
-        self._n_releases = self._count_plan(min(setting.rounds, algorithm.shared_depths))
+        first, k = self._confidence.pulls_per_client(0), algorithm.n_children
+        if first > algorithm.horizon:
+            raise ConfigurationError(
+                f"horizon={algorithm.horizon} does not hold one phase for {setting.n_clients} clients; "
+                "raise horizon or lower c"
+            )
+        least = (k * self._confidence.pulls_per_client(depth) for depth in range(1, self._partition.max_depth + 1))
+        most = min(setting.rounds, algorithm.shared_depths)
+        self._n_releases = count_fitting(chain([first], least), algorithm.horizon, most)
         self._round = 0
         self._depth = 0
         self._nodes = np.zeros(1, dtype=np.int64)
@@ -76,17 +85,3 @@ class PFPNEServer:
         if self._algorithm.cap is not None:
             keep &= among_best(means, self._algorithm.cap // self._algorithm.n_children)
         return Kept(depth=depth, nodes=self._nodes[keep], means=means[keep], radii=np.full(int(keep.sum()), radius))
-
-    def _count_plan(self, most: int) -> int:
-        if self._confidence.pulls_per_client(0) > self._algorithm.horizon:
-            raise ConfigurationError(
-                f"horizon={self._algorithm.horizon} does not hold one phase for {self._setting.n_clients} clients; "
-                "raise horizon or lower c"
-            )
-        spent, count = self._confidence.pulls_per_client(0), 1
-        while count < most and count <= self._partition.max_depth:
-            spent += self._algorithm.n_children * self._confidence.pulls_per_client(count)
-            if spent > self._algorithm.horizon:
-                break
-            count += 1
-        return count

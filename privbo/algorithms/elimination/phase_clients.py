@@ -35,7 +35,6 @@ class PhaseCohort:
         self._means = np.zeros((len(self._clients), 0))
         self._worked = np.zeros((len(self._clients), 0), dtype=np.int64)
         self._best = np.array([0, 0], dtype=np.int64)
-        self.n_clipped = 0
 
     @property
     def clients(self) -> IntArray:
@@ -67,7 +66,6 @@ class PhaseCohort:
             np.tile(phase.pulls, n),
             self._unit,
         )
-        self.n_clipped += pulled.n_clipped
         self._means = np.concatenate([self._means, pulled.means.reshape(n, k)], axis=1)
         self._worked = np.concatenate([self._worked, pulled.worked.reshape(n, k)], axis=1)
         self._depths = np.append(self._depths, np.full(k, phase.depth))
@@ -88,7 +86,6 @@ class PhaseCohort:
             "means": self._means,
             "worked": self._worked,
             "best": self._best,
-            "n_clipped": np.array(self.n_clipped),
         }
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
@@ -98,7 +95,6 @@ class PhaseCohort:
         )
         self._means = np.array(snapshot["means"], dtype=np.float64)
         self._worked = np.array(snapshot["worked"], dtype=np.int64)
-        self.n_clipped = int(np.asarray(snapshot["n_clipped"]).item())
 
     def history(self) -> ClientHistory:
         """One evaluation per node and phase: its value is the mean of the client's pulls (private).

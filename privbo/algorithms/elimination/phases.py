@@ -6,7 +6,9 @@ client. Phases that end in a release and the silent tail of a run look the same 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate, islice, takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +66,15 @@ class Phase:
             pulls=np.asarray(arrays["pulls"], dtype=np.int64),
             best=None if best[0] < 0 else (int(best[0]), int(best[1])),
         )
+
+
+def count_fitting(lengths: Iterable[int], horizon: int, most: int) -> int:
+    """Number of leading phases, at least one and at most ``most``, that fit a horizon together.
+
+    Lengths are asked for one by one, because those of very deep phases exceed floating point.
+    """
+    totals = accumulate(islice(lengths, most))
+    return max(1, sum(1 for _ in takewhile(lambda total: total <= horizon, totals)))
 
 
 def equal_pulls(nodes: IntArray, pulls: int) -> IntArray:

@@ -26,7 +26,7 @@ class RewardRange:
 
     Attributes:
         low, high: Bounds of a reward.
-        outside: ``"error"`` refuses a reward outside, ``"clip"`` clips and counts it.
+        outside: ``"error"`` refuses a reward outside, ``"clip"`` clips it.
     """
 
     low: float
@@ -43,23 +43,22 @@ class RewardRange:
         """Middle of the range."""
         return 0.5 * (self.high + self.low)
 
-    def admit(self, rewards: FloatArray) -> tuple[FloatArray, int]:
-        """Rewards inside the range, and how many were clipped (PRIVATE); NaN passes.
+    def admit(self, rewards: FloatArray) -> FloatArray:
+        """Rewards inside the range, clipped to it where that is declared; NaN passes.
 
         Raises:
             ConfigurationError: If one lies outside and that is an error. The message names
                 neither the value nor its client: both are private.
         """
-        outside = int(np.count_nonzero((rewards < self.low) | (rewards > self.high)))
-        if not outside:
-            return rewards, 0
+        if not np.any((rewards < self.low) | (rewards > self.high)):
+            return rewards
         if self.outside == "error":
             raise ConfigurationError(
                 f"a reward lies outside reward_range=({self.low:g}, {self.high:g}); normalise the objective, "
                 "declare its range, or set outside='clip'"
             )
         _private_log.warning("rewards outside the declared range are clipped")
-        return np.clip(rewards, self.low, self.high), outside
+        return np.clip(rewards, self.low, self.high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +68,10 @@ class Pulled:
     Attributes:
         means: Mean reward of the pulls that worked; NaN where none did or none was asked for.
         worked: How many did.
-        n_clipped: Rewards that were clipped to the declared range.
     """
 
     means: FloatArray
     worked: IntArray
-    n_clipped: int
 
 
 def pull_nodes(
@@ -89,20 +86,19 @@ def pull_nodes(
     """
     many = evaluate.pull
     if many is not None:
-        means, clipped = allowed.admit(np.asarray(many(clients, units, counts), dtype=np.float64))
+        means = allowed.admit(np.asarray(many(clients, units, counts), dtype=np.float64))
         if unit == "reward" and np.any(np.isnan(means[counts > 0])):
             raise ConfigurationError(
                 "an environment that answers many pulls at once failed in some, and what their mean hides can't be "
                 "bounded; offer plain evaluations, or set privacy.unit='client'"
             )
-        return Pulled(means=means, worked=np.where(np.isnan(means), 0, counts), n_clipped=clipped)
-    totals, worked, n_clipped = np.zeros(len(clients)), np.zeros(len(clients), dtype=np.int64), 0
+        return Pulled(means=means, worked=np.where(np.isnan(means), 0, counts))
+    totals, worked = np.zeros(len(clients)), np.zeros(len(clients), dtype=np.int64)
     for turn in range(int(counts.max(initial=0))):
         due = np.flatnonzero(counts > turn)
-        rewards, clipped = allowed.admit(evaluate(clients[due], units[due]))
-        n_clipped += clipped
+        rewards = allowed.admit(evaluate(clients[due], units[due]))
         good = np.isfinite(rewards)
         totals[due[good]] += rewards[good]
         worked[due[good]] += 1
     with np.errstate(invalid="ignore"):
-        return Pulled(means=np.asarray(totals / worked), worked=worked, n_clipped=n_clipped)
+        return Pulled(means=np.asarray(totals / worked), worked=worked)

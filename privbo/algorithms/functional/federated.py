@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from privbo.algorithms.functional.federated_clients import FederatedCohort, LocalCohort
+from privbo.algorithms.functional.federated_clients import FederatedCohort
 from privbo.algorithms.functional.federated_server import FederatedServer
 from privbo.algorithms.functional.settings import FLCBSettings
 from privbo.protocol.messages import Cohort, Evaluate, IntArray, Setting
@@ -74,8 +74,6 @@ class FederatedFLCB(FLCBSettings):
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:  # noqa: ARG002 (the protocol's)
         """Make the private side; clients draw nothing at random, so ``seed`` is not used."""
-        if self.share == "nothing":
-            return LocalCohort(self, setting, clients=clients, evaluate=evaluate)
         return FederatedCohort(self, setting, clients=clients, evaluate=evaluate)
 
     def local(self) -> FederatedFLCB:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from privbo.algorithms.functional.bounds import Violation
 from privbo.algorithms.functional.federated_search import Search
 from privbo.algorithms.functional.settings import FLCBSettings
-from privbo.protocol.messages import Ask, Broadcast, FloatArray, IntArray, Release, Request, Setting
+from privbo.protocol.messages import Ask, Broadcast, Release, Request, Setting
 
 
 class FederatedServer:
@@ -31,26 +30,6 @@ class FederatedServer:
         """T equal requests; none if nothing is shared."""
         shares = self._algorithm.share == "gradients"
         return iter([self._request] * (self._setting.rounds if shares else 0))
-
-    @property
-    def violations(self) -> tuple[Violation, ...]:
-        """Rates that were seen to fail."""
-        return tuple(self._search.bounds.violations)
-
-    @property
-    def pulls(self) -> IntArray:
-        """Pulls per arm, ``(K,)``."""
-        return self._search.bounds.pulls.copy()
-
-    @property
-    def chosen(self) -> int | None:
-        """The arm with the smallest current value and width."""
-        return self._search.bounds.best()
-
-    @property
-    def best(self) -> FloatArray:
-        """The recommended point of the cube, ``(n_dims,)``."""
-        return self._search.best
 
     def ask(self) -> Ask | None:
         """The arm with the smallest bound and its points; the result in the last round."""
