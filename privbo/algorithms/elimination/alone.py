@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Literal
 
 from privbo.algorithms.elimination.alone_server import AloneServer, first_alone
@@ -45,15 +46,5 @@ def alone(
     tail: AloneTail = "commit",
 ) -> PersonalElimination:
     """Give the clients of a shared elimination alone, with the same tree, horizon and rewards."""
-    return PersonalElimination(
-        horizon=shared.horizon,
-        nu1=shared.nu1,
-        rho=shared.rho,
-        n_children=shared.n_children,
-        reward_range=shared.reward_range,
-        outside=shared.outside,
-        c=c,
-        c1=c1,
-        stage2=stage2,
-        tail=tail,
-    )
+    common = {each.name: getattr(shared, each.name) for each in fields(TreeSettings)}
+    return PersonalElimination(**common, c=c, c1=c1, stage2=stage2, tail=tail)

@@ -115,11 +115,9 @@ class Forest:
             self._place(rows, start + j)
 
     def _place(self, rows: IntArray, nodes: IntArray) -> None:
-        depths = self.depths[rows, nodes]
-        for depth in np.unique(depths):
-            at = depths == depth
-            here, there = rows[at], nodes[at]
-            self.points[here, there] = self.space.snap(self.partition.centres(int(depth), self.indices[here, there]))
+        self.points[rows, nodes] = self.partition.points(
+            self.space, self.depths[rows, nodes], self.indices[rows, nodes]
+        )
 
     def _reserve(self, needed: int) -> None:
         capacity = self.first.shape[1]
@@ -174,7 +172,7 @@ class Forest:
         return np.asarray(np.where(visits > 0, means + self.confidence.radius(visits) + variation, np.inf))
 
     def select(self) -> IntArray:
-        """Where every client stops, as a path ``(levels, n)`` of positions; the stop is repeated to the end.
+        """Walk down every tree to where its client stops: positions ``(levels, n)``, the stop repeated to the end.
 
         Arrays are read flat, which is what makes ten thousand trees bearable.
         """

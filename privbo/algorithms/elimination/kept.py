@@ -31,7 +31,7 @@ class Kept:
 
     @staticmethod
     def of(broadcast: Broadcast) -> Kept | None:
-        """What a broadcast says, or None if it says nothing."""
+        """Read a broadcast; None if it says nothing of a phase."""
         arrays = broadcast.arrays
         if "kept_nodes" not in arrays:
             return None

@@ -15,6 +15,7 @@ import numpy as np
 
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.space import Space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,14 @@ class Partition:
         """Centres of cells in the unit cube, ``(n, n_dims)``."""
         numerators, scales = self._positions(depth, nodes)
         return np.asarray((numerators + 0.5) / scales)
+
+    def points(self, space: Space, depths: IntArray, nodes: IntArray) -> FloatArray:
+        """Canonical points at the centres of cells of any depths, ``(n, n_dims)``."""
+        points = np.zeros((len(nodes), self.n_dims))
+        for depth in np.unique(depths):
+            here = depths == depth
+            points[here] = space.snap(self.centres(int(depth), nodes[here]))
+        return points
 
     def _scales(self, depth: int) -> FloatArray:
         splits = [len(range(dim, depth, self.n_dims)) for dim in range(self.n_dims)]

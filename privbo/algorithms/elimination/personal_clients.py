@@ -95,7 +95,7 @@ class PersonalCohort:
         self._best = np.stack([np.full(n, depth), nodes[known.argmax(axis=1)]], axis=1)
 
     def _own(self, depth: int) -> OwnPhase:
-        """What the clients found in a shared phase."""
+        """Results of the clients in a shared phase."""
         return OwnPhase.of(self._table.of_round(self._shared_rounds[depth]), len(self._clients))
 
     def _play_alone(self, broadcast: Broadcast) -> None:

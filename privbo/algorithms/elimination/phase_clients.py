@@ -57,7 +57,7 @@ class PhaseCohort:
         n, k = len(self._clients), len(phase.nodes)
         if k == 0:
             return
-        points = self._points(phase.depth, phase.nodes)
+        points = self._partition.points(self._space, np.full(k, phase.depth), phase.nodes)
         pulled = pull_nodes(
             self._evaluate,
             self._sharing.allowed,
@@ -72,9 +72,6 @@ class PhaseCohort:
         self._nodes = np.append(self._nodes, phase.nodes)
         self._pulls = np.append(self._pulls, phase.pulls)
         self._rounds = np.append(self._rounds, np.full(k, round_))
-
-    def _points(self, depth: int, nodes: IntArray) -> FloatArray:
-        return self._space.snap(self._partition.centres(depth, nodes))
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Everything (private)."""
@@ -102,11 +99,8 @@ class PhaseCohort:
         Every client would use the node that is best for their average.
         """
         n, d = len(self._clients), self._space.n_dims
-        points = np.zeros((len(self._nodes), d))
-        for depth in np.unique(self._depths):
-            at = self._depths == depth
-            points[at] = self._points(int(depth), self._nodes[at])
-        best = self._points(int(self._best[0]), self._best[1:])
+        points = self._partition.points(self._space, self._depths, self._nodes)
+        best = self._partition.points(self._space, self._best[:1], self._best[1:])
         return ClientHistory(
             units=np.broadcast_to(points, (n, *points.shape)),
             values=self._means.copy(),

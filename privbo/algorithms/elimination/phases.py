@@ -19,7 +19,7 @@ from privbo.protocol.messages import Broadcast, FloatArray, IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """What clients are asked to pull; public.
+    """Nodes of one depth and the pulls each gets from every client; public.
 
     Attributes:
         depth: Depth of all nodes.

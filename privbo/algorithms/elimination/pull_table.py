@@ -94,8 +94,8 @@ class PullTable:
         values = np.full((n_clients, len(rounds)), np.nan)
         units = np.full((n_clients, len(rounds), space.n_dims), 0.5)
         values[self.owners, columns] = self.means
-        units[self.owners, columns] = self._points(space, partition, self.depths, self.nodes)
-        recommended = self._points(space, partition, best[:, 0], best[:, 1])
+        units[self.owners, columns] = partition.points(space, self.depths, self.nodes)
+        recommended = partition.points(space, best[:, 0], best[:, 1])
         return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
 
     def _columns(self, n_clients: int) -> tuple[IntArray, IntArray]:
@@ -114,18 +114,10 @@ class PullTable:
             start += width
         return columns, np.concatenate(rounds) if rounds else np.zeros(0, dtype=np.int64)
 
-    @staticmethod
-    def _points(space: Space, partition: Partition, depths: IntArray, nodes: IntArray) -> FloatArray:
-        points = np.zeros((len(nodes), space.n_dims))
-        for depth in np.unique(depths):
-            here = depths == depth
-            points[here] = space.snap(partition.centres(int(depth), nodes[here]))
-        return points
-
 
 @dataclass(frozen=True, kw_only=True)
 class OwnPhase:
-    """What the clients of a cohort found in a shared phase (private).
+    """Results of a cohort's clients in one shared phase (private).
 
     Attributes:
         nodes: ``(K,)``.

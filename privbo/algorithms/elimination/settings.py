@@ -45,7 +45,7 @@ class TreeSettings:
 
     @property
     def caveat(self) -> str | None:
-        """What these settings give up, in one sentence; None if nothing."""
+        """Say in one sentence what these settings give up; None if nothing."""
         return None
 
     @property
@@ -95,7 +95,7 @@ class SharingSettings(TreeSettings):
 
     @property
     def caveat(self) -> str | None:
-        """What a heuristic form gives up, in one sentence; None for the certified one."""
+        """Say in one sentence what a heuristic form gives up; None for the certified one."""
         said = self.sharing.caveat(None)
         return said and f"{said}. The optimum may be lost with a probability nothing here bounds."
 
@@ -123,7 +123,7 @@ class CappedSettings(PhasedSettings, SharingSettings):
 
     @property
     def caveat(self) -> str | None:
-        """What a heuristic form gives up, in one sentence; None for the certified one."""
+        """Say in one sentence what a heuristic form gives up; None for the certified one."""
         said = self.sharing.caveat(self.cap)
         return said and f"{said}. The optimum may be lost with a probability nothing here bounds."
 
@@ -149,7 +149,7 @@ class PFPNESettings(CappedSettings):
 
     @property
     def caveat(self) -> str | None:
-        """What a heuristic form gives up, in one sentence; None for the certified one."""
+        """Say in one sentence what a heuristic form gives up; None for the certified one."""
         said = self.sharing.caveat(self.cap)
         advice = "The shared stage only advises: pulls may be lost, no optimum."
         loss = advice if self.stage2 == "optimistic" else "An optimum may be lost with a probability nothing bounds."

@@ -71,7 +71,7 @@ class Sharing:
         )
 
     def reward_bound(self, n_nodes: int, pulls: int) -> float:
-        """How far one reward moves a client's vector: the range's width over t, and what rounding adds.
+        """Bound on how far one reward moves a client's vector: the range's width over t, and what rounding adds.
 
         A mean is a sum divided by t whatever failed, so another reward moves one entry by
         at most ``width / t``; subtracting the client's own mean over nodes shortens that. In

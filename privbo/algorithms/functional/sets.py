@@ -13,7 +13,7 @@ from privbo.protocol.messages import FloatArray
 
 
 class ConvexSet(Protocol):
-    """Where an arm's point may lie."""
+    """Set in which an arm's point lies."""
 
     @property
     def diameter(self) -> float:

@@ -35,7 +35,7 @@ Rates: TypeAlias = Literal["certified", "printed"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class State:
-    """Where a method stands after ``k`` steps; never changed in place.
+    """State of a method after ``k`` steps; never changed in place.
 
     Attributes:
         k: Steps made.
@@ -52,7 +52,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class GradientNoise:
-    """What is known of the gradients' noise.
+    """Noise of the gradients: Gaussian, independent per coordinate.
 
     Attributes:
         stddev: s, per coordinate; 0 for exact gradients.
@@ -72,13 +72,13 @@ class GradientNoise:
         return self.stddev * math.sqrt(self.n_dims)
 
     def largest_square(self, k: int, delta: float) -> float:
-        """What k squared norms all stay below, except with probability delta/2; sigma^2 at delta = 1."""
+        """Bound on all of k squared norms, except with probability delta/2; sigma^2 at delta = 1."""
         if delta >= 1.0:
             return self.sigma**2
         return self.stddev**2 * (math.sqrt(self.n_dims) + math.sqrt(2.0 * math.log(2.0 * k / delta))) ** 2
 
     def drift(self, k: int, diameter: float, delta: float) -> float:
-        """What the martingale stays below, except with probability delta/2; its mean, 0, at delta = 1."""
+        """Bound on the martingale, except with probability delta/2; its mean, 0, at delta = 1."""
         if delta >= 1.0:
             return 0.0
         return 2.0 * self.stddev * diameter / math.sqrt(3.0 * k) * math.sqrt(2.0 * math.log(2.0 / delta))

@@ -244,7 +244,7 @@ class Regions:
 
 
 def _beginning(parameter: Parameter, value: Value) -> float:
-    """Where the bin of a value begins on the unit coordinate; a real number has no bin."""
+    """Beginning of a value's bin on the unit coordinate; a real number has no bin."""
     middle = parameter.encode(value)
     if isinstance(parameter, Categorical):
         return middle - 0.5 / len(parameter.choices)
