@@ -119,4 +119,4 @@ def test_promises_that_rest_on_fixed_clipping_norms_refuse_adaptive_ones(algorit
         with pytest.raises(pb.ConfigurationError, match="would break the guarantee"):
             pb.plan(problem, algorithm, privacy=privacy, rounds=3)
     elif not isinstance(algorithm, PersonalElimination):
-        assert pb.plan(problem, algorithm, privacy=privacy, rounds=3).planned_releases >= 1
+        assert pb.plan(problem, algorithm, privacy=privacy, rounds=3).releases >= 1

@@ -35,9 +35,6 @@ class Split:
     caveat = None
     is_certified = False
 
-    caveat = None
-    is_certified = False
-
     def server(self, setting: Any) -> Any:
         return self.algorithm.server(setting)
 

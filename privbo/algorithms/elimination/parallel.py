@@ -44,7 +44,7 @@ class ParallelXArmed(ParallelSettings):
         >>> import privbo as pb
         >>> algorithm = pb.ParallelXArmed(horizon=2000, nu1=0.5, rho=0.5)
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: 1 - p["x"], n_clients=16)
-        >>> pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=4).planned_releases
+        >>> pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=4).releases
         4
     """
 

@@ -54,7 +54,7 @@ class FederatedFLCB(FLCBSettings):
         >>> space = {"model": pb.Categorical(("svm", "forest")), "x": pb.Real(0, 1)}
         >>> problem = pb.Problem(space=space, objective=lambda client, p: 1 - p["x"], n_clients=20)
         >>> plan = pb.plan(problem, pb.FederatedFLCB(arm="model"), privacy=pb.Privacy(epsilon=2.0), rounds=6)
-        >>> plan.planned_releases
+        >>> plan.releases
         6
     """
 

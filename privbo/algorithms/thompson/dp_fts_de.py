@@ -81,7 +81,7 @@ class DPFTSDE(ThompsonSettings):
         >>> algorithm = pb.DPFTSDE(n_regions=2, n_features=32, exploration=pb.Exploration(power=1.0))
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: -p["x"], n_clients=20)
         >>> plan = pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=10)
-        >>> plan.planned_releases
+        >>> plan.releases
         10
     """
 
