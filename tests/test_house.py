@@ -21,9 +21,9 @@ FLOORS, ROOMS, LINES = 9, 20, 300
 REASON = "Longer than 300 lines: "
 UNTYPED, RIDDLES, REPLACED, PEEKED = 96, 125, 69, 114  # ceilings; they only ever fall
 NO_EXAMPLE = {  # only ever shrinks
-    "AdaptiveClipping", "Attendance", "Best", "Categorical", "Comparison", "ConfigurationError", 
-    "Int", "NoPrivacy", 
-    "Privacy", "Problem", "Real", "Record", "Plan", "Spec", "figures", "history", "report", "write_report", "Round", "RunError", "SharedLedger", "audit",
+    "AdaptiveClipping", "Attendance", "Best", "Categorical", "Comparison", "ConfigurationError", "Int", "NoPrivacy",
+    "Privacy", "Problem", "Real", "Record", "Plan", "Spec", "figures", "history", "report", "write_report", "Round",
+    "RunError", "SharedLedger", "audit",
     "compare", "default_delta", "load", "paper_delta", "plan", "run",
 }  # fmt: skip
 SILENCED = re.compile(r"# *(noqa(: *[A-Z]+[0-9]+(, *[A-Z]+[0-9]+)*)?|type: ignore(\[[a-z, -]+\])?|pragma: no [a-z]+)")
