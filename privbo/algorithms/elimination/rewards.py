@@ -6,59 +6,13 @@ may offer ``pull(clients, units, counts)`` and answer with the means of many pul
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 import numpy as np
 
+from privbo.algorithms.elimination.sharing import RewardRange
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Evaluate, FloatArray, IntArray, UnitName
-
-_private_log = logging.getLogger("privbo.private")
-
-Outside: TypeAlias = Literal["error", "clip"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RewardRange:
-    """The interval rewards lie in, as declared before the run.
-
-    Attributes:
-        low, high: Bounds of a reward.
-        outside: ``"error"`` refuses a reward outside, ``"clip"`` clips it.
-    """
-
-    low: float
-    high: float
-    outside: Outside
-
-    @property
-    def half_width(self) -> float:
-        """Largest distance of a reward from the middle."""
-        return 0.5 * (self.high - self.low)
-
-    @property
-    def middle(self) -> float:
-        """Middle of the range."""
-        return 0.5 * (self.high + self.low)
-
-    def admit(self, rewards: FloatArray) -> FloatArray:
-        """Rewards inside the range, clipped to it where that is declared; NaN passes.
-
-        Raises:
-            ConfigurationError: If one lies outside and that is an error. The message names
-                neither the value nor its client: both are private.
-        """
-        if not np.any((rewards < self.low) | (rewards > self.high)):
-            return rewards
-        if self.outside == "error":
-            raise ConfigurationError(
-                f"a reward lies outside reward_range=({self.low:g}, {self.high:g}); normalise the objective, "
-                "declare its range, or set outside='clip'"
-            )
-        _private_log.warning("rewards outside the declared range are clipped")
-        return np.clip(rewards, self.low, self.high)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,7 @@ from pydantic import Field, Strict
 
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.rewards import Outside, RewardRange
-from privbo.algorithms.elimination.sharing import Centre, Sharing
+from privbo.algorithms.elimination.sharing import Centre, Outside, RewardRange, Sharing
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Setting
 from privbo.protocol.settings import Count, Positive, settings

@@ -6,18 +6,63 @@ A client's answer is its vector of mean rewards over the active nodes, centred, 
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from privbo.algorithms.elimination.rewards import RewardRange
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request, Setting
 
+_private_log = logging.getLogger("privbo.private")
+
 Centre: TypeAlias = Literal["client", "middle"]
+Outside: TypeAlias = Literal["error", "clip"]
 
 _UNIT_ROUNDOFF = 2.0**-53
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardRange:
+    """The interval rewards lie in, as declared before the run.
+
+    Attributes:
+        low, high: Bounds of a reward.
+        outside: ``"error"`` refuses a reward outside, ``"clip"`` clips it.
+    """
+
+    low: float
+    high: float
+    outside: Outside
+
+    @property
+    def half_width(self) -> float:
+        """Largest distance of a reward from the middle."""
+        return 0.5 * (self.high - self.low)
+
+    @property
+    def middle(self) -> float:
+        """Middle of the range."""
+        return 0.5 * (self.high + self.low)
+
+    def admit(self, rewards: FloatArray) -> FloatArray:
+        """Rewards inside the range, clipped to it where that is declared; NaN passes.
+
+        Raises:
+            ConfigurationError: If one lies outside and that is an error. The message names
+                neither the value nor its client: both are private.
+        """
+        if not np.any((rewards < self.low) | (rewards > self.high)):
+            return rewards
+        if self.outside == "error":
+            raise ConfigurationError(
+                f"a reward lies outside reward_range=({self.low:g}, {self.high:g}); normalise the objective, "
+                "declare its range, or set outside='clip'"
+            )
+        _private_log.warning("rewards outside the declared range are clipped")
+        return np.clip(rewards, self.low, self.high)
 
 
 @dataclass(frozen=True, kw_only=True)
