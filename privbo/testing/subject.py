@@ -23,6 +23,7 @@ from privbo.protocol.messages import (
     Evaluate,
     FloatArray,
     IntArray,
+    PlainEvaluate,
     Release,
     Server,
     Setting,
@@ -130,7 +131,7 @@ class Subject:
     def cohort(self, clients: list[int] | None = None, evaluate: Callable[..., FloatArray] = bumps) -> Cohort:
         """Give a private side of some clients, all of them unless named."""
         chosen = np.arange(N_CLIENTS) if clients is None else np.array(clients)
-        return self.algorithm.cohort(self.setting(), clients=chosen, evaluate=as_evaluate(evaluate), seed=SEED)
+        return self.algorithm.cohort(self.setting(), clients=chosen, evaluate=PlainEvaluate(evaluate), seed=SEED)
 
     def wrapped(
         self,
@@ -144,20 +145,6 @@ class Subject:
     def spoiled(self, spoil: Spoil) -> Wrapped:
         """Give the algorithm with its clients' answers spoiled on the way."""
         return self.wrapped(on_cohort=lambda cohort: Spoiled(cohort, spoil))
-
-
-@dataclass(frozen=True)
-class _Evaluate:
-    function: Callable[..., FloatArray]
-    pull: None = None
-
-    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
-        return self.function(clients, units)
-
-
-def as_evaluate(function: Callable[..., FloatArray]) -> Evaluate:
-    """Give a batch objective as clients are handed it."""
-    return _Evaluate(function)
 
 
 @dataclass
