@@ -19,6 +19,7 @@ import privbo as pb
 from experiments.baselines.arms import fed1_ucb, play_tree, random_arms, random_search
 from experiments.baselines.fn_ucb import fn_ucb
 from experiments.baselines.hoo import HOO
+from experiments.baselines.tree import locate
 from experiments.baselines.trees import HCT, VHCT
 from experiments.elimination_cells import POINTS
 from experiments.environments import Environment, Model, Noise, Shifted
@@ -151,7 +152,8 @@ def lost_optimum(algorithm: FedPNE, env: Environment, result: pb.Record, rounds:
         if server.phase is not None:
             active, depth = server.phase.nodes, server.phase.depth
         server.tell(release)
-    cells = Partition(n_dims=env.model.n_dims, n_children=algorithm.n_children).locate(depth, env.model.global_optima)
+    partition = Partition(n_dims=env.model.n_dims, n_children=algorithm.n_children)
+    cells = locate(partition, depth, env.model.global_optima)
     return not bool(np.isin(cells, active).any())
 
 

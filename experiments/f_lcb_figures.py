@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from experiments.arms import standard_error
+from experiments.baselines.function_arms import FunctionArm
 from experiments.f_lcb_suites import minima
-from privbo.algorithms.functional.arms import FunctionArm
 from privbo.algorithms.functional.bounds import RateViolated
 from privbo.algorithms.functional.f_lcb import f_lcb
-from privbo.algorithms.functional.optimisers import Rates
+from privbo.algorithms.functional.stochastic import Rates
 from privbo.protocol.files import write_atomically, write_json
 from privbo.protocol.messages import FloatArray
 

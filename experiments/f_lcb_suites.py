@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from experiments.baselines.convex_sets import Ball
+from experiments.baselines.first_order import AcceleratedGradient, TripleAveraging
+from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.functions import Noisy, RootQuadratic, draw_max_affine
-from privbo.algorithms.functional.arms import FunctionArm
-from privbo.algorithms.functional.optimisers import AcceleratedGradient, Rates, TripleAveraging
-from privbo.algorithms.functional.sets import Ball, Box
-from privbo.algorithms.functional.stochastic import GradientNoise, StochasticAccelerated
+from privbo.algorithms.functional.sets import Box
+from privbo.algorithms.functional.stochastic import GradientNoise, Rates, StochasticAccelerated
 from privbo.protocol.messages import FloatArray
 
 N_DIMS = 20

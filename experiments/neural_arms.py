@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from experiments import digits_arms
+from experiments.baselines.halving import early_stopping, hyperband, successive_halving, uniform
 from experiments.curves import RecordedArm, record
 from privbo.algorithms.functional.bounds import RateViolated
 from privbo.algorithms.functional.f_lcb import Selection, f_lcb
-from privbo.algorithms.functional.halving import early_stopping, hyperband, successive_halving, uniform
 from privbo.protocol.files import write_atomically, write_json
 from privbo.training.neural import NeuralArm
 

@@ -24,11 +24,11 @@ from rich.progress import Progress
 
 import privbo as pb
 from accountant.selection import TruncatedNegativeBinomial
+from experiments.baselines.halving import hyperband, successive_halving
 from experiments.curves import record
 from experiments.digits_arms import convolutional, load_digits, perceptron, pooled
 from privbo.algorithms.functional.bounds import RateViolated
 from privbo.algorithms.functional.f_lcb import Selection, f_lcb
-from privbo.algorithms.functional.halving import hyperband, successive_halving
 from privbo.comparisons.cells import Cell, complete, digest
 from privbo.protocol.files import write_atomically, write_json
 from privbo.training.central import central_run

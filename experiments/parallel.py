@@ -15,7 +15,7 @@ import privbo as pb
 from experiments.elimination_cells import Cell, run_cells
 from experiments.environments import Environment, Shifted
 from experiments.objectives import FUNCTIONS
-from privbo.algorithms.elimination.parallel import ParallelServer
+from privbo.algorithms.elimination.parallel_server import ParallelServer
 from privbo.algorithms.elimination.partition import Partition
 from privbo.protocol.files import write_atomically, write_json
 from privbo.protocol.messages import FloatArray, IntArray, Release, Setting

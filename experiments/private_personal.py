@@ -25,7 +25,7 @@ from experiments.environments import Environment, Model, Shifted
 from experiments.price_figures import Panel, draw_prices
 from experiments.private_elimination import PLAIN, label, private
 from privbo.algorithms.elimination.alone import PersonalElimination
-from privbo.algorithms.elimination.personal import PersonalCohort
+from privbo.algorithms.elimination.personal_clients import PersonalCohort
 from privbo.protocol.files import write_atomically, write_json
 from privbo.protocol.messages import Ask, Evaluate, IntArray, Release, Request, Server, Setting
 
@@ -41,6 +41,16 @@ class SharedStage:
     """The shared phases of an algorithm alone: the run ends where it would fall silent."""
 
     algorithm: ALGORITHM
+
+    @property
+    def caveat(self) -> str | None:
+        """The algorithm's."""
+        return self.algorithm.caveat
+
+    @property
+    def is_certified(self) -> bool:
+        """The algorithm's."""
+        return self.algorithm.is_certified
 
     def server(self, setting: Setting) -> Server:
         """The algorithm's, until it asks for nothing."""

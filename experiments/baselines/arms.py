@@ -12,9 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.baselines.tree import TreeBandit
-from privbo.algorithms.elimination.rewards import PullMeans
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.messages import FloatArray, PullObjective
 
 
 def play_tree(bandit: TreeBandit, mean: Callable[[FloatArray], float], noise: FloatArray) -> FloatArray:
@@ -44,7 +43,7 @@ def random_arms(n_dims: int, generator: np.random.Generator) -> FloatArray:
 
 
 def fed1_ucb(
-    pull: PullMeans, *, n_clients: int, arms: FloatArray, horizon: int, noise_scale: float = 0.1
+    pull: PullObjective, *, n_clients: int, arms: FloatArray, horizon: int, noise_scale: float = 0.1
 ) -> FloatArray:
     """Fed1-UCB (Shi & Shen 2021) over fixed arms.
 
@@ -89,7 +88,7 @@ def fed1_ucb(
 
 
 def random_search(
-    pull: PullMeans, *, n_clients: int, n_dims: int, horizon: int, generator: np.random.Generator
+    pull: PullObjective, *, n_clients: int, n_dims: int, horizon: int, generator: np.random.Generator
 ) -> None:
     """Every client pulls a fresh uniform point every time."""
     clients = np.arange(n_clients)

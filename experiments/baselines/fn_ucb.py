@@ -27,9 +27,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privbo.algorithms.elimination.rewards import PullMeans
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.messages import FloatArray, IntArray, PullObjective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +208,7 @@ class _Agents:
 
 
 def fn_ucb(
-    pull: PullMeans,
+    pull: PullObjective,
     *,
     n_clients: int,
     arms: FloatArray,

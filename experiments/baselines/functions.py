@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privbo.algorithms.functional.arms import Oracle
+from experiments.baselines.function_arms import Oracle
 from privbo.protocol.messages import FloatArray
 
 

@@ -14,8 +14,8 @@ from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from privbo.algorithms.functional.arms import FunctionArm
-from privbo.algorithms.functional.optimisers import State
+from experiments.baselines.function_arms import FunctionArm
+from privbo.algorithms.functional.stochastic import State
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray
 

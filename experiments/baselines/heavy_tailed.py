@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privbo.algorithms.functional.optimisers import State
 from privbo.algorithms.functional.sets import require_positive
+from privbo.algorithms.functional.stochastic import State
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from experiments.baselines.tree import Tree
-from privbo.algorithms.elimination.confidence import require_smoothness
+from experiments.baselines.tree import Tree, require_smoothness
 from privbo.algorithms.elimination.partition import Partition
 from privbo.protocol.errors import ConfigurationError
 

@@ -9,7 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from privbo.algorithms.elimination.partition import Partition
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray, IntArray
 
 
 class TreeBandit(Protocol):
@@ -104,3 +105,28 @@ class Tree:
         """Centre of a node's cell in the unit cube, ``(n_dims,)``."""
         centres = self.partition.centres(self.depths[node], np.array([self.indices[node]]))
         return np.asarray(centres[0])
+
+
+def require_smoothness(nu1: float, rho: float) -> None:
+    """Refuse impossible smoothness.
+
+    Raises:
+        ConfigurationError: Unless nu1 > 0 and 0 < rho < 1.
+    """
+    if not (math.isfinite(nu1) and nu1 > 0):
+        raise ConfigurationError(f"nu1={nu1!r} must be a finite number > 0")
+    if not 0 < rho < 1:
+        raise ConfigurationError(f"rho={rho!r} must lie in (0, 1)")
+
+
+def locate(partition: Partition, depth: int, units: FloatArray) -> IntArray:
+    """The node of a depth whose cell holds each point ``(n, n_dims)``; upper edges belong to the last cell."""
+    k, d = partition.n_children, partition.n_dims
+    left = np.array([k ** len(range(dim, depth, d)) for dim in range(d)], dtype=np.int64)
+    cells = np.clip(np.floor(units * left.astype(np.float64)).astype(np.int64), 0, left - 1)
+    nodes = np.zeros(len(units), dtype=np.int64)
+    for level in range(depth):
+        dim = level % d
+        left[dim] //= k
+        nodes = nodes * k + (cells[:, dim] // left[dim]) % k
+    return nodes

@@ -12,6 +12,8 @@ class Zoom:
     n_candidates: int = 8
     shrink: float = 0.6
     alone: bool = False  # the control: nothing shared, so as many random candidates
+    caveat = None  # a sentence for the report, where settings give something up
+    is_certified = False  # True would refuse clipping norms that adapt
 
     def server(self, setting):
         return Server(self, setting)

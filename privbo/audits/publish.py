@@ -16,7 +16,7 @@ from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SecureNoise
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate
 from privbo.runs.opening import derive_seed
 from privbo.runs.record import Record
 from privbo.runs.replay import replay
@@ -97,7 +97,9 @@ def _last_answers(record: Record) -> tuple[int, float, FloatArray]:
     last, request = asked[-1].broadcast, asked[-1].request
     seed = derive_seed(home.seed, "clients")
     setting = spec.setting(record.manifest.public_seed)
-    cohort = spec.algorithm.cohort(setting, clients=np.arange(setting.n_clients), evaluate=_no_evaluation, seed=seed)
+    cohort = spec.algorithm.cohort(
+        setting, clients=np.arange(setting.n_clients), evaluate=PlainEvaluate(_no_evaluation), seed=seed
+    )
     cohort.restore(snapshot)
     return last.round, request.clipping_norm / np.sqrt(request.n_blocks), cohort.respond(last)
 

@@ -9,7 +9,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Algorithm, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Setting
+from privbo.protocol.messages import (
+    Algorithm,
+    Broadcast,
+    Cohort,
+    Evaluate,
+    FloatArray,
+    IntArray,
+    PlainEvaluate,
+    Setting,
+)
 from privbo.protocol.space import Categorical, Int, Parameter, Real, Space
 from privbo.reports.data import report
 from privbo.runs.record import Record
@@ -128,7 +137,7 @@ class FTSSampler(BaseSampler):
         space = self._setting.space
         units = np.array([space.encode({k: t.params[k] for k in space.parameters}) for t in done])
         rounds = [*[INITIAL_ROUND] * self._n_init, *range(1, len(done) - self._n_init + 1)]
-        cohort = self._cohort(_ask)
+        cohort = self._cohort(PlainEvaluate(_ask))
         seen = {
             "units": units[None],
             "values": np.array([[sign * float(t.value or 0.0) for t in done]]),
@@ -149,7 +158,7 @@ class FTSSampler(BaseSampler):
             points.append(np.array(units[0]))
             return np.arange(len(clients), dtype=np.float64) + len(points)
 
-        self._cohort(note).respond(dataclasses.replace(self._broadcast(), round=0))
+        self._cohort(PlainEvaluate(note)).respond(dataclasses.replace(self._broadcast(), round=0))
         if len(points) != self._n_init:
             raise ConfigurationError(f"n_init={self._n_init}, the algorithm has {len(points)} initial points")
         return points

@@ -97,6 +97,14 @@ def run(
 
 
 @app.command()
+def schema() -> None:
+    """Print the JSON schema of a configuration file, for editors."""
+    from privbo.runs.config import schema as found
+
+    typer.echo(json.dumps(found(), indent=2))
+
+
+@app.command()
 def quickstart(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a value: --set privacy.epsilon=1")

@@ -14,7 +14,7 @@ returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -25,6 +25,8 @@ from privbo.protocol.space import Space
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
+# Means of ``counts[i]`` rewards of ``clients[i]`` at ``units[i]``, ``(n,)``; NaN where all failed.
+PullObjective: TypeAlias = Callable[[IntArray, FloatArray, IntArray], FloatArray]
 # Whose data a release hides: everything of one client, or the outcome of one evaluation.
 UnitName: TypeAlias = Literal["client", "reward"]
 
@@ -191,6 +193,23 @@ class Evaluate(Protocol):
         """Objective of ``clients[i]`` at ``units[i]``; ``(n,)``, NaN where it failed."""
         ...
 
+    @property
+    def pull(self) -> PullObjective | None:
+        """Means of many rewards at once, which simulations may offer; None where every pull is an evaluation."""
+        ...
+
+
+@dataclass(frozen=True)
+class PlainEvaluate:
+    """A function of clients and units as ``Evaluate``, without means of many rewards at once."""
+
+    function: Callable[[IntArray, FloatArray], FloatArray]
+    pull: PullObjective | None = None
+
+    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
+        """Objective of ``clients[i]`` at ``units[i]``; ``(n,)``, NaN where it failed."""
+        return self.function(clients, units)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
@@ -216,6 +235,16 @@ class Setting:
 
 class Algorithm(Protocol):
     """A frozen description from which both sides are built."""
+
+    @property
+    def caveat(self) -> str | None:
+        """One sentence for reports on what these settings give up, such as a heuristic form; None if nothing."""
+        ...
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether a promise about the optimum rests on clipping norms that are fixed before the run."""
+        ...
 
     def server(self, setting: Setting) -> Server:
         """The public side."""

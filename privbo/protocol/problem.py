@@ -13,13 +13,12 @@ import numpy as np
 from pydantic import SkipValidation
 
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.messages import FloatArray, IntArray, PullObjective
 from privbo.protocol.settings import Count, JsonObject, settings
 from privbo.protocol.space import Parameter, Space, Value
 
 Objective: TypeAlias = Callable[[int, dict[str, Value]], float]
 BatchObjective: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
-PullObjective: TypeAlias = Callable[[IntArray, FloatArray, IntArray], FloatArray]
 
 _private_log = logging.getLogger("privbo.private")
 

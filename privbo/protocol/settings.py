@@ -94,8 +94,17 @@ def read_settings(kind: type[T], table: Mapping[str, object], where: str) -> T:
 
 
 def dump_settings(value: object) -> JsonObject:
-    """Give settings as the table of a document, every field written out."""
-    return cast("JsonObject", TypeAdapter(type(value)).dump_python(value, mode="json"))
+    """Give settings as the table of a document, every field written out.
+
+    Raises:
+        ConfigurationError: If a field's type has no place in a document.
+    """
+    try:
+        adapter = TypeAdapter(type(value))
+    except pydantic.errors.PydanticSchemaGenerationError as error:
+        first = str(error).partition(chr(10))[0]
+        raise ConfigurationError(f"{type(value).__name__}: {first} Use plain values or dataclasses") from None
+    return cast("JsonObject", adapter.dump_python(value, mode="json"))
 
 
 def settings_schema(kind: type[object]) -> JsonObject:

@@ -126,7 +126,7 @@ def require_algorithm(value: object) -> None:
     """
     if isinstance(value, type):
         raise ConfigurationError(f"algorithm={value.__name__} is a class; give its settings: {value.__name__}()")
-    missing = [name for name in ("server", "cohort", "local") if not callable(getattr(value, name, None))]
+    missing = [name for name in ("server", "cohort", "local", "caveat", "is_certified") if not hasattr(value, name)]
     if missing:
         raise ConfigurationError(
             f"algorithm={value!r}: input should be an algorithm, with {', '.join(missing)}; use DPFTSDE() or another"

@@ -56,7 +56,7 @@ def plan_run(spec: Spec) -> Plan:
         ConfigurationError: If the settings are impossible.
         BudgetExceeded: If no noise meets the target.
     """
-    if spec.privacy.adaptive_clipping is not None and getattr(spec.algorithm, "is_certified", False):
+    if spec.privacy.adaptive_clipping is not None and spec.algorithm.is_certified:
         raise ConfigurationError(
             "adaptive_clipping would break the guarantee of a certified elimination, which needs its clipping norm "
             "fixed; drop it, or choose the heuristic form"
@@ -127,7 +127,7 @@ def _made(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifest, 
         created=now(),
         public_seed=derive_seed(root, "public"),
         versions=versions(),
-        caveat=getattr(spec.algorithm, "caveat", None),
+        caveat=spec.algorithm.caveat,
     )
     if home is not None:
         home.create(manifest, seed=root)

@@ -5,29 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import privbo as pb
 from experiments.examples.zoom import Zoom
-from privbo.protocol.messages import Algorithm, FloatArray, IntArray, UnitName
+from privbo.protocol.messages import Algorithm, UnitName
+from privbo.testing import Subject, bumps, toy_problem
+
+__all__ = ["CASES", "N_CLIENTS", "ROUNDS", "Case", "bumps", "problem"]
 
 N_CLIENTS = 7
 ROUNDS = 4
 
 
-def bumps(clients: IntArray, units: FloatArray) -> FloatArray:
-    """A smooth bump per client, slightly moved: values in (0, 1]."""
-    centre = 0.4 + 0.02 * (clients[:, None] % 3)
-    return np.exp(-8.0 * ((units - centre) ** 2).sum(axis=1))
-
-
 def problem(n_clients: int = N_CLIENTS) -> pb.Problem:
-    return pb.Problem(
-        space={"x": pb.Real(0.0, 1.0), "y": pb.Real(1e-3, 1e1, log=True)},
-        batch_objective=bumps,
-        n_clients=n_clients,
-        name="bumps",
-    )
+    return toy_problem(n_clients)
 
 
 @dataclass(frozen=True)
@@ -39,6 +29,10 @@ class Case:
     def privacy(self, **settings: Any) -> pb.Privacy:
         """Seeded noise of multiplier 1 for the case's unit, unless told otherwise."""
         return pb.Privacy(**{"noise_multiplier": 1.0, "noise": "simulation", "unit": self.unit} | settings)
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(algorithm=self.algorithm, unit=self.unit, rounds=ROUNDS)
 
     def __str__(self) -> str:
         return self.name

@@ -32,7 +32,6 @@ class Split:
     """The same clients in one process, in the cohorts in which they live at the sites."""
 
     algorithm: Any
-
     caveat = None
     is_certified = False
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from experiments.baselines.tree import locate
 from privbo.algorithms.elimination.confidence import NOISE_FAILURE, noise_half_width
 from privbo.algorithms.elimination.fed_pne_server import FedPNEServer
 from privbo.algorithms.elimination.partition import Partition
@@ -44,7 +45,7 @@ def loses(algorithm: pb.FedPNE, n_clients: int, noise: float, seed: int) -> bool
     while (ask := server.ask()) is not None and ask.request is not None:
         phase = server.phase
         assert phase is not None
-        if partition.locate(phase.depth, np.array([[OPTIMUM]]))[0] not in phase.nodes:
+        if locate(partition, phase.depth, np.array([[OPTIMUM]]))[0] not in phase.nodes:
             return True
         values = tent(partition.centres(phase.depth, phase.nodes)[:, 0]) + generator.normal(0, noise, len(phase.nodes))
         server.tell(Release(round=0, values=values[None], noise_stddev=noise, sequence=0, head=""))

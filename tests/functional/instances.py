@@ -6,21 +6,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from experiments.baselines.functions import Huber, Noisy, Quadratic, RootQuadratic, draw_max_affine
-from privbo.algorithms.functional.arms import FunctionArm
-from privbo.algorithms.functional.optimisers import (
+from experiments.baselines.convex_sets import Ball
+from experiments.baselines.first_order import (
     AcceleratedGradient,
     ProjectedSubgradient,
     StronglyConvexAcceleratedGradient,
     StronglyConvexSubgradient,
     TripleAveraging,
 )
-from privbo.algorithms.functional.sets import Ball, Box
-from privbo.algorithms.functional.stochastic import (
-    GradientNoise,
-    StochasticAccelerated,
-    StronglyConvexStochasticAccelerated,
-)
+from experiments.baselines.function_arms import FunctionArm
+from experiments.baselines.functions import Huber, Noisy, Quadratic, RootQuadratic, draw_max_affine
+from experiments.baselines.stochastic import StronglyConvexStochasticAccelerated
+from privbo.algorithms.functional.sets import Box
+from privbo.algorithms.functional.stochastic import GradientNoise, StochasticAccelerated
 
 
 def _inside(rng: np.random.Generator, ball: Ball) -> np.ndarray:

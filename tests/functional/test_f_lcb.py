@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from experiments.baselines.first_order import AcceleratedGradient
+from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.functions import Huber, Noisy, Quadratic
-from privbo.algorithms.functional.arms import FunctionArm
 from privbo.algorithms.functional.bounds import Bounds, RateViolated
 from privbo.algorithms.functional.f_lcb import FLCB, f_lcb, union_delta
-from privbo.algorithms.functional.optimisers import AcceleratedGradient
 from tests.functional.instances import DETERMINISTIC, STOCHASTIC, exact_value, minimum
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privbo as pb
-from privbo.algorithms.functional.halving import (
+from experiments.baselines.halving import (
     early_stopping,
     halving_rungs,
     hyperband,

@@ -11,21 +11,19 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.baselines.functions import Huber, MaxAffine, Noisy, Quadratic, RootQuadratic
-from experiments.baselines.heavy_tailed import ClippedSSTM, RestartedClippedSSTM, clip
-from privbo.algorithms.functional.optimisers import (
+from experiments.baselines.convex_sets import Ball, Everywhere
+from experiments.baselines.first_order import (
     AcceleratedGradient,
     ProjectedSubgradient,
     StronglyConvexAcceleratedGradient,
     StronglyConvexSubgradient,
     TripleAveraging,
 )
-from privbo.algorithms.functional.sets import Ball, Box, Everywhere
-from privbo.algorithms.functional.stochastic import (
-    GradientNoise,
-    StochasticAccelerated,
-    StronglyConvexStochasticAccelerated,
-)
+from experiments.baselines.functions import Huber, MaxAffine, Noisy, Quadratic, RootQuadratic
+from experiments.baselines.heavy_tailed import ClippedSSTM, RestartedClippedSSTM, clip
+from experiments.baselines.stochastic import StronglyConvexStochasticAccelerated
+from privbo.algorithms.functional.sets import Box
+from privbo.algorithms.functional.stochastic import GradientNoise, StochasticAccelerated
 from tests.functional.instances import DETERMINISTIC, STOCHASTIC, exact_value, minimum
 
 TINY = 1e-9

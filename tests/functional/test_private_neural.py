@@ -19,8 +19,8 @@ import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.events import PoissonSampledGaussian, Unit, repeat
 from accountant.ledger import Ledger
+from experiments.baselines.halving import hyperband, successive_halving
 from privbo.algorithms.functional.f_lcb import f_lcb
-from privbo.algorithms.functional.halving import hyperband, successive_halving
 from privbo.door.clipping import clip_rows
 from privbo.door.gradients import noisy_gradient_sum
 from privbo.door.noise import SecureNoise, SimulatedNoise

@@ -5,15 +5,17 @@ import pytest
 import torch
 
 from privbo.algorithms.thompson.clients import standardise
-from privbo.algorithms.thompson.dp_fts_de import DPFTSDE, shared_vectors
+from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
 from privbo.algorithms.thompson.exploration import Exploration, Regions
 from privbo.algorithms.thompson.maximise import Search, maximise
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
+from privbo.algorithms.thompson.settings import shared_vectors
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, Cohort
 from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, play, setting
 
 OWN = OwnModel(n_features=32, fit_steps=5, n_candidates=64)
+SHARED_ONLY = Exploration(power=0.0, scale=1.0)
 SMALL = DPFTSDE(n_features=12, own=OWN, n_candidates=128)
 
 
@@ -75,6 +77,22 @@ def test_repeated_points_are_replaced_where_that_is_asked():
     assert often > 10
     assert never == 0
     assert ((units > 0) & (units < 1)).all(axis=2).mean() > 0.2
+
+
+def test_a_uniform_point_that_is_known_is_replaced_by_another():
+    """The replacement has draws of its own: of ten points it is the same one again by chance only."""
+
+    def third(repeats):
+        algorithm = dataclasses.replace(SMALL, federated_step="uniform", repeats=repeats, exploration=SHARED_ONLY)
+        _, cohort = play(algorithm, setting(FINITE, n_clients=200, rounds=1))
+        return cohort.history().units
+
+    plain, replaced = third("query"), third("replace")
+    again = (plain[:, :2] == plain[:, 2:]).all(axis=2).any(axis=1)
+    assert again.sum() > 20
+    np.testing.assert_array_equal(plain[~again], replaced[~again])
+    same = (plain[again, 2] == replaced[again, 2]).all(axis=1)
+    assert same.mean() < 0.4  # expected 0.1; among 20 or more, 8 or more happen once in 1e3, and the seed is fixed
 
 
 def test_initial_points_lie_in_the_own_region():
@@ -222,8 +240,7 @@ def test_only_canonical_points_are_queried(space):
 
 
 def test_everyone_queries_the_maximiser_of_the_shared_vectors():
-    shared_only = Exploration(power=0.0, scale=1.0)
-    algorithm = dataclasses.replace(SMALL, n_regions=4, exploration=shared_only, n_candidates=4096)
+    algorithm = dataclasses.replace(SMALL, n_regions=4, exploration=SHARED_ONLY, n_candidates=4096)
     where = setting(n_clients=8)
     trace, cohort = play(algorithm, where)
     features, regions = algorithm.draw_features(where), Regions.of(4, PLANE)

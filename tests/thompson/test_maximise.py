@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.algorithms.thompson import maximise as module
 from privbo.algorithms.thompson.draws import draw_paths
 from privbo.algorithms.thompson.features import draw_frequencies
 from privbo.algorithms.thompson.maximise import Search, candidates, maximise
@@ -105,9 +104,10 @@ def test_few_candidates_without_refinement_are_caught():
 
 def test_refinement_never_goes_down():
     functions, _ = _rough_paths(4)
-    pool = candidates(PLANE, 32, _generator())
-    values = functions(pool[None])
-    best = values.topk(3, dim=1)
-    points = pool[best.indices.numpy()]
-    _, heights = module._refine(functions, PLANE, points, best.values, 0.1 * module._cloud(8, 2))
-    assert (heights >= best.values).all()
+    heights = []
+    for n_refinements in range(5):
+        search = Search(n_candidates=32, n_starts=3, n_neighbours=8, n_refinements=n_refinements)
+        found = maximise(functions, PLANE, search, _generator())
+        heights.append(functions(found[:, None, :])[:, 0].numpy())
+    assert (np.diff(heights, axis=0) >= -1e-12).all()
+    assert (heights[-1] > heights[0]).any()

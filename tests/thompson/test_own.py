@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from privbo.algorithms.thompson import own as module
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
-from privbo.algorithms.thompson.own import OwnActors, grid_index
+from privbo.algorithms.thompson.own import OwnActors, chunks, grid_index
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.algorithms.thompson.posterior import Observations
 from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms
@@ -77,9 +76,14 @@ def test_an_inflation_of_nothing_is_the_posterior_mean_whatever_the_draw():
 
 
 def test_known_noise_is_scaled_to_standardised_values():
-    own = OwnModel(refit_every=0, noise_variance=0.04)
-    actors, observations, _ = _actors(own, PLANE, n=2, t=5, scale=2.0)
-    np.testing.assert_allclose(actors._models_of(np.arange(2), observations, 1).noise, 0.01)
+    """A variance of 0.04 on values that were divided by 2 is one of 0.01 on values as they are."""
+    found = []
+    for variance, scale in ((0.04, 2.0), (0.01, 1.0), (0.5, 1.0)):
+        own = OwnModel(refit_every=0, noise_variance=variance, n_features=32, n_candidates=64)
+        actors, observations, units = _actors(own, PLANE, n=4, t=9, scale=scale)
+        found.append(actors.maximisers(np.arange(4), observations, units, 1))
+    np.testing.assert_array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
 
 
 @pytest.mark.parametrize("space", [FINITE, GRID], ids=["finite", "grid"])
@@ -90,13 +94,13 @@ def test_grid_points_are_found_again(space):
 
 
 @pytest.mark.parametrize("draw", ["paths", "exact"])
-def test_chunks_change_no_choice(draw, monkeypatch):
+def test_chunks_change_no_choice(draw):
     own = dataclasses.replace(OWN, draw=draw)
     actors, observations, units = _actors(own, PLANE, n=7, t=5)
     whole = actors.maximisers(np.arange(7), observations, units, 1)
-    monkeypatch.setitem(module._ENTRIES, "cpu", 1)
-    pieces = module.chunks(np.arange(7), actors.entries(5), torch.device("cpu"))
+    pieces = chunks(np.arange(7), 2**30, torch.device("cpu"))  # more than a processor works on at once
     assert [len(piece) for piece in pieces] == [1] * 7
+    assert [len(piece) for piece in chunks(np.arange(7), actors.entries(5), torch.device("cpu"))] == [7]
     again, observations, units = _actors(own, PLANE, n=7, t=5)
     for piece in pieces:
         rows = torch.as_tensor(piece)
@@ -143,15 +147,13 @@ def test_every_tensor_is_made_on_the_chosen_device(own, share):
         assert placement.astray == []
 
 
-def test_a_tensor_without_a_device_is_caught(monkeypatch):
-    original = module.known_noise
-    source = "def planted(own, observations):\n    torch.ones(2)\n    return original(own, observations)\n"
-    space = {"torch": torch, "original": original}
+def test_a_tensor_without_a_device_is_caught():
+    space = {"torch": torch}
+    source = "def planted():\n    torch.ones(2)\n"
     exec(compile(source, "/privbo/algorithms/thompson/planted.py", "exec"), space)  # noqa: S102 (a planted fault)
-    monkeypatch.setattr(module, "known_noise", space["planted"])
     with _Placement() as placement:
-        play(DPFTSDE(n_features=12, own=dataclasses.replace(OWN, refit_every=0)), setting(rounds=2))
-    assert placement.astray
+        space["planted"]()
+    assert placement.astray == [("planted", "ones")]
 
 
 def test_streams_depend_on_seed_client_round_and_purpose_only():
@@ -184,3 +186,13 @@ def test_streams_keep_their_numbers():
     # Frozen at first release: resumed runs rely on it.
     first = [generator.random() for generator in client_streams(2026, np.array([0, 41]), 3, Stream.CHOICE)]
     np.testing.assert_allclose(first, [0.826214091932845, 0.17345451877228646], rtol=1e-15)
+
+
+def test_clients_generators_are_independent_of_each_other():
+    """Kept side by side and drawn from in turns, each gives what it gives alone."""
+    clients = np.array([0, 41, 7])
+    alone = [generator.random(3) for generator in client_streams(2026, clients, 3, Stream.CHOICE)]
+    kept = list(client_streams(2026, clients, 3, Stream.CHOICE))
+    in_turns = np.array([[generator.random() for generator in kept] for _ in range(3)])
+    np.testing.assert_array_equal(in_turns.T, alone)
+    np.testing.assert_array_equal(in_turns[0], client_uniforms(2026, clients, 3, Stream.CHOICE))

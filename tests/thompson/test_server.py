@@ -120,6 +120,7 @@ def test_telling_something_that_was_not_asked_is_refused():
         {"n_features": 7},
         {"n_features": 0},
         {"clipping_norm": 0.0},
+        {"clipping_norm": -1},
         {"clipping_norm": float("nan")},
         {"lengthscale": -1.0},
         {"noise": 0.0},
@@ -128,7 +129,7 @@ def test_telling_something_that_was_not_asked_is_refused():
     ],
 )
 def test_impossible_settings_are_refused(change):
-    with pytest.raises(ConfigurationError, match=next(iter(change)) if "clipping_norm" not in change else "bound"):
+    with pytest.raises(ConfigurationError, match=next(iter(change))):
         DPFTSDE(**change)
 
 

@@ -8,8 +8,10 @@ import torch
 
 import privbo as pb
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
+from privbo.algorithms.thompson.posterior import kernel_values
 from privbo.algorithms.thompson.theory import Theorem1, information_gains, regularisation
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.space import Int, Space
 from tests.thompson.conftest import FINITE, play, setting
 
 POINTS = np.linspace(0, 1, 9)
@@ -62,22 +64,28 @@ def test_zero_inflation_of_the_theorem_is_the_posterior_mean(draw):
     assert len(np.unique(units[:, 0], axis=0)) < 12
 
 
-def test_the_theorem_explores_more_and_a_constant_equal_to_it_does_the_same():
-    where = setting(n_clients=5, rounds=1)
+def test_the_theorem_and_a_constant_equal_to_it_do_the_same():
+    space = Space({"x": Int(0, 15), "y": Int(0, 9)})
+    where = setting(space, n_clients=5, rounds=1)
     theorem = Theorem1(norm_bound=1.0, noise_stddev=1.0)
-    _, cohort = play(pb.DPFTSDE(n_features=8, own=own(inflation=theorem)).local(), where)
-    plain = cohort._own
-    beta = plain._inflation(2)
+    points = torch.as_tensor(space.embed(space.grid()))[None] / 0.3
+    gains = information_gains(kernel_values("se", points, points)[0].numpy(), 1e-2, 2)  # after two initial points
+    beta = theorem.beta(float(gains[2]))
     assert beta > 3.0
-    _, constant = play(pb.DPFTSDE(n_features=8, own=own(inflation=beta)).local(), where)
-    np.testing.assert_array_equal(cohort.history().units, constant.history().units)
+
+    def queries(inflation):
+        _, cohort = play(pb.DPFTSDE(n_features=8, own=own(inflation=inflation)).local(), where)
+        return cohort.history().units
+
+    np.testing.assert_array_equal(queries(theorem), queries(beta))
+    assert not np.array_equal(queries(theorem), queries(1.0))
 
 
 def test_lambda_replaces_the_fitted_noise():
     where = setting(n_clients=4, rounds=8)
     algorithm = pb.DPFTSDE(n_features=8, noise="theory", own=OwnModel(fit_steps=2, regularisation="theory")).local()
     _, cohort = play(algorithm, where)
-    torch.testing.assert_close(cohort._own.models.noise, torch.full((4,), 1.25, dtype=torch.float64))
+    np.testing.assert_array_equal(cohort.snapshot()["noise"], np.full(4, 1.25))
 
 
 @pytest.mark.parametrize(

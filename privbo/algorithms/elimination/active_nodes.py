@@ -1,4 +1,4 @@
-"""What clients of the silent stage work on: their own active nodes."""
+"""Active nodes of clients in the silent stage (private)."""
 
 from __future__ import annotations
 

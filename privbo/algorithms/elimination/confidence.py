@@ -1,4 +1,4 @@
-"""How often a node is pulled and how wide its confidence interval is.
+"""Pulls of a node and width of its confidence interval.
 
 Fed-PNE and PF-PNE share them (PF-PNE, section 3.1): with ``L = log(c1 T / delta_b)``,
 ``tau_h = ceil(c^2 L rho^(-2h) / nu1^2)`` pulls make the half-width ``b = c sqrt(L / n)`` at
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray
 
 # The release noise of a whole run stays within its half-width with probability 1 - NOISE_FAILURE.
@@ -33,9 +32,6 @@ class Confidence:
         c: Width of confidence intervals, > 0; 0.1 covers reward noise of about +-0.1, the
             theory of rewards in [0, 1] asks for 2.
         c1: Factor inside the logarithm, > 0.
-
-    Raises:
-        ConfigurationError: If a number is out of its range.
     """
 
     horizon: int
@@ -44,15 +40,6 @@ class Confidence:
     rho: float
     c: float
     c1: float
-
-    def __post_init__(self) -> None:
-        if isinstance(self.horizon, bool) or int(self.horizon) != self.horizon or self.horizon < 1:
-            raise ConfigurationError(f"horizon={self.horizon!r} must be an integer >= 1")
-        require_smoothness(self.nu1, self.rho)
-        for name in ("c", "c1"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigurationError(f"{name}={value!r} must be a finite number > 0")
 
     @property
     def log_term(self) -> float:
@@ -76,18 +63,6 @@ class Confidence:
         """``c sqrt(L / n)`` after ``n`` pulls; infinite after none."""
         with np.errstate(divide="ignore"):
             return np.asarray(self.c * np.sqrt(self.log_term / np.asarray(pulls, dtype=np.float64)))
-
-
-def require_smoothness(nu1: float, rho: float) -> None:
-    """Refuse impossible smoothness.
-
-    Raises:
-        ConfigurationError: Unless nu1 > 0 and 0 < rho < 1.
-    """
-    if not (math.isfinite(nu1) and nu1 > 0):
-        raise ConfigurationError(f"nu1={nu1!r} must be a finite number > 0")
-    if not 0 < rho < 1:
-        raise ConfigurationError(f"rho={rho!r} must lie in (0, 1)")
 
 
 def noise_half_width(noise_stddev: float, n_nodes: int, n_releases: int) -> float:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from itertools import chain
 
 import numpy as np
 
 from privbo.algorithms.elimination.confidence import noise_half_width
-from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.phases import Phase, cut_to, equal_pulls
+from privbo.algorithms.elimination.phases import Phase, among_best, count_fitting, cut_to, equal_pulls
+from privbo.algorithms.elimination.settings import FedPNESettings
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, FloatArray, IntArray, Release, Request, Setting
-
-if TYPE_CHECKING:
-    from privbo.algorithms.elimination.fed_pne import FedPNE
+from privbo.protocol.messages import Ask, IntArray, Release, Request, Setting
 
 
 class FedPNEServer:
     """The public side of Fed-PNE: active nodes, budget and the best node so far."""
 
-    def __init__(self, algorithm: FedPNE, setting: Setting) -> None:
+    def __init__(self, algorithm: FedPNESettings, setting: Setting) -> None:
         self._algorithm = algorithm
         self._setting = setting
         self._sharing = algorithm.sharing
         self._confidence = algorithm.confidence(setting.n_clients)
-        self._partition = Partition(n_dims=setting.space.n_dims, n_children=algorithm.n_children)
+        self._partition = algorithm.partition(setting)
         self._spent = 0
         self._round = 0
         self._best: tuple[int, int] | None = None
@@ -33,17 +30,15 @@ class FedPNEServer:
         self._first = self._start()
         self._phase: Phase | None = self._first
         most = setting.rounds if algorithm.releases is None else min(setting.rounds, algorithm.releases)
-        self._n_releases = self._count_plan(most)
+        # No run makes more: every phase after the first has at least k nodes.
+        deeper = range(self._first.depth + 1, self._partition.max_depth + 1)
+        least = (algorithm.n_children * self._confidence.pulls_per_client(depth) for depth in deeper)
+        self._n_releases = count_fitting(chain([self._first.length], least), algorithm.horizon, most)
 
     @property
     def phase(self) -> Phase | None:
         """The phase that is played now; None when the run is over."""
         return self._phase
-
-    @property
-    def spent(self) -> int:
-        """Pulls of one client in the phases before this one."""
-        return self._spent
 
     def plan(self) -> Iterator[Request]:
         """P requests; those after the first for as many nodes as the phase could hold."""
@@ -138,21 +133,3 @@ class FedPNEServer:
         best_depth, best = self._best
         pulls = np.array([left], dtype=np.int64)
         return Phase(depth=best_depth, nodes=np.array([best], dtype=np.int64), pulls=pulls, best=self._best)
-
-    def _count_plan(self, most: int) -> int:
-        """P: no run makes more releases, because every phase after the first has at least k nodes."""
-        first = self._first
-        spent, depth, count = first.length, first.depth + 1, 1
-        while count < most and depth <= self._partition.max_depth:
-            spent += self._algorithm.n_children * self._confidence.pulls_per_client(depth)
-            if spent > self._algorithm.horizon:
-                break
-            depth, count = depth + 1, count + 1
-        return count
-
-
-def among_best(means: FloatArray, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which entries are among the ``count`` largest; ties go to the first."""
-    chosen = np.zeros(len(means), dtype=bool)
-    chosen[np.argsort(-means, kind="stable")[:count]] = True
-    return chosen

@@ -11,15 +11,15 @@ the largest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.partition import Partition
+from privbo.algorithms.elimination.pull_table import PullTable
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Space
 
@@ -115,11 +115,9 @@ class Forest:
             self._place(rows, start + j)
 
     def _place(self, rows: IntArray, nodes: IntArray) -> None:
-        depths = self.depths[rows, nodes]
-        for depth in np.unique(depths):
-            at = depths == depth
-            here, there = rows[at], nodes[at]
-            self.points[here, there] = self.space.snap(self.partition.centres(int(depth), self.indices[here, there]))
+        self.points[rows, nodes] = self.partition.points(
+            self.space, self.depths[rows, nodes], self.indices[rows, nodes]
+        )
 
     def _reserve(self, needed: int) -> None:
         capacity = self.first.shape[1]
@@ -174,7 +172,7 @@ class Forest:
         return np.asarray(np.where(visits > 0, means + self.confidence.radius(visits) + variation, np.inf))
 
     def select(self) -> IntArray:
-        """Where every client stops, as a path ``(levels, n)`` of positions; the stop is repeated to the end.
+        """Walk down every tree to where its client stops: positions ``(levels, n)``, the stop repeated to the end.
 
         Arrays are read flat, which is what makes ten thousand trees bearable.
         """
@@ -249,8 +247,8 @@ class Forest:
         rows, nodes = np.arange(len(self.size)), lower.argmax(axis=1)
         return np.stack([self.depths[rows, nodes], self.indices[rows, nodes]], axis=1)
 
-    def gained(self, visits: IntArray, totals: FloatArray) -> Iterator[dict[str, Any]]:
-        """Pulls since ``visits`` and ``totals`` (rewards summed), as rows of a table, depth by depth."""
+    def book(self, table: PullTable, visits: IntArray, totals: FloatArray, round_: int) -> PullTable:
+        """Add the pulls since ``visits`` and ``totals`` (rewards summed) to a table, depth by depth."""
         width = self.visits.shape[1] - visits.shape[1]
         fresh = self.visits - np.pad(visits, ((0, 0), (0, width)))
         earned = self.visits * self.means - np.pad(totals, ((0, 0), (0, width)))
@@ -259,14 +257,16 @@ class Forest:
         for depth in np.unique(depths):
             who, node = owners[depths == depth], nodes[depths == depth]
             pulls = fresh[who, node]
-            yield {
-                "owners": who,
-                "depth": int(depth),
-                "nodes": self.indices[who, node],
-                "pulls": pulls,
-                "worked": pulls,
-                "means": earned[who, node] / pulls,
-            }
+            table = table.add(
+                owners=who,
+                depth=int(depth),
+                nodes=self.indices[who, node],
+                pulls=pulls,
+                worked=pulls,
+                means=earned[who, node] / pulls,
+                round_=round_,
+            )
+        return table
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Named arrays for a snapshot."""

@@ -1,4 +1,4 @@
-"""What is known of a shared phase afterwards: what the server kept, and what the clients found themselves."""
+"""Public result of a shared phase: the nodes the server kept, as they travel with the next broadcast."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from privbo.algorithms.elimination.pull_table import PullTable
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What the server says of one depth: the nodes it keeps, their average means and radii."""
+    """Nodes the server keeps of one depth, their average means and radii."""
 
     depth: int
     nodes: IntArray
@@ -32,7 +31,7 @@ class Kept:
 
     @staticmethod
     def of(broadcast: Broadcast) -> Kept | None:
-        """What a broadcast says, or None if it says nothing."""
+        """Read a broadcast; None if it says nothing of a phase."""
         arrays = broadcast.arrays
         if "kept_nodes" not in arrays:
             return None
@@ -44,55 +43,24 @@ class Kept:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnPhase:
-    """What the clients of a cohort found in a shared phase (private).
-
-    Attributes:
-        nodes: ``(K,)``.
-        pulls: Of every node by every client.
-        means: Of the pulls that worked, ``(n, K)``; NaN where none did.
-        worked: How many did, ``(n, K)``.
-    """
-
-    nodes: IntArray
-    pulls: int
-    means: FloatArray
-    worked: IntArray
-
-    @staticmethod
-    def of(rows: PullTable, n_clients: int) -> OwnPhase:
-        """The phase whose rows these are, all clients in order, each with all nodes in order."""
-        k = len(rows.nodes) // n_clients
-        return OwnPhase(
-            nodes=rows.nodes[:k],
-            pulls=int(rows.pulls[0]),
-            means=rows.means.reshape(-1, k),
-            worked=rows.worked.reshape(-1, k),
-        )
-
-
 def pack(kept: Mapping[int, Kept]) -> dict[str, npt.NDArray[np.generic]]:
     """Named arrays for a snapshot."""
     rows = [kept[depth] for depth in sorted(kept)]
     return {
         "kept_sizes": np.array([[k.depth, len(k.nodes)] for k in rows], dtype=np.int64).reshape(-1, 2),
-        "kept_nodes": np.concatenate([k.nodes for k in rows] or [np.zeros(0, dtype=np.int64)]),
-        "kept_means": np.concatenate([k.means for k in rows] or [np.zeros(0)]),
-        "kept_radii": np.concatenate([k.radii for k in rows] or [np.zeros(0)]),
+        "kept_nodes": np.concatenate([np.zeros(0, dtype=np.int64), *(k.nodes for k in rows)]),
+        "kept_means": np.concatenate([np.zeros(0), *(k.means for k in rows)]),
+        "kept_radii": np.concatenate([np.zeros(0), *(k.radii for k in rows)]),
     }
 
 
 def unpack(arrays: Mapping[str, npt.NDArray[np.generic]]) -> dict[int, Kept]:
-    """What ``pack`` packed, by depth."""
-    kept, start = {}, 0
-    for depth, size in np.asarray(arrays["kept_sizes"], dtype=np.int64):
-        part = slice(start, start + int(size))
-        kept[int(depth)] = Kept(
-            depth=int(depth),
-            nodes=np.asarray(arrays["kept_nodes"], dtype=np.int64)[part],
-            means=np.asarray(arrays["kept_means"], dtype=np.float64)[part],
-            radii=np.asarray(arrays["kept_radii"], dtype=np.float64)[part],
-        )
-        start += int(size)
-    return kept
+    """The parts that ``pack`` packed, by depth."""
+    depths, sizes = np.asarray(arrays["kept_sizes"], dtype=np.int64).T
+    nodes = np.split(np.asarray(arrays["kept_nodes"], dtype=np.int64), np.cumsum(sizes))
+    means, radii = (
+        np.split(np.asarray(arrays[name], dtype=np.float64), np.cumsum(sizes)) for name in ("kept_means", "kept_radii")
+    )
+    # Splitting leaves an empty part at the end, which belongs to no depth.
+    parts = zip(depths, nodes, means, radii, strict=False)
+    return {int(h): Kept(depth=int(h), nodes=n, means=m, radii=r) for h, n, m, r in parts}

@@ -15,6 +15,7 @@ import numpy as np
 
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.space import Space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,37 +61,18 @@ class Partition:
         """Indices of all children, ``(k n,)``, those of one parent side by side."""
         return (nodes[:, None] * self.n_children + np.arange(self.n_children)).ravel()
 
-    def parents(self, nodes: IntArray) -> IntArray:
-        """Index of every node's parent, ``(n,)``."""
-        return nodes // self.n_children
-
-    def ancestors(self, nodes: IntArray, levels: int) -> IntArray:
-        """Index of every node's ancestor ``levels`` above it, ``(n,)``."""
-        return np.asarray(nodes // self.n_children**levels)
-
     def centres(self, depth: int, nodes: IntArray) -> FloatArray:
         """Centres of cells in the unit cube, ``(n, n_dims)``."""
         numerators, scales = self._positions(depth, nodes)
         return np.asarray((numerators + 0.5) / scales)
 
-    def bounds(self, depth: int, nodes: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper corners of cells, ``(n, n_dims)`` each."""
-        numerators, scales = self._positions(depth, nodes)
-        return numerators / scales, (numerators + 1) / scales
-
-    def locate(self, depth: int, units: FloatArray) -> IntArray:
-        """The node of a depth whose cell holds each point ``(n, n_dims)``; upper edges belong to the last cell."""
-        self.require_depth(depth)
-        k = self.n_children
-        scales = self._scales(depth)
-        cells = np.clip(np.floor(units * scales).astype(np.int64), 0, scales.astype(np.int64) - 1)
-        nodes = np.zeros(len(units), dtype=np.int64)
-        left = scales.astype(np.int64)
-        for level in range(depth):
-            dim = level % self.n_dims
-            left[dim] //= k
-            nodes = nodes * k + (cells[:, dim] // left[dim]) % k
-        return nodes
+    def points(self, space: Space, depths: IntArray, nodes: IntArray) -> FloatArray:
+        """Canonical points at the centres of cells of any depths, ``(n, n_dims)``."""
+        points = np.zeros((len(nodes), self.n_dims))
+        for depth in np.unique(depths):
+            here = depths == depth
+            points[here] = space.snap(self.centres(int(depth), nodes[here]))
+        return points
 
     def _scales(self, depth: int) -> FloatArray:
         splits = [len(range(dim, depth, self.n_dims)) for dim in range(self.n_dims)]

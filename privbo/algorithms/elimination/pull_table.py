@@ -1,4 +1,4 @@
-"""What a cohort has pulled so far, one row per client, node and turn (private)."""
+"""Pulls of a cohort so far, one row per client, node and turn (private)."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class PullTable:
         values = np.full((n_clients, len(rounds)), np.nan)
         units = np.full((n_clients, len(rounds), space.n_dims), 0.5)
         values[self.owners, columns] = self.means
-        units[self.owners, columns] = self._points(space, partition, self.depths, self.nodes)
-        recommended = self._points(space, partition, best[:, 0], best[:, 1])
+        units[self.owners, columns] = partition.points(space, self.depths, self.nodes)
+        recommended = partition.points(space, best[:, 0], best[:, 1])
         return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
 
     def _columns(self, n_clients: int) -> tuple[IntArray, IntArray]:
@@ -114,10 +114,30 @@ class PullTable:
             start += width
         return columns, np.concatenate(rounds) if rounds else np.zeros(0, dtype=np.int64)
 
+
+@dataclass(frozen=True, kw_only=True)
+class OwnPhase:
+    """Results of a cohort's clients in one shared phase (private).
+
+    Attributes:
+        nodes: ``(K,)``.
+        pulls: Of every node by every client.
+        means: Of the pulls that worked, ``(n, K)``; NaN where none did.
+        worked: How many did, ``(n, K)``.
+    """
+
+    nodes: IntArray
+    pulls: int
+    means: FloatArray
+    worked: IntArray
+
     @staticmethod
-    def _points(space: Space, partition: Partition, depths: IntArray, nodes: IntArray) -> FloatArray:
-        points = np.zeros((len(nodes), space.n_dims))
-        for depth in np.unique(depths):
-            here = depths == depth
-            points[here] = space.snap(partition.centres(int(depth), nodes[here]))
-        return points
+    def of(rows: PullTable, n_clients: int) -> OwnPhase:
+        """The phase whose rows these are, all clients in order, each with all nodes in order."""
+        k = len(rows.nodes) // n_clients
+        return OwnPhase(
+            nodes=rows.nodes[:k],
+            pulls=int(rows.pulls[0]),
+            means=rows.means.reshape(-1, k),
+            worked=rows.worked.reshape(-1, k),
+        )

@@ -1,4 +1,4 @@
-"""From pulls to vectors: mean rewards of nodes, their declared range, and what is sent of them.
+"""Mean rewards of nodes, and the range they are declared to lie in (private).
 
 An evaluation is a noisy reward. Real objectives are called once per pull; a simulation
 may offer ``pull(clients, units, counts)`` and answer with the means of many pulls at once.
@@ -6,128 +6,53 @@ may offer ``pull(clients, units, counts)`` and answer with the means of many pul
 
 from __future__ import annotations
 
-import logging
-import math
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from privbo.algorithms.elimination.sharing import RewardRange
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Evaluate, FloatArray, IntArray, UnitName
-
-_private_log = logging.getLogger("privbo.private")
-
-Centre: TypeAlias = Literal["client", "middle"]
-Outside: TypeAlias = Literal["error", "clip"]
-
-
-class PullMeans(Protocol):
-    """What a simulated environment offers beside plain evaluation."""
-
-    def __call__(self, clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
-        """Mean of ``counts[i]`` rewards of ``clients[i]`` at ``units[i]``, ``(n,)``; NaN if all failed."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class RewardRange:
-    """The interval rewards lie in, as declared before the run.
-
-    Attributes:
-        low, high: Bounds of a reward.
-        outside: ``"error"`` refuses a reward outside, ``"clip"`` clips and counts it.
-
-    Raises:
-        ConfigurationError: If the bounds are not finite and increasing.
-    """
-
-    low: float
-    high: float
-    outside: Outside
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ConfigurationError(f"reward_range=({self.low!r}, {self.high!r}) must be finite and increasing")
-        if self.outside not in ("error", "clip"):
-            raise ConfigurationError(f"outside={self.outside!r} must be 'error' or 'clip'")
-
-    @staticmethod
-    def of(bounds: tuple[float, float], outside: Outside) -> RewardRange:
-        """The range with these bounds."""
-        low, high = bounds
-        return RewardRange(low=low, high=high, outside=outside)
-
-    @property
-    def half_width(self) -> float:
-        """Largest distance of a reward from the middle."""
-        return 0.5 * (self.high - self.low)
-
-    @property
-    def middle(self) -> float:
-        """Middle of the range."""
-        return 0.5 * (self.high + self.low)
-
-    def admit(self, rewards: FloatArray) -> tuple[FloatArray, int]:
-        """Rewards inside the range, and how many were clipped (PRIVATE); NaN passes.
-
-        Raises:
-            ConfigurationError: If one lies outside and that is an error. The message names
-                neither the value nor its client: both are private.
-        """
-        outside = int(np.count_nonzero((rewards < self.low) | (rewards > self.high)))
-        if not outside:
-            return rewards, 0
-        if self.outside == "error":
-            raise ConfigurationError(
-                f"a reward lies outside reward_range=({self.low:g}, {self.high:g}); normalise the objective, "
-                "declare its range, or set outside='clip'"
-            )
-        _private_log.warning("rewards outside the declared range are clipped")
-        return np.clip(rewards, self.low, self.high), outside
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pulled:
-    """What pulls brought (private); all arrays ``(n,)``.
+    """Rewards of a batch of pulls (private); all arrays ``(n,)``.
 
     Attributes:
         means: Mean reward of the pulls that worked; NaN where none did or none was asked for.
         worked: How many did.
-        n_clipped: Rewards that were clipped to the declared range.
     """
 
     means: FloatArray
     worked: IntArray
-    n_clipped: int
 
 
 def pull_nodes(
     evaluate: Evaluate, allowed: RewardRange, clients: IntArray, units: FloatArray, counts: IntArray, unit: UnitName
 ) -> Pulled:
-    """``counts[i]`` pulls of ``clients[i]`` at ``units[i]``.
+    """Pull ``units[i]`` as ``clients[i]``, ``counts[i]`` times.
 
     Raises:
         ConfigurationError: If a reward is not allowed, or one reward is the unit of privacy
             and an environment that answers many pulls at once failed in some: what their mean
             hides can't be bounded.
     """
-    many: PullMeans | None = getattr(evaluate, "pull", None)  # offered by problems for simulations
+    many = evaluate.pull
     if many is not None:
-        means, clipped = allowed.admit(np.asarray(many(clients, units, counts), dtype=np.float64))
+        means = allowed.admit(np.asarray(many(clients, units, counts), dtype=np.float64))
         if unit == "reward" and np.any(np.isnan(means[counts > 0])):
             raise ConfigurationError(
                 "an environment that answers many pulls at once failed in some, and what their mean hides can't be "
                 "bounded; offer plain evaluations, or set privacy.unit='client'"
             )
-        return Pulled(means=means, worked=np.where(np.isnan(means), 0, counts), n_clipped=clipped)
-    totals, worked, n_clipped = np.zeros(len(clients)), np.zeros(len(clients), dtype=np.int64), 0
+        return Pulled(means=means, worked=np.where(np.isnan(means), 0, counts))
+    totals, worked = np.zeros(len(clients)), np.zeros(len(clients), dtype=np.int64)
     for turn in range(int(counts.max(initial=0))):
         due = np.flatnonzero(counts > turn)
-        rewards, clipped = allowed.admit(evaluate(clients[due], units[due]))
-        n_clipped += clipped
+        rewards = allowed.admit(evaluate(clients[due], units[due]))
         good = np.isfinite(rewards)
         totals[due[good]] += rewards[good]
         worked[due[good]] += 1
     with np.errstate(invalid="ignore"):
-        return Pulled(means=np.asarray(totals / worked), worked=worked, n_clipped=n_clipped)
+        return Pulled(means=np.asarray(totals / worked), worked=worked)

@@ -1,4 +1,4 @@
-"""What clients of an elimination send, how far it can reach, and what one reward does to it.
+"""Vectors that clients of an elimination send, their largest norm, and how far one reward moves them.
 
 A client's answer is its vector of mean rewards over the active nodes, centred, clipped to
 ``S = clip sqrt(K)``; the server wants the average over clients.
@@ -6,69 +6,95 @@ A client's answer is its vector of mean rewards over the active nodes, centred, 
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from privbo.algorithms.elimination.rewards import Centre, RewardRange
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request, Setting
+
+_private_log = logging.getLogger("privbo.private")
+
+Centre: TypeAlias = Literal["client", "middle"]
+Outside: TypeAlias = Literal["error", "clip"]
 
 _UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclass(frozen=True, kw_only=True)
+class RewardRange:
+    """The interval rewards lie in, as declared before the run.
+
+    Attributes:
+        low, high: Bounds of a reward.
+        outside: ``"error"`` refuses a reward outside, ``"clip"`` clips it.
+    """
+
+    low: float
+    high: float
+    outside: Outside
+
+    @property
+    def half_width(self) -> float:
+        """Largest distance of a reward from the middle."""
+        return 0.5 * (self.high - self.low)
+
+    @property
+    def middle(self) -> float:
+        """Middle of the range."""
+        return 0.5 * (self.high + self.low)
+
+    def admit(self, rewards: FloatArray) -> FloatArray:
+        """Rewards inside the range, clipped to it where that is declared; NaN passes.
+
+        Raises:
+            ConfigurationError: If one lies outside and that is an error. The message names
+                neither the value nor its client: both are private.
+        """
+        if not np.any((rewards < self.low) | (rewards > self.high)):
+            return rewards
+        if self.outside == "error":
+            raise ConfigurationError(
+                f"a reward lies outside reward_range=({self.low:g}, {self.high:g}); normalise the objective, "
+                "declare its range, or set outside='clip'"
+            )
+        _private_log.warning("rewards outside the declared range are clipped")
+        return np.clip(rewards, self.low, self.high)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """How mean rewards leave a client.
+    """Form in which mean rewards leave a client.
 
     Attributes:
         allowed: The declared range of rewards.
         clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
         widen: w, the multiple of the noise half-width by which radii are widened.
         centre: What a client subtracts before sending.
-
-    Raises:
-        ConfigurationError: Naming the setting and its bound.
     """
 
     allowed: RewardRange
-    clip: float | None
-    widen: float
-    centre: Centre
-
-    def __post_init__(self) -> None:
-        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
-            raise ConfigurationError(
-                f"clip={self.clip!r} must be a finite number > 0, or None for half the reward range"
-            )
-        if not (math.isfinite(self.widen) and self.widen >= 0):
-            raise ConfigurationError(f"widen={self.widen!r} must be a finite number >= 0")
-        if self.centre not in ("middle", "client"):
-            raise ConfigurationError(f"centre={self.centre!r} must be 'middle' or 'client'")
-
-    @property
-    def covers_noise(self) -> bool:
-        """Whether comparisons are widened in full and no vector is clipped."""
-        return self.widen >= 1 and not self._clips
+    clip: float | None = None
+    widen: float = 1.0
+    centre: Centre = "middle"
 
     def caveat(self, cap: int | None) -> str | None:
-        """What a form with these settings gives up, for pages; None where comparisons are covered.
+        """Say for pages what a form with these settings gives up; None where comparisons are covered.
 
         Args:
             cap: Most nodes of a shared phase, or None.
         """
+        clips = self.clipping_norm(1) < self.allowed.half_width
         faults = {
             f"a cap of {cap} drops nodes untested": cap is not None,
-            f"clipping at {self.clip} sqrt(K) biases mean rewards": self._clips,
+            f"clipping at {self.clip} sqrt(K) biases mean rewards": clips,
             f"radii widened by {self.widen:g} half-widths do not cover the noise": self.widen < 1,
         }
         found = [fault for fault, is_there in faults.items() if is_there]
         return f"Heuristic form: {'; '.join(found)}" if found else None
-
-    @property
-    def _clips(self) -> bool:
-        return self.clipping_norm(1) < self.allowed.half_width
 
     def clipping_norm(self, n_nodes: int) -> float:
         """S for a phase of K nodes."""
@@ -90,7 +116,7 @@ class Sharing:
         )
 
     def reward_bound(self, n_nodes: int, pulls: int) -> float:
-        """How far one reward moves a client's vector: the range's width over t, and what rounding adds.
+        """Bound on how far one reward moves a client's vector: the range's width over t, and what rounding adds.
 
         A mean is a sum divided by t whatever failed, so another reward moves one entry by
         at most ``width / t``; subtracting the client's own mean over nodes shortens that. In
@@ -101,7 +127,7 @@ class Sharing:
         return 2 * self.allowed.half_width / pulls + rounding
 
     def vector(self, means: FloatArray, worked: FloatArray | None = None) -> FloatArray:
-        """What clients send of their mean rewards ``(n, K)``.
+        """Vectors that clients send of their mean rewards ``(n, K)``.
 
         ``centre="middle"`` subtracts the middle of the range, which halves the sensitivity;
         ``"client"`` subtracts the client's own mean over the nodes, which removes vertical
@@ -119,13 +145,3 @@ class Sharing:
         if self.centre == "middle":
             return np.asarray(means - middle)
         return np.asarray(means - means.mean(axis=1, keepdims=True))
-
-
-def require_cap(cap: int | None, n_children: int) -> None:
-    """Refuse a cap that does not hold the children of one node.
-
-    Raises:
-        ConfigurationError: Naming the bound.
-    """
-    if cap is not None and cap < n_children:
-        raise ConfigurationError(f"cap={cap!r} must be at least n_children={n_children}, or None")

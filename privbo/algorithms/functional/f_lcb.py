@@ -25,7 +25,7 @@ Stopping: TypeAlias = Literal["selected", "printed"]
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What a search over arms found.
+    """Result of a search over arms.
 
     Attributes:
         chosen: Index of the arm; None if every arm was retired or none was tried.
@@ -158,7 +158,7 @@ class FLCB:
         self.bounds.observe(index, value, rate, arm.value_stddev * self._quantile)
 
     def selection(self) -> Selection:
-        """What was found so far."""
+        """Give the result so far."""
         bounds = self.bounds
         return Selection(
             chosen=self._chosen if self._reason is not None else bounds.best(),
@@ -191,11 +191,16 @@ def f_lcb(
         settings: Those of ``FLCB``.
 
     Example:
-        >>> from privbo.algorithms.functional.optimisers import AcceleratedGradient
-        >>> f_lcb([], budget=1)
-        Traceback (most recent call last):
-        ...
-        privbo.protocol.errors.ConfigurationError: 0 arms and budget=1: give at least one of each
+        >>> class Curve:  # a learning curve limit + 1 / k, whose state is k
+        ...     name, value_stddev = "curve", 0.0
+        ...     def __init__(self, limit): self.limit = limit
+        ...     def init(self): return 0
+        ...     def step(self, state): return state + 1
+        ...     def value(self, state): return self.limit + 1 / state
+        ...     def rate(self, state, k, delta): return 1 / k
+        >>> found = f_lcb([Curve(0.5), Curve(0.1), Curve(0.9)], budget=30)
+        >>> found.chosen, int(found.pulls.sum())
+        (1, 30)
     """
     search = FLCB(arms, budget=budget, **settings)
     while not search.over:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from privbo.algorithms.functional.federated_search import Arms, Search
+from privbo.algorithms.functional.federated_search import Search
+from privbo.algorithms.functional.settings import Arms, FLCBSettings
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
-
-if TYPE_CHECKING:
-    from privbo.algorithms.functional.federated import FederatedFLCB
 
 
 def answers(
-    algorithm: FederatedFLCB,
+    algorithm: FLCBSettings,
     arms: Arms,
     evaluate: Evaluate,
     clients: IntArray,
@@ -87,12 +84,14 @@ class _Record:
 
 
 class FederatedCohort:
-    """Clients that answer (arm, point) with gradient and loss."""
+    """Clients that answer (arm, point) with gradient and loss; where nothing is shared, each runs its own search."""
 
-    def __init__(self, algorithm: FederatedFLCB, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+    def __init__(self, algorithm: FLCBSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
         self._algorithm, self._evaluate = algorithm, evaluate
         self._clients = np.asarray(clients, dtype=np.int64)
         self._arms = algorithm.arms(setting.space)
+        shares = algorithm.share == "gradients"
+        self._searches = None if shares else [Search(algorithm, setting) for _ in self._clients]
         start = self._arms.unit(0, np.full(len(self._arms.free), algorithm.start))
         self._record = _Record(len(self._clients), setting.space.n_dims, start)
 
@@ -103,74 +102,43 @@ class FederatedCohort:
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
         """Gradient and loss at the broadcast point; the announcement is evaluated, not answered."""
-        known = self._record.answered(broadcast.round)
-        if known is not None:
-            return known
-        arrays, n = broadcast.arrays, len(self._clients)
-        self._record.recommended[:] = arrays["best"]
-        if "query" not in arrays:
-            points = np.tile(np.asarray(arrays["best"], dtype=np.float64), (n, 1))
-            vectors = np.zeros((n, len(self._arms.free) + 1))
-            self._record.add(broadcast.round, points, self._evaluate(self._clients, points), vectors)
-            return np.zeros((n, 0))
-        queries = np.tile(np.asarray(arrays["query"], dtype=np.float64), (n, 1))
-        points = np.tile(np.asarray(arrays["point"], dtype=np.float64), (n, 1))
-        vectors, values = answers(self._algorithm, self._arms, self._evaluate, self._clients, queries, points)
+        vectors = self._record.answered(broadcast.round)
+        if vectors is None:
+            vectors = self._play(broadcast)
+        silent = self._searches is not None or "query" not in broadcast.arrays
+        return np.zeros((len(self._clients), 0)) if silent else vectors
+
+    def _play(self, broadcast: Broadcast) -> FloatArray:
+        """Evaluate what is asked for, or what the clients' own searches ask for."""
+        told = {name: np.asarray(array, dtype=np.float64) for name, array in broadcast.arrays.items()}
+        n = len(self._clients)
+        if self._searches is not None:
+            asked = [(search.selected, search.states[search.selected]) for search in self._searches]
+            queries = np.array([self._arms.unit(arm, state.query) for arm, state in asked])
+            points = np.array([self._arms.unit(arm, state.point) for arm, state in asked])
+        else:
+            self._record.recommended[:] = told["best"]
+            points = np.tile(told["point"] if "query" in told else told["best"], (n, 1))
+            queries = np.tile(told.get("query", points[0]), (n, 1))
+        if self._searches is None and "query" not in told:
+            vectors, values = np.zeros((n, len(self._arms.free) + 1)), self._evaluate(self._clients, points)
+        else:
+            vectors, values = answers(self._algorithm, self._arms, self._evaluate, self._clients, queries, points)
         self._record.add(broadcast.round, points, values, vectors)
+        self._learn(vectors)
         return vectors
 
-    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """Evaluations and answers so far."""
-        return self._record.snapshot()
-
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Take the state of ``snapshot``."""
-        self._record.restore(snapshot)
-
-    def history(self) -> ClientHistory:
-        """One evaluation per round, at the point whose loss was asked."""
-        return self._record.history()
-
-
-class LocalCohort:
-    """The control: every client runs F-LCB alone on its own function with exact gradients."""
-
-    def __init__(self, algorithm: FederatedFLCB, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
-        self._algorithm, self._evaluate = algorithm, evaluate
-        self._clients = np.asarray(clients, dtype=np.int64)
-        self._searches = [Search(algorithm, setting) for _ in self._clients]
-        self._arms = algorithm.arms(setting.space)
-        start = self._arms.unit(0, np.full(len(self._arms.free), algorithm.start))
-        self._record = _Record(len(self._clients), setting.space.n_dims, start)
-
-    @property
-    def clients(self) -> IntArray:
-        """Global numbers, ``(n,)``."""
-        return self._clients
-
-    def respond(self, broadcast: Broadcast) -> FloatArray:
-        """One pull of every client's own search; nothing is sent."""
-        if self._record.answered(broadcast.round) is None:
-            selected = [search.selected for search in self._searches]
-            states = [s.states[arm] for s, arm in zip(self._searches, selected, strict=True)]
-            pairs = list(zip(selected, states, strict=True))
-            queries = np.array([self._arms.unit(arm, state.query) for arm, state in pairs])
-            points = np.array([self._arms.unit(arm, state.point) for arm, state in pairs])
-            vectors, values = answers(self._algorithm, self._arms, self._evaluate, self._clients, queries, points)
-            self._record.add(broadcast.round, points, values, vectors)
-            self._learn(vectors)
-        return np.zeros((len(self._clients), 0))
-
     def _learn(self, vectors: FloatArray) -> None:
-        algorithm = self._algorithm
-        for i, (search, vector) in enumerate(zip(self._searches, vectors, strict=True)):
+        """Tell the clients' own searches what their clients found."""
+        algorithm, searches = self._algorithm, self._searches
+        for i, (search, vector) in enumerate(() if searches is None else zip(searches, vectors, strict=True)):
             if np.isfinite(vector).all():
                 loss = algorithm.centre + vector[-1] / algorithm.loss_scale
                 search.absorb(search.selected, vector[:-1], loss, noise=0.0, loss_noise=0.0)
                 self._record.recommended[i] = search.best
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """Evaluations and answers so far; the searches follow from them."""
+        """Evaluations and answers so far; own searches follow from them."""
         return self._record.snapshot()
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
@@ -180,5 +148,5 @@ class LocalCohort:
             self._learn(vectors)
 
     def history(self) -> ClientHistory:
-        """One evaluation per round and client."""
+        """One evaluation per round and client, at the point whose loss was asked."""
         return self._record.history()

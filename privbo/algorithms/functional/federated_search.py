@@ -1,46 +1,16 @@
-"""The public state of federated F-LCB: which coordinates are arms, and the search over them."""
+"""The search of federated F-LCB over its arms, from gradients and losses that come from outside."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from privbo.algorithms.functional.bounds import Bounds
-from privbo.algorithms.functional.optimisers import State
 from privbo.algorithms.functional.sets import Box
-from privbo.algorithms.functional.stochastic import GradientNoise, StochasticAccelerated
-from privbo.protocol.messages import FloatArray, IntArray, Setting
-
-if TYPE_CHECKING:
-    from privbo.algorithms.functional.federated import FederatedFLCB
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arms:
-    """Which coordinate of the cube names the arm, and which are optimised.
-
-    Attributes:
-        index: The arm's coordinate, or None.
-        free: The others.
-        coordinates: Unit coordinate of every arm, ``(K,)``.
-        n_dims: Of the space.
-    """
-
-    index: int | None
-    free: IntArray
-    coordinates: FloatArray
-    n_dims: int
-
-    def unit(self, arm: int, x: FloatArray) -> FloatArray:
-        """The point of the cube, ``(n_dims,)``, for an arm and its free coordinates."""
-        unit = np.empty(self.n_dims)
-        unit[self.free] = x
-        if self.index is not None:
-            unit[self.index] = self.coordinates[arm]
-        return unit
+from privbo.algorithms.functional.settings import FLCBSettings
+from privbo.algorithms.functional.stochastic import GradientNoise, State, StochasticAccelerated
+from privbo.protocol.messages import FloatArray, Setting
 
 
 class Search:
@@ -50,7 +20,7 @@ class Search:
     until then; before the first step the rate is gradient bound times diameter.
     """
 
-    def __init__(self, algorithm: FederatedFLCB, setting: Setting) -> None:
+    def __init__(self, algorithm: FLCBSettings, setting: Setting) -> None:
         self.arms = algorithm.arms(setting.space)
         n_free, n_arms = len(self.arms.free), len(self.arms.coordinates)
         self._algorithm = algorithm

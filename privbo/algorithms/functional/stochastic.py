@@ -1,6 +1,12 @@
-"""Accelerated stochastic methods (Lan 2020, Section 4.2) for noisy gradients.
+"""Accelerated stochastic method (Lan 2020, Section 4.2) for noisy gradients, as a pure state machine of known rate.
 
-Both assume f(y) <= f(x) + <f'(x), y-x> + L/2 |y-x|^2 + M |y-x| on a bounded set of
+A method never calls a function: it names the point at which it wants a gradient, takes
+the gradient, and names the point its rate speaks of. ``rate(k, delta)`` bounds
+f(point) - min f after k steps. The ``printed`` rate is the table of the F-LCB paper, which
+drops constants; the ``certified`` one is a theorem's with its constants, and a lower
+confidence bound is valid with it alone. Other methods are in ``experiments.baselines``.
+
+It assumes f(y) <= f(x) + <f'(x), y-x> + L/2 |y-x|^2 + M |y-x| on a bounded set of
 diameter D and gradients with independent noise of expected squared norm sigma^2.
 
 ``certified`` rates hold with probability 1 - delta when the noise is Gaussian with
@@ -16,18 +22,37 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from privbo.algorithms.functional.optimisers import Rates, State
 from privbo.algorithms.functional.sets import ConvexSet, require_positive
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
 
+Rates: TypeAlias = Literal["certified", "printed"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class State:
+    """State of a method after ``k`` steps; never changed in place.
+
+    Attributes:
+        k: Steps made.
+        point: The point the rate speaks of, ``(n_dims,)``.
+        query: Where the next gradient is wanted.
+        memory: What the method carries besides.
+    """
+
+    k: int
+    point: FloatArray
+    query: FloatArray
+    memory: FloatArray
+
 
 @dataclass(frozen=True, kw_only=True)
 class GradientNoise:
-    """What is known of the gradients' noise.
+    """Noise of the gradients: Gaussian, independent per coordinate.
 
     Attributes:
         stddev: s, per coordinate; 0 for exact gradients.
@@ -47,19 +72,20 @@ class GradientNoise:
         return self.stddev * math.sqrt(self.n_dims)
 
     def largest_square(self, k: int, delta: float) -> float:
-        """What k squared norms all stay below, except with probability delta/2; sigma^2 at delta = 1."""
+        """Bound on all of k squared norms, except with probability delta/2; sigma^2 at delta = 1."""
         if delta >= 1.0:
             return self.sigma**2
         return self.stddev**2 * (math.sqrt(self.n_dims) + math.sqrt(2.0 * math.log(2.0 * k / delta))) ** 2
 
     def drift(self, k: int, diameter: float, delta: float) -> float:
-        """What the martingale stays below, except with probability delta/2; its mean, 0, at delta = 1."""
+        """Bound on the martingale, except with probability delta/2; its mean, 0, at delta = 1."""
         if delta >= 1.0:
             return 0.0
         return 2.0 * self.stddev * diameter / math.sqrt(3.0 * k) * math.sqrt(2.0 * math.log(2.0 / delta))
 
 
-def _require(domain: ConvexSet, smoothness: float, lipschitz: float) -> None:
+def require_bounded(domain: ConvexSet, smoothness: float, lipschitz: float) -> None:
+    """Refuse an unbounded set and constants that are not finite and at least 0."""
     if not math.isfinite(domain.diameter):
         raise ConfigurationError(f"diameter={domain.diameter!r}: the rate needs a bounded set; give a Ball or a Box")
     for name, value in (("smoothness", smoothness), ("lipschitz", lipschitz)):
@@ -91,7 +117,7 @@ class StochasticAccelerated:
     rates: Rates = "certified"
 
     def __post_init__(self) -> None:
-        _require(self.domain, self.smoothness, self.lipschitz)
+        require_bounded(self.domain, self.smoothness, self.lipschitz)
         require_positive(step_scale=self.smoothness + self._gamma)
 
     @property
@@ -126,67 +152,3 @@ class StochasticAccelerated:
         tail = 4.0 * math.sqrt(2.0) * square / (3.0 * gamma) if gamma else 0.0
         smooth = 4.0 * self.smoothness * half / (k * (k + 1))
         return smooth + (2.0 * gamma * half + tail) / math.sqrt(k) + self.noise.drift(k, reach, delta)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StronglyConvexStochasticAccelerated:
-    """Lan 2020, Proposition 4.6: mu-strongly convex functions, noisy gradients.
-
-    Step t, with a = 2/(t+1), 1/gam = mu (t-1)/2 + 2 L/t and q = a/(a + (1-a)(1 + mu gam)):
-    low = (1-q) up + q x; x = P((x + mu gam low - gam G)/(1 + mu gam)); up = (1-a) up + a x.
-    Certified: 4 L V/(k(k+1)) + 4 (M^2 + sigma^2)/(mu (k+1)) and the Gaussian tails, with V
-    half the squared distance R of the start. Printed: the paper's, with R in place of V.
-
-    Attributes:
-        smoothness: L, may be 0.
-        convexity: mu.
-        noise: Of the gradients.
-        domain: A bounded set.
-        lipschitz: M, may be 0.
-        distance: R, of the start from the minimiser; D if None.
-    """
-
-    smoothness: float
-    convexity: float
-    noise: GradientNoise
-    domain: ConvexSet
-    lipschitz: float = 0.0
-    distance: float | None = None
-    rates: Rates = "certified"
-
-    def __post_init__(self) -> None:
-        _require(self.domain, self.smoothness, self.lipschitz)
-        require_positive(convexity=self.convexity)
-
-    def init(self, start: FloatArray) -> State:
-        """Start at ``start``."""
-        x = self.domain.project(np.array(start, dtype=np.float64))
-        return State(k=0, point=x, query=x, memory=x)
-
-    def _inverse_size(self, t: int) -> float:
-        return self.convexity * (t - 1) / 2.0 + 2.0 * self.smoothness / t
-
-    def step(self, state: State, gradient: FloatArray) -> State:
-        """Move ``memory`` (Lan's x), average it into ``point``, and look ahead."""
-        t = state.k + 1
-        inverse = self._inverse_size(t)
-        # The prox step multiplied by 1/gam, so that an infinite first step (L = 0) is the plain limit.
-        goal = inverse * state.memory + self.convexity * state.query - gradient
-        x = self.domain.project(goal / (inverse + self.convexity))
-        point = state.point + (2.0 / (t + 1)) * (x - state.point)
-        a, following = 2.0 / (t + 2), self._inverse_size(t + 1)
-        q = a / (a + (1.0 - a) * (1.0 + self.convexity / following))
-        return State(k=t, point=point, query=point + q * (x - point), memory=x)
-
-    def rate(self, k: int, delta: float) -> float:
-        """Bound on the gap after k steps."""
-        reach = self.domain.diameter if self.distance is None else self.distance
-        if self.rates == "printed":
-            sigma, log = self.noise.sigma, math.log(1.0 / delta)
-            start = 4.0 * self.smoothness * reach / (k * (k + 1))
-            tail = 4.0 * (self.lipschitz**2 + sigma**2) / (self.convexity * (k + 1))
-            return start + tail + (2 * sigma * reach / math.sqrt(3 * k) + 4 * sigma**2 / (self.convexity * k)) * log
-        square = self.lipschitz**2 + self.noise.largest_square(k, delta)
-        start = 2.0 * self.smoothness * reach**2 / (k * (k + 1))
-        drift = self.noise.drift(k, self.domain.diameter, delta)
-        return start + 4.0 * square / (self.convexity * (k + 1)) + drift

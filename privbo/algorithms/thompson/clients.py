@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from privbo.algorithms.thompson.dp_fts_de import DPFTSDE, digest_array, shared_vectors
 from privbo.algorithms.thompson.exploration import Regions, assign_regions
 from privbo.algorithms.thompson.growing import GrowingRidge
 from privbo.algorithms.thompson.informed import Shared
 from privbo.algorithms.thompson.maximise import Search, maximise
 from privbo.algorithms.thompson.own import OwnActors, chunks
 from privbo.algorithms.thompson.posterior import Observations, ridge_mean, ridge_sample
+from privbo.algorithms.thompson.settings import ThompsonSettings, digest_array, shared_vectors
 from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms, public_stream
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
@@ -31,7 +31,7 @@ class Agents:
     """Clients of DP-FTS-DE, batched over all of them."""
 
     def __init__(
-        self, algorithm: DPFTSDE, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int
+        self, algorithm: ThompsonSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int
     ) -> None:
         self._algorithm, self._setting = algorithm, setting
         self._clients = np.asarray(clients, dtype=np.int64)
@@ -143,7 +143,7 @@ class Agents:
         if alone.all():
             pass
         elif vectors is None:
-            points[~alone] = self._uniform_points(self._clients[~alone], round_)
+            points[~alone] = self._uniform_points(self._clients[~alone], round_, Stream.INITIAL)
         elif self._algorithm.federated_step == "informed":
             stddev = float(np.asarray(broadcast.arrays["noise_stddev"], dtype=np.float64))
             shared = Shared(heights=self._heights(vectors), noise_stddev=stddev)
@@ -152,7 +152,7 @@ class Agents:
             points[~alone] = self._shared_maximiser(vectors, round_)
         if self._algorithm.repeats == "replace":
             again = (self._units == points[:, None]).all(axis=2).any(axis=1)
-            points[again] = self._uniform_points(self._clients[again], round_)
+            points[again] = self._uniform_points(self._clients[again], round_, Stream.REPLACEMENT)
         self._query(points, round_)
 
     def _own_points(self, points: FloatArray, rows: IntArray, round_: int, shared: Shared | None) -> None:
@@ -186,10 +186,10 @@ class Agents:
 
         return heights
 
-    def _uniform_points(self, clients: IntArray, round_: int) -> FloatArray:
+    def _uniform_points(self, clients: IntArray, round_: int, stream: Stream) -> FloatArray:
         """A random point per client."""
         n_dims = self._setting.space.n_dims
-        streams = client_streams(self._seed, clients, round_, Stream.INITIAL)
+        streams = client_streams(self._seed, clients, round_, stream)
         drawn = np.array([generator.random(n_dims) for generator in streams])
         return self._setting.space.snap(drawn.reshape(-1, n_dims))
 

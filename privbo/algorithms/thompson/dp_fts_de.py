@@ -1,7 +1,7 @@
 """DP-FTS-DE: differentially private federated Thompson sampling with distributed exploration.
 
-Dai, Low and Jaillet 2021, Algorithm 1 (the server) and its setting; clients are in
-``agents``. Rounds, for a run of T federated steps:
+Dai, Low and Jaillet 2021, Algorithm 1 (the server) and its setting; the server is in
+``server``, the clients are in ``clients``. Rounds, for a run of T federated steps:
 
     round 0      clients query their initial points and answer: release 0
     round t      clients act on release t - 1 (iteration t of the paper) and answer: release t
@@ -16,39 +16,24 @@ no privacy (a choice of the run, not of the algorithm), one region with privacy.
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
-from privbo.algorithms.thompson.exploration import Cut, Exploration, Regions, Weighting, assign_regions
-from privbo.algorithms.thompson.features import Form, FourierFeatures, Kernel, draw_features
+from privbo.algorithms.thompson.exploration import Exploration
 from privbo.algorithms.thompson.own_model import OwnModel
-from privbo.algorithms.thompson.theory import regularisation
-from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Request, Setting
-
-Share: TypeAlias = Literal["mean", "sample"]
-Start: TypeAlias = Literal["region", "everywhere"]
-FederatedStep: TypeAlias = Literal["shared", "informed", "uniform"]
-Values: TypeAlias = Literal["standardised", "raw"]
-Repeats: TypeAlias = Literal["query", "replace"]
-
-_CHOICES = {
-    "share": ("mean", "sample"),
-    "start": ("region", "everywhere"),
-    "federated_step": ("shared", "informed", "uniform"),
-    "values": ("standardised", "raw"),
-    "repeats": ("query", "replace"),
-}
+from privbo.algorithms.thompson.server import ThompsonServer
+from privbo.algorithms.thompson.settings import ThompsonSettings
+from privbo.protocol.messages import Cohort, Evaluate, IntArray, Setting
+from privbo.protocol.settings import settings
 
 
-@dataclass(frozen=True, kw_only=True)
-class DPFTSDE:
+@settings(table="algorithm")
+class DPFTSDE(ThompsonSettings):
     """Federated Thompson sampling with distributed exploration.
+
+    | In a round | what leaves a client | guarantee |
+    |---|---|---|
+    | with a release | one clipped vector; only noisy weighted sums become public | (epsilon, delta) of the run's plan |
+    | after ``local_after``, of step ``"uniform"`` or ``local()`` | nothing | nothing is released or charged |
+    | of any kind | no point, no value, no own model | they stay in memory and in ``private/`` |
 
     Attributes:
         n_regions: P, parts of the space explored by different clients at first and
@@ -90,51 +75,25 @@ class DPFTSDE:
 
     Raises:
         ConfigurationError: If a number is out of its range.
+
+    Example:
+        >>> import privbo as pb
+        >>> algorithm = pb.DPFTSDE(n_regions=2, n_features=32, exploration=pb.Exploration(power=1.0))
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: -p["x"], n_clients=20)
+        >>> plan = pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=10)
+        >>> plan.releases
+        10
     """
-
-    n_regions: int = 1
-    cuts: tuple[Cut, ...] = ()
-    start: Start = "region"
-    n_features: int = 64
-    clipping_norm: float | None = None
-    share: Share = "mean"
-    n_init: int = 2
-    exploration: Exploration = field(default_factory=Exploration)
-    weighting: Weighting = field(default_factory=Weighting)
-    lengthscale: float = 0.3
-    noise: float | Literal["theory"] = 0.1
-    kernel: Kernel = "se"
-    features: Form = "paired"
-    own: OwnModel = field(default_factory=OwnModel)
-    n_candidates: int = 4096
-    local_after: int | None = None
-    federated_step: FederatedStep = "shared"
-    values: Values = "standardised"
-    repeats: Repeats = "query"
-
-    def __post_init__(self) -> None:
-        for name in ("n_regions", "n_features", "n_init", "n_candidates"):
-            value = getattr(self, name)
-            if int(value) != value or value < 1:
-                raise ConfigurationError(f"{name}={value!r} must be an integer >= 1")
-        for name in ("lengthscale", "noise", "bound"):
-            value = getattr(self, name)
-            if value != "theory" and not (math.isfinite(value) and value > 0):
-                raise ConfigurationError(f"{name}={value!r} must be a finite number > 0")
-        if self.features != "phase" and self.n_features % 2:
-            raise ConfigurationError(f"n_features={self.n_features} must be even for {self.features} features")
-        boxes = math.prod(len(cut.at) + 1 for cut in self.cuts)
-        if self.cuts and boxes != self.n_regions:
-            raise ConfigurationError(f"n_regions={self.n_regions}, but the cuts make {boxes} boxes; state that number")
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise ConfigurationError(f"{name}={getattr(self, name)!r} must be one of {allowed}")
-        if self.local_after is not None and self.local_after < 0:
-            raise ConfigurationError(f"local_after={self.local_after} must be at least 0")
 
     @staticmethod
     def paper(*, n_init: int = 10, clipping_norm: float = 22.0) -> DPFTSDE:
-        """The paper's real-world setting (Section 5.2, Appendix B); its noise is a matter of the run."""
+        """Give the paper's real-world setting (Section 5.2, Appendix B); its noise is a matter of the run.
+
+        Example:
+            >>> import privbo as pb
+            >>> pb.DPFTSDE.paper().n_regions, pb.DPFTSDE.paper(clipping_norm=11.0).bound
+            (4, 11.0)
+        """
         return DPFTSDE(
             n_regions=4,
             n_features=100,
@@ -149,138 +108,31 @@ class DPFTSDE:
         )
 
     def local(self) -> DPFTSDE:
-        """Plain Thompson sampling: the same clients with nothing shared, exploring the whole space."""
+        """Give plain Thompson sampling: the same clients with nothing shared, exploring the whole space.
+
+        Example:
+            >>> import privbo as pb
+            >>> pb.DPFTSDE(n_regions=4).local().local_after
+            0
+        """
         return dataclasses.replace(self, n_regions=1, cuts=(), local_after=0)
 
     @property
-    def bound(self) -> float:
-        """S as a number."""
-        if self.clipping_norm is not None:
-            return float(self.clipping_norm)
-        length = 1.0 if self.share == "mean" else 1.1 * math.sqrt(self.n_features)
-        return length * math.sqrt(self.n_regions)
+    def caveat(self) -> str | None:
+        """None: every form of it does what its settings say."""
+        return None
 
-    def regularisation(self, rounds: int) -> float:
-        """Lambda of the shared features as a number."""
-        return regularisation(rounds) if self.noise == "theory" else self.noise
+    @property
+    def is_certified(self) -> bool:
+        """False: no statement about the optimum rests on the clipping norm."""
+        return False
 
-    def federates(self, iteration: int) -> bool:
-        """Whether any client may leave its own posterior aside in an iteration; iterations count from 1."""
-        if self.local_after is not None and iteration > self.local_after:
-            return False
-        return self.exploration.own_probability(iteration) < 1.0
-
-    def asks(self, round_: int, rounds: int) -> bool:
-        """Whether round ``round_`` of a run of T = ``rounds`` steps ends with a release."""
-        return self.federated_step != "uniform" and round_ < rounds and self.federates(round_ + 1)
-
-    def draw_features(self, setting: Setting) -> FourierFeatures:
-        """The feature map of a run."""
-        return draw_features(
-            n_features=self.n_features,
-            n_embedded=setting.space.n_embedded,
-            lengthscale=self.lengthscale,
-            kernel=self.kernel,
-            form=self.features,
-            public_seed=setting.public_seed,
-        )
-
-    def regions(self, setting: Setting) -> Regions:
-        """The partition of a run's space.
-
-        Raises:
-            ConfigurationError: If there are more regions than clients or the space
-                cannot be cut into so many.
-        """
-        if self.n_regions > setting.n_clients:
-            raise ConfigurationError(
-                f"n_regions={self.n_regions} is more than the {setting.n_clients} clients; use fewer regions"
-            )
-        return Regions.cut(self.cuts, setting.space) if self.cuts else Regions.of(self.n_regions, setting.space)
-
-    def server(self, setting: Setting) -> DPFTSDEServer:
-        """The public side."""
-        return DPFTSDEServer(self, setting)
+    def server(self, setting: Setting) -> ThompsonServer:
+        """Make the public side."""
+        return ThompsonServer(self, setting)
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
-        """The private side for ``clients``."""
+        """Make the private side for ``clients``."""
         from privbo.algorithms.thompson.clients import Agents  # loads torch, which the public side does not need
 
         return Agents(self, setting, clients=clients, evaluate=evaluate, seed=seed)
-
-
-class DPFTSDEServer:
-    """Algorithm 1: weights for every round, the last release for the next broadcast."""
-
-    def __init__(self, algorithm: DPFTSDE, setting: Setting) -> None:
-        self._algorithm = algorithm
-        self._setting = setting
-        algorithm.regions(setting)  # refuses an impossible partition before any data is touched
-        self._assignment = assign_regions(setting.n_clients, algorithm.n_regions)
-        self._features = digest_array(algorithm.draw_features(setting))
-        self._round = 0
-        self._last: Release | None = None
-
-    def plan(self) -> Iterator[Request]:
-        """Every request of the run, in order; weights are made as they are asked for."""
-        requests = (self._request(round_) for round_ in range(self._setting.rounds + 1))
-        return (request for request in requests if request is not None)
-
-    def ask(self) -> Ask | None:
-        """The current round; None after the last."""
-        if self._round > self._setting.rounds:
-            return None
-        broadcast = Broadcast(round=self._round, arrays=self._arrays())
-        return Ask(broadcast=broadcast, request=self._request(self._round))
-
-    def tell(self, release: Release | None) -> None:
-        """Keep the round's release for the next broadcast."""
-        wanted = self._algorithm.asks(self._round, self._setting.rounds)
-        if (release is not None) != wanted:
-            raise ConfigurationError(
-                f"round {self._round} {'ends with' if wanted else 'has no'} release, told {release!r}"
-            )
-        self._last = release
-        self._round += 1
-
-    def _request(self, round_: int) -> Request | None:
-        algorithm = self._algorithm
-        if not algorithm.asks(round_, self._setting.rounds):
-            return None
-        # A release serves the next iteration, so it carries that iteration's weights.
-        return Request(
-            dim=algorithm.n_features,
-            clipping_norm=algorithm.bound,
-            weights=algorithm.weighting.weights(round_ + 1, self._assignment, algorithm.n_regions),
-        )
-
-    def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        public: dict[str, npt.NDArray[np.generic]] = {
-            "rounds": np.array(self._setting.rounds, dtype=np.int64),
-            "features": self._features,
-        }
-        if self._last is not None:
-            public["vectors"] = np.asarray(self._last.values, dtype=np.float64)
-            public["noise_stddev"] = np.array(self._last.noise_stddev, dtype=np.float64)
-        return public
-
-
-def digest_array(features: FourierFeatures) -> npt.NDArray[np.uint8]:
-    """SHA-256 of a feature map as it travels with every broadcast."""
-    return np.frombuffer(bytes.fromhex(features.digest), dtype=np.uint8)
-
-
-def shared_vectors(broadcast: Broadcast, shape: tuple[int, int]) -> FloatArray | None:
-    """The broadcast's vectors, None in a round that carries none.
-
-    Raises:
-        ConfigurationError: If they have the wrong shape or are not finite.
-    """
-    if "vectors" not in broadcast.arrays:
-        return None
-    vectors = np.asarray(broadcast.arrays["vectors"], dtype=np.float64)
-    if vectors.shape != shape or not np.isfinite(vectors).all():
-        raise ConfigurationError(
-            f"round {broadcast.round}: vectors of shape {vectors.shape} must be finite and of shape {shape}"
-        )
-    return vectors

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
+from pydantic import Field
 
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.settings import Sequence, settings
 from privbo.protocol.space import Categorical, Int, Parameter, Space, Value
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="algorithm.exploration")
 class Exploration:
-    """How often a client trusts itself: ``p_t = 1 - scale / t^power``, at t = 1, 2, ...
+    """Schedule of how often a client trusts itself: ``p_t = 1 - scale / t^power``, at t = 1, 2, ...
 
     The papers' schedules are power 1/2, 1 and 2 at scale 1; scale 0 is local Thompson
     sampling.
@@ -30,16 +32,18 @@ class Exploration:
     Attributes:
         power: At least 0; 0 keeps the probability constant.
         scale: Between 0 and 1.
+
+    Raises:
+        ConfigurationError: If a number is out of its range.
+
+    Example:
+        >>> import privbo as pb
+        >>> [pb.Exploration(power=1.0).own_probability(t) for t in (1, 2, 4)]
+        [0.0, 0.5, 0.75]
     """
 
-    power: float = 0.5
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.power) and self.power >= 0):
-            raise ConfigurationError(f"exploration.power={self.power!r} must be a finite number >= 0")
-        if not 0 <= self.scale <= 1:
-            raise ConfigurationError(f"exploration.scale={self.scale!r} must lie in [0, 1]")
+    power: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
+    scale: Annotated[float, Field(ge=0, le=1)] = 1.0
 
     def own_probability(self, iteration: int) -> float:
         """p_t, the probability of acting on the client's own posterior; iterations count from 1."""
@@ -48,13 +52,14 @@ class Exploration:
 
 Form: TypeAlias = Literal["softmax", "linear", "square"]
 Schedule: TypeAlias = Literal["real", "synthetic", "constant"]
+Steps: TypeAlias = Annotated[int, Field(ge=0)]
 _STEPS: dict[Schedule, tuple[int, int]] = {"real": (10, 30), "synthetic": (5, 5)}
-_LARGEST = {"softmax": 50.0, "linear": 1e6, "square": 1e3}
+_RANGES: dict[Form, tuple[float, float]] = {"softmax": (0.0, 50.0), "linear": (1.0, 1e6), "square": (1.0, 1e3)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="algorithm.weighting")
 class Weighting:
-    """How much more a client of a region counts in that region's sum, and how that fades (App. B of the paper).
+    """Extra weight of a region's own clients in that region's sum, and how it fades (App. B of the paper).
 
     The ratio of a region's own clients to the others follows a concentration ``a_t`` that is
     held, falls linearly to 1 and stays there (uniform weights). The softmax form
@@ -73,29 +78,31 @@ class Weighting:
     Raises:
         ConfigurationError: If a number is out of its range or a step is named beside
             ``"constant"``.
+
+    Example:
+        >>> import privbo as pb
+        >>> weighting = pb.Weighting(form="linear", sharpness=9.0, schedule="synthetic")
+        >>> [weighting.ratio(t) for t in (1, 8, 10)]
+        [9.0, 5.0, 1.0]
     """
 
     sharpness: float = 15.0
     form: Form = "softmax"
     schedule: Schedule = "real"
-    hold: int | None = None
-    decay: int | None = None
+    hold: Steps | None = None
+    decay: Steps | None = None
 
     def __post_init__(self) -> None:
-        if self.form not in _LARGEST:
-            raise ConfigurationError(f"weighting.form={self.form!r} must be one of {tuple(_LARGEST)}")
-        if self.schedule not in (*_STEPS, "constant"):
-            raise ConfigurationError(f"weighting.schedule={self.schedule!r} must be one of {(*_STEPS, 'constant')}")
-        low, high = (0.0 if self.form == "softmax" else 1.0), _LARGEST[self.form]
+        low, high = _RANGES[self.form]
         if not low <= self.sharpness <= high:
             raise ConfigurationError(
                 f"weighting.sharpness={self.sharpness!r} must lie in [{low:g}, {high:g}] for form={self.form!r}"
             )
-        for name, value in (("hold", self.hold), ("decay", self.decay)):
-            if value is not None and self.schedule == "constant":
-                raise ConfigurationError(f"weighting.{name}={value} has no meaning beside schedule='constant'; drop it")
-            if value is not None and value < 0:
-                raise ConfigurationError(f"weighting.{name}={value} must be at least 0")
+        if self.schedule == "constant" and not self.hold is self.decay is None:
+            raise ConfigurationError(
+                f"weighting.hold={self.hold} and weighting.decay={self.decay} have no meaning beside "
+                "schedule='constant'; drop them"
+            )
 
     def concentration(self, iteration: int) -> float:
         """a_t; iterations count from 1."""
@@ -130,18 +137,24 @@ def assign_regions(n_clients: int, n_regions: int) -> IntArray:
     return np.arange(n_clients, dtype=np.int64) % n_regions
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="algorithm.cuts")
 class Cut:
-    """Where one parameter's range is cut.
+    """Places where one parameter's range is cut into regions.
 
     Attributes:
         parameter: Its name in the space.
         at: Values of the parameter, increasing (choices: in their listed order), none of
             them the first; a region begins with each.
+
+    Example:
+        >>> import privbo as pb
+        >>> algorithm = pb.DPFTSDE(n_regions=3, cuts=[pb.Cut(parameter="x", at=[0.2, 0.5])])
+        >>> algorithm.cuts[0].at
+        (0.2, 0.5)
     """
 
     parameter: str
-    at: tuple[Value, ...]
+    at: Sequence[Value]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +190,7 @@ class Regions:
         return Regions(edges=tuple(_even(count) for count in splits))
 
     @staticmethod
-    def cut(cuts: Sequence[Cut], space: Space) -> Regions:
+    def cut(cuts: Iterable[Cut], space: Space) -> Regions:
         """The grid made by explicit cuts; parameters that are not named stay whole.
 
         Raises:
@@ -231,7 +244,7 @@ class Regions:
 
 
 def _beginning(parameter: Parameter, value: Value) -> float:
-    """Where the bin of a value begins on the unit coordinate; a real number has no bin."""
+    """Beginning of a value's bin on the unit coordinate; a real number has no bin."""
     middle = parameter.encode(value)
     if isinstance(parameter, Categorical):
         return middle - 0.5 / len(parameter.choices)

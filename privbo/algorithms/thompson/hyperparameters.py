@@ -67,21 +67,19 @@ def _model(own: OwnModel, n: int, n_embedded: int, device: torch.device) -> tupl
     shape = {
         "batch_shape": batch,
         "ard_num_dims": n_embedded if own.ard else None,
-        "lengthscale_constraint": _interval(own.lengthscale),
+        "lengthscale_constraint": Interval(own.lengthscale.low, own.lengthscale.high),
     }
     base = RBFKernel(**shape) if own.kernel == "se" else MaternKernel(nu=_SMOOTHNESS[own.kernel], **shape)
-    covariance = ScaleKernel(base, batch_shape=batch, outputscale_constraint=_interval(own.outputscale))
-    likelihood = GaussianLikelihood(batch_shape=batch, noise_constraint=_interval(own.noise))
+    covariance = ScaleKernel(
+        base, batch_shape=batch, outputscale_constraint=Interval(own.outputscale.low, own.outputscale.high)
+    )
+    likelihood = GaussianLikelihood(batch_shape=batch, noise_constraint=Interval(own.noise.low, own.noise.high))
     covariance, likelihood = covariance.to(device, torch.float64), likelihood.to(device, torch.float64)
     first = start(own, n, n_embedded if own.ard else 1, device)
     base.lengthscale = first.lengthscale[:, None, :]
     covariance.outputscale = first.outputscale
     likelihood.noise = first.noise[:, None]
     return covariance, likelihood
-
-
-def _interval(prior: Prior) -> Interval:
-    return Interval(prior.low, prior.high)
 
 
 def _log_posterior(

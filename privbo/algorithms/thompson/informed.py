@@ -1,4 +1,4 @@
-"""What shared vectors say about a client's own function, weighed by what the client saw itself.
+"""Shared vectors as a part of a client's own model, weighed by the client's own values.
 
 A client regresses its values on the heights of the shared function at its own points, takes
 the fitted part as the mean of its model, and keeps only the unexplained share of the

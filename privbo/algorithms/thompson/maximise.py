@@ -25,7 +25,7 @@ Functions: TypeAlias = Callable[[FloatArray], torch.Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """How hard to look.
+    """Effort of a search for a maximum.
 
     Attributes:
         n_candidates: Shared quasi-random candidates; also the largest finite space searched whole.

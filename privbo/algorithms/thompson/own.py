@@ -68,21 +68,14 @@ class OwnActors:
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Fitted models; private."""
-        return {
-            "fitted": self._fitted.copy(),
-            "lengthscale": self.models.lengthscale.cpu().numpy().copy(),
-            "outputscale": self.models.outputscale.cpu().numpy().copy(),
-            "noise": self.models.noise.cpu().numpy().copy(),
-        }
+        models = {name: values.cpu().numpy().copy() for name, values in vars(self.models).items()}
+        return {"fitted": self._fitted.copy(), **models}
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Take the models of ``snapshot``."""
         self._fitted = np.array(snapshot["fitted"], dtype=np.int64)
-        self.models = Hyperparameters(
-            lengthscale=self._tensor(np.array(snapshot["lengthscale"], dtype=np.float64)),
-            outputscale=self._tensor(np.array(snapshot["outputscale"], dtype=np.float64)),
-            noise=self._tensor(np.array(snapshot["noise"], dtype=np.float64)),
-        )
+        taken = {name: self._tensor(np.array(snapshot[name], dtype=np.float64)) for name in vars(self.models)}
+        self.models = Hyperparameters(**taken)
 
     def entries(self, n_observations: int) -> int:
         """Numbers held at once for one client."""
@@ -139,18 +132,10 @@ class OwnActors:
     def _paths(
         self, observations: Observations, models: Hyperparameters, prior: torch.Tensor, noise: torch.Tensor
     ) -> Paths | FeaturePath:
+        normals = {"frequencies": self._frequencies, "prior": prior, "observation_noise": noise}
         if self._own.draw == "features":
-            return draw_feature_paths(
-                observations, models, frequencies=self._frequencies, prior=prior, observation_noise=noise
-            )
-        return draw_paths(
-            observations,
-            models,
-            kernel=self._own.kernel,
-            frequencies=self._frequencies,
-            prior=prior,
-            observation_noise=noise,
-        )
+            return draw_feature_paths(observations, models, **normals)
+        return draw_paths(observations, models, kernel=self._own.kernel, **normals)
 
     def _exact_draws(
         self,
@@ -188,33 +173,24 @@ class OwnActors:
     def _common_factor(self, grid: FloatArray) -> torch.Tensor:
         """The factor of the prior at the grid, the same for every client and run with this kernel."""
         own, points = self._own, self._setting.space.embed(grid)
-        return _factor_of(
-            points.tobytes(),
-            points.shape[1],
-            own.lengthscale.median,
-            own.outputscale.median,
-            own.kernel,
-            self._setting.device,
-        )
+        lengthscale, outputscale = own.lengthscale.median, own.outputscale.median
+        return _factor_of(points.tobytes(), points.shape[1], lengthscale, outputscale, own.kernel, self._setting.device)
 
     def _models_of(self, rows: IntArray, observations: Observations, round_: int) -> Hyperparameters:
         """Hyperparameters of some clients, fitted anew where the last fit is too old."""
         own = self._own
         if own.is_common:
-            models, noise = start(own, len(rows), self.models.lengthscale.shape[1], self._device), None
+            models = start(own, len(rows), self.models.lengthscale.shape[1], self._device)
             noise = known_noise(own, observations)
-            if noise is None:
-                return models
-            return Hyperparameters(lengthscale=models.lengthscale, outputscale=models.outputscale, noise=noise)
+            return models if noise is None else dataclasses.replace(models, noise=noise)
         due = np.flatnonzero(self._fitted[rows] <= round_ - own.refit_every)
         if len(due):
             stale = torch.as_tensor(due, device=self._device)
             index = torch.as_tensor(rows[due], device=self._device)
             with torch.enable_grad():
                 fitted = fit(observations.rows(stale), own)
-            self.models.lengthscale[index] = fitted.lengthscale
-            self.models.outputscale[index] = fitted.outputscale
-            self.models.noise[index] = fitted.noise
+            for name, values in vars(fitted).items():
+                getattr(self.models, name)[index] = values
             self._fitted[rows[due]] = round_
         return self.models.rows(torch.as_tensor(rows, device=self._device))
 

@@ -1,19 +1,20 @@
-"""How a client models and searches its own objective: settings only, no privacy is spent here."""
+"""Settings of a client's model and search of its own objective; no privacy is spent here."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
 
 from privbo.algorithms.thompson.features import Kernel
 from privbo.algorithms.thompson.theory import Theorem1, regularisation
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.settings import Count, Positive, settings
 
 Draw: TypeAlias = Literal["paths", "exact", "features"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="prior")
 class Prior:
     """Log-normal prior of a positive hyperparameter, cut off at its bounds.
 
@@ -22,26 +23,32 @@ class Prior:
         spread: Standard deviation of the natural logarithm.
         low: Least value a fit may take.
         high: Largest value a fit may take.
+
+    Raises:
+        ConfigurationError: Unless ``0 < low < median < high`` and ``spread > 0``, all finite.
+
+    Example:
+        >>> import privbo as pb
+        >>> smooth = pb.Prior(median=0.8, spread=0.3, low=0.1, high=5.0)
+        >>> pb.OwnModel(lengthscale=smooth).lengthscale.median
+        0.8
     """
 
-    median: float
-    spread: float
-    low: float
-    high: float
+    median: Positive
+    spread: Positive
+    low: Positive
+    high: Positive
 
     def __post_init__(self) -> None:
-        if not 0 < self.low < self.median < self.high < math.inf:
+        if not self.low < self.median < self.high:
             raise ConfigurationError(
-                f"prior: need 0 < low < median < high < inf, got low={self.low!r}, median={self.median!r}, "
-                f"high={self.high!r}"
+                f"prior: need low < median < high, got low={self.low!r}, median={self.median!r}, high={self.high!r}"
             )
-        if not 0 < self.spread < math.inf:
-            raise ConfigurationError(f"prior: spread={self.spread!r} must be a finite number > 0")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="algorithm.own")
 class OwnModel:
-    """How a client models and searches its own objective; costs no privacy.
+    """A client's model and search of its own objective; it costs no privacy.
 
     The default priors suit points in the unit cube and values of unit variance: smooth on
     a scale of about half the cube, little noise. With a handful of observations they
@@ -72,36 +79,31 @@ class OwnModel:
 
     Raises:
         ConfigurationError: If a number is out of its range.
+
+    Example:
+        >>> import privbo as pb
+        >>> cheap = pb.OwnModel(refit_every=0, draw="exact", n_candidates=200)
+        >>> pb.DPFTSDE(own=cheap).own.is_common
+        True
     """
 
     kernel: Kernel = "matern52"
     draw: Draw = "paths"
-    n_features: int = 128
-    refit_every: int = 1
-    fit_steps: int = 40
-    n_candidates: int = 512
+    n_features: Annotated[int, Field(ge=2, multiple_of=2)] = 128
+    refit_every: Annotated[int, Field(ge=0)] = 1
+    fit_steps: Count = 40
+    n_candidates: Count = 512
     ard: bool = True
     lengthscale: Prior = Prior(median=0.4, spread=0.7, low=0.02, high=10.0)
     outputscale: Prior = Prior(median=1.0, spread=0.5, low=0.05, high=20.0)
     noise: Prior = Prior(median=1e-2, spread=1.0, low=1e-5, high=1.0)
-    noise_variance: float | None = None
-    regularisation: float | Literal["theory"] | None = None
-    inflation: float | Theorem1 = 1.0
+    noise_variance: Positive | None = None
+    regularisation: Positive | Literal["theory"] | None = None
+    inflation: Positive | Theorem1 = 1.0
 
     def __post_init__(self) -> None:
-        if self.n_features < 2 or self.n_features % 2:
-            raise ConfigurationError(f"own.n_features={self.n_features} must be even and at least 2")
-        if self.refit_every < 0:
-            raise ConfigurationError(f"own.refit_every={self.refit_every} must be at least 0 (0 never fits)")
-        for name in ("fit_steps", "n_candidates"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"own.{name}={getattr(self, name)} must be at least 1")
         if self.regularisation is not None and self.noise_variance is not None:
             raise ConfigurationError("own: regularisation takes the place of noise_variance; give one of them")
-        for name in ("noise_variance", "regularisation", "inflation"):
-            value = getattr(self, name)
-            if isinstance(value, (int, float)) and not 0 < value < math.inf:
-                raise ConfigurationError(f"own.{name}={value!r} must be a finite number > 0")
 
     def fixed_noise(self, rounds: int) -> float | None:
         """Lambda as a number for a run of T = ``rounds`` steps; None if the noise is fitted or known."""

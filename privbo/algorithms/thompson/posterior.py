@@ -114,14 +114,12 @@ class Hyperparameters:
 
     def rows(self, index: torch.Tensor) -> Hyperparameters:
         """Those of some of the clients."""
-        return Hyperparameters(
-            lengthscale=self.lengthscale[index], outputscale=self.outputscale[index], noise=self.noise[index]
-        )
+        return Hyperparameters(**{name: values[index] for name, values in vars(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observations:
-    """What n clients know, standardised per client unless they model raw values.
+    """Observations of n clients, standardised per client unless they model raw values.
 
     Attributes:
         embedded: Points as kernels see them, ``(n, t, n_embedded)``.
@@ -137,9 +135,7 @@ class Observations:
 
     def rows(self, index: torch.Tensor) -> Observations:
         """Those of some of the clients."""
-        return Observations(
-            embedded=self.embedded[index], values=self.values[index], mask=self.mask[index], scale=self.scale[index]
-        )
+        return Observations(**{name: values[index] for name, values in vars(self).items()})
 
 
 def masked_covariance(covariance: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Named random streams: what a client draws depends on who it is and when, on nothing else.
+"""Named random streams: a client's draws depend on who it is and when, on nothing else.
 
 No generator state is kept, so a client behaves the same alone, in a large cohort, and
 after a restart. Everything here is simulation-grade randomness for exploration; privacy
@@ -16,7 +16,7 @@ from privbo.protocol.messages import FloatArray, IntArray
 
 
 class Stream(IntEnum):
-    """What a draw is for; the numbers are part of the format and never change."""
+    """Purposes of draws; the numbers are part of the format and never change."""
 
     INITIAL = 0
     CHOICE = 1
@@ -27,15 +27,29 @@ class Stream(IntEnum):
     FEATURES = 6
     PATHS = 7
     CANDIDATES = 8
+    REPLACEMENT = 9
 
 
 def client_streams(seed: int, clients: IntArray, round_: int, stream: Stream) -> Iterator[np.random.Generator]:
-    """The generator of every client in turn, for one round and purpose; use each before the next.
+    """A generator per client, for one round and purpose: Philox with the client in its key, the rest in its counter."""
+    first, second = _key(seed)
+    for client in clients:
+        key = np.array([first, second ^ int(client)], dtype=np.uint64)
+        yield np.random.Generator(np.random.Philox(key=key, counter=[0, round_, int(stream), 0]))
 
-    Philox with the client in its key and round and purpose in its counter: one generator
-    that is moved from client to client, because making a new one costs more than most draws.
+
+def _key(seed: int) -> tuple[int, int]:
+    words = np.random.SeedSequence(seed).generate_state(2, np.uint64)
+    return int(words[0]), int(words[1])
+
+
+def _moved(seed: int, clients: IntArray, round_: int, stream: Stream) -> Iterator[np.random.Generator]:
+    """The draws of ``client_streams`` from one generator that is moved from client to client.
+
+    Each must be used before the next is asked for, so it stays in this module. Making a new
+    generator costs more than most draws.
     """
-    bits = np.random.Philox(key=np.random.SeedSequence(seed).generate_state(2, np.uint64))
+    bits = np.random.Philox(key=np.array(_key(seed), dtype=np.uint64))
     generator, state = np.random.Generator(bits), bits.state
     key, counter = state["state"]["key"], state["state"]["counter"]
     first = int(key[1])
@@ -50,14 +64,14 @@ def client_streams(seed: int, clients: IntArray, round_: int, stream: Stream) ->
 def client_normals(seed: int, clients: IntArray, round_: int, stream: Stream, shape: tuple[int, ...]) -> FloatArray:
     """Standard normal draws of every client, ``(n_clients, *shape)``."""
     draws = np.empty((len(clients), *shape))
-    for row, generator in zip(draws, client_streams(seed, clients, round_, stream), strict=True):
+    for row, generator in zip(draws, _moved(seed, clients, round_, stream), strict=True):
         generator.standard_normal(out=row)
     return draws
 
 
 def client_uniforms(seed: int, clients: IntArray, round_: int, stream: Stream) -> FloatArray:
     """One uniform draw of every client, ``(n_clients,)``."""
-    return np.array([generator.random() for generator in client_streams(seed, clients, round_, stream)])
+    return np.array([generator.random() for generator in _moved(seed, clients, round_, stream)])
 
 
 def public_stream(public_seed: int, stream: Stream, round_: int = 0) -> np.random.Generator:

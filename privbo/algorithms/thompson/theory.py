@@ -7,17 +7,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
+from privbo.protocol.settings import settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="algorithm.own.inflation")
 class Theorem1:
-    """beta_t of Theorem 1.
+    """Inflation beta_t of a client's own draws, as Theorem 1 of the paper has it.
 
     gamma, the largest information any t queries can give, is bounded by greedy choice:
     a greedy set has at least 1 - 1/e of it (Krause & Guestrin 2005), so dividing by that is
@@ -27,19 +28,20 @@ class Theorem1:
         norm_bound: B, on the objective's norm in the kernel's space.
         noise_stddev: sigma, of the observations, on standardised values.
         failure: delta of the theorem (no privacy parameter).
+
+    Raises:
+        ConfigurationError: If a number is out of its range.
+
+    Example:
+        >>> import privbo as pb
+        >>> own = pb.OwnModel(inflation=pb.Theorem1(norm_bound=2.0))
+        >>> round(own.inflation.beta(gain=3.0), 3)
+        2.392
     """
 
-    norm_bound: float = 1.0
-    noise_stddev: float = 0.1
-    failure: float = 0.1
-
-    def __post_init__(self) -> None:
-        for name in ("norm_bound", "noise_stddev"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigurationError(f"inflation.{name}={value!r} must be a finite number >= 0")
-        if not 0 < self.failure < 1:
-            raise ConfigurationError(f"inflation.failure={self.failure!r} must lie in (0, 1)")
+    norm_bound: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    noise_stddev: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    failure: Annotated[float, Field(gt=0, lt=1)] = 0.1
 
     def beta(self, gain: float) -> float:
         """beta_t where the largest information gain of the queries so far is ``gain``."""

@@ -3,71 +3,53 @@
 All clients of a cohort act at once: their active nodes are one list of (client, node)
 pairs, sorted by client, so a thousand clients with different sets cost a few array
 operations per depth.
-
-Longer than 300 lines: one cohort, all ways of going on alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from privbo.algorithms.elimination.active_nodes import Pairs, checkpoints
-from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.forest import Forest
-from privbo.algorithms.elimination.kept import Kept, OwnPhase, pack, unpack
-from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.pull_table import PullTable
+from privbo.algorithms.elimination.kept import Kept, pack, unpack
+from privbo.algorithms.elimination.pull_table import OwnPhase, PullTable
 from privbo.algorithms.elimination.rewards import pull_nodes
-from privbo.algorithms.elimination.sharing import Sharing
+from privbo.algorithms.elimination.settings import SEGMENTS, PersonalSettings, PFPNESettings
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
-
-# Silent rounds of the optimistic stage; a killed run repeats at most one of them.
-SEGMENTS = 8
-
-Stage2: TypeAlias = Literal["printed", "in-phase", "warm", "optimistic"]
 
 
 class PersonalCohort:
     """Clients of PF-PNE; without a shared stage they are clients of PE alone.
 
     Args:
+        algorithm: The tree, and how clients share and go on alone.
         setting: What both sides are told.
-        partition: The shared partition.
         clients: Global numbers, ``(n,)``.
         evaluate: The clients' objectives.
-        sharing: How mean rewards leave a client.
-        confidence: Thresholds and radii.
-        stage2: How clients go on alone.
-        commit: Whether a client whose next pulls do not fit plays its best node, or else
-            pulls on in order.
     """
 
     def __init__(
         self,
+        algorithm: PersonalSettings | PFPNESettings,
         setting: Setting,
         *,
-        partition: Partition,
         clients: IntArray,
         evaluate: Evaluate,
-        sharing: Sharing,
-        confidence: Confidence,
-        stage2: Stage2,
-        commit: bool,
     ) -> None:
         n = len(clients)
         self._space = setting.space
-        self._partition = partition
+        self._partition = algorithm.partition(setting)
         self._clients = np.asarray(clients, dtype=np.int64)
         self._evaluate = evaluate
-        self._sharing = sharing
+        self._sharing = algorithm.sharing
         self._unit = setting.unit
-        self._confidence = confidence
-        self._stage2 = stage2
-        self._commit = commit
+        self._confidence = confidence = algorithm.confidence(setting.n_clients)
+        self._stage2 = algorithm.stage2
+        # Whether a client whose next pulls do not fit plays its best node, or else pulls on in order.
+        self._commit = algorithm.tail == "commit"
         self._table = PullTable.empty()
         self._left = np.full(n, confidence.horizon, dtype=np.int64)
         self._best = np.zeros((n, 2), dtype=np.int64)
@@ -77,7 +59,6 @@ class PersonalCohort:
         self._depth = -1
         self._answered = -1
         self._forest: Forest | None = None
-        self.n_clipped = 0
 
     @property
     def clients(self) -> IntArray:
@@ -114,7 +95,7 @@ class PersonalCohort:
         self._best = np.stack([np.full(n, depth), nodes[known.argmax(axis=1)]], axis=1)
 
     def _own(self, depth: int) -> OwnPhase:
-        """What the clients found in a shared phase."""
+        """Results of the clients in a shared phase."""
         return OwnPhase.of(self._table.of_round(self._shared_rounds[depth]), len(self._clients))
 
     def _play_alone(self, broadcast: Broadcast) -> None:
@@ -151,13 +132,11 @@ class PersonalCohort:
             one = np.ones(len(self._clients), dtype=np.int64)
             points = forest.points[np.arange(len(one)), path[-1]]
             pulled = pull_nodes(self._evaluate, self._sharing.allowed, self._clients, points, one, self._unit)
-            self.n_clipped += pulled.n_clipped
             self._left -= one
             forest.receive(path, pulled.means)
         self._forest = forest
         self._best = forest.best()
-        for rows in forest.gained(*before):
-            self._table = self._table.add(round_=round_, **rows)
+        self._table = forest.book(self._table, *before, round_)
 
     def _plant(self) -> Forest:
         """Trees that know the shared phases."""
@@ -266,7 +245,6 @@ class PersonalCohort:
             self._evaluate, self._sharing.allowed, self._clients[owners[asked]], points, pulls[asked], self._unit
         )
         means[asked], worked[asked] = pulled.means, pulled.worked
-        self.n_clipped += pulled.n_clipped
         self._left -= np.bincount(owners, weights=pulls, minlength=len(self._left)).astype(np.int64)
         self._table = self._table.add(
             owners=owners, depth=depth, nodes=nodes, pulls=pulls, worked=worked, means=means, round_=round_
@@ -285,7 +263,7 @@ class PersonalCohort:
                 "best": self._best,
                 "alive_owners": self._alive[0],
                 "alive_nodes": self._alive[1],
-                "state": np.array([self._depth, self._answered, self.n_clipped]),
+                "state": np.array([self._depth, self._answered]),
                 "shared_rounds": np.array(sorted(self._shared_rounds.items()), dtype=np.int64).reshape(-1, 2),
             }
         )
@@ -300,7 +278,7 @@ class PersonalCohort:
         self._left = taken["left"].astype(np.int64)
         self._best = taken["best"].astype(np.int64)
         self._alive = (taken["alive_owners"].astype(np.int64), taken["alive_nodes"].astype(np.int64))
-        self._depth, self._answered, self.n_clipped = (int(x) for x in taken["state"])
+        self._depth, self._answered = (int(x) for x in taken["state"][:2])
         self._shared_rounds = {int(depth): int(round_) for depth, round_ in taken["shared_rounds"]}
         self._kept = unpack(taken)
 

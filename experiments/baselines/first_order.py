@@ -7,39 +7,23 @@ table of the F-LCB paper, which drops constants, and ``certified`` is a theorem'
 its constants; a lower confidence bound is valid with the second only.
 
 Throughout, R bounds the distance from the start to a minimiser and D is the diameter of
-the set. Stochastic methods are in ``stochastic`` and ``heavy_tailed``.
+the set. The stochastic method of the wheel is in
+``privbo.algorithms.functional.stochastic``, those under heavy tails in ``heavy_tailed``.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 
-from privbo.algorithms.functional.sets import ConvexSet, Everywhere, require_positive
+from experiments.baselines.convex_sets import Everywhere
+from privbo.algorithms.functional.sets import ConvexSet, require_positive
+from privbo.algorithms.functional.stochastic import Rates, State
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
-
-Rates: TypeAlias = Literal["certified", "printed"]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class State:
-    """Where a method stands after ``k`` steps; never changed in place.
-
-    Attributes:
-        k: Steps made.
-        point: The point the rate speaks of, ``(n_dims,)``.
-        query: Where the next gradient is wanted.
-        memory: What the method carries besides.
-    """
-
-    k: int
-    point: FloatArray
-    query: FloatArray
-    memory: FloatArray
 
 
 class Optimiser(Protocol):

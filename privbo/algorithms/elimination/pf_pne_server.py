@@ -1,0 +1,87 @@
+"""The public side of PF-PNE: the shared stage, then the clock of the silent one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import numpy as np
+
+from privbo.algorithms.elimination.alone_server import Alone, first_alone
+from privbo.algorithms.elimination.confidence import noise_half_width
+from privbo.algorithms.elimination.kept import Kept
+from privbo.algorithms.elimination.phases import among_best, count_fitting
+from privbo.algorithms.elimination.settings import PFPNESettings
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Ask, Broadcast, Release, Request, Setting
+
+
+class PFPNEServer:
+    """The public side of PF-PNE: the shared stage, then the clock of the silent one."""
+
+    def __init__(self, algorithm: PFPNESettings, setting: Setting) -> None:
+        self._algorithm = algorithm
+        self._setting = setting
+        self._sharing = algorithm.sharing
+        self._confidence = algorithm.confidence(setting.n_clients)
+        self._partition = algorithm.partition(setting)
+        first, k = self._confidence.pulls_per_client(0), algorithm.n_children
+        if first > algorithm.horizon:
+            raise ConfigurationError(
+                f"horizon={algorithm.horizon} does not hold one phase for {setting.n_clients} clients; "
+                "raise horizon or lower c"
+            )
+        least = (k * self._confidence.pulls_per_client(depth) for depth in range(1, self._partition.max_depth + 1))
+        most = min(setting.rounds, algorithm.shared_depths)
+        self._n_releases = count_fitting(chain([first], least), algorithm.horizon, most)
+        self._round = 0
+        self._depth = 0
+        self._nodes = np.zeros(1, dtype=np.int64)
+        self._spent = 0
+        self._kept: Kept | None = None
+        self._alone: Alone | None = None
+
+    def plan(self) -> Iterator[Request]:
+        """H0 requests, or as many as the horizon or the rounds allow."""
+        for depth in range(self._n_releases):
+            n_nodes = min(self._algorithm.n_children**depth, self._algorithm.cap or self._algorithm.horizon)
+            yield self._sharing.request(n_nodes, self._confidence.pulls_per_client(depth), self._setting)
+
+    def ask(self) -> Ask | None:
+        """A shared phase, then one silent round per depth."""
+        if self._alone is not None:
+            return self._alone.ask(self._round, self._kept)
+        pulls = self._confidence.pulls_per_client(self._depth)
+        arrays = {"depth": np.array(self._depth), "nodes": self._nodes, "pulls": np.array(pulls)}
+        kept = {} if self._kept is None else self._kept.arrays()
+        return Ask(
+            broadcast=Broadcast(round=self._round, arrays=arrays | kept),
+            request=self._sharing.request(len(self._nodes), pulls, self._setting),
+        )
+
+    def tell(self, release: Release | None) -> None:
+        """Eliminate on the average; after the last shared phase only count silent rounds."""
+        self._round += 1
+        if release is None or self._alone is not None:
+            if self._alone is not None:
+                self._alone = self._alone.after()
+            return
+        self._kept = self._eliminate(release)
+        self._spent += len(self._nodes) * self._confidence.pulls_per_client(self._depth)
+        self._depth += 1
+        self._nodes = self._partition.children(self._kept.nodes)
+        length = len(self._nodes) * self._confidence.pulls_per_client(self._depth)
+        if self._depth == self._n_releases or self._spent + length > self._algorithm.horizon:
+            start = self._depth if self._algorithm.stage2 == "warm" else 0
+            self._alone = first_alone(self._confidence, self._partition, start, self._algorithm.stage2)
+
+    def _eliminate(self, release: Release) -> Kept:
+        """Survivors of mu + b + w beta + nu1 rho^h >= mu_best - b - w beta, with means and radii."""
+        means, depth = release.values[0], self._depth
+        pulls = self._confidence.pulls_per_client(depth) * self._setting.n_clients
+        noise = noise_half_width(release.noise_stddev, len(means), self._n_releases)
+        radius = float(self._confidence.radius(pulls)) + self._algorithm.widen * noise
+        keep = means + radius + self._confidence.variation(depth) >= means.max() - radius
+        if self._algorithm.cap is not None:
+            keep &= among_best(means, self._algorithm.cap // self._algorithm.n_children)
+        return Kept(depth=depth, nodes=self._nodes[keep], means=means[keep], radii=np.full(int(keep.sum()), radius))

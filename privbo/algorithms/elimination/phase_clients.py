@@ -1,0 +1,109 @@
+"""Clients that play announced phases and answer with centred mean rewards (private)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.algorithms.elimination.phases import Phase
+from privbo.algorithms.elimination.rewards import pull_nodes
+from privbo.algorithms.elimination.settings import SharingSettings
+from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
+
+
+class PhaseCohort:
+    """Clients that all pull what the server announces and answer with centred mean rewards.
+
+    Args:
+        algorithm: The tree, and how mean rewards leave a client.
+        setting: What both sides are told.
+        clients: Global numbers, ``(n,)``.
+        evaluate: The clients' objectives.
+    """
+
+    def __init__(self, algorithm: SharingSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+        self._space = setting.space
+        self._partition = algorithm.partition(setting)
+        self._clients = np.asarray(clients, dtype=np.int64)
+        self._evaluate = evaluate
+        self._sharing = algorithm.sharing
+        self._unit = setting.unit
+        empty = np.zeros(0, dtype=np.int64)
+        self._depths, self._nodes, self._pulls, self._rounds = empty, empty, empty, empty
+        self._means = np.zeros((len(self._clients), 0))
+        self._worked = np.zeros((len(self._clients), 0), dtype=np.int64)
+        self._best = np.array([0, 0], dtype=np.int64)
+
+    @property
+    def clients(self) -> IntArray:
+        """Global numbers of the clients."""
+        return self._clients
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        """Pull, and answer with centred means ``(n, K)``."""
+        if not np.any(self._rounds == broadcast.round):
+            self._play(Phase.of(broadcast), broadcast.round)
+        here = self._rounds == broadcast.round
+        means = self._means[:, here]
+        if not means.size:
+            return means
+        worked = self._worked[:, here] / self._pulls[here] if self._unit == "reward" else None
+        return self._sharing.vector(means, worked)
+
+    def _play(self, phase: Phase, round_: int) -> None:
+        self._best = np.array(phase.best if phase.best is not None else (0, 0), dtype=np.int64)
+        n, k = len(self._clients), len(phase.nodes)
+        if k == 0:
+            return
+        points = self._partition.points(self._space, np.full(k, phase.depth), phase.nodes)
+        pulled = pull_nodes(
+            self._evaluate,
+            self._sharing.allowed,
+            np.repeat(self._clients, k),
+            np.tile(points, (n, 1)),
+            np.tile(phase.pulls, n),
+            self._unit,
+        )
+        self._means = np.concatenate([self._means, pulled.means.reshape(n, k)], axis=1)
+        self._worked = np.concatenate([self._worked, pulled.worked.reshape(n, k)], axis=1)
+        self._depths = np.append(self._depths, np.full(k, phase.depth))
+        self._nodes = np.append(self._nodes, phase.nodes)
+        self._pulls = np.append(self._pulls, phase.pulls)
+        self._rounds = np.append(self._rounds, np.full(k, round_))
+
+    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Everything (private)."""
+        return {
+            "depths": self._depths,
+            "nodes": self._nodes,
+            "pulls": self._pulls,
+            "rounds": self._rounds,
+            "means": self._means,
+            "worked": self._worked,
+            "best": self._best,
+        }
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take the state of ``snapshot``."""
+        self._depths, self._nodes, self._pulls, self._rounds, self._best = (
+            np.array(snapshot[name], dtype=np.int64) for name in ("depths", "nodes", "pulls", "rounds", "best")
+        )
+        self._means = np.array(snapshot["means"], dtype=np.float64)
+        self._worked = np.array(snapshot["worked"], dtype=np.int64)
+
+    def history(self) -> ClientHistory:
+        """One evaluation per node and phase: its value is the mean of the client's pulls (private).
+
+        Every client would use the node that is best for their average.
+        """
+        n, d = len(self._clients), self._space.n_dims
+        points = self._partition.points(self._space, self._depths, self._nodes)
+        best = self._partition.points(self._space, self._best[:1], self._best[1:])
+        return ClientHistory(
+            units=np.broadcast_to(points, (n, *points.shape)),
+            values=self._means.copy(),
+            rounds=self._rounds.copy(),
+            recommended=np.broadcast_to(best, (n, d)),
+        )

@@ -1,0 +1,314 @@
+"""The checks of ``check_algorithm``, each a function of a ``Subject``."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from privbo.protocol.errors import RunError
+from privbo.protocol.messages import Cohort, FloatArray, IntArray, Server
+from privbo.protocol.problem import Problem
+from privbo.protocol.space import Value
+from privbo.runs.history import Round
+from privbo.testing.holding import holds_a_row_of
+from privbo.testing.subject import (
+    N_CLIENTS,
+    NO_PRIVACY,
+    Spoiled,
+    Subject,
+    Watched,
+    bumps,
+    noise_release,
+    require,
+    same,
+    toy_problem,
+    values_of,
+)
+
+HOSTILE: Mapping[str, Callable[[FloatArray], object]] = {
+    "nan": lambda a: np.full_like(a, np.nan),
+    "infinite": lambda a: np.full_like(a, np.inf),
+    "huge": lambda a: np.full_like(a, 1e300),
+    "denormal": lambda a: np.full_like(a, 5e-324),
+    "wrong shape": lambda a: np.zeros((len(a), a.shape[1] + 1)),
+    "wrong rank": lambda a: a.ravel(),
+    "too many rows": lambda a: np.vstack([a, a]),
+    "integers": lambda a: np.ones(a.shape, dtype=np.int64),
+    "complex": lambda a: a + 1j,
+    "objects": lambda a: np.full(a.shape, "x", dtype=object),
+    "nothing": lambda _: None,
+    "empty": lambda _: np.zeros((0, 0)),
+}
+
+
+class _StoppedError(Exception):
+    """A run was stopped on purpose."""
+
+
+def runs_to_its_end(subject: Subject) -> None:
+    """Every planned release is made, and nothing else is charged."""
+    record, plan = subject.play(), subject.plan()
+    entries = record.ledger.entries(record.run_id)
+    require(len(entries) == len(record.releases) == plan.releases > 0, "a run makes the releases of its plan")
+    require(record.ledger.event(record.run_id) == plan.event, "a run is charged what its plan says")
+    require([r.sequence for r in record.releases] == [e.sequence for e in entries], "releases follow their charges")
+    require(record.ledger.verify().ok, "the ledger of a run verifies")
+
+
+def stops_at_its_budget(subject: Subject) -> None:
+    """A target epsilon is met from below, and one more release does not fit."""
+    privacy = dataclasses.replace(subject.privacy(), noise_multiplier=None, epsilon=2.0)
+    record = subject.play(privacy=privacy)
+    require(1.99 < record.epsilon() <= 2.0, f"a target epsilon of 2 costs {record.epsilon()}")
+    if not record.ledger.policy.disjoint:  # else one more release of other rewards costs nothing more
+        last = record.ledger.entries()[-1]
+        require(not record.ledger.check(last.event).allowed, "one release more than planned does not fit the budget")
+
+
+def learns(subject: Subject) -> None:
+    """Every client has a recommended point inside the space, and its best score never falls."""
+    record = subject.play()
+    history = record.clients
+    require(history.values.shape[0] == N_CLIENTS, "the history has a row per client")
+    inside = (history.recommended >= 0) & (history.recommended <= 1)
+    require(inside.all(), "recommended points lie in the unit cube")
+    require((np.diff(record.best_so_far()) >= -1e-12).all(), "the best score so far never falls")
+
+
+def repeats_under_a_seed(subject: Subject) -> None:
+    """Equal seeds give equal runs, other seeds other runs."""
+    first, again, other = subject.play(), subject.play(), subject.play(seed=4)
+    require(same(values_of(first), values_of(again)), "equal seeds give equal releases")
+    require(same(first.clients.values, again.clients.values), "equal seeds give equal evaluations")
+    require(not same(values_of(first), values_of(other)), "another seed gives other releases")
+
+
+def draws_secret_noise_once(subject: Subject) -> None:
+    """Secure noise never repeats, whatever the seed."""
+    secure = dataclasses.replace(subject.privacy(), noise="secure")
+    with tempfile.TemporaryDirectory() as folder:
+        first, again = (subject.play(Path(folder) / name, privacy=secure) for name in ("a", "b"))
+        require(not same(first.releases[0].values, again.releases[0].values), "secure noise is never drawn again")
+
+
+def resumes(subject: Subject) -> None:
+    """A run stopped after any round ends as if it had not been stopped; another run is refused."""
+    whole = subject.play()
+    with tempfile.TemporaryDirectory() as folder:
+        for index in range(subject.rounds):
+            home = Path(folder) / str(index)
+            with contextlib.suppress(_StoppedError):
+                subject.play(home, on_round=_stop_after(index))
+            resumed = subject.play(home, resume=True)
+            require(same(values_of(resumed), values_of(whole)), f"stopped after round {index}: the same releases")
+            require(
+                same(resumed.clients.values, whole.clients.values), f"stopped after round {index}: the same queries"
+            )
+            require(len(resumed.ledger.entries()) == len(whole.ledger.entries()), "resuming charges nothing twice")
+        try:
+            subject.play(home, resume=True, rounds=subject.rounds + 1)
+        except RunError:
+            return
+    require(False, "a run is not resumed with another number of rounds")
+
+
+def _stop_after(index: int) -> Callable[[Round], None]:
+    def on_round(event: Round) -> None:
+        if event.index == index:
+            raise _StoppedError
+
+    return on_round
+
+
+def survives_absences(subject: Subject) -> None:
+    """Clients that are away change neither the noise nor the number of releases."""
+    plain = subject.play(privacy=subject.subsampled())
+    for share in (0.0, 0.3, 1.0):
+        record = subject.play(privacy=subject.subsampled(), algorithm=subject.spoiled(_absences(share)))
+        require(len(record.releases) == len(plain.releases), "absences change no number of releases")
+        ours, theirs = ([r.noise_stddev for r in run.releases] for run in (record, plain))
+        # With one reward as the unit the grid's share of the noise follows the number of nodes, which may differ.
+        tolerance = 0.0 if subject.unit == "client" else 1e-4
+        require(np.allclose(ours, theirs, rtol=tolerance, atol=0.0), "absences change no noise")
+        require(all(np.isfinite(r.values).all() for r in record.releases), "releases are finite")
+        if share == 1.0:
+            _only_noise(record.releases[0].values, record.releases[0].noise_stddev)
+
+
+def _absences(share: float) -> Callable[[FloatArray, int], FloatArray]:
+    def drop(answers: FloatArray, round_: int) -> FloatArray:
+        absent = np.random.default_rng([9, round_]).random(len(answers)) < share
+        answers[absent] = np.nan
+        return answers
+
+    return drop
+
+
+def _only_noise(values: FloatArray, stddev: float) -> None:
+    """Eight standard deviations: a false alarm in less than one of 10^12 entries."""
+    require(np.abs(values).max() < 8 * stddev, "where nobody answers only noise is released")
+
+
+def survives_hostile_answers(subject: Subject) -> None:
+    """Malformed vectors are absences: the run makes its releases, all of them finite."""
+    plan = subject.plan()
+    for name, how in HOSTILE.items():
+
+        def spoil(answers: FloatArray, round_: int, how: Callable[[FloatArray], object] = how) -> FloatArray:
+            return how(answers) if round_ % 2 == 0 else answers  # type: ignore[return-value]  # hostile on purpose
+
+        record = subject.play(algorithm=subject.spoiled(spoil))
+        require(len(record.releases) == plan.releases, f"answers of kind {name!r} stop no release")
+        require(all(np.isfinite(r.values).all() for r in record.releases), f"answers of kind {name!r} stay outside")
+
+
+def keeps_its_sensitivity(subject: Subject) -> None:
+    """Moves the first release by at most its sensitivity, under the same noise, and not by much less.
+
+    One client's first answer is replaced by a huge vector, or moved as far as one reward can.
+    """
+    request = next(iter(subject.server().plan()))
+
+    def silence(answers: FloatArray, _: int) -> FloatArray:
+        answers[2] = 0.0
+        return answers
+
+    def move(answers: FloatArray, _: int) -> FloatArray:
+        answers[2] = 1e6 if request.reward_bound is None else request.reward_bound / np.sqrt(request.dim)
+        return answers
+
+    first, second = (subject.play(algorithm=subject.spoiled(how)).releases[0].values for how in (move, silence))
+    sensitivity = subject.plan().mechanism(request).sensitivity()
+    moved = float(np.linalg.norm(first - second))
+    require(
+        0.25 * sensitivity < moved <= sensitivity,  # this client need not be the one that counts most
+        f"one {subject.unit} moves a release by {moved:.6g}, its sensitivity is {sensitivity:.6g}",
+    )
+
+
+def hides_vectors_from_its_server(subject: Subject) -> None:
+    """The public side never holds a client's vector."""
+    servers: list[Watched] = []
+    cohorts: list[Spoiled] = []
+
+    def watch(server: Server) -> Server:
+        require(not isinstance(server, Cohort), "a server is no cohort")
+        servers.append(Watched(server))
+        return servers[-1]  # type: ignore[return-value]  # a server in every way that is asked for
+
+    def keep(cohort: Cohort) -> Cohort:
+        cohorts.append(Spoiled(cohort, lambda answers, _: answers))
+        return cohorts[-1]
+
+    subject.play(algorithm=subject.wrapped(on_cohort=keep, on_server=watch))
+    answers = [answer for answer in cohorts[-1].seen if np.any(answer)]
+    require(answers, "some client answers with more than zero")
+    for server in servers:
+        require(not any(holds_a_row_of(server, a) for a in answers), "the server holds a client's vector")
+
+
+def answers_twice_alike(subject: Subject) -> None:
+    """A round asked twice is answered the same, without new evaluations."""
+    calls: list[int] = []
+
+    def evaluate(clients: IntArray, units: FloatArray) -> FloatArray:
+        calls.append(len(clients))
+        return bumps(clients, units)
+
+    ask, cohort = subject.server().ask(), subject.cohort(evaluate=evaluate)
+    if ask is None:
+        require(False, "a run has at least one round")
+        return
+    first, count = cohort.respond(ask.broadcast), len(calls)
+    require(same(cohort.respond(ask.broadcast), first), "a round asked twice is answered the same")
+    require(len(calls) == count, "a round asked twice evaluates nothing again")
+
+
+def splits_into_cohorts(subject: Subject) -> None:
+    """A client alone behaves as the same client in a large cohort."""
+    server, everyone, single = subject.server(), subject.cohort(), subject.cohort([4])
+    for index in range(subject.rounds):
+        ask = server.ask()
+        if ask is None:
+            break
+        whole, alone = everyone.respond(ask.broadcast), single.respond(ask.broadcast)
+        alike = np.allclose(alone[0], whole[4], rtol=1e-6, atol=1e-9, equal_nan=True)
+        require(alike, f"round {index}: client 4 alone answers as in the cohort of all")
+        server.tell(noise_release(ask, index))
+    ours, theirs = single.history().values[0], everyone.history().values[4]
+    require(np.allclose(ours, theirs, rtol=1e-6, equal_nan=True), "client 4 alone evaluates as in the cohort of all")
+
+
+def snapshots_everything(subject: Subject) -> None:
+    """A restored cohort goes on as the one it was taken of."""
+    server, cohorts = subject.server(), [subject.cohort(), subject.cohort()]
+    for index in range(subject.rounds):
+        ask = server.ask()
+        if ask is None:
+            break
+        cohorts[0].respond(ask.broadcast)
+        cohorts[1].restore(dict(cohorts[0].snapshot()))
+        server.tell(noise_release(ask, index))
+        cohorts.reverse()  # the restored one goes on
+    for name, array in cohorts[0].snapshot().items():
+        require(
+            np.array_equal(array, cohorts[1].snapshot()[name], equal_nan=array.dtype.kind == "f"), f"{name} is kept"
+        )
+
+
+def survives_failing_objectives(subject: Subject) -> None:
+    """An objective that raises or returns NaN stops nobody."""
+
+    def moody(client: int, params: Mapping[str, Value]) -> float:
+        if client == 1:
+            raise ValueError("secret of client 1")
+        if client == 2:
+            return float("nan")
+        return float(bumps(np.array([client]), np.array([[float(params["x"]), 0.5]]))[0])
+
+    shaky = Problem(space=toy_problem().space, objective=moody, n_clients=N_CLIENTS, name="shaky")
+    record = subject.play(problem=shaky)
+    require(np.isnan(record.clients.values[1]).all(), "a failed evaluation is NaN")
+    require(np.isfinite(record.clients.values[0]).any(), "other clients go on")
+    require(all(np.isfinite(r.values).all() for r in record.releases), "releases are finite")
+
+
+def has_a_local_control(subject: Subject) -> None:
+    """``local()`` releases nothing and costs nothing."""
+    record = subject.play(algorithm=subject.algorithm.local(), privacy=NO_PRIVACY)
+    require(record.releases == () and record.epsilon() == 0.0, "the local control releases nothing")
+    require(np.isfinite(record.clients.values).any(), "the local control evaluates")
+
+
+def has_a_zeroed_control(subject: Subject) -> None:
+    """With the clients' sum zeroed only noise is released."""
+    release = subject.play(control="zeroed").releases[0]
+    _only_noise(release.values, release.noise_stddev)
+
+
+CHECKS: Mapping[str, Callable[[Subject], None]] = {
+    check.__name__: check
+    for check in (
+        runs_to_its_end,
+        stops_at_its_budget,
+        learns,
+        repeats_under_a_seed,
+        draws_secret_noise_once,
+        resumes,
+        survives_absences,
+        survives_hostile_answers,
+        keeps_its_sensitivity,
+        hides_vectors_from_its_server,
+        answers_twice_alike,
+        splits_into_cohorts,
+        snapshots_everything,
+        survives_failing_objectives,
+        has_a_local_control,
+        has_a_zeroed_control,
+    )
+}

@@ -1,0 +1,258 @@
+"""The algorithm under test on a small problem, and cohorts and servers that are watched or spoiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from accountant.errors import PrivacyError
+from privbo.plans.plan import Plan
+from privbo.plans.privacy import NoPrivacy, Privacy
+from privbo.protocol.messages import (
+    Algorithm,
+    Ask,
+    Broadcast,
+    ClientHistory,
+    Cohort,
+    Evaluate,
+    FloatArray,
+    IntArray,
+    PlainEvaluate,
+    Release,
+    Server,
+    Setting,
+    UnitName,
+)
+from privbo.protocol.problem import Problem
+from privbo.protocol.space import Real
+from privbo.runs.algorithms import require_algorithm
+from privbo.runs.history import OnRound
+from privbo.runs.loop import run_spec
+from privbo.runs.opening import plan_run
+from privbo.runs.record import Record
+from privbo.runs.spec import Spec
+
+N_CLIENTS = 7
+SEED = 3
+Spoil = Callable[[FloatArray, int], FloatArray]
+
+
+class ConformanceError(PrivacyError, AssertionError):
+    """A rule that an algorithm breaks."""
+
+
+def require(holds: object, rule: str) -> None:
+    """Raise unless a rule holds.
+
+    Raises:
+        ConformanceError: With the rule.
+    """
+    if not holds:
+        raise ConformanceError(rule)
+
+
+def bumps(clients: IntArray, units: FloatArray) -> FloatArray:
+    """Give a smooth bump per client, slightly moved: values in (0, 1]."""
+    centre = 0.4 + 0.02 * (clients[:, None] % 3)
+    return np.asarray(np.exp(-8.0 * ((units - centre) ** 2).sum(axis=1)))
+
+
+def toy_problem(n_clients: int = N_CLIENTS) -> Problem:
+    """Give the problem of the checks: two real parameters, ``bumps``."""
+    return Problem(
+        space={"x": Real(0.0, 1.0), "y": Real(1e-3, 1e1, log=True)},
+        batch_objective=bumps,
+        n_clients=n_clients,
+        name="bumps",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """An algorithm under test.
+
+    Attributes:
+        algorithm: Its settings.
+        unit: Unit of privacy.
+        rounds: Length of the runs.
+    """
+
+    algorithm: Algorithm
+    unit: UnitName = "client"
+    rounds: int = 4
+
+    def __post_init__(self) -> None:
+        require_algorithm(self.algorithm)
+
+    def privacy(self) -> Privacy:
+        """Give seeded noise of multiplier 1 for the unit."""
+        return Privacy(noise_multiplier=1.0, noise="simulation", unit=self.unit)
+
+    def subsampled(self) -> Privacy:
+        """Give the same with half of the clients; everybody, where one reward is the unit."""
+        return replace(self.privacy(), sample_rate=0.5 if self.unit == "client" else 1.0)
+
+    def spec(self, **changes: object) -> Spec:
+        """Give the run of a check."""
+        plain = {
+            "name": "check",
+            "problem": toy_problem(),
+            "algorithm": self.algorithm,
+            "privacy": self.privacy(),
+            "rounds": self.rounds,
+            "seed": SEED,
+        }
+        return Spec(**plain | changes)  # type: ignore[arg-type]  # Spec validates what a check changes
+
+    def play(
+        self, home: Path | None = None, *, resume: bool = False, on_round: OnRound | None = None, **changes: object
+    ) -> Record:
+        """Play a run of a check."""
+        return run_spec(self.spec(**changes), home, resume=resume, on_round=on_round)
+
+    def plan(self) -> Plan:
+        """Give the plan of the plain run."""
+        return plan_run(self.spec())
+
+    def setting(self) -> Setting:
+        """Give what both sides are told."""
+        return self.spec().setting(public_seed=5)
+
+    def server(self) -> Server:
+        """Give a public side."""
+        return self.algorithm.server(self.setting())
+
+    def cohort(self, clients: list[int] | None = None, evaluate: Callable[..., FloatArray] = bumps) -> Cohort:
+        """Give a private side of some clients, all of them unless named."""
+        chosen = np.arange(N_CLIENTS) if clients is None else np.array(clients)
+        return self.algorithm.cohort(self.setting(), clients=chosen, evaluate=PlainEvaluate(evaluate), seed=SEED)
+
+    def wrapped(
+        self,
+        *,
+        on_cohort: Callable[[Cohort], Cohort] = lambda cohort: cohort,
+        on_server: Callable[[Server], Server] = lambda server: server,
+    ) -> Wrapped:
+        """Give the algorithm with its sides wrapped."""
+        return Wrapped(algorithm=self.algorithm, on_cohort=on_cohort, on_server=on_server)
+
+    def spoiled(self, spoil: Spoil) -> Wrapped:
+        """Give the algorithm with its clients' answers spoiled on the way."""
+        return self.wrapped(on_cohort=lambda cohort: Spoiled(cohort, spoil))
+
+
+@dataclass
+class Spoiled:
+    """A cohort some of whose answers are replaced on the way."""
+
+    cohort: Cohort
+    spoil: Spoil
+    seen: list[FloatArray] = field(default_factory=list)
+
+    @property
+    def clients(self) -> IntArray:
+        """The cohort's clients."""
+        return self.cohort.clients
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        """Answer as the cohort does, then spoil the answers."""
+        answers = self.cohort.respond(broadcast)
+        self.seen.append(answers)
+        return self.spoil(answers.copy(), broadcast.round)
+
+    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Give the cohort's state."""
+        return self.cohort.snapshot()
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take a state."""
+        self.cohort.restore(snapshot)
+
+    def history(self) -> ClientHistory:
+        """Give what the clients evaluated."""
+        return self.cohort.history()
+
+
+@dataclass
+class Watched:
+    """A server that remembers what it is told."""
+
+    server: Server
+    told: list[object] = field(default_factory=list)
+
+    def plan(self) -> object:
+        """Give the server's plan."""
+        return self.server.plan()
+
+    def ask(self) -> Ask | None:
+        """Give the server's question."""
+        return self.server.ask()
+
+    def tell(self, release: Release | None) -> None:
+        """Tell the server a release, and refuse to tell it anything else."""
+        require(release is None or type(release) is Release, "a server is told releases and nothing else")
+        self.told.append(release)
+        self.server.tell(release)
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """An algorithm whose sides are wrapped."""
+
+    algorithm: Annotated[Any, Field(exclude=True)]
+    on_cohort: Annotated[Any, Field(exclude=True)]
+    on_server: Annotated[Any, Field(exclude=True)]
+
+    @property
+    def caveat(self) -> str | None:
+        """The algorithm's caveat."""
+        return self._inside.caveat
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether the algorithm is certified."""
+        return self._inside.is_certified
+
+    def server(self, setting: Setting) -> Server:
+        """Give the wrapped public side."""
+        return cast("Server", self.on_server(self._inside.server(setting)))
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
+        """Give the wrapped private side."""
+        made = self._inside.cohort(setting, clients=clients, evaluate=evaluate, seed=seed)
+        return cast("Cohort", self.on_cohort(made))
+
+    def local(self) -> Algorithm:
+        """Give the algorithm's local control."""
+        return self._inside.local()
+
+    @property
+    def _inside(self) -> Algorithm:
+        return cast("Algorithm", self.algorithm)
+
+
+def noise_release(ask: Ask, index: int) -> Release | None:
+    """Give an answer of pure noise to a question; None in a round of local work."""
+    if ask.request is None:
+        return None
+    noise = np.random.default_rng([1, index]).normal(0, 0.1, (ask.request.n_blocks, ask.request.dim))
+    return Release(round=ask.broadcast.round, values=noise, noise_stddev=0.1, sequence=index, head="")
+
+
+def values_of(record: Record) -> FloatArray:
+    """Give every released number of a run."""
+    return np.concatenate([release.values.ravel() for release in record.releases])
+
+
+def same(first: npt.ArrayLike, second: npt.ArrayLike) -> bool:
+    """Whether two arrays are equal, NaN included."""
+    return bool(np.array_equal(cast("FloatArray", first), cast("FloatArray", second), equal_nan=True))
+
+
+NO_PRIVACY = NoPrivacy()

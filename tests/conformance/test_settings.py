@@ -1,0 +1,122 @@
+"""Settings of every algorithm: what is written is what is read, and what is impossible is refused in one wording."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import privbo as pb
+from privbo.algorithms.elimination.alone import PersonalElimination
+from privbo.protocol.settings import dump_settings, read_settings, settings_schema
+from tests.conformance.cases import CASES
+
+TAGS = {
+    pb.DPFTSDE: "dp-fts-de",
+    pb.FedPNE: "fed-pne",
+    pb.PFPNE: "pf-pne",
+    pb.ParallelXArmed: "parallel",
+    pb.FederatedFLCB: "f-lcb",
+    PersonalElimination: "pe",
+}
+WRITTEN: list[Any] = [
+    *(case.algorithm for case in CASES if type(case.algorithm) in TAGS),
+    *(kind() for kind in TAGS),
+    *(kind().local() for kind in TAGS),
+    pb.DPFTSDE.paper(),
+    pb.DPFTSDE(noise="theory", own=pb.OwnModel(regularisation="theory", inflation=pb.Theorem1(failure=0.05))),
+    pb.DPFTSDE(n_regions=2, cuts=[pb.Cut(parameter="kind", at=["b"])], own=pb.OwnModel(noise_variance=0.1)),
+    pb.DPFTSDE(n_regions=2, cuts=[pb.Cut(parameter="flag", at=[True])], weighting=pb.Weighting(hold=3, decay=0)),
+    pb.FederatedFLCB(arm="model", delta_b=0.1, tolerance=0.2, reward_range=(-1, 1)),
+    pb.ParallelXArmed(delta_b=0.01, reward_range=[0, 2]),
+]
+
+
+@pytest.mark.parametrize("algorithm", WRITTEN, ids=lambda a: type(a).__name__)
+def test_what_is_dumped_is_read_back(algorithm: Any) -> None:
+    table = dump_settings(algorithm)
+    assert table["type"] == TAGS[type(algorithm)]
+    assert set(table) == {f.name for f in dataclasses.fields(algorithm)}
+    assert read_settings(type(algorithm), table, "algorithm") == algorithm
+
+
+positive = st.floats(min_value=1e-6, max_value=1e6)
+
+
+@given(
+    kind=st.sampled_from([pb.FedPNE, pb.PFPNE]),
+    horizon=st.integers(1, 10**6),
+    nu1=positive,
+    rho=st.floats(0.01, 0.99),
+    cap=st.none() | st.integers(3, 100),
+    clip=st.none() | positive,
+    centre=st.sampled_from(["middle", "client"]),
+    bounds=st.tuples(st.floats(-10, 0), st.floats(0.1, 10)),
+)
+def test_eliminations_survive_the_way_to_a_table_and_back(kind: Any, bounds: Any, **chosen: Any) -> None:
+    algorithm = kind(reward_range=bounds, **chosen)
+    assert read_settings(kind, dump_settings(algorithm), "algorithm") == algorithm
+    assert algorithm.reward_range == bounds
+
+
+def test_numpy_numbers_lists_and_whole_numbers_are_taken() -> None:
+    algorithm = pb.FedPNE(horizon=np.int64(900), c=np.float64(0.5), nu1=2, reward_range=[0, np.float64(1.0)])
+    assert algorithm == pb.FedPNE(horizon=900, c=0.5, nu1=2.0, reward_range=(0.0, 1.0))
+    assert type(algorithm.horizon) is int
+    cut = pb.Cut(parameter="x", at=[0.25])
+    assert pb.DPFTSDE(n_regions=2, cuts=[cut]) == pb.DPFTSDE(n_regions=2, cuts=(cut,))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: pb.FedPNE(horizon="a"), "algorithm.horizon='a': input should be a valid integer; correct it"),
+        (lambda: pb.FedPNE(horizon=0), "algorithm.horizon=0: input should be greater than or equal to 1; correct it"),
+        (lambda: pb.DPFTSDE(clipping_norm=-1), "algorithm.clipping_norm=-1: input should be greater than 0; correct"),
+        (lambda: pb.PFPNE(horizn=3), "algorithm.horizn is unknown; allowed: c, c1, cap"),
+        (lambda: pb.Exploration(scale=1.5), "algorithm.exploration.scale=1.5: input should be less than or equal to 1"),
+        (lambda: pb.FedPNE(cap=2, n_children=3), "cap=2 must be at least n_children=3, or None"),
+    ],
+)
+def test_refusals_name_the_value_the_bound_and_the_remedy(make: Any, words: str) -> None:
+    with pytest.raises(pb.ConfigurationError) as refused:
+        make()
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", TAGS, ids=lambda k: k.__name__)
+def test_another_algorithms_tag_is_refused(kind: Any) -> None:
+    with pytest.raises(pb.ConfigurationError, match=r"algorithm\.type='other'"):
+        read_settings(kind, {"type": "other"}, "algorithm")
+    assert settings_schema(kind)["properties"]["type"]["const"] == TAGS[kind]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "certified"),
+    [
+        (pb.DPFTSDE(), False),
+        (pb.FedPNE(), True),
+        (pb.FedPNE.heuristic(), False),
+        (pb.ParallelXArmed(), True),
+        (pb.ParallelXArmed(clip=0.1), False),
+        (pb.PFPNE(stage2="in-phase"), True),
+        (pb.PFPNE(stage2="in-phase", widen=0.5), False),
+        (pb.PFPNE(), False),  # optimistic: the shared stage only advises, so nothing rests on it
+        (pb.FederatedFLCB(), False),
+        (PersonalElimination(), False),
+    ],
+    ids=lambda v: type(v).__name__ if not isinstance(v, bool) else str(v),
+)
+def test_promises_that_rest_on_fixed_clipping_norms_refuse_adaptive_ones(algorithm: Any, certified: bool) -> None:
+    assert algorithm.is_certified is certified
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.5, n_clients=20)
+    privacy = pb.Privacy(noise_multiplier=2.0, adaptive_clipping=pb.AdaptiveClipping(count_stddev=2.0))
+    if certified:
+        with pytest.raises(pb.ConfigurationError, match="would break the guarantee"):
+            pb.plan(problem, algorithm, privacy=privacy, rounds=3)
+    elif not isinstance(algorithm, PersonalElimination):
+        assert pb.plan(problem, algorithm, privacy=privacy, rounds=3).releases >= 1
