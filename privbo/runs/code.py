@@ -15,9 +15,9 @@ What counts is code, not text: comments, docstrings and formatting never change 
     fingerprint             what the user names for data
     ======================  ====================================================================
 
-A function without a source file (notebook, ``python -c``) counts by its bytecode, the globals
-it reads, its defaults and its closure. Whatever can't be told apart from its own past (a C
-function, an object of unknown state) has no digest, and what it made is never reused.
+A function without a source file (notebook) counts by its bytecode, the globals it reads, its
+defaults and its closure. A C function or an object of unknown state can't be told from its own
+past: it has no digest, and what it made is never reused.
 """
 
 from __future__ import annotations
@@ -178,10 +178,8 @@ class _Reader:
             return ("mapping", *((self.state(key), self.state(item)) for key, item in value.items()))
         if isinstance(value, (np.ndarray, np.generic)):
             return self._array(np.asarray(value))
-        if isinstance(value, enum.Enum):
-            return (type(value).__qualname__, value.name)
-        if isinstance(value, (Path, type(np.dtype(float)))):
-            return (type(value).__name__, str(value))
+        if isinstance(value, (enum.Enum, Path, np.dtype)):
+            return (type(value).__qualname__, str(value))
         if isinstance(value, types.ModuleType):
             return self._module(value.__name__)
         if isinstance(value, (types.BuiltinFunctionType, np.ufunc)) and source_files.is_installed(_home(value)):
