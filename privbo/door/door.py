@@ -18,7 +18,7 @@ from privbo.door.adaptive import AdaptiveSum, QuantileClipper
 from privbo.door.answer import answer, draw_participants
 from privbo.door.clipping import ClipStatistics
 from privbo.door.geometry import WeightGeometry, require_weights
-from privbo.door.intake import vet_rows
+from privbo.door.inbox import vet_rows
 from privbo.door.mechanism import (
     Mechanism,
     PlainSum,
