@@ -9,7 +9,7 @@ whose noise was never stored is drawn anew, because nothing of it had left.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from accountant.errors import LedgerError
 from accountant.events import Unit
@@ -148,7 +148,7 @@ class Door:
             only_sampled_send=self.only_sampled_send,
         )
 
-    def close(self, ticket: Ticket, answers: Any) -> tuple[Release, ClipStatistics]:  # noqa: ANN401 (hostile: anything may come)
+    def close(self, ticket: Ticket, answers: object) -> tuple[Release, ClipStatistics]:
         """Make the release from the clients' answers, store it, and hand it out.
 
         Args:

@@ -27,6 +27,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
 )
+from accountant.sensitivity import Sampler, sensitivity
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND, UNIT_ROUNDOFF
 from privbo.door.geometry import WeightGeometry
 from privbo.door.reward_unit import GRID_BITS, RewardMove, require_reward_unit
@@ -101,14 +102,14 @@ class PrivateSum:
 
     @property
     def everyone(self) -> bool:
-        """Whether every client takes part in every release."""
+        """Tell whether every client takes part in every release."""
         if self.sampling == "fixed-size":
             return self.sample_size == self.geometry.n_clients
         return self.sample_rate == 1.0
 
     @property
     def rate(self) -> float:
-        """What sums are divided by: the probability of taking part, never a realised count."""
+        """Divisor of the sums: the probability of taking part, never a realised count."""
         if self.sampling == "fixed-size":
             return self.sample_size / self.geometry.n_clients
         return self.sample_rate
@@ -125,15 +126,11 @@ class PrivateSum:
 
     def _sum_sensitivity(self) -> float:
         """L2 sensitivity of the concatenated sums, before division by the rate."""
+        norms = self.geometry.largest_norms
         if self.reward is not None:
-            return self.geometry.largest_norm * self.reward.after_clipping(self.vector_bound, self.noise_multiplier)
-        if self.adjacency == Adjacency.REPLACE_ONE:
-            # The same client may send the opposite vector; no two others differ by more.
-            return self.vector_bound * 2.0 * self.geometry.largest_norm
-        if self.sampling == "fixed-size" and not self.everyone:
-            # Without client n another takes the slot, so two clients' vectors separate the sums.
-            return self.vector_bound * self.geometry.largest_pair
-        return self.vector_bound * self.geometry.largest_norm
+            return norms[-1] * self.reward.after_clipping(self.vector_bound, self.noise_multiplier)
+        sampler = Sampler.EVERYONE if self.everyone else Sampler(self.sampling)
+        return sensitivity(norms, self.vector_bound, adjacency=self.adjacency, sampler=sampler)
 
     def _sum_stddev(self) -> float:
         """Noise standard deviation of the sums, before division by the rate."""
@@ -172,7 +169,7 @@ class PrivateSum:
         return self._sum_stddev() / self.grid_step()
 
     def event(self) -> Event:
-        """What one release costs; the multiplier is the noise over the true sensitivity."""
+        """Price of one release; the multiplier is the noise over the true sensitivity."""
         if self.calibration == "tight":
             multiplier = self.noise_multiplier
         else:

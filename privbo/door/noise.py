@@ -1,4 +1,4 @@
-"""Where randomness comes from: noise, participation, and who may be believed.
+"""Sources of randomness for noise and participation, and which of them give a guarantee.
 
 Noise is drawn on the lattice of integers: the release mechanism works in units of a
 power-of-two grid, so that a noisy sum is an exact integer whose possible values do not
@@ -31,7 +31,7 @@ class NoiseSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What the ledger and every report call it: "secure", "exact" or "simulation"."""
+        """Name of the source in the ledger and in every report: "secure", "exact" or "simulation"."""
         ...
 
     def stream(self, label: str) -> NoiseSource:

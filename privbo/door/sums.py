@@ -43,7 +43,7 @@ def lattice_sums(weights: FloatArray, clipped: FloatArray, participation: BoolAr
 
 
 def draw_participation(mechanism: PrivateSum, n_trials: int, noise: NoiseSource) -> BoolArray:
-    """Who takes part, ``(n_trials, n_clients)``: secret, and never derived from answers."""
+    """Draw who takes part, ``(n_trials, n_clients)``: secret, and never derived from answers."""
     n_clients = mechanism.geometry.n_clients
     if mechanism.sampling == "fixed-size":
         return noise.subsets((n_trials, n_clients), mechanism.sample_size)

@@ -19,12 +19,12 @@ from privbo.protocol.errors import RunError
 from privbo.protocol.files import write_atomically
 
 State: TypeAlias = Mapping[str, Any]
-"""What torch calls a state dict, of a model or of an optimiser; opaque here."""
+"""State dict of torch, of a model or of an optimiser; opaque here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pull:
-    """What a finished pull came to.
+    """Result of a finished pull.
 
     Attributes:
         model: The trained model's state.
@@ -48,7 +48,7 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
 
     def load(self, position: int, name: str) -> Pull | None:
-        """What pull number ``position`` came to, or None if it was not finished.
+        """Result of pull number ``position``, or None if it was not finished.
 
         Raises:
             RunError: If it belongs to another arm, or is gone though its loss was released.

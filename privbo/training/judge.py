@@ -43,6 +43,6 @@ def loss_request(n_records: int, loss_bound: float) -> Request:
 
 
 def loss_mechanism(n_records: int, loss_bound: float, noise_multiplier: float) -> PrivateSum:
-    """What answers ``loss_request``."""
+    """Mechanism that answers ``loss_request``."""
     geometry = WeightGeometry.of(loss_request(n_records, loss_bound).weights)
     return PrivateSum(clipping_norm=loss_bound, geometry=geometry, noise_multiplier=noise_multiplier)

@@ -47,7 +47,7 @@ RunOne = Callable[[int], tuple[float, State]]
 
 @dataclass(frozen=True, kw_only=True)
 class Selected:
-    """What a private selection released.
+    """Result that a private selection released.
 
     Attributes:
         chosen: Index of the candidate.
@@ -62,7 +62,7 @@ class Selected:
 
 @dataclass(kw_only=True)
 class RunAllowance:
-    """What the run that is being made may still do; a selection opens it run by run.
+    """Allowance of the run that is being made; a selection opens it run by run.
 
     Attributes:
         steps: DP-SGD steps.

@@ -38,7 +38,7 @@ class Steps(Protocol):
         ...
 
     def state_dict(self) -> State:
-        """What a checkpoint keeps."""
+        """State for a checkpoint."""
         ...
 
     def load_state_dict(self, state_dict: dict[str, object]) -> None:
