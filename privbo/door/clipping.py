@@ -37,6 +37,12 @@ def clip_rows(rows: FloatArray, bound: float) -> FloatArray:
 
     Returns:
         The clipped rows, ``(n, dim)``, finite.
+
+    Example:
+        >>> clip_rows(np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 0.0]]), 1.0).round(6)
+        array([[0.6, 0.8],
+               [0.3, 0.4],
+               [0. , 0. ]])
     """
     norms = row_norms(rows)
     present = np.isfinite(norms)
