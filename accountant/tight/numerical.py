@@ -14,6 +14,8 @@ are computed; each bound is the larger of the two.
 Where a setting is out of range (a loss beyond ``MAX_LOSS``, more than ``MAX_POINTS`` lattice
 points) the answer is the Rényi bound and says so in ``method``.
 
+Longer than 300 lines: both ends of epsilon and of delta are put together in one place.
+
 Example:
     >>> from accountant import PoissonSampledGaussian, numerical, repeat
     >>> rounds = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 40)

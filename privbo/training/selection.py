@@ -12,30 +12,26 @@ import dataclasses
 import io
 import math
 import pickle
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.epsilon import epsilon as best_epsilon
-from accountant.errors import BudgetExceeded
 from accountant.events import BestOfRandomRuns, PoissonSampledGaussian, compose
 from accountant.ledger import Ledger
 from accountant.selection import TruncatedNegativeBinomial
 from privbo.door.noise import NoiseSource
-from privbo.door.selection import SelectionDoor, draw_runs, secret_score
+from privbo.door.selection import SelectionDoor, draw_runs
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import write_atomically
-from privbo.protocol.messages import FloatArray
 from privbo.protocol.settings import JsonObject, dump_settings
 from privbo.training.central import noise_of, open_ledger, settle
 from privbo.training.journal import State
-from privbo.training.judge import loss_mechanism, loss_request
+from privbo.training.judge import RunAllowance, SecretJudge
 from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy
 from privbo.training.trainer import OpacusTrainer
 
@@ -58,81 +54,6 @@ class Selected:
     chosen: int
     score: float
     model: State
-
-
-@dataclass(kw_only=True)
-class RunAllowance:
-    """Allowance of the run that is being made; a selection opens it run by run.
-
-    Attributes:
-        steps: DP-SGD steps.
-        judgements: Noisy mean losses.
-    """
-
-    steps: int = 0
-    judgements: int = 0
-
-    @contextmanager
-    def for_one_run(self, privacy: RecordPrivacy) -> Iterator[None]:
-        """Allow what one run was priced for; nothing any more when the run is left."""
-        self.steps, self.judgements = privacy.pulls * privacy.steps, privacy.pulls
-        try:
-            yield
-        finally:
-            self.steps = self.judgements = 0
-
-    def take_steps(self, count: int) -> None:
-        """Use up ``count`` steps.
-
-        Raises:
-            BudgetExceeded: If the run was not paid for that many.
-        """
-        if count > self.steps:
-            raise BudgetExceeded(
-                f"{count} steps, the run has {self.steps} of what was paid for; train inside select only"
-            )
-        self.steps -= count
-
-    def take_judgement(self) -> None:
-        """Use up one judgement.
-
-        Raises:
-            BudgetExceeded: Outside of a run, or once more than the run was paid for.
-        """
-        if self.judgements < 1:
-            raise BudgetExceeded("a run's score is paid for once; judge a model inside its run only")
-        self.judgements -= 1
-
-
-class SecretJudge:
-    """Noisy mean losses that stay inside a selection; use it for the arms of ``PrivateSelection.select``."""
-
-    def __init__(
-        self,
-        *,
-        n_records: int,
-        loss_bound: float,
-        noise_multiplier: float,
-        noise: NoiseSource,
-        allowance: RunAllowance,
-    ) -> None:
-        self._request = loss_request(n_records, loss_bound)
-        self._mechanism = loss_mechanism(n_records, loss_bound, noise_multiplier)
-        self._bound, self._noise, self._made = loss_bound, noise, 0
-        self._allowance = allowance
-        self.stddev = self._mechanism.noise_stddev()
-
-    def __call__(self, losses: Callable[[], FloatArray]) -> float:
-        """The noisy mean of clipped losses.
-
-        Raises:
-            BudgetExceeded: Outside of a run, or twice in one.
-        """
-        self._allowance.take_judgement()
-        self._made += 1
-        rows = np.asarray(losses())[:, None] - self._bound
-        noise = self._noise.stream(f"run {self._made}")
-        return secret_score(self._mechanism, self._request, rows, noise) + self._bound
 
 
 @dataclass(frozen=True, kw_only=True)
