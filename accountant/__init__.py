@@ -1,4 +1,4 @@
-"""What does it cost? Public arithmetic of differential privacy, and the ledger that keeps it.
+"""Public arithmetic of differential privacy, and the ledger that keeps account of it.
 
 No private data and no random numbers pass here. Names are loaded on first use, so that
 importing this package stays free of scipy.
@@ -13,11 +13,19 @@ Which accountant may I quote, when?
 | noise, rate or count chosen from outputs | the filter's epsilon, if one admitted every charge | `filters` |
 | comparing with a paper that prints the moments accountant | moments, named so | `moments` |
 | a setting the lattice does not reach | Rényi; `Interval.method` says so | `renyi` |
-| central-limit approximation | never as a guarantee: it can be too small | `gaussian_dp.clt_epsilon` |
 
 `epsilon_table` prints moments, renyi, tight and, where exact, gaussian_dp side by side: all are
 upper bounds, so the smallest may be quoted while the plan stands. `docs/accountants.md`
 has the same table with its reasons.
+
+Example:
+    >>> import accountant
+    >>> release = accountant.PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
+    >>> table = accountant.epsilon_table(
+    ...     accountant.repeat(release, 40), 1e-5, adjacency=accountant.Adjacency.ZERO_OUT
+    ... )
+    >>> round(table["tight"], 2)
+    3.96
 """
 
 from __future__ import annotations
@@ -27,7 +35,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from accountant import calibrate, gaussian_dp, moments, renyi
-    from accountant.epsilon import epsilon_table
+    from accountant.epsilon import Interval, epsilon_interval, epsilon_table
     from accountant.errors import (
         AccountingError,
         BudgetExceeded,
@@ -36,8 +44,10 @@ if TYPE_CHECKING:
         LedgerError,
         PrivacyError,
     )
+    from accountant.event_text import event_text
     from accountant.events import (
         Adjacency,
+        BestOfRandomRuns,
         Composed,
         Event,
         FixedSizeSampledGaussian,
@@ -51,32 +61,20 @@ if TYPE_CHECKING:
         repeat,
         to_dict,
     )
+    from accountant.ledger import Budget, Ledger, LedgerPolicy
     from accountant.tight import numerical
 
 _HOMES = {
-    "AccountingError": "errors",
-    "Adjacency": "events",
-    "Budget": "ledger",
-    "BudgetExceeded": "errors",
-    "CalibrationError": "errors",
-    "Composed": "events",
-    "Event": "events",
-    "EventError": "errors",
-    "FixedSizeSampledGaussian": "events",
-    "Gaussian": "events",
-    "Laplace": "events",
-    "Ledger": "ledger",
-    "LedgerError": "errors",
-    "LedgerPolicy": "ledger",
-    "NonPrivate": "events",
-    "PoissonSampledGaussian": "events",
-    "PrivacyError": "errors",
-    "Unit": "events",
-    "compose": "events",
-    "epsilon_table": "epsilon",
-    "from_dict": "events",
-    "repeat": "events",
-    "to_dict": "events",
+    name: home
+    for home, names in {
+        "epsilon": "Interval epsilon_interval epsilon_table",
+        "errors": "AccountingError BudgetExceeded CalibrationError EventError LedgerError PrivacyError",
+        "event_text": "event_text",
+        "events": "Adjacency BestOfRandomRuns Composed Event FixedSizeSampledGaussian Gaussian Laplace NonPrivate "
+        "PoissonSampledGaussian Unit compose from_dict repeat to_dict",
+        "ledger": "Budget Ledger LedgerPolicy",
+    }.items()
+    for name in names.split()
 }
 _MODULES = {
     "calibrate": "calibrate",
@@ -89,6 +87,7 @@ _MODULES = {
 __all__ = [
     "AccountingError",
     "Adjacency",
+    "BestOfRandomRuns",
     "Budget",
     "BudgetExceeded",
     "CalibrationError",
@@ -97,6 +96,7 @@ __all__ = [
     "EventError",
     "FixedSizeSampledGaussian",
     "Gaussian",
+    "Interval",
     "Laplace",
     "Ledger",
     "LedgerError",
@@ -107,7 +107,9 @@ __all__ = [
     "Unit",
     "calibrate",
     "compose",
+    "epsilon_interval",
     "epsilon_table",
+    "event_text",
     "from_dict",
     "gaussian_dp",
     "moments",

@@ -1,7 +1,17 @@
-"""Any one of noise multiplier, sample rate, rounds, epsilon and delta from the others.
+"""Calibration: any one of noise multiplier, sample rate, rounds, epsilon and delta from the others.
 
 Targets are met from the safe side: the returned parameters cost at most what was asked,
 as the same accountant reports it. Searches bracket the answer, then use Brent's method.
+
+Example:
+    >>> from accountant import calibrate
+    >>> z = calibrate.noise_multiplier(
+    ...     lambda z: calibrate.poisson(0.25, z, 40), epsilon=2.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT
+    ... )
+    >>> round(z, 2)
+    3.41
+    >>> calibrate.rounds(z, sample_rate=0.25, epsilon=2.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT)
+    40
 """
 
 from __future__ import annotations
@@ -16,7 +26,7 @@ from scipy.optimize import brentq
 from accountant import epsilon as tightest
 from accountant.checks import check_delta, check_epsilon
 from accountant.errors import CalibrationError
-from accountant.events import Adjacency, Event, PoissonSampledGaussian, compose, repeat
+from accountant.events import Adjacency, Event, PoissonSampledGaussian, repeat
 from accountant.tight import numerical
 
 _LOW: Final = 2.0**-6
@@ -66,44 +76,6 @@ def noise_multiplier(
         if _GOOD * epsilon <= cost(found) <= epsilon:
             return math.exp(found)
     return math.exp(_solve(cost, epsilon))
-
-
-def remaining_noise_multiplier(
-    charged: Event,
-    remaining: Callable[[float], Event],
-    *,
-    epsilon: float,
-    delta: float,
-    adjacency: Adjacency,
-    accountant: EpsilonOf = tightest.epsilon,
-) -> float:
-    """The noise multiplier at which what a ledger holds and the rest of the schedule reach ``epsilon``.
-
-    Args:
-        charged: Everything charged so far, ``ledger.event()``.
-        remaining: The releases still to be made, as a function of their multiplier.
-        epsilon: Target for both together.
-        delta: In (0, 1).
-        adjacency: The ledger's adjacency.
-        accountant: ``epsilon`` of an accountant; the tightest one by default.
-
-    Changing the schedule *because of outputs* is adaptive; then charge through a filter
-    (``accountant.filters``), for which this multiplier is only a proposal.
-
-    Raises:
-        CalibrationError: What was charged already costs ``epsilon`` or more.
-    """
-    _check_target(epsilon, delta)
-    spent = accountant(charged, delta, adjacency=adjacency)
-    if not spent < epsilon:
-        raise CalibrationError(f"epsilon {spent:g} is spent already; the target {epsilon:g} leaves nothing")
-    return noise_multiplier(
-        lambda z: compose([charged, remaining(z)]),
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=adjacency,
-        accountant=accountant,
-    )
 
 
 def sample_rate(

@@ -1,4 +1,4 @@
-"""What releases cost that share no unit: the dearest of them, not their sum.
+"""Parallel composition: releases that share no unit cost as much as the dearest of them.
 
 Where no unit enters two releases (every reward is averaged into one release only), one unit
 meets one event, and the worst is the event with the least noise (parallel composition,
@@ -44,5 +44,5 @@ def _is_dearer(event: Gaussian | NonPrivate, other: Gaussian | NonPrivate) -> bo
 
 
 def combination(*, disjoint: bool) -> Combine:
-    """How charges add up: ``dearest`` where releases share no unit, else ``compose``."""
+    """Rule by which charges add up: ``dearest`` where releases share no unit, else ``compose``."""
     return dearest if disjoint else compose

@@ -1,18 +1,19 @@
-"""Exchange with ``dp_accounting.DpEvent`` (optional extra ``dpevent``), so that another library can check a ledger.
+"""Ledgers and events as ``dp_accounting.DpEvent``, so that another library can check them.
 
 Conventions differ. dp-accounting's noise multiplier is relative to the norm of one
-contribution; ours is relative to the sensitivity under the stated adjacency. Under
-replace-one, and for fixed-size sampling under any adjacency, that sensitivity is twice the
-contribution, so theirs is twice ours. Zero-out is their ``REPLACE_SPECIAL``. Their Rényi
-accountant (0.6.0) forgets that factor 2 for replace-one and fixed-size sampling: do not check
-such ledgers with it. Their privacy-loss distribution of the replace-one Gaussian is right.
+contribution; ours is relative to the sensitivity under the stated adjacency
+(``accountant.sensitivity.contribution_factor`` is between them). Our zero-out is their
+``REPLACE_SPECIAL``. Their Rényi accountant (0.6.0) forgets the factor 2 for replace-one and
+fixed-size sampling: do not check such ledgers with it. Their privacy-loss distribution of the
+replace-one Gaussian is right.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
     Basic,
@@ -24,146 +25,84 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
     check_adjacency,
-    compose,
     parts,
 )
 from accountant.selection import TruncatedNegativeBinomial
+from accountant.sensitivity import contribution_factor
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent, NeighboringRelation
-
-_RELATIONS: Final = {
-    Adjacency.ADD_OR_REMOVE_ONE: "ADD_OR_REMOVE_ONE",
-    Adjacency.ZERO_OUT: "REPLACE_SPECIAL",
-    Adjacency.REPLACE_ONE: "REPLACE_ONE",
-}
-
-
-def neighboring_relation(adjacency: Adjacency) -> NeighboringRelation:
-    """Their name of our adjacency."""
-    from dp_accounting import NeighboringRelation
-
-    return NeighboringRelation[_RELATIONS[Adjacency(adjacency)]]
-
-
-def to_dp_event(event: Event, *, adjacency: Adjacency) -> DpEvent:
-    """``event`` as dp-accounting says it.
-
-    Raises:
-        EventError: ``event`` is unknown or unsound under ``adjacency``.
-    """
-    import dp_accounting as dp
-
-    check_adjacency(event, adjacency)
-    rows = [dp.SelfComposedDpEvent(_one_to(part, adjacency), count) for part, count in parts(event)]
-    return dp.ComposedDpEvent(rows) if rows else dp.NoOpDpEvent()
+    from dp_accounting import DpEvent
 
 
 def dp_event_expression(event: Event, *, adjacency: Adjacency) -> str:
-    """``to_dp_event`` as a Python expression over their classes; needs no dp-accounting.
+    """Write ``event`` as a Python expression over dp-accounting's classes; needs no dp-accounting.
+
+    Raises:
+        EventError: ``event`` is unknown or unsound under ``adjacency``.
+
+    Example:
+        >>> dp_event_expression(Gaussian(noise_multiplier=2.0), adjacency=Adjacency.ZERO_OUT)
+        'ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=1)])'
+    """
+    return repr(_whole(event, adjacency))
+
+
+def to_dp_event(event: Event, *, adjacency: Adjacency) -> DpEvent:
+    """Make dp-accounting's object for ``event`` (needs the extra ``dpevent``).
 
     Raises:
         EventError: ``event`` is unknown or unsound under ``adjacency``.
     """
+    return _whole(event, adjacency).build()
+
+
+@dataclass(frozen=True, repr=False)
+class _Call:
+    """A class of dp-accounting's and its arguments; calls and lists of calls among them."""
+
+    name: str
+    arguments: Mapping[str, object]
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.arguments.items())})"
+
+    def build(self) -> DpEvent:
+        from dp_accounting import dp_event
+
+        return getattr(dp_event, self.name)(**{key: _built(value) for key, value in self.arguments.items()})
+
+
+def _built(value: object) -> object:
+    if isinstance(value, list):
+        return [_built(one) for one in value]
+    return value.build() if isinstance(value, _Call) else value
+
+
+def _whole(event: Event, adjacency: Adjacency) -> _Call:
     check_adjacency(event, adjacency)
-    rows = [f"SelfComposedDpEvent(event={_words(part, adjacency)}, count={count})" for part, count in parts(event)]
-    return f"ComposedDpEvent(events=[{', '.join(rows)}])" if rows else "NoOpDpEvent()"
+    rows = [
+        _Call("SelfComposedDpEvent", {"event": _one(part, adjacency), "count": count}) for part, count in parts(event)
+    ]
+    return _Call("ComposedDpEvent", {"events": rows}) if rows else _Call("NoOpDpEvent", {})
 
 
-def _words(part: Basic, adjacency: Adjacency) -> str:
-    factor = _factor(adjacency)
+def _one(part: Basic, adjacency: Adjacency) -> _Call:
+    def gaussian(z: float, *, fixed_size: bool = False) -> _Call:
+        factor = contribution_factor(adjacency, fixed_size=fixed_size)
+        return _Call("GaussianDpEvent", {"noise_multiplier": factor * z})
+
     match part:
         case Gaussian(noise_multiplier=z):
-            return f"GaussianDpEvent(noise_multiplier={factor * z!r})"
+            return gaussian(z)
         case PoissonSampledGaussian(sample_rate=q, noise_multiplier=z):
-            inner = f"GaussianDpEvent(noise_multiplier={factor * z!r})"
-            return f"PoissonSampledDpEvent(sampling_probability={q!r}, event={inner})"
+            return _Call("PoissonSampledDpEvent", {"sampling_probability": q, "event": gaussian(z)})
         case FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z):
-            inner = f"GaussianDpEvent(noise_multiplier={2.0 * z!r})"
-            return f"SampledWithoutReplacementDpEvent(source_dataset_size={n}, sample_size={m}, event={inner})"
+            sample = {"source_dataset_size": n, "sample_size": m, "event": gaussian(z, fixed_size=True)}
+            return _Call("SampledWithoutReplacementDpEvent", sample)
         case Laplace(scale_multiplier=b):
-            return f"LaplaceDpEvent(noise_multiplier={factor * b!r})"
-        case BestOfRandomRuns(run=run, eta=eta):
-            inner = dp_event_expression(run, adjacency=adjacency)
-            return f"RepeatAndSelectDpEvent(event={inner}, mean={_mean(part)!r}, shape={eta!r})"
+            return _Call("LaplaceDpEvent", {"noise_multiplier": contribution_factor(adjacency) * b})
+        case BestOfRandomRuns(run=run, eta=eta, gamma=gamma):
+            mean = TruncatedNegativeBinomial(eta=eta, gamma=gamma).mean
+            return _Call("RepeatAndSelectDpEvent", {"event": _whole(run, adjacency), "mean": mean, "shape": eta})
         case NonPrivate():
-            return "NonPrivateDpEvent()"
-
-
-def _one_to(part: Basic, adjacency: Adjacency) -> DpEvent:
-    import dp_accounting as dp
-
-    factor = _factor(adjacency)
-    match part:
-        case Gaussian(noise_multiplier=z):
-            return dp.GaussianDpEvent(factor * z)
-        case PoissonSampledGaussian(sample_rate=q, noise_multiplier=z):
-            return dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(factor * z))
-        case FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z):
-            return dp.SampledWithoutReplacementDpEvent(n, m, dp.GaussianDpEvent(2.0 * z))
-        case Laplace(scale_multiplier=b):
-            return dp.LaplaceDpEvent(factor * b)
-        case BestOfRandomRuns(run=run, eta=eta):
-            from dp_accounting.dp_event import RepeatAndSelectDpEvent  # not among the package's own names
-
-            return RepeatAndSelectDpEvent(to_dp_event(run, adjacency=adjacency), _mean(part), eta)
-        case NonPrivate():
-            return dp.NonPrivateDpEvent()
-
-
-def from_dp_event(event: DpEvent, *, adjacency: Adjacency) -> Event:
-    """Our form of a dp-accounting event.
-
-    Raises:
-        EventError: It holds an event this package has no sound accountant for.
-    """
-    found = compose(_pieces(event, Adjacency(adjacency)))
-    check_adjacency(found, adjacency)
-    return found
-
-
-def _pieces(event: DpEvent, adjacency: Adjacency) -> list[tuple[Event, int]]:
-    import dp_accounting as dp
-
-    match event:
-        case dp.NoOpDpEvent():
-            return []
-        case dp.ComposedDpEvent():
-            return [piece for one in event.events for piece in _pieces(one, adjacency)]
-        case dp.SelfComposedDpEvent():
-            inner = compose(_pieces(event.event, adjacency))
-            return [(inner, event.count)] if event.count and inner.parts else []
-    return [(_one_from(event, adjacency), 1)]
-
-
-def _one_from(event: DpEvent, adjacency: Adjacency) -> Basic:
-    import dp_accounting as dp
-
-    factor = _factor(adjacency)
-    match event:
-        case dp.NonPrivateDpEvent():
-            return NonPrivate()
-        case dp.GaussianDpEvent():
-            return Gaussian(noise_multiplier=event.noise_multiplier / factor)
-        case dp.LaplaceDpEvent():
-            return Laplace(scale_multiplier=event.noise_multiplier / factor)
-        case dp.PoissonSampledDpEvent(event=dp.GaussianDpEvent()):
-            return PoissonSampledGaussian(
-                sample_rate=event.sampling_probability, noise_multiplier=event.event.noise_multiplier / factor
-            )
-        case dp.SampledWithoutReplacementDpEvent(event=dp.GaussianDpEvent()):
-            return FixedSizeSampledGaussian(
-                n_clients=event.source_dataset_size,
-                sample_size=event.sample_size,
-                noise_multiplier=event.event.noise_multiplier / 2.0,
-            )
-    raise EventError(f"no sound accountant here for dp-accounting's {event!r}")
-
-
-def _mean(event: BestOfRandomRuns) -> float:
-    return TruncatedNegativeBinomial(eta=event.eta, gamma=event.gamma).mean
-
-
-def _factor(adjacency: Adjacency) -> float:
-    """Sensitivity under the adjacency over the norm of one contribution."""
-    return 2.0 if Adjacency(adjacency) is Adjacency.REPLACE_ONE else 1.0
+            return _Call("NonPrivateDpEvent", {})

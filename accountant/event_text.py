@@ -1,35 +1,49 @@
-"""Events in words, a line each."""
+"""Events in words, a line each, for reports."""
 
 from __future__ import annotations
 
 from accountant.events import (
+    Basic,
     BestOfRandomRuns,
-    Composed,
     Event,
     FixedSizeSampledGaussian,
     Gaussian,
+    Laplace,
     NonPrivate,
     PoissonSampledGaussian,
+    parts,
 )
 
 
-def event_text(event: Event) -> str:  # noqa: PLR0911 (one return per kind of event)
-    """One line that says what a release was."""
+def event_text(event: Event) -> str:
+    """Say in one line what a release was; numbers to four digits.
+
+    Args:
+        event: A basic event or a composition.
+
+    Raises:
+        EventError: ``event`` is of no known type.
+
+    Example:
+        >>> event_text(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.0))
+        'Poisson-sampled Gaussian, rate 0.25, multiplier 1'
+    """
+    if isinstance(event, Basic):
+        return _basic(event)
+    return ", ".join(f"{count} x ({_basic(part)})" for part, count in parts(event))
+
+
+def _basic(event: Basic) -> str:
     match event:
-        case Gaussian():
-            return f"Gaussian, multiplier {event.noise_multiplier:.4g}"
-        case PoissonSampledGaussian():
-            return f"Poisson-sampled Gaussian, rate {event.sample_rate:.4g}, multiplier {event.noise_multiplier:.4g}"
-        case FixedSizeSampledGaussian():
-            return (
-                f"fixed-size-sampled Gaussian, {event.sample_size} of {event.n_clients}, "
-                f"multiplier {event.noise_multiplier:.4g}"
-            )
-        case BestOfRandomRuns():
-            return f"best of a secret random number of runs, one run: {event_text(event.run)}"
-        case Composed():
-            return ", ".join(f"{count} x ({event_text(part)})" for part, count in event.parts)
+        case Gaussian(noise_multiplier=z):
+            return f"Gaussian, multiplier {z:.4g}"
+        case PoissonSampledGaussian(sample_rate=q, noise_multiplier=z):
+            return f"Poisson-sampled Gaussian, rate {q:.4g}, multiplier {z:.4g}"
+        case FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z):
+            return f"fixed-size-sampled Gaussian, {m} of {n}, multiplier {z:.4g}"
+        case Laplace(scale_multiplier=b):
+            return f"Laplace, scale multiplier {b:.4g}"
+        case BestOfRandomRuns(run=run):
+            return f"best of a secret random number of runs, one run: {event_text(run)}"
         case NonPrivate():
             return "not private"
-        case _:
-            return str(event)

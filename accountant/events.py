@@ -1,4 +1,4 @@
-"""What a release was, said so completely that an accountant can be written from it alone.
+"""Privacy events: mechanisms described so completely that an accountant can be written from them alone.
 
 Every event speaks of the worst pair of output distributions that two adjacent data
 sets can produce. ``noise_multiplier`` is always the noise's standard deviation divided
@@ -22,13 +22,20 @@ from typing import Any, Final, TypeAlias
 
 from accountant.errors import EventError
 
+Json: TypeAlias = dict[str, Any]
+"""A JSON object; at (de)serialisation only."""
+
 
 class Adjacency(StrEnum):
-    """Which data sets count as neighbours.
+    """Neighbouring data sets: what the presence of one unit may change.
 
     ``ADD_OR_REMOVE_ONE``: one unit is present in one data set and absent from the other.
     ``ZERO_OUT``: the number of units is public; one unit's contribution becomes zero.
     ``REPLACE_ONE``: one unit's contribution becomes any other allowed contribution.
+
+    Example:
+        >>> Adjacency("zero-out") is Adjacency.ZERO_OUT
+        True
     """
 
     ADD_OR_REMOVE_ONE = "add-or-remove-one"
@@ -37,7 +44,12 @@ class Adjacency(StrEnum):
 
 
 class Unit(StrEnum):
-    """Whose presence is hidden; costs of different units never add up."""
+    """Unit of privacy, whose presence is hidden; costs of different units never add up.
+
+    Example:
+        >>> [unit.value for unit in Unit]
+        ['client', 'record', 'reward']
+    """
 
     CLIENT = "client"
     RECORD = "record"
@@ -75,6 +87,12 @@ class Gaussian:
 
     Attributes:
         noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
+
+    Example:
+        >>> from accountant import gaussian_dp
+        >>> event = Gaussian(noise_multiplier=2.0)
+        >>> round(gaussian_dp.epsilon(event, 1e-5, adjacency=Adjacency.ZERO_OUT), 3)
+        1.993
     """
 
     noise_multiplier: float
@@ -97,6 +115,11 @@ class PoissonSampledGaussian:
     Attributes:
         sample_rate: q in (0, 1].
         noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
+
+    Example:
+        >>> PoissonSampledGaussian(sample_rate=1.5, noise_multiplier=1.0)
+        Traceback (most recent call last):
+        accountant.errors.EventError: PoissonSampledGaussian.sample_rate must lie in (0, 1], got 1.5
     """
 
     sample_rate: float
@@ -122,6 +145,10 @@ class FixedSizeSampledGaussian:
         n_clients: Number of units the sample is drawn from; public.
         sample_size: Number of units drawn, 1 to ``n_clients``.
         noise_multiplier: z, noise standard deviation over that sensitivity; positive.
+
+    Example:
+        >>> FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=1.0).sample_rate
+        0.25
     """
 
     n_clients: int
@@ -150,6 +177,12 @@ class Laplace:
 
     Attributes:
         scale_multiplier: b, noise scale over L1 sensitivity under the stated adjacency.
+
+    Example:
+        >>> from accountant import numerical
+        >>> event = Laplace(scale_multiplier=2.0)
+        >>> 0.499 < numerical.epsilon(event, 1e-9, adjacency=Adjacency.ZERO_OUT) < 0.501
+        True
     """
 
     scale_multiplier: float
@@ -160,7 +193,13 @@ class Laplace:
 
 @dataclass(frozen=True, kw_only=True)
 class NonPrivate:
-    """A release without any guarantee; its epsilon is infinite under every accountant."""
+    """A release without any guarantee; its epsilon is infinite under every accountant.
+
+    Example:
+        >>> from accountant import moments
+        >>> moments.epsilon(NonPrivate(), 1e-5, adjacency=Adjacency.ZERO_OUT)
+        inf
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +213,14 @@ class BestOfRandomRuns:
         run: What one run costs, the score it is judged by included; private itself.
         eta: Shape of K, > -1; 1 is geometric.
         gamma: Success probability in (0, 1); smaller means more runs.
+
+    Example:
+        >>> from accountant import renyi
+        >>> run = compose([Gaussian(noise_multiplier=4.0)])
+        >>> best = BestOfRandomRuns(run=run, eta=1.0, gamma=0.1)
+        >>> prices = [renyi.epsilon(event, 1e-5, adjacency=Adjacency.ZERO_OUT) for event in (run, best)]
+        >>> prices[0] < prices[1] < 4 * prices[0]
+        True
     """
 
     run: Composed
@@ -201,6 +248,10 @@ class Composed:
     Attributes:
         parts: Pairs (event, count), every event basic and present once; empty is a
             release of nothing.
+
+    Example:
+        >>> Composed() == repeat(Gaussian(noise_multiplier=1.0), 0)
+        True
     """
 
     parts: tuple[tuple[Basic, int], ...] = ()
@@ -242,7 +293,7 @@ def parts(event: Event) -> tuple[tuple[Basic, int], ...]:
     raise EventError(f"unknown event {event!r} of type {type(event).__name__}; known: {sorted(_TYPES)} and 'composed'")
 
 
-def _sort_key(event: Basic) -> tuple[Any, ...]:
+def _sort_key(event: Basic) -> tuple[str | float, ...]:
     if isinstance(event, BestOfRandomRuns):
         return (_NAMES[type(event)], repr(to_dict(event)))
     return (_NAMES[type(event)], *(getattr(event, item.name) for item in fields(event)))
@@ -253,6 +304,14 @@ def compose(events: Iterable[Event | tuple[Event, int]]) -> Composed:
 
     Args:
         events: Events, or pairs (event, how many times); compositions are flattened.
+
+    Raises:
+        EventError: An event is unknown, or a count below 1.
+
+    Example:
+        >>> noisy = Gaussian(noise_multiplier=4.0)
+        >>> compose([noisy, (noisy, 2)])
+        Composed(parts=((Gaussian(noise_multiplier=4.0), 3),))
     """
     counts: dict[Basic, int] = {}
     for item in events:
@@ -264,12 +323,22 @@ def compose(events: Iterable[Event | tuple[Event, int]]) -> Composed:
 
 
 def repeat(event: Event, count: int) -> Composed:
-    """``event`` made ``count`` times; zero times is the empty composition."""
+    """``event`` made ``count`` times; zero times is the empty composition.
+
+    Example:
+        >>> repeat(Gaussian(noise_multiplier=4.0), 3)
+        Composed(parts=((Gaussian(noise_multiplier=4.0), 3),))
+    """
     return compose([(event, count)]) if count else Composed()
 
 
-def to_dict(event: Event) -> dict[str, Any]:
-    """The canonical form of an event: JSON-able, floats exact, equal events equal dicts."""
+def to_dict(event: Event) -> Json:
+    """The canonical form of an event: JSON-able, floats exact, equal events equal dicts.
+
+    Example:
+        >>> to_dict(Gaussian(noise_multiplier=4.0))
+        {'type': 'gaussian', 'noise_multiplier': 4.0}
+    """
     if isinstance(event, Composed):
         rows = [[to_dict(part), count] for part, count in compose([event]).parts]
         return {"type": "composed", "parts": rows}
@@ -279,13 +348,17 @@ def to_dict(event: Event) -> dict[str, Any]:
     return {"type": _NAMES[type(basic)], **{item.name: getattr(basic, item.name) for item in fields(basic)}}
 
 
-def from_dict(data: Mapping[str, Any]) -> Event:
+def from_dict(data: Mapping[str, object]) -> Event:
     """The event that ``to_dict`` described.
 
     Raises:
         EventError: Unknown type, missing or surplus fields, values out of range.
+
+    Example:
+        >>> from_dict({"type": "gaussian", "noise_multiplier": 4.0})
+        Gaussian(noise_multiplier=4.0)
     """
-    content = dict(data)
+    content: Json = dict(data)
     name = content.pop("type", None)
     if name == "composed":
         rows = content.pop("parts", None)
@@ -321,5 +394,5 @@ def check_adjacency(event: Event, adjacency: Adjacency) -> None:
 
 
 def is_non_private(event: Event) -> bool:
-    """Whether any part of ``event`` carries no guarantee at all."""
+    """Tell whether any part of ``event`` carries no guarantee at all."""
     return any(isinstance(part, NonPrivate) for part, _ in parts(event))

@@ -2,20 +2,21 @@
 
 With every parameter fixed beforehand any accountant composes, and the planned schedule's
 epsilon stands, whatever the queries. Once noise, rate, or the number of releases depends on
-outputs, only a filter valid for that counts:
+outputs, only a filter valid for that counts.
 
-- ``FixedOrderFilter``: the Rényi divergences at ONE order, chosen before the first release, add
-  up to at most a bound (Feldman & Zrnic 2021, Theorem 3.3). Valid under full adaptivity.
-- ``PlannedCurveFilter``: at EVERY order the spent divergence stays below a planned curve; a
-  conjunction of fixed-order filters, so the plan's whole curve, and the epsilon read from
-  it, hold under full adaptivity.
-- ``GaussianFilter``: mu^2 of Gaussian releases at rate 1 stays below a bound (Smith & Thakurta
-  2022; the privacy loss is then dominated by a stopped Brownian motion). Valid under full
-  adaptivity, and tight.
+Formal guarantees:
 
-The smallest epsilon over orders of what was *spent* (``Spent.epsilon``), and every numerical
-privacy-loss distribution, are NOT valid filters: the order, or the distribution, would be
-chosen after the outputs. They are readings as if nothing had been adaptive.
+| quoted | guaranteed when parameters are chosen from outputs | admits |
+|---|---|---|
+| ``FixedOrderFilter`` | (epsilon, delta), as long as it admitted every charge | every event |
+| ``GaussianFilter`` | the same, and tight | Gaussian releases at rate 1 |
+| ``Spent.epsilon`` | nothing: the order would be chosen after the outputs | every event |
+| a numerical privacy-loss distribution | nothing: it would be chosen after the outputs | every event |
+
+``FixedOrderFilter``: the Rényi divergences at ONE order, chosen before the first release, add up
+to at most a bound (Feldman & Zrnic 2021, Theorem 3.3). ``GaussianFilter``: mu^2 stays below a
+bound (Smith & Thakurta 2022; the privacy loss is then dominated by a stopped Brownian
+motion). The last two rows are readings as if nothing had been adaptive.
 
 ``Spent`` is the state a ledger keeps: adding an event is one cached vector sum.
 """
@@ -30,6 +31,7 @@ from typing import Final, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from accountant import epsilon as tightest
 from accountant import gaussian_dp, renyi
 from accountant.checks import check_delta, check_epsilon
 from accountant.errors import AccountingError
@@ -39,8 +41,6 @@ FloatArray = npt.NDArray[np.float64]
 
 ORDERS: Final[FloatArray] = 1.0 + 2.0 ** (np.arange(-16, 41) / 4.0)  # 1.06 to 1025
 """The orders a ledger's state keeps; a conversion reads the best of them."""
-
-_ROUNDING: Final = 1.0 + 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class Filter(Protocol):
 
     @property
     def epsilon(self) -> float:
-        """What is guaranteed as long as every charge was admitted."""
+        """Epsilon that is guaranteed as long as every charge was admitted."""
         ...
 
     @property
@@ -116,7 +116,7 @@ class Filter(Protocol):
         ...
 
     def admits(self, spent: Spent, event: Event, count: int = 1) -> bool:
-        """Whether ``event`` may be charged on top of ``spent``; changes nothing."""
+        """Tell whether ``event`` may be charged on top of ``spent``; changes nothing."""
         ...
 
 
@@ -135,23 +135,9 @@ class FixedOrderFilter:
         return float(ORDERS[self.index])
 
     def admits(self, spent: Spent, event: Event, count: int = 1) -> bool:
-        """Whether the divergence at the order stays within the bound."""
+        """Tell whether the divergence at the order stays within the bound."""
         price = cost(event, spent.adjacency)
         return bool(spent.curve[self.index] + count * price.curve[self.index] <= self.bound)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedCurveFilter:
-    """Rényi filter at all ``ORDERS`` against a plan's curve; build with ``planned_filter``."""
-
-    epsilon: float
-    delta: float
-    curve: FloatArray
-
-    def admits(self, spent: Spent, event: Event, count: int = 1) -> bool:
-        """Whether every order stays below the planned curve."""
-        price = cost(event, spent.adjacency)
-        return bool(np.all(spent.curve + count * price.curve <= self.curve * _ROUNDING))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +149,7 @@ class GaussianFilter:
     mu_squared: float
 
     def admits(self, spent: Spent, event: Event, count: int = 1) -> bool:
-        """Whether mu^2 stays within the bound; refuses everything that is no rate-1 Gaussian."""
+        """Tell whether mu^2 stays within the bound; refuses everything that is no rate-1 Gaussian."""
         price = cost(event, spent.adjacency)
         return spent.mu_squared + count * price.mu_squared <= self.mu_squared
 
@@ -189,13 +175,6 @@ def fixed_order_filter(
     return FixedOrderFilter(epsilon=epsilon, delta=delta, index=index, bound=float(allowed[index]))
 
 
-def planned_filter(plan: Event, delta: float, *, adjacency: Adjacency) -> PlannedCurveFilter:
-    """A filter that admits whatever stays below the plan's Rényi curve; guarantees the plan's Rényi epsilon."""
-    curve = cost(plan, adjacency).curve
-    epsilon = float(np.min(renyi.epsilon_at_orders(curve, ORDERS, delta)))
-    return PlannedCurveFilter(epsilon=epsilon, delta=delta, curve=curve)
-
-
 def gaussian_filter(*, epsilon: float, delta: float) -> GaussianFilter:
     """A filter for rate-1 Gaussian releases that guarantees (``epsilon``, ``delta``) exactly."""
     check_delta(delta)
@@ -206,7 +185,7 @@ def gaussian_filter(*, epsilon: float, delta: float) -> GaussianFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class Quote:
-    """What a report may print.
+    """Epsilon that a report may print, and why it holds.
 
     Attributes:
         guaranteed: Epsilon that holds whatever was adaptive; infinite if nothing does.
@@ -228,7 +207,7 @@ def quote(
     followed: bool,
     admitted_by: Filter | None = None,
 ) -> Quote:
-    """What may be said of the releases ``made``.
+    """Give the epsilon that may be quoted for the releases ``made``.
 
     Args:
         made: Everything charged.
@@ -238,13 +217,13 @@ def quote(
         followed: Whether every release was the plan's next one (stopping early is fine).
         admitted_by: The filter that admitted every charge, if there was one.
     """
-    from accountant.epsilon import epsilon
-
     candidates = [(math.inf, "nothing: the plan was left, or none was declared, and no valid filter stood guard")]
     if plan is not None and followed:
-        candidates.append((epsilon(plan, delta, adjacency=adjacency), "the plan was declared beforehand and followed"))
+        candidates.append(
+            (tightest.epsilon(plan, delta, adjacency=adjacency), "the plan was declared beforehand and followed")
+        )
     if admitted_by is not None and admitted_by.delta <= delta:
         candidates.append((admitted_by.epsilon, f"every charge passed a {type(admitted_by).__name__}"))
     best, because = min(candidates)
-    reading = epsilon(made, delta, adjacency=adjacency) if plan is not None and followed else None
+    reading = tightest.epsilon(made, delta, adjacency=adjacency) if plan is not None and followed else None
     return Quote(guaranteed=best, because=because, as_if_non_adaptive=reading)

@@ -5,6 +5,12 @@ releases, and epsilon = min over lambda of (alpha(lambda) + log(1/delta)) / lamb
 al. 2016, Theorem 2). Looser than every other accountant here; kept because papers quote
 it. Moments of the Poisson-sampled Gaussian are the closed binomial series (Mironov,
 Talwar, Zhang 2019, Section 3.3), summed without its cancelling first terms.
+
+Example:
+    >>> from accountant import moments, repeat
+    >>> rounds = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 40)
+    >>> round(moments.epsilon(rounds, 1e-5, adjacency=Adjacency.ZERO_OUT), 2)
+    4.99
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ from scipy.special import gammaln, logsumexp
 
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, Event, PoissonSampledGaussian, parts
-from accountant.tight.quadrature import renyi_divergence
+from accountant.quadrature import renyi_divergence
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -3,6 +3,12 @@
 Valid for any event this package knows; the usual upper bound where no tight number is
 available. The optimal order can be 1.01 or 10,000, so no fixed grid of orders is used:
 every order gives a valid bound and the best one is searched.
+
+Example:
+    >>> from accountant import PoissonSampledGaussian, renyi, repeat
+    >>> rounds = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 40)
+    >>> round(renyi.epsilon(rounds, 1e-5, adjacency=Adjacency.ZERO_OUT), 2)
+    4.36
 """
 
 from __future__ import annotations
@@ -10,17 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from accountant import quadrature
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, Event, parts
-from accountant.tight import quadrature
 
 FloatArray = npt.NDArray[np.float64]
-Conversion: TypeAlias = Literal["improved", "moments"]
 
 _MIN_EXCESS: Final = 2.0**-8  # order - 1
 _MAX_EXCESS: Final = 2.0**16
@@ -52,39 +57,29 @@ def clear_caches() -> None:
     quadrature.clear_caches()
 
 
-def epsilon_at_orders(
-    divergences: FloatArray, orders: FloatArray, delta: float, *, conversion: Conversion = "improved"
-) -> FloatArray:
+def epsilon_at_orders(divergences: FloatArray, orders: FloatArray, delta: float) -> FloatArray:
     """Epsilon that each order alone guarantees at ``delta``; never negative.
 
-    "improved" is Canonne, Kamath, Steinke 2020, Proposition 12 (also Balle et al. 2020,
-    Theorem 21); "moments" is Mironov 2017, Proposition 3.
+    Canonne, Kamath, Steinke 2020, Proposition 12 (also Balle et al. 2020, Theorem 21).
     """
-    a = np.asarray(orders, dtype=np.float64)
-    if conversion == "moments":
-        return np.asarray(np.maximum(0.0, divergences - math.log(delta) / (a - 1.0)), dtype=np.float64)
-    value = divergences + epsilon_offsets(a, delta)
-    return np.asarray(np.maximum(0.0, value), dtype=np.float64)
+    return np.asarray(np.maximum(0.0, divergences + epsilon_offsets(orders, delta)), dtype=np.float64)
 
 
 def epsilon_offsets(orders: FloatArray, delta: float) -> FloatArray:
-    """What "improved" adds to the divergence at each order; may be negative at small orders."""
+    """Term that the conversion adds to the divergence at each order; may be negative at small orders."""
     a = np.asarray(orders, dtype=np.float64)
     return np.asarray(np.log1p(-1.0 / a) - (math.log(delta) + np.log(a)) / (a - 1.0), dtype=np.float64)
 
 
-def log_delta_at_orders(
-    divergences: FloatArray, orders: FloatArray, epsilon: float, *, conversion: Conversion = "improved"
-) -> FloatArray:
+def log_delta_at_orders(divergences: FloatArray, orders: FloatArray, epsilon: float) -> FloatArray:
     """Log of the delta that each order alone guarantees at ``epsilon``; at most 0."""
     a = np.asarray(orders, dtype=np.float64)
     value = (a - 1.0) * (divergences - epsilon)
-    if conversion == "improved":
-        value = value - np.log(a - 1.0) + a * np.log1p(-1.0 / a)
+    value = value - np.log(a - 1.0) + a * np.log1p(-1.0 / a)
     return np.asarray(np.minimum(0.0, value), dtype=np.float64)
 
 
-def epsilon(event: Event, delta: float, *, adjacency: Adjacency, conversion: Conversion = "improved") -> float:
+def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
     """Epsilon at ``delta``, minimised over real orders; 0 for nothing, infinite for non-private.
 
     Raises:
@@ -94,12 +89,17 @@ def epsilon(event: Event, delta: float, *, adjacency: Adjacency, conversion: Con
     trivial = trivial_epsilon(event, delta, adjacency)
     if trivial is not None:
         return trivial
-    if conversion == "improved" and delta >= _total_variation(event, adjacency):
+    if delta >= _total_variation(event, adjacency):
         return 0.0
-    return _best(_epsilon_bound(event, delta, adjacency, conversion))[1]
+
+    def bound(orders: FloatArray) -> FloatArray:
+        total = curve(event, orders, adjacency=adjacency)
+        return epsilon_at_orders(total, orders, delta)
+
+    return _best(bound)
 
 
-def delta(event: Event, epsilon: float, *, adjacency: Adjacency, conversion: Conversion = "improved") -> float:
+def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
     """Delta at ``epsilon``, minimised over real orders; the inverse of ``epsilon``."""
     trivial = trivial_delta(event, epsilon, adjacency)
     if trivial is not None:
@@ -107,10 +107,9 @@ def delta(event: Event, epsilon: float, *, adjacency: Adjacency, conversion: Con
 
     def bound(orders: FloatArray) -> FloatArray:
         total = curve(event, orders, adjacency=adjacency)
-        return log_delta_at_orders(total, orders, epsilon, conversion=conversion)
+        return log_delta_at_orders(total, orders, epsilon)
 
-    found = math.exp(_best(bound)[1])
-    return min(found, _total_variation(event, adjacency)) if conversion == "improved" else found
+    return min(math.exp(_best(bound)), _total_variation(event, adjacency))
 
 
 def _total_variation(event: Event, adjacency: Adjacency) -> float:
@@ -119,23 +118,8 @@ def _total_variation(event: Event, adjacency: Adjacency) -> float:
     return math.sqrt(-math.expm1(-lowest))
 
 
-def _epsilon_bound(
-    event: Event, delta: float, adjacency: Adjacency, conversion: Conversion
-) -> Callable[[FloatArray], FloatArray]:
-    def bound(orders: FloatArray) -> FloatArray:
-        total = curve(event, orders, adjacency=adjacency)
-        return epsilon_at_orders(total, orders, delta, conversion=conversion)
-
-    return bound
-
-
-def best_order(event: Event, delta: float, *, adjacency: Adjacency, conversion: Conversion = "improved") -> float:
-    """The order at which ``epsilon`` is attained; what a fixed-order filter should use."""
-    return _best(_epsilon_bound(event, delta, adjacency, conversion))[0]
-
-
-def _best(bound: Callable[[FloatArray], FloatArray]) -> tuple[float, float]:
-    """Minimise a bound over orders: powers of two of order - 1 first, then ever finer brackets."""
+def _best(bound: Callable[[FloatArray], FloatArray]) -> float:
+    """The minimum of a bound over orders: powers of two of order - 1 first, then ever finer brackets."""
     excesses, values = _walk(bound)
     for _ in range(_REFINEMENTS):
         best = int(np.argmin(values))
@@ -147,8 +131,7 @@ def _best(bound: Callable[[FloatArray], FloatArray]) -> tuple[float, float]:
             order = np.argsort(finer)
             finer, found = finer[order], found[order]
         excesses, values = finer, found
-    best = int(np.argmin(values))
-    return 1.0 + float(excesses[best]), float(values[best])
+    return float(np.min(values))
 
 
 def _walk(bound: Callable[[FloatArray], FloatArray]) -> tuple[FloatArray, FloatArray]:

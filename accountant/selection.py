@@ -3,12 +3,10 @@
 Papernot and Steinke 2022. Draw K, make K runs of one mechanism, each of a candidate chosen
 uniformly with replacement, release the best one. Only that one is paid for, but at more
 than its own price. With the Rényi curve of *one* run (its judged score included) given as a
-function of the order:
+function of the order, and K truncated negative binomial (eta, gamma), Theorem 2 says: for
+every order l and every other order m,
 
-* truncated negative binomial (eta, gamma), Theorem 2: for every order l and every other
-  order m, eps'(l) = eps(l) + (1+eta)(1 - 1/m) eps(m) + (1+eta) log(1/gamma)/m + log E[K]/(l-1);
-* Poisson (mu), Theorem 6: if one run is (e, d)-DP with exp(e) <= 1 + 1/(l-1), then
-  eps'(l) = eps(l) + mu d + log(mu)/(l-1); K = 0 returns nothing.
+    eps'(l) = eps(l) + (1+eta)(1 - 1/m) eps(m) + (1+eta) log(1/gamma)/m + log E[K]/(l-1).
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from accountant.errors import EventError
 
 FloatArray = npt.NDArray[np.float64]
 Curve = Callable[[FloatArray], FloatArray]
-DeltaOf = Callable[[float], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,33 +68,6 @@ class TruncatedNegativeBinomial:
         log_gamma = math.log(1.0 / self.gamma)
         extra = (1.0 + self.eta) * ((1.0 - 1.0 / others) * one_run(others) + log_gamma / others)
         return np.asarray(one_run(orders) + extra.min() + math.log(self.mean) / (orders - 1.0))
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoissonRuns:
-    """K ~ Poisson(mean); with probability exp(-mean) nothing is returned.
-
-    Attributes:
-        mean: mu >= 1; below, Theorem 6 could state a negative divergence (at orders near 1), because
-            it leaves out that nothing is returned.
-    """
-
-    mean: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.mean) and self.mean >= 1):
-            raise EventError(f"mean={self.mean!r} must be a finite number >= 1")
-
-    def curve(self, one_run: Curve, orders: FloatArray, *, delta_of: DeltaOf) -> FloatArray:
-        """Rényi curve of the selection at ``orders`` > 1 (Theorem 6).
-
-        Args:
-            one_run: Rényi curve of one run.
-            orders: Orders.
-            delta_of: delta of one run at a given epsilon.
-        """
-        deltas = np.array([delta_of(math.log1p(1.0 / (order - 1.0))) for order in orders])
-        return np.asarray(one_run(orders) + self.mean * deltas + math.log(self.mean) / (orders - 1.0))
 
 
 def second_orders() -> FloatArray:

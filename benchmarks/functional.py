@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from privbo.training.neural import Split
+    from privbo.training.private_neural import Split
 
 N_ARMS = 100
 N_PULLS = 20_000

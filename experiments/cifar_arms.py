@@ -21,12 +21,13 @@ import numpy as np
 import torch
 
 import privbo as pb
+from experiments.baselines.neural import NeuralArm, accuracy, adam
 from experiments.cifar import Archive, Images, load
 from privbo.algorithms.functional.bounds import RateViolated
 from privbo.algorithms.functional.f_lcb import FLCB, f_lcb
 from privbo.comparisons.cells import Cell, complete, digest
 from privbo.protocol.files import write_atomically, write_json
-from privbo.training.neural import NeuralArm, Split, accuracy, adam
+from privbo.training.private_neural import Split
 
 N_VALIDATION = 5000
 

@@ -15,8 +15,8 @@ from typing import Any
 import joblib
 from threadpoolctl import threadpool_limits
 
+from experiments.baselines.neural import NeuralArm, accuracy
 from privbo.protocol.files import read_json, write_json
-from privbo.training.neural import NeuralArm, accuracy
 
 MakeArm = Callable[[int, str], tuple[NeuralArm, Any, Any]]
 

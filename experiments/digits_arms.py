@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privbo.training.neural import NeuralArm, Split, adam
+from experiments.baselines.neural import NeuralArm, adam
+from privbo.training.private_neural import Split
 
 LEARNING_RATE = 1e-3
 

@@ -13,7 +13,7 @@ import torch
 from experiments.baselines import architectures
 from experiments.cifar_arms import Task, best_device, study
 from experiments.digits_arms import load_digits
-from privbo.training.neural import Split
+from privbo.training.private_neural import Split
 
 
 def task(seed: int) -> Task:

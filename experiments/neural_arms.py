@@ -18,11 +18,11 @@ import numpy as np
 
 from experiments import digits_arms
 from experiments.baselines.halving import early_stopping, hyperband, successive_halving, uniform
+from experiments.baselines.neural import NeuralArm
 from experiments.curves import RecordedArm, record
 from privbo.algorithms.functional.bounds import RateViolated
 from privbo.algorithms.functional.f_lcb import Selection, f_lcb
 from privbo.protocol.files import write_atomically, write_json
-from privbo.training.neural import NeuralArm
 
 BUDGETS = (50, 100, 200, 350, 500)
 N_PULLS = 250

@@ -25,6 +25,7 @@ from rich.progress import Progress
 import privbo as pb
 from accountant.selection import TruncatedNegativeBinomial
 from experiments.baselines.halving import hyperband, successive_halving
+from experiments.baselines.neural import NeuralArm, accuracy, adam
 from experiments.curves import record
 from experiments.digits_arms import convolutional, load_digits, perceptron, pooled
 from privbo.algorithms.functional.bounds import RateViolated
@@ -32,7 +33,6 @@ from privbo.algorithms.functional.f_lcb import Selection, f_lcb
 from privbo.comparisons.cells import Cell, complete, digest
 from privbo.protocol.files import write_atomically, write_json
 from privbo.training.central import central_run
-from privbo.training.neural import NeuralArm, accuracy, adam
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import PrivateNeuralArm
 from privbo.training.selection import private_selection

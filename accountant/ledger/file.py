@@ -30,7 +30,7 @@ CREATE TABLE releases (sequence INTEGER PRIMARY KEY, release_id TEXT NOT NULL UN
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What a ledger is, fixed at creation."""
+    """Identity of a ledger, fixed at creation."""
 
     ledger_id: str
     policy: str

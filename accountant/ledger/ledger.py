@@ -9,9 +9,20 @@ Protocol of a release: charged -> drawn -> stored -> sent.
 3. ``store_release`` commits the noisy bytes, exactly one set per release id.
 4. Only stored bytes are sent; sending them again is post-processing.
 
-So a crash can spend a charge in vain and can never release without one. A ledger with a
-budget is a filter (a charge over the bound is refused and changes nothing), without one
-an odometer. Several processes, and several runs on one population, may share a file.
+Formal guarantees, with a ledger in a file (in memory nothing survives the process):
+
+| the process or machine dies | charged | released | a resumed run |
+|---|---|---|---|
+| before ``charge`` commits | nothing | nothing: no row was read | charges, then draws |
+| after the commit, before ``charge`` returns | the event | nothing | finds the charge: known, not paid again |
+| after 2, before ``store_release`` commits | the event | nothing | draws anew for the same charge |
+| after ``store_release`` commits | the event | the stored bytes, once they are sent | sends the same bytes |
+| a power cut drops the end of the log | refused when opened: the witness, or a receipt, names the lost row | | |
+
+So a crash can spend a charge in vain and can never release without one, nor release twice for
+one. A ledger with a budget is a filter (a charge over the bound is refused and changes
+nothing), without one an odometer. Several processes, and several runs on one population, may
+share a file: charges are serialised, and each is priced on top of all others.
 
 Longer than 300 lines: the protocol above is read in one piece.
 """
@@ -22,8 +33,7 @@ import json
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from accountant.disjoint import combination
 from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
@@ -48,15 +58,30 @@ from accountant.ledger.policy import (
     require_population,
     sampler_of,
 )
-from accountant.ledger.store import Link, Store
+from accountant.ledger.store import Row, Store
 
 __all__ = ["Budget", "Entry", "Ledger", "LedgerPolicy", "Projection", "Receipt", "Verification"]
 
-_ATTEMPTS_OUTSIDE = 8
-
 
 class Ledger:
-    """An append-only account of what a population has paid; see the module's page."""
+    """An append-only account of what a population has paid; see the module's page.
+
+    Example:
+        >>> from accountant import Adjacency, Gaussian, Ledger, LedgerPolicy, Unit
+        >>> policy = LedgerPolicy(
+        ...     unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="hospitals", n_clients=40
+        ... )
+        >>> with Ledger.create(None, policy) as ledger:  # in memory: for simulations only
+        ...     receipt = ledger.charge("run/0", Gaussian(noise_multiplier=4.0), run="run", noise_source="simulation")
+        ...     again = ledger.charge("run/0", Gaussian(noise_multiplier=4.0), run="run", noise_source="simulation")
+        ...     ledger.event()
+        Composed(parts=((Gaussian(noise_multiplier=4.0), 1),))
+        >>> (receipt.known, again.known)
+        (False, True)
+    """
+
+    lost_races: ClassVar[int] = 8
+    """Charges that others may overtake before this one is priced while it holds the lock."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -107,7 +132,7 @@ class Ledger:
         return [entry for entry in self._entries if run is None or entry.run == run]
 
     def event(self, run: str | None = None) -> Composed:
-        """What everything charged costs, of one run or of the whole population; see ``LedgerPolicy.disjoint``."""
+        """Composition of everything charged, of one run or of the whole population; see ``LedgerPolicy.disjoint``."""
         if run is None:
             self._refresh()
             return self._composed
@@ -115,12 +140,12 @@ class Ledger:
 
     @property
     def guarantees(self) -> bool:
-        """Whether every charge so far came with a guarantee: durable, no seeded noise, no plain sum."""
+        """Tell whether every charge so far came with a guarantee: durable, no seeded noise, no plain sum."""
         self._refresh()
         return self.path is not None and all(entry.noise_source in ("secure", "exact") for entry in self._entries)
 
     def check(self, event: Event) -> Projection:
-        """What charging ``event`` would do; changes nothing and raises nothing over budget."""
+        """Project the cost of charging ``event``; changes nothing and raises nothing over budget."""
         self._refresh()
         return self._project(event)
 
@@ -150,28 +175,29 @@ class Ledger:
         require_names(release_id=release_id, run=run)
         if noise_source not in NOISE_SOURCES:
             raise LedgerError(f"noise_source={noise_source!r} must be one of {NOISE_SOURCES}")
+
+        def prepared() -> Receipt | bytes:
+            self._refresh()
+            if (known := self._known(release_id, event, noise_source)) is not None:
+                return known
+            self._require_kind(noise_source, run)
+            self._require_affordable(event)
+            return self._body(release_id, event, run, noise_source, plan_position)
+
         # Pricing may be slow, so it happens outside the transaction and counts only if the
         # chain has not moved meanwhile; after some lost races it happens inside.
-        for _ in range(_ATTEMPTS_OUTSIDE):
-            self._refresh()
-            if (known := self._known(release_id, event, noise_source)) is not None:
-                return known
-            self._require_kind(noise_source, run)
-            self._require_affordable(event)
-            body = self._body(release_id, event, run, noise_source, plan_position)
+        for _ in range(self.lost_races):
+            if isinstance(body := prepared(), Receipt):
+                return body
             with self._store.transaction():
-                link = self._store.append("charges", release_id, body) if self._is_current() else None
-            if link is not None:
-                return self._committed(link)
+                row = self._store.append("charges", release_id, body) if self._is_current() else None
+            if row is not None:
+                return self._committed(row)
         with self._store.transaction():
-            self._refresh()
-            if (known := self._known(release_id, event, noise_source)) is not None:
-                return known
-            self._require_kind(noise_source, run)
-            self._require_affordable(event)
-            body = self._body(release_id, event, run, noise_source, plan_position)
-            link = self._store.append("charges", release_id, body)
-        return self._committed(link)
+            if isinstance(body := prepared(), Receipt):
+                return body
+            row = self._store.append("charges", release_id, body)
+        return self._committed(row)
 
     def store_release(self, release_id: str, payload: bytes) -> None:
         """Store the bytes of a charged release: one set per id, durable on return.
@@ -183,11 +209,11 @@ class Ledger:
             if self._store.find("charges", release_id) is None:
                 raise LedgerError(f"release {release_id!r} was never charged; charge it before drawing its noise")
             stored = self._store.find("releases", release_id)
-            link = self._store.append("releases", release_id, payload) if stored is None else None
+            row = self._store.append("releases", release_id, payload) if stored is None else None
         if stored is not None and stored.body != payload:
             raise LedgerError(f"release {release_id!r} has been stored already with other bytes; send those")
-        if link is not None:
-            self._store.witness("releases", link)
+        if row is not None:
+            self._store.witness("releases", row)
 
     def stored_release(self, release_id: str) -> bytes | None:
         """The bytes of a release, or None if none were stored."""
@@ -217,9 +243,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _refresh(self) -> None:
@@ -229,11 +253,11 @@ class Ledger:
             stored = self._store.find("charges", last.release_id)
             if stored is None or stored.digest != last.digest:
                 raise LedgerError(f"{self.path}: charge {last.sequence} was seen and is gone; restore the ledger")
-        for link in self._store.rows_after("charges", 0 if last is None else last.sequence, self.head):
-            self._admit(link)
+        for row in self._store.rows_after("charges", 0 if last is None else last.sequence, self.head):
+            self._admit(row)
 
-    def _admit(self, link: Link) -> Entry:
-        entry = read_entry(link, self.policy)
+    def _admit(self, row: Row) -> Entry:
+        entry = read_entry(row, self.policy)
         self._entries.append(entry)
         self._by_id[entry.release_id] = entry
         if entry.noise_source != "none":
@@ -245,9 +269,9 @@ class Ledger:
         last = self._store.last("charges")
         return (self._store.identity.genesis("charges") if last is None else last.digest) == self.head
 
-    def _committed(self, link: Link) -> Receipt:
-        self._store.witness("charges", link)
-        entry = self._admit(link)
+    def _committed(self, row: Row) -> Receipt:
+        self._store.witness("charges", row)
+        entry = self._admit(row)
         return Receipt(sequence=entry.sequence, head=entry.digest, release_id=entry.release_id, known=False)
 
     def _known(self, release_id: str, event: Event, noise_source: str) -> Receipt | None:
@@ -298,9 +322,7 @@ class Ledger:
             self._spent = (self.head, price(self._composed))
         spent = self._spent[1]
         projected = spent if event is None else price(self._combine((self._composed, event)))
-        # Certified upper ends may fall by their own width when something small is added, so both are
-        # held to the bound; a cost that is not a number passes neither comparison.
-        allowed = 0.0 <= spent <= budget.epsilon and 0.0 <= projected <= budget.epsilon
+        allowed = budget.holds(spent, projected)
         reason = None if allowed else refusal(event, spent, projected, budget)
         return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)
 

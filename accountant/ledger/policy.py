@@ -1,10 +1,10 @@
-"""What a ledger's numbers mean, and what it hands out: all frozen, all public."""
+"""Policy, budget and entries of a ledger: all frozen, all public."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from accountant.errors import LedgerError, PrivacyError
 from accountant.events import (
@@ -12,12 +12,13 @@ from accountant.events import (
     BestOfRandomRuns,
     Event,
     FixedSizeSampledGaussian,
+    Json,
     Unit,
     from_dict,
     parts,
     to_dict,
 )
-from accountant.ledger.store import Link
+from accountant.ledger.store import Row
 
 NOISE_SOURCES = ("secure", "exact", "simulation", "none")
 
@@ -37,6 +38,10 @@ class Budget:
 
     Raises:
         LedgerError: If a value is out of range.
+
+    Example:
+        >>> Budget(epsilon=2.0, delta=1e-5, rule="gaussian").rule
+        'gaussian'
     """
 
     epsilon: float
@@ -51,10 +56,18 @@ class Budget:
         if self.rule not in ("planned", "gaussian", "renyi"):
             raise LedgerError(f"budget rule={self.rule!r} must be 'planned', 'gaussian' or 'renyi'")
 
+    def holds(self, spent: float, projected: float) -> bool:
+        """Tell whether the epsilon before and after a charge both lie within the bound.
+
+        Certified upper ends may fall by their own width when something small is added, so both
+        are held to it; a cost that is not a number passes neither comparison.
+        """
+        return 0.0 <= spent <= self.epsilon and 0.0 <= projected <= self.epsilon
+
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerPolicy:
-    """What a ledger's numbers mean; fixed at creation and bound into its chain.
+    """Meaning of a ledger's numbers; fixed at creation and bound into its chain.
 
     Attributes:
         unit: Whose presence is protected.
@@ -65,6 +78,16 @@ class LedgerPolicy:
         budget: The filter's bound, or None for an odometer.
         disjoint: No unit enters two releases, so charges don't add up: the dearest counts
             (``accountant.disjoint``). For rewards only; a client enters every release.
+
+    Raises:
+        LedgerError: If a value is out of range.
+
+    Example:
+        >>> policy = LedgerPolicy(
+        ...     unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="hospitals", n_clients=40
+        ... )
+        >>> LedgerPolicy.from_dict(policy.to_dict()) == policy
+        True
     """
 
     unit: Unit
@@ -84,7 +107,7 @@ class LedgerPolicy:
         if self.disjoint and self.unit is not Unit.REWARD:
             raise LedgerError(f"disjoint releases of one {self.unit.value} cannot be: only rewards enter one alone")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values, as stored."""
         budget = None if self.budget is None else asdict(self.budget)
         return {
@@ -96,7 +119,7 @@ class LedgerPolicy:
         } | ({"disjoint": True} if self.disjoint else {})
 
     @staticmethod
-    def from_dict(content: dict[str, Any]) -> LedgerPolicy:
+    def from_dict(content: Json) -> LedgerPolicy:
         """The policy that ``to_dict`` described."""
         budget = content.get("budget")
         return LedgerPolicy(**content | {"budget": None if budget is None else Budget(**budget)})
@@ -126,7 +149,7 @@ class Entry:
     previous: str
     digest: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Plain values, for listings and exports."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return content | {
@@ -138,7 +161,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """What a charge would do; nothing has been done.
+    """Outcome that a charge would have; nothing has been done.
 
     Attributes:
         allowed: Whether ``charge`` would accept the event.
@@ -183,19 +206,19 @@ class Verification:
     n_entries: int
 
 
-def canonical(content: dict[str, Any]) -> bytes:
+def canonical(content: Json) -> bytes:
     """JSON bytes that are equal exactly when the contents are."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def read_entry(link: Link, policy: LedgerPolicy) -> Entry:
+def read_entry(row: Row, policy: LedgerPolicy) -> Entry:
     """The entry a verified row holds.
 
     Raises:
         LedgerError: If it cannot be read or contradicts the policy.
     """
     try:
-        content = json.loads(link.body)
+        content = json.loads(row.body)
         entry = Entry(
             **content
             | {
@@ -203,15 +226,15 @@ def read_entry(link: Link, policy: LedgerPolicy) -> Entry:
                 "unit": Unit(content["unit"]),
                 "adjacency": Adjacency(content["adjacency"]),
             },
-            sequence=link.sequence,
-            previous=link.previous,
-            digest=link.digest,
+            sequence=row.sequence,
+            previous=row.previous,
+            digest=row.digest,
         )
     except (TypeError, ValueError, KeyError, PrivacyError) as error:
-        raise LedgerError(f"charge {link.sequence} cannot be read ({error}); restore the ledger") from error
+        raise LedgerError(f"charge {row.sequence} cannot be read ({error}); restore the ledger") from error
     meaning = (entry.release_id, entry.unit, entry.population, entry.n_clients, entry.adjacency)
-    if meaning != (link.release_id, policy.unit, policy.population, policy.n_clients, policy.adjacency):
-        raise LedgerError(f"charge {link.sequence} contradicts the ledger's policy; restore the ledger")
+    if meaning != (row.release_id, policy.unit, policy.population, policy.n_clients, policy.adjacency):
+        raise LedgerError(f"charge {row.sequence} contradicts the ledger's policy; restore the ledger")
     return entry
 
 
@@ -222,7 +245,7 @@ def refusal(event: Event | None, spent: float, projected: float, budget: Budget)
 
 
 def sampler_of(event: Event) -> str:
-    """How participants of an event are drawn, in a word."""
+    """Name the sampler of an event, in a word."""
     inner = [p.run if isinstance(p, BestOfRandomRuns) else p for p, _ in parts(event)]
     names = {type(part).__name__ for one in inner for part, _ in parts(one)}
     known = {"PoissonSampledGaussian": "poisson", "FixedSizeSampledGaussian": "fixed-size"}

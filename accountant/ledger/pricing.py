@@ -1,4 +1,4 @@
-"""What a budget counts: the epsilon of everything charged, under the budget's own rule."""
+"""Price of everything charged under a budget: its epsilon by the budget's own rule."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _inherited: list[sqlite3.Connection] = []
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link:
+class Row:
     """One row of a chain."""
 
     sequence: int
@@ -54,7 +54,7 @@ class Link:
     digest: str
 
 
-def link_digest(previous: str, sequence: int, release_id: str, body: bytes) -> str:
+def row_digest(previous: str, sequence: int, release_id: str, body: bytes) -> str:
     """Digest of a row; every part is length-prefixed, so no two rows share their bytes."""
     return sha256_of(previous, str(sequence), release_id, body)
 
@@ -165,35 +165,35 @@ class Store:
         if read_identity(self.connection, self.path) != self.identity:
             raise LedgerError(f"{self.path} is another ledger than the one opened, or its policy changed; reopen it")
 
-    def append(self, table: Table, release_id: str, body: bytes) -> Link:
+    def append(self, table: Table, release_id: str, body: bytes) -> Row:
         """Add a row inside a ``transaction``; call ``witness`` after it is committed."""
         last = self.last(table)
         sequence = 1 if last is None else last.sequence + 1
         previous = self.identity.genesis(table) if last is None else last.digest
-        digest = link_digest(previous, sequence, release_id, body)
+        digest = row_digest(previous, sequence, release_id, body)
         self.connection.execute(
             f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?)",  # noqa: S608 (a literal type)
             (sequence, release_id, body, previous, digest),
         )
-        return Link(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)
+        return Row(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)
 
-    def witness(self, table: Table, link: Link) -> None:
-        """Note beside the file that ``link`` was committed."""
+    def witness(self, table: Table, row: Row) -> None:
+        """Note beside the file that ``row`` was committed."""
         if self._witness is not None:
             with failing_closed(self.path):
-                self._witness.append(table, link.sequence, link.digest)
+                self._witness.append(table, row.sequence, row.digest)
 
-    def last(self, table: Table) -> Link | None:
+    def last(self, table: Table) -> Row | None:
         """The verified last row of a chain, or None if it is empty."""
         rows = self._select(table, "ORDER BY sequence DESC LIMIT 1", ())
         return rows[0] if rows else None
 
-    def find(self, table: Table, release_id: str) -> Link | None:
+    def find(self, table: Table, release_id: str) -> Row | None:
         """The verified row of a release id, or None."""
         rows = self._select(table, "WHERE release_id = ?", (release_id,))
         return rows[0] if rows else None
 
-    def rows_after(self, table: Table, sequence: int, digest: str) -> list[Link]:
+    def rows_after(self, table: Table, sequence: int, digest: str) -> list[Row]:
         """All rows after a known one, verified to continue its chain without a gap.
 
         Raises:
@@ -206,16 +206,16 @@ class Store:
             sequence, digest = row.sequence, row.digest
         return rows
 
-    def _select(self, table: Table, clause: str, values: tuple[object, ...]) -> list[Link]:
+    def _select(self, table: Table, clause: str, values: tuple[object, ...]) -> list[Row]:
         with failing_closed(self.path):
             found = self.connection.execute(
                 f"SELECT sequence, release_id, body, previous, digest FROM {table} {clause}",  # noqa: S608 (both from here)
                 values,
             ).fetchall()
-        return [_require_link(table, row) for row in found]
+        return [_require_row(table, row) for row in found]
 
     def problem(self) -> str | None:
-        """What is wrong with the whole file, or None."""
+        """Check the whole file and name what is wrong, or None."""
         try:
             # The witness is read before the chains, so that what others commit meanwhile is never missed.
             with failing_closed(self.path):
@@ -255,7 +255,7 @@ class Store:
             self._connection.close()
 
 
-def _require_link(table: Table, row: tuple[object, ...]) -> Link:
+def _require_row(table: Table, row: tuple[object, ...]) -> Row:
     sequence, release_id, body, previous, digest = row
     if (
         isinstance(sequence, int)
@@ -263,7 +263,7 @@ def _require_link(table: Table, row: tuple[object, ...]) -> Link:
         and isinstance(body, bytes)
         and isinstance(previous, str)
         and isinstance(digest, str)
-        and link_digest(previous, sequence, release_id, body) == digest
+        and row_digest(previous, sequence, release_id, body) == digest
     ):
-        return Link(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)
+        return Row(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)
     raise LedgerError(f"{table} row {sequence!r} does not match its digest; restore the ledger from a copy")

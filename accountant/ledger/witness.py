@@ -31,7 +31,7 @@ class Witness:
         return Witness(ledger.with_name(ledger.name + ".witness"))
 
     def exists(self) -> bool:
-        """Whether anything was ever witnessed."""
+        """Tell whether anything was ever witnessed."""
         return self.path.exists()
 
     def create(self) -> None:
@@ -51,11 +51,11 @@ class Witness:
             os.close(descriptor)
 
     def read(self) -> str | None:
-        """What was witnessed, or None without a file."""
+        """Read all lines, or None without a file."""
         return self.path.read_bytes().decode("ascii", errors="replace") if self.exists() else None
 
     def problem(self, witnessed: str | None, chains: Mapping[str, Sequence[str]]) -> str | None:
-        """What the chains (digests in order, by table) lack of what ``read`` gave, or None."""
+        """Name what the chains (digests in order, by table) lack of what ``read`` gave, or None."""
         if witnessed is None:
             if any(chains.values()):
                 return f"its witness {self.path.name} is missing (a ledger is moved together with it)"

@@ -19,7 +19,7 @@ from accountant.tight.pairs import EPS, FloatArray, Pair
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where one direction is computed: its pairs and counts, tilt, lattice spacing, window, reach."""
+    """Place at which one direction is computed: its pairs and counts, tilt, lattice spacing, window, reach."""
 
     pairs: Sequence[tuple[Pair, int]]
     theta: float
@@ -34,7 +34,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class UpperSum:
-    """What upper bounds are read from: the dominating lattice sum and what it left out."""
+    """Source of upper bounds: the dominating lattice sum and what it left out."""
 
     place: Place
     total: TiltedSum
@@ -44,7 +44,7 @@ class UpperSum:
 
 @dataclass(frozen=True, kw_only=True)
 class LowerSums:
-    """What lower bounds are read from: the test's P-masses, and its Q-masses times exp(loss)."""
+    """Source of lower bounds: the test's P-masses, and its Q-masses times exp(loss)."""
 
     place: Place
     p: TiltedSum

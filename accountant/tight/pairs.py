@@ -223,7 +223,7 @@ def _opposed(q: float, z: float) -> Pair:
 
 
 def _fixed_size(q: float, z: float) -> Pair:
-    """The pair whose profile is q H_g(base) at 1 + q (g - 1); ``accountant.without_replacement``."""
+    """The pair whose profile is q H_g(base) at 1 + q (g - 1); derived in ``accountant.quadrature``."""
 
     def tails(edges: FloatArray) -> Tails:
         side = _mixture_tails(q, z, _mixture_position(q, z, np.abs(edges)))

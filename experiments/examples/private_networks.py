@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
+from experiments.baselines.neural import accuracy
 from experiments.digits_arms import convolutional, load_digits, perceptron, pooled
 from privbo.algorithms.functional.bounds import RateViolated
 from privbo.algorithms.functional.f_lcb import f_lcb
 from privbo.training.central import central_run
-from privbo.training.neural import accuracy
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import PrivateNeuralArm
 

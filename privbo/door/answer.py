@@ -31,7 +31,7 @@ class Answer:
 
 
 def draw_participants(mechanism: PrivateSum | PlainSum | AdaptiveSum, noise: NoiseSource) -> BoolArray:
-    """Who takes part in one release, ``(n_clients,)``; secret."""
+    """Draw who takes part in one release, ``(n_clients,)``; secret."""
     if isinstance(mechanism, PlainSum):
         return np.ones(mechanism.geometry.n_clients, dtype=bool)
     private = mechanism.base if isinstance(mechanism, AdaptiveSum) else mechanism

@@ -9,11 +9,11 @@ floats that are returned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from privbo.protocol.messages import FloatArray
+from privbo.protocol.settings import JsonObject
 
 UNIT_ROUNDOFF = 2.0**-53
 SMALLEST_BOUND, LARGEST_BOUND = 1e-100, 1e100
@@ -37,6 +37,12 @@ def clip_rows(rows: FloatArray, bound: float) -> FloatArray:
 
     Returns:
         The clipped rows, ``(n, dim)``, finite.
+
+    Example:
+        >>> clip_rows(np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 0.0]]), 1.0).round(6)
+        array([[0.6, 0.8],
+               [0.3, 0.4],
+               [0. , 0. ]])
     """
     norms = row_norms(rows)
     present = np.isfinite(norms)
@@ -69,7 +75,7 @@ class ClipStatistics:
             together, after division by the rate.
         signal_by_block: Norm of every block's weighted sum of vectors, after division by the rate.
         bias_by_block: ``bias`` of every block.
-        bias_at: What ``bias`` had been with the bound times each of ``BOUND_FACTORS``; empty
+        bias_at: ``bias`` as it would have been with the bound times each of ``BOUND_FACTORS``; empty
             where nothing was clipped by design.
     """
 
@@ -84,7 +90,7 @@ class ClipStatistics:
     bias_by_block: tuple[float, ...]
     bias_at: tuple[float, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Plain values for the private side of a run's record; an infinite bound is None."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in content.items()}

@@ -3,13 +3,14 @@
 ``open`` checks the request, charges the ledger, waits for the commit and only then draws
 the secret participants. ``close`` clips, sums, adds noise, stores the bytes and hands out
 the release read back from them. What was stored is what is sent, however often; a charge
-whose noise was never stored is drawn anew, because nothing of it had left.
+whose noise was never stored is drawn anew, because nothing of it had left
+(``accountant.ledger.ledger`` has the table of what a crash at each point can and cannot do).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from accountant.errors import LedgerError
 from accountant.events import Unit
@@ -18,7 +19,7 @@ from privbo.door.adaptive import AdaptiveSum, QuantileClipper
 from privbo.door.answer import answer, draw_participants
 from privbo.door.clipping import ClipStatistics
 from privbo.door.geometry import WeightGeometry, require_weights
-from privbo.door.intake import vet_rows
+from privbo.door.inbox import vet_rows
 from privbo.door.mechanism import (
     Mechanism,
     PlainSum,
@@ -93,6 +94,21 @@ class Door:
 
     Raises:
         ConfigurationError: If the ledger speaks of another number of clients.
+
+    Example:
+        >>> import numpy as np
+        >>> from accountant import Adjacency, LedgerPolicy
+        >>> from privbo.door.mechanism import mechanism_for
+        >>> from privbo.door.noise import SimulatedNoise
+        >>> policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=4)
+        >>> door = Door(
+        ...     Ledger.create(None, policy), run="r", noise=SimulatedNoise(0), n_clients=4,
+        ...     mechanism=lambda request: mechanism_for(request, noise_multiplier=1.0),
+        ... )
+        >>> request = Request(dim=2, clipping_norm=1.0, weights=np.full((1, 4), 0.25))
+        >>> release, private = door.close(door.open(0, request), np.ones((4, 2)))
+        >>> release.values.shape, release.noise_stddev
+        ((1, 2), 0.25)
     """
 
     def __init__(
@@ -148,7 +164,7 @@ class Door:
             only_sampled_send=self.only_sampled_send,
         )
 
-    def close(self, ticket: Ticket, answers: Any) -> tuple[Release, ClipStatistics]:  # noqa: ANN401 (hostile: anything may come)
+    def close(self, ticket: Ticket, answers: object) -> tuple[Release, ClipStatistics]:
         """Make the release from the clients' answers, store it, and hand it out.
 
         Args:

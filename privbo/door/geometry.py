@@ -1,4 +1,4 @@
-"""What sensitivity depends on in a request's public weights."""
+"""Geometry of a request's public weights: all that sensitivity depends on."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from privbo.protocol.messages import FloatArray
 
 @dataclass(frozen=True, kw_only=True)
 class WeightGeometry:
-    """What sensitivity depends on in a matrix of public weights ``(n_blocks, n_clients)``.
+    """Geometry of a matrix of public weights ``(n_blocks, n_clients)``.
 
     Attributes:
         n_blocks: P, number of weighted sums released together.
         n_clients: N, number of registered clients.
         largest_weight: phi_max, the largest entry.
-        largest_norm: max over n of ``||w[:, n]||_2``.
-        largest_pair: max over n != j of ``||w[:, n]||_2 + ||w[:, j]||_2``.
+        largest_norms: ``||w[:, n]||_2`` of the two clients where it is largest, ascending; one where N is 1.
         largest_total: max over b of ``sum over n of w[b, n]``.
     """
 
     n_blocks: int
     n_clients: int
     largest_weight: float
-    largest_norm: float
-    largest_pair: float
+    largest_norms: tuple[float, ...]
     largest_total: float
 
     @staticmethod
@@ -45,8 +43,7 @@ class WeightGeometry:
             n_blocks=weights.shape[0],
             n_clients=weights.shape[1],
             largest_weight=float(weights.max()),
-            largest_norm=float(norms[-1]),
-            largest_pair=float(norms[-2:].sum()),
+            largest_norms=tuple(norms[-2:].tolist()),
             largest_total=float(weights.sum(axis=1).max()),
         )
 

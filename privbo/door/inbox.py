@@ -1,16 +1,21 @@
-"""One round's answers from a channel: the first well-formed message per client counts.
+"""Clients' answers as they arrive: anything may be sent, one well-formed vector per client counts.
 
-A message is bytes of a fixed layout (no pickle, nothing evaluated), whose length is checked
-against its header and the header against what was asked for before anything is
-allocated. Who a message comes from is what the channel's authentication says, never what
-the message says. Refused messages are not answered: whether a client took part, and why
-not, stays on this side.
+Whatever is missing or malformed becomes a row of NaN, which contributes nothing. A client's
+answer decides its own row and no other; nothing is resampled, rejected aloud or published
+about who sent what.
+
+A message from a channel is bytes of a fixed layout (no pickle, nothing evaluated), whose
+length is checked against its header and the header against what was asked for before
+anything is allocated. Who a message comes from is what the channel's authentication says,
+never what the message says. Refused messages are not answered.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 
@@ -20,6 +25,48 @@ from privbo.protocol.messages import FloatArray
 _MAGIC = b"privbo answer 1\n"
 _HEADER = struct.Struct("<QQ")
 _OVERHEAD = len(_MAGIC) + _HEADER.size
+_ACCEPTED = (np.dtype(np.float64), np.dtype(np.float32))
+
+
+def vet_rows(answers: object, *, n_clients: int, dim: int) -> FloatArray:
+    """One row per registered client, NaN where there is no usable vector.
+
+    A well-formed matrix is taken whole. A list or an array of objects with one entry per
+    client is vetted entry by entry. Anything else is an absence of everyone. Integers,
+    booleans, complex and half-precision numbers, objects and foreign byte orders are refused
+    rather than converted: an honest client sends none of them.
+
+    Args:
+        answers: Anything.
+        n_clients: Registered clients.
+        dim: Length of the vector that was asked for.
+
+    Returns:
+        A float64 matrix of its own, ``(n_clients, dim)``.
+
+    Example:
+        >>> vet_rows([np.array([1.0, 2.0]), "a lie"], n_clients=2, dim=2)
+        array([[ 1.,  2.],
+               [nan, nan]])
+    """
+    rows = np.full((n_clients, dim), np.nan)
+    with np.errstate(invalid="ignore"):
+        if _is_native(answers, (n_clients, dim)):
+            rows[:] = answers
+        elif _is_table(answers) and len(answers) == n_clients:
+            for client, vector in enumerate(answers):
+                if _is_native(vector, (dim,)):
+                    rows[client] = vector
+    return rows
+
+
+def _is_native(value: object, shape: tuple[int, ...]) -> TypeGuard[FloatArray]:
+    return type(value) is np.ndarray and value.dtype in _ACCEPTED and value.shape == shape
+
+
+def _is_table(value: object) -> TypeGuard[Sequence[object]]:
+    by_object = type(value) is np.ndarray and value.dtype.hasobject and value.ndim == 1
+    return by_object or isinstance(value, (list, tuple))
 
 
 def encode_answer(round: int, vector: FloatArray) -> bytes:  # noqa: A002 (the protocol's word)

@@ -1,4 +1,4 @@
-"""What a release is: a clipped, weighted, noisy sum, described so that it can be accounted.
+"""Release mechanisms: clipped, weighted, noisy sums, described so that they can be accounted.
 
 The description is frozen and speaks of public numbers only; ``event`` says what it costs,
 ``sensitivity`` and ``noise_stddev`` what it does. Callers ask the mechanism, they never
@@ -9,6 +9,21 @@ With Algorithm 1 of the DP-FTS-DE paper: vectors are clipped to ``S / sqrt(P)``,
 ``(1/q) sum over sampled n of w[b, n] clip(v_n)``, and every entry gets independent noise.
 What one client adds is bounded by ``(S / sqrt(P)) max_n ||w[:, n]|| / q``; the paper's noise
 is ``z phi_max S / q``, which is up to sqrt(P) more than z times that.
+
+Formal guarantees of one release, with z the noise's standard deviation over ``sensitivity()``:
+
+| mechanism | unit, adjacency | who takes part | event |
+|---|---|---|---|
+| ``PrivateSum`` | one client, zero-out or replace-one | everybody (rate 1) | ``Gaussian(z)`` |
+| ``PrivateSum`` | one client, zero-out or replace-one | secret Poisson sample | ``PoissonSampledGaussian(q, z)`` |
+| ``PrivateSum`` | one client, zero-out or replace-one | secret sample of qN | ``FixedSizeSampledGaussian(N, qN, z)`` |
+| ``PrivateSum`` with ``reward`` | one reward, replace-one | everybody | ``Gaussian(z)`` |
+| ``AdaptiveSum`` (``privbo.door.adaptive``) | as its base | as its base | its base's: vectors and bits together |
+| ``PlainSum`` | none | everybody | ``NonPrivate()``: epsilon is infinite |
+
+They hold whatever clients send (rows are clipped, absent ones count as zero), for public weights,
+N, S, z and q; not under add-or-remove-one, which is refused because weights depend on N.
+``calibration="paper"`` changes the noise, and the event states what that noise is really worth.
 """
 
 from __future__ import annotations
@@ -27,6 +42,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
 )
+from accountant.sensitivity import Sampler, sensitivity
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND, UNIT_ROUNDOFF
 from privbo.door.geometry import WeightGeometry
 from privbo.door.reward_unit import GRID_BITS, RewardMove, require_reward_unit
@@ -61,6 +77,16 @@ class PrivateSum:
         ConfigurationError: If a number is out of its range, for add-or-remove
             adjacency (weights and N are public constants here, so leaving means zero), or where a
             setting says nothing about one reward.
+
+    Example:
+        >>> weights = np.full((1, 40), 1 / 40)
+        >>> made = PrivateSum(
+        ...     clipping_norm=2.0, geometry=WeightGeometry.of(weights), noise_multiplier=1.5, sample_rate=0.25
+        ... )
+        >>> made.sensitivity(), made.noise_stddev()
+        (0.2, 0.30000000000000004)
+        >>> made.event()
+        PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.5)
     """
 
     clipping_norm: float
@@ -101,14 +127,14 @@ class PrivateSum:
 
     @property
     def everyone(self) -> bool:
-        """Whether every client takes part in every release."""
+        """Tell whether every client takes part in every release."""
         if self.sampling == "fixed-size":
             return self.sample_size == self.geometry.n_clients
         return self.sample_rate == 1.0
 
     @property
     def rate(self) -> float:
-        """What sums are divided by: the probability of taking part, never a realised count."""
+        """Divisor of the sums: the probability of taking part, never a realised count."""
         if self.sampling == "fixed-size":
             return self.sample_size / self.geometry.n_clients
         return self.sample_rate
@@ -125,15 +151,11 @@ class PrivateSum:
 
     def _sum_sensitivity(self) -> float:
         """L2 sensitivity of the concatenated sums, before division by the rate."""
+        norms = self.geometry.largest_norms
         if self.reward is not None:
-            return self.geometry.largest_norm * self.reward.after_clipping(self.vector_bound, self.noise_multiplier)
-        if self.adjacency == Adjacency.REPLACE_ONE:
-            # The same client may send the opposite vector; no two others differ by more.
-            return self.vector_bound * 2.0 * self.geometry.largest_norm
-        if self.sampling == "fixed-size" and not self.everyone:
-            # Without client n another takes the slot, so two clients' vectors separate the sums.
-            return self.vector_bound * self.geometry.largest_pair
-        return self.vector_bound * self.geometry.largest_norm
+            return norms[-1] * self.reward.after_clipping(self.vector_bound, self.noise_multiplier)
+        sampler = Sampler.EVERYONE if self.everyone else Sampler(self.sampling)
+        return sensitivity(norms, self.vector_bound, adjacency=self.adjacency, sampler=sampler)
 
     def _sum_stddev(self) -> float:
         """Noise standard deviation of the sums, before division by the rate."""
@@ -172,7 +194,7 @@ class PrivateSum:
         return self._sum_stddev() / self.grid_step()
 
     def event(self) -> Event:
-        """What one release costs; the multiplier is the noise over the true sensitivity."""
+        """Price of one release; the multiplier is the noise over the true sensitivity."""
         if self.calibration == "tight":
             multiplier = self.noise_multiplier
         else:
@@ -221,10 +243,17 @@ def mechanism_for(
     adjacency: Adjacency = Adjacency.ZERO_OUT,
     calibration: Calibration = "tight",
 ) -> Mechanism:
-    """The mechanism that answers ``request``; ``noise_multiplier=None`` is the plain sum.
+    """Describe the mechanism that answers ``request``; ``noise_multiplier=None`` is the plain sum.
 
     Raises:
         ConfigurationError: If the request or a setting is impossible.
+
+    Example:
+        >>> request = Request(dim=3, clipping_norm=2.0, weights=np.full((1, 40), 1 / 40))
+        >>> mechanism_for(request, noise_multiplier=1.5).event()
+        Gaussian(noise_multiplier=1.5)
+        >>> mechanism_for(request, noise_multiplier=None).event()
+        NonPrivate()
     """
     require_request(request)
     geometry = WeightGeometry.of(request.weights)

@@ -1,4 +1,4 @@
-"""Where randomness comes from: noise, participation, and who may be believed.
+"""Sources of randomness for noise and participation, and which of them give a guarantee.
 
 Noise is drawn on the lattice of integers: the release mechanism works in units of a
 power-of-two grid, so that a noisy sum is an exact integer whose possible values do not
@@ -31,7 +31,7 @@ class NoiseSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What the ledger and every report call it: "secure", "exact" or "simulation"."""
+        """Name of the source in the ledger and in every report: "secure", "exact" or "simulation"."""
         ...
 
     def stream(self, label: str) -> NoiseSource:
@@ -77,16 +77,14 @@ class SecureNoise:
         """A 64-bit word below floor(rate * 2^64): exact for rate 1, else low by at most 2^-64."""
         if rate >= 1.0:
             return np.ones(shape, dtype=bool)
-        numerator, denominator = float(rate).as_integer_ratio()
-        threshold = np.uint64((numerator << 64) // denominator)
-        return np.asarray(_secure_words(math.prod(shape)).reshape(shape) < threshold)
+        return below(_secure_words(math.prod(shape)).reshape(shape), rate)
 
     def subsets(self, shape: tuple[int, int], size: int) -> BoolArray:
         """The ``size`` smallest of a row of random words; a tie draws all of them again."""
         words = _secure_words(math.prod(shape)).reshape(shape)
         while np.any(np.diff(np.sort(words, axis=1), axis=1) == 0):
             words = _secure_words(math.prod(shape)).reshape(shape)
-        return _smallest(words, size)
+        return smallest(words, size)
 
 
 class SimulatedNoise:
@@ -121,7 +119,7 @@ class SimulatedNoise:
 
     def subsets(self, shape: tuple[int, int], size: int) -> BoolArray:
         """Uniform subsets."""
-        return _smallest(self._coins.random(shape), size)
+        return smallest(self._coins.random(shape), size)
 
 
 def keystream(key: bytes, n_bytes: int) -> bytes:
@@ -159,7 +157,18 @@ def _secure_words(n: int) -> npt.NDArray[np.uint64]:
     return np.frombuffer(keystream(os.urandom(32), 8 * n), dtype="<u8")
 
 
-def _smallest(keys: npt.NDArray[np.generic], size: int) -> BoolArray:
+def below(words: npt.NDArray[np.uint64], rate: float) -> BoolArray:
+    """Coins from uniform 64-bit words: those below floor(rate * 2^64), for a rate below 1."""
+    numerator, denominator = float(rate).as_integer_ratio()
+    return np.asarray(words < np.uint64((numerator << 64) // denominator))
+
+
+def smallest(keys: npt.NDArray[np.generic], size: int) -> BoolArray:
+    """Membership of the ``size`` smallest keys of every row, same shape as ``keys``.
+
+    Raises:
+        ConfigurationError: If a row has not that many.
+    """
     if not 0 < size <= keys.shape[1]:
         raise ConfigurationError(f"a subset of {size} out of {keys.shape[1]} does not exist; change the sample size")
     chosen = np.zeros(keys.shape, dtype=bool)

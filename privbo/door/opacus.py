@@ -17,14 +17,14 @@ hook does, ``get_epsilon`` is never below it, and ``close`` raises if no step wa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from opacus.accountants.accountant import IAccountant
 
 from accountant.epsilon import epsilon
 from accountant.errors import AccountingError, BudgetExceeded, EventError, LedgerError
-from accountant.events import Adjacency, Event, PoissonSampledGaussian, Unit, repeat
+from accountant.events import Event, PoissonSampledGaussian, Unit, repeat
+from accountant.sensitivity import contribution_factor
 
 if TYPE_CHECKING:
     from opacus import PrivacyEngine
@@ -79,8 +79,7 @@ class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
                 f"training protects one {Unit(unit).value}, the ledger one {ledger.policy.unit.value}: their costs "
                 "never add up; give the training a ledger of its own"
             )
-        # replacing a record moves the clipped sum by up to twice max_grad_norm
-        factor = 2.0 if ledger.policy.adjacency is Adjacency.REPLACE_ONE else 1.0
+        factor = contribution_factor(ledger.policy.adjacency)  # Opacus' multiplier is over one record's norm
         event = PoissonSampledGaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier / factor)
         ledger.charge(release_id, repeat(event, steps), run=run, noise_source=noise_source)
         return cls(ledger, event=event, steps=steps, opacus_multiplier=noise_multiplier)
@@ -131,8 +130,8 @@ class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
         """Name in Opacus checkpoints."""
         return "ledger"
 
-    def state_dict(self, destination: dict[str, Any] | None = None) -> dict[str, Any]:
-        """What a checkpoint keeps: counted and reserved steps; the charge itself is in the ledger.
+    def state_dict(self, destination: dict[str, object] | None = None) -> dict[str, object]:
+        """State for a checkpoint: counted and reserved steps; the charge itself is in the ledger.
 
         Going back to a checkpoint is sound only if nothing of the later steps has left.
         """
@@ -140,11 +139,11 @@ class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
         state.update(mechanism=self.mechanism(), used=self.used, reserved=self.reserved)
         return state
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """Go on counting after a checkpoint of the same block; never counts down."""
         if state_dict.get("mechanism") != self.mechanism() or state_dict.get("reserved") != self.reserved:
             raise AccountingError(f"{dict(state_dict)!r} is no state of a block of {self.reserved} reserved steps")
-        self.used = max(self.used, int(state_dict["used"]))
+        self.used = max(self.used, int(str(state_dict["used"])))
 
     def close(self) -> None:
         """End of training.
@@ -161,8 +160,6 @@ class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()

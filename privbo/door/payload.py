@@ -42,7 +42,7 @@ def encode_release(release: Release, clipping: Clipping | None = None) -> bytes:
 
 
 def decode_release(payload: bytes) -> tuple[Release, Clipping | None]:
-    """What ``encode_release`` wrote; the header is checked before anything is allocated.
+    """Read what ``encode_release`` wrote; the header is checked before anything is allocated.
 
     Raises:
         LedgerError: If the bytes are no release.

@@ -1,4 +1,4 @@
-"""One reward as the unit of privacy: how far it moves a release, every rounding included.
+"""One reward as the unit of privacy: the distance it moves a release, every rounding included.
 
 A client's vector is a mean over its pulls, so another value of one reward moves it by a
 known small distance. Clipping is a projection onto a ball and brings vectors no farther
@@ -22,7 +22,7 @@ GRID_BITS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class RewardMove:
-    """How far one reward moves one client's vector.
+    """Distance that one reward moves one client's vector.
 
     Attributes:
         bound: L2 distance between the vectors a client sends for two values of one reward.

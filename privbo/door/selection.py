@@ -1,23 +1,33 @@
-"""The door's sibling for private selection: one charge, many secret runs, one release.
+"""The door for private selection: one charge, many secret runs, one release.
 
 Everything about the runs is drawn here from the secret source (how many, which candidates,
-the noise of every score) and nothing of a run leaves but the best one's. The charge is the
-whole selection's, made durably before the first run looks at a record. How long a
-selection takes tells how many runs there were: whoever can watch the clock sees K.
+the noise of every score) and nothing of a run leaves but the best one's.
+
+Formal guarantees, with both ledgers of a selection (training and validation records):
+
+| the process dies | had left | a resumed selection |
+|---|---|---|
+| before both charges are committed | nothing | makes the missing charge |
+| in a run | nothing | draws the runs anew for the same charges |
+| between the two commits of the released bytes | nothing | gives the second ledger the first one's bytes |
+| after both commits | those bytes, or nothing | hands out the same bytes, however often it is asked |
+
+So one charge never pays for two outputs, and what is published is what the ledgers stored. How
+long a selection takes tells how many runs there were: whoever can watch the clock sees K.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+from dataclasses import dataclass
 
 import numpy as np
 
+from accountant.errors import LedgerError
 from accountant.events import BestOfRandomRuns
-from accountant.ledger import Ledger, Receipt
+from accountant.ledger import Ledger
 from accountant.selection import TruncatedNegativeBinomial
 from privbo.door.answer import answer
-from privbo.door.intake import vet_rows
+from privbo.door.inbox import vet_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
 from privbo.protocol.errors import ConfigurationError
@@ -26,33 +36,55 @@ from privbo.protocol.messages import FloatArray, Request
 _BITS = 53
 
 
-def charge_selection(ledger: Ledger, event: BestOfRandomRuns, *, run: str, noise_source: str) -> Receipt:
-    """Pay for a whole selection, durable on return; paying again for the same one is free.
+@dataclass(frozen=True, kw_only=True)
+class SelectionDoor:
+    """The only way of a private selection's result to the outside.
 
-    Raises:
-        BudgetExceeded: If the ledger can't pay; nothing was charged.
-        LedgerError: If this run was charged as something else.
+    Attributes:
+        prices: Every ledger that a selection is charged to, with its event; always in the same order.
+        run: Name of the run; the release id is ``"{run}/selection"``.
+        noise_source: "secure" or "simulation", as the ledgers shall say it.
     """
-    return ledger.charge(f"{run}/selection", event, run=run, noise_source=noise_source, plan_position=0)
 
+    prices: tuple[tuple[Ledger, BestOfRandomRuns], ...]
+    run: str
+    noise_source: str
 
-def bind_selection(ledger: Ledger, content: bytes, *, run: str) -> None:
-    """Tie what was released, as bytes, to its charge.
+    @property
+    def _release_id(self) -> str:
+        return f"{self.run}/selection"
 
-    Raises:
-        LedgerError: If something else was released for it.
-    """
-    ledger.store_release(f"{run}/selection", _binding(content))
+    def open(self) -> bytes | None:
+        """Charge every ledger for the whole selection, durably, before the first run.
 
+        Opening the same selection again charges nothing.
 
-def is_bound(ledger: Ledger, content: bytes | None, *, run: str) -> bool | None:
-    """Whether these are the bytes that were released; None if none were."""
-    stored = ledger.stored_release(f"{run}/selection")
-    return None if stored is None else content is not None and stored == _binding(content)
+        Returns:
+            The bytes that were released before, now stored in every ledger; None if no run's
+            result has left yet.
 
+        Raises:
+            BudgetExceeded: If a ledger can't pay; no run may be made.
+            LedgerError: If this run was charged as something else, or the ledgers stored different bytes.
+        """
+        for ledger, event in self.prices:
+            ledger.charge(self._release_id, event, run=self.run, noise_source=self.noise_source, plan_position=0)
+        stored = [ledger.stored_release(self._release_id) for ledger, _ in self.prices]
+        found = next((content for content in stored if content is not None), None)
+        return None if found is None else self.close(found)
 
-def _binding(content: bytes) -> bytes:
-    return json.dumps({"sha256": hashlib.sha256(content).hexdigest()}).encode()
+    def close(self, content: bytes) -> bytes:
+        """Store the best run's result in every ledger and hand the stored bytes out.
+
+        Raises:
+            LedgerError: If a ledger holds other bytes already, or storage fails; nothing may leave then.
+        """
+        for ledger, _ in self.prices:
+            ledger.store_release(self._release_id, content)
+        stored = self.prices[0][0].stored_release(self._release_id)
+        if stored is None:
+            raise LedgerError(f"release {self._release_id!r} was stored and is gone; restore the ledger from a copy")
+        return stored
 
 
 def draw_runs(runs: TruncatedNegativeBinomial, n_candidates: int, noise: NoiseSource) -> list[int]:

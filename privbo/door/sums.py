@@ -13,10 +13,15 @@ from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import BoolArray, NoiseSource
 from privbo.protocol.messages import FloatArray, IntArray
 
-_CHUNK_ENTRIES = 2**22
 
-
-def lattice_sums(weights: FloatArray, clipped: FloatArray, participation: BoolArray, step: float) -> IntArray:
+def lattice_sums(
+    weights: FloatArray,
+    clipped: FloatArray,
+    participation: BoolArray,
+    step: float,
+    *,
+    entries_at_once: int = 2**22,
+) -> IntArray:
     """Exact sums of weighted vectors, each truncated toward zero to multiples of ``step``.
 
     Truncation moves every coordinate toward zero, so no norm grows; integer addition has
@@ -27,13 +32,14 @@ def lattice_sums(weights: FloatArray, clipped: FloatArray, participation: BoolAr
         clipped: Clipped vectors, ``(n_clients, dim)``, finite.
         participation: ``(n_trials, n_clients)``.
         step: A power of two.
+        entries_at_once: Weighted entries held in memory; the sums do not depend on it.
 
     Returns:
         Sums in units of ``step``, ``(n_trials, n_blocks, dim)``.
     """
     (n_blocks, n_clients), dim, n_trials = weights.shape, clipped.shape[1], len(participation)
     totals = np.zeros((n_trials, n_blocks * dim), dtype=np.int64)
-    chunk = max(1, _CHUNK_ENTRIES // (n_blocks * dim))
+    chunk = max(1, entries_at_once // (n_blocks * dim))
     for start in range(0, n_clients, chunk):
         part = slice(start, start + chunk)
         weighted = weights.T[part, :, None] * clipped[part, None, :]
@@ -43,7 +49,7 @@ def lattice_sums(weights: FloatArray, clipped: FloatArray, participation: BoolAr
 
 
 def draw_participation(mechanism: PrivateSum, n_trials: int, noise: NoiseSource) -> BoolArray:
-    """Who takes part, ``(n_trials, n_clients)``: secret, and never derived from answers."""
+    """Draw who takes part, ``(n_trials, n_clients)``: secret, and never derived from answers."""
     n_clients = mechanism.geometry.n_clients
     if mechanism.sampling == "fixed-size":
         return noise.subsets((n_trials, n_clients), mechanism.sample_size)

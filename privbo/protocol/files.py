@@ -5,14 +5,19 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from privbo.protocol.errors import RunError
+
+if sys.platform != "win32":
+    import fcntl
 
 _PRIVATE_NOTE = """PRIVATE. Nothing in this folder is covered by epsilon.
 
@@ -68,15 +73,54 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write JSON lines atomically."""
-    write_atomically(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode())
-
-
 def append_line(path: Path, row: Mapping[str, Any]) -> None:
     """Append one JSON line; a line cut off by a crash is dropped by ``read_lines``."""
     with path.open("ab") as file:
         file.write((json.dumps(row, allow_nan=False) + "\n").encode())
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Wait until no other process writes the file; Windows has no such lock, so one process at a time there."""
+    if sys.platform != "win32":
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+@dataclass(kw_only=True)
+class OnceLines:
+    """JSON lines that several processes append to, and that hold every key once.
+
+    Attributes:
+        path: The file.
+        key: Name of the field that tells rows apart.
+    """
+
+    path: Path
+    key: str
+    _known: dict[object, Mapping[str, Any]] = field(default_factory=dict, init=False, repr=False)
+    _read: int = field(default=0, init=False, repr=False)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append a row unless it is there already; what a crash cut off is dropped first.
+
+        Raises:
+            RunError: If another row of the same key is there.
+        """
+        with self.path.open("a+b") as file:
+            _lock(file)
+            file.seek(self._read)
+            text = file.read()
+            whole = text[: text.rfind(b"\n") + 1]
+            self._known |= {found[self.key]: found for found in map(json.loads, whole.splitlines())}
+            self._read += len(whole)
+            file.truncate(self._read)
+            known = self._known.get(row[self.key])
+            if known is None:
+                file.write((json.dumps(row, allow_nan=False) + "\n").encode())
+            elif known != row:
+                raise RunError(
+                    f"{self.path} says {dict(known)!r}, now it is {dict(row)!r}: ledger and history disagree, so one "
+                    "of them was restored from a copy; restore both from the same time"
+                )
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from privbo.door.clipping import ClipStatistics
-from privbo.protocol.files import append_line, write_lines
+from privbo.protocol.files import OnceLines, append_line
 from privbo.protocol.messages import Release
 from privbo.protocol.settings import JsonObject
 from privbo.runs.manifest import RunDirectory
@@ -44,18 +44,16 @@ class History:
     releases: list[Release] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # The public history is rebuilt from replayed releases, so a resumed run lists none twice.
-        if self.home is not None:
-            write_lines(self.home.history_path, [])
+        self._lines = None if self.home is None else OnceLines(path=self.home.history_path, key="round")
 
     def add(self, index: int, release: Release | None, clipping: ClipStatistics | None) -> None:
         """Write one round down; a callback hears of it last."""
         if release is not None:
             self.releases.append(release)
-        if self.home is not None:
-            append_line(self.home.history_path, _public_line(index, release, self.sending_share))
-            if clipping is not None:
-                append_line(self.home.clipping_path, {"round": index} | clipping.to_dict())
+        if self._lines is not None:
+            self._lines.add(_public_line(index, release, self.sending_share))
+        if self.home is not None and clipping is not None:
+            append_line(self.home.clipping_path, {"round": index} | clipping.to_dict())
         if self.on_round is not None:
             self.on_round(Round(index=index, release=release))
 

@@ -13,11 +13,10 @@ its finished pulls and their released losses, repeats its choices from them, and
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.epsilon import epsilon_table
@@ -28,7 +27,8 @@ from privbo.door.door import Door
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, write_json
-from privbo.training.journal import DirectoryJournal
+from privbo.protocol.settings import JsonObject, dump_settings
+from privbo.training.journal import Journal
 from privbo.training.judge import LossJudge, loss_mechanism
 from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy
 from privbo.training.trainer import OpacusTrainer
@@ -100,9 +100,9 @@ def central_run(
     if privacy.noise == "secure" and directory is None:
         raise ConfigurationError("a private search needs a directory for its durable ledgers; name one")
     z_train, z_validate = _multipliers(privacy)
-    described = {
+    described: JsonObject = {
         "name": name,
-        "privacy": dataclasses.asdict(privacy),
+        "privacy": dump_settings(privacy),
         "n_training": n_training,
         "n_validation": n_validation,
         "seed": seed,
@@ -119,9 +119,7 @@ def central_run(
         seed=seed or 0,
         journal=None
         if directory is None
-        else DirectoryJournal(
-            directory / "pulls", lambda position: validation.stored_release(f"{name}/{position}") is not None
-        ),
+        else Journal(directory / "pulls", lambda position: validation.stored_release(f"{name}/{position}") is not None),
     )
     mechanism = loss_mechanism(n_validation, privacy.loss_bound, z_validate)
     door = Door(
@@ -146,7 +144,7 @@ def _multipliers(privacy: RecordPrivacy) -> tuple[float, float]:
     )
 
 
-def settle(directory: Path | None, described: dict[str, Any], *, resume: bool) -> None:
+def settle(directory: Path | None, described: JsonObject, *, resume: bool) -> None:
     """Write the search's description down, or hold it against the one that is resumed."""
     if directory is None:
         if resume:

@@ -8,18 +8,35 @@ models in here are outcomes of private training, covered by epsilon as the ledge
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import write_atomically
 
+State: TypeAlias = Mapping[str, Any]
+"""State dict of torch, of a model or of an optimiser; opaque here."""
 
-class DirectoryJournal:
-    """One file per pull.
+
+@dataclass(frozen=True, kw_only=True)
+class Pull:
+    """Result of a finished pull.
+
+    Attributes:
+        model: The trained model's state.
+        optimiser: Its optimiser's state.
+    """
+
+    model: State
+    optimiser: State
+
+
+class Journal:
+    """One file per finished pull.
 
     Args:
         folder: Where to.
@@ -30,8 +47,8 @@ class DirectoryJournal:
         self._folder, self._judged = folder, judged
         folder.mkdir(parents=True, exist_ok=True)
 
-    def load(self, position: int, name: str) -> dict[str, Any] | None:
-        """What pull number ``position`` came to.
+    def load(self, position: int, name: str) -> Pull | None:
+        """Result of pull number ``position``, or None if it was not finished.
 
         Raises:
             RunError: If it belongs to another arm, or is gone though its loss was released.
@@ -44,17 +61,17 @@ class DirectoryJournal:
                     "again would be a second outcome for one charge)"
                 )
             return None
-        found: dict[str, Any] = torch.load(path, weights_only=True)
+        found = torch.load(path, weights_only=True)
         if found["name"] != name:
             raise RunError(
                 f"{path} holds arm {found['name']!r}, the search pulls {name!r}; resume it with its own arms"
             )
-        return dict(found["pull"])
+        return Pull(**found["pull"])
 
-    def save(self, position: int, name: str, pull: dict[str, Any]) -> None:
-        """Write atomically and durably."""
+    def save(self, position: int, name: str, pull: Pull) -> None:
+        """Keep a finished pull, durable on return, before anything of it is judged."""
         buffer = io.BytesIO()
-        torch.save({"name": name, "pull": pull}, buffer)
+        torch.save({"name": name, "pull": {"model": pull.model, "optimiser": pull.optimiser}}, buffer)
         write_atomically(self._path(position), buffer.getvalue())
 
     def _path(self, position: int) -> Path:

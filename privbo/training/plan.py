@@ -1,19 +1,19 @@
-"""What a private search on central data may do, fixed before any record is read."""
+"""The plan of a private search on central data, fixed before any record is read."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from accountant.calibrate import poisson
 from accountant.events import Adjacency, Event, Gaussian, repeat
-from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.settings import Count, Positive, Probability, settings
 
 TRAINING, VALIDATION = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="privacy")
 class RecordPrivacy:
     """The plan of a private search on central data and its target.
 
@@ -28,27 +28,25 @@ class RecordPrivacy:
         noise: ``"secure"``, or ``"simulation"`` for seeded experiments without a guarantee.
 
     Raises:
-        ConfigurationError: If a value is out of its range.
+        ConfigurationError: If a value is of another type or out of its range.
+
+    Example:
+        >>> plan = RecordPrivacy(epsilon=2.0, pulls=4)
+        >>> plan.validation_event(5.0)
+        Composed(parts=((Gaussian(noise_multiplier=5.0), 4),))
+        >>> RecordPrivacy(epsilon=-2.0, pulls=4)
+        Traceback (most recent call last):
+        privbo.protocol.errors.ConfigurationError: privacy.epsilon=-2.0: input should be greater than 0; correct it
     """
 
-    epsilon: float
-    delta: float = 1e-5
-    pulls: int
-    steps: int = 40
-    sample_rate: float = 1.0 / 16.0
-    clipping_norm: float = 1.0
-    loss_bound: float = 2.0
+    epsilon: Positive
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    pulls: Count
+    steps: Count = 40
+    sample_rate: Probability = 1.0 / 16.0
+    clipping_norm: Positive = 1.0
+    loss_bound: Positive = 2.0
     noise: Literal["secure", "simulation"] = "secure"
-
-    def __post_init__(self) -> None:
-        for name in ("epsilon", "clipping_norm", "loss_bound"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigurationError(f"{name}={value!r} must be a finite number > 0")
-        if not 0 < self.sample_rate <= 1 or not 0 < self.delta < 1:
-            raise ConfigurationError(f"sample_rate={self.sample_rate!r} and delta={self.delta!r} must lie in (0, 1]")
-        if self.pulls < 1 or self.steps < 1:
-            raise ConfigurationError(f"pulls={self.pulls!r} and steps={self.steps!r} must be at least 1")
 
     def training_event(self, noise_multiplier: float) -> Event:
         """Everything the training part can charge."""

@@ -1,69 +1,56 @@
 """Arms trained with differentially private gradients on centrally held records.
 
-The family knows neither ledger nor noise: whoever runs the search hands it a *trainer*
-that makes gradients private and is charged for a whole pull before the pull's first
-batch, and a *judge* that turns per-record validation losses into one noisy mean. A value
-is the judge's last answer, never the best one so far.
+An arm knows neither ledger nor noise: whoever runs the search hands it a *trainer* that
+makes gradients private and is charged for a whole pull before the pull's first batch, and a
+*judge* that turns per-record validation losses into one noisy mean. A value is the judge's
+last answer, never the best one so far.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
-from privbo.training.neural import MakeModel, MakeOptimiser, Split
+from privbo.training.journal import Pull
+from privbo.training.trainer import OpacusTrainer, Steps
+
+MakeModel = Callable[[], nn.Module]
+MakeOptimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
-class Steps(Protocol):
-    """An optimiser."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Split:
+    """Data of a classification task, on the device where arms are trained.
 
-    def zero_grad(self) -> None:
-        """Forget gradients."""
-        ...
+    Attributes:
+        train_x: Inputs, ``(n, ...)``.
+        train_y: Classes, ``(n,)``, int64.
+        validation_x: Inputs that decide.
+        validation_y: Their classes.
 
-    def step(self) -> Any:  # noqa: ANN401  # torch's optimisers return a closure's loss
-        """One update."""
-        ...
+    Raises:
+        ConfigurationError: If a part is empty, or inputs and classes differ in number.
+    """
 
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
-        ...
+    train_x: Tensor
+    train_y: Tensor
+    validation_x: Tensor
+    validation_y: Tensor
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        ...
-
-
-class Trainer(Protocol):
-    """The door for gradients."""
-
-    def prepare(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[nn.Module, Steps]:
-        """The model with per-record gradients and the optimiser that clips them and adds noise."""
-        ...
-
-    def begin(self, name: str, steps: int) -> dict[str, Any] | None:
-        """Pay for the next pull, durable on return, or raise with nothing paid.
-
-        A pull that was finished before (the search goes on after a crash) is returned as it
-        was kept, and costs nothing.
-        """
-        ...
-
-    def finish(self, name: str, pull: dict[str, Any]) -> None:
-        """Keep what a pull came to, durable on return; before it is judged."""
-        ...
-
-    def sample(self) -> Tensor:
-        """Indices of the records of one step, a secret Poisson sample; perhaps none."""
-        ...
+    def __post_init__(self) -> None:
+        for name in ("train", "validation"):
+            x, y = getattr(self, f"{name}_x"), getattr(self, f"{name}_y")
+            if len(x) != len(y) or not len(x):
+                raise ConfigurationError(f"{name}: {len(x)} inputs and {len(y)} classes must be equal and not 0")
 
 
 class Judge(Protocol):
@@ -107,7 +94,7 @@ class PrivateNeuralArm:
         judge: Private validation losses.
         steps: Optimiser steps per pull.
         seed: Of initial weights.
-        scale: g(k) = scale * f(x_1)/sqrt(k), the heuristic of ``NeuralArm``.
+        scale: g(k) = scale * f(x_1)/sqrt(k), a heuristic: no rate is proved for such training.
         reference: In place of f(x_1), the same for all arms; None is the paper.
     """
 
@@ -115,7 +102,7 @@ class PrivateNeuralArm:
     model: MakeModel
     data: Split
     optimiser: MakeOptimiser
-    trainer: Trainer
+    trainer: OpacusTrainer
     judge: Judge
     steps: int = 40
     seed: int = 0
@@ -140,11 +127,11 @@ class PrivateNeuralArm:
         made = self.trainer.begin(self.name, self.steps)
         if made is None:
             self._train(state)
-            pull = {"model": state.model.state_dict(), "optimiser": state.optimiser.state_dict()}
+            pull = Pull(model=state.model.state_dict(), optimiser=state.optimiser.state_dict())
             self.trainer.finish(self.name, pull)
         else:
-            state.model.load_state_dict(made["model"])
-            state.optimiser.load_state_dict(made["optimiser"])
+            state.model.load_state_dict(made.model)
+            state.optimiser.load_state_dict(dict(made.optimiser))
         state.losses.append(self.judge(lambda: record_losses(state.model, self.data)))
         return state
 

@@ -1,8 +1,9 @@
 """Private selection on central data (Papernot and Steinke 2022): the best of a secret number of runs.
 
 A run trains one randomly chosen candidate by DP-SGD and has its validation losses judged.
-Both ledgers are charged for the whole selection before the first run; what is released, by
-one atomic write, is the best run's candidate, score and model.
+Both ledgers are charged for the whole selection before the first run, and both store the
+best run's candidate, score and model before anything of it is handed out
+(``privbo.door.selection`` says what a crash at each point can and cannot do).
 """
 
 from __future__ import annotations
@@ -10,39 +11,39 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.epsilon import epsilon as best_epsilon
-from accountant.errors import BudgetExceeded
 from accountant.events import BestOfRandomRuns, PoissonSampledGaussian, compose
 from accountant.ledger import Ledger
 from accountant.selection import TruncatedNegativeBinomial
 from privbo.door.noise import NoiseSource
-from privbo.door.selection import bind_selection, charge_selection, draw_runs, is_bound, secret_score
+from privbo.door.selection import SelectionDoor, draw_runs
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import write_atomically
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.settings import JsonObject, dump_settings
 from privbo.training.central import noise_of, open_ledger, settle
-from privbo.training.judge import loss_mechanism, loss_request
+from privbo.training.journal import State
+from privbo.training.judge import RunAllowance, SecretJudge
 from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy
 from privbo.training.trainer import OpacusTrainer
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant
 
-RunOne = Callable[[int], tuple[float, dict[str, Any]]]
+RunOne = Callable[[int], tuple[float, State]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selected:
-    """What a private selection released.
+    """Result that a private selection released.
 
     Attributes:
         chosen: Index of the candidate.
@@ -52,32 +53,7 @@ class Selected:
 
     chosen: int
     score: float
-    model: dict[str, Any]
-
-
-class SecretJudge:
-    """Noisy mean losses that stay inside a selection; use it for the arms of ``PrivateSelection.select``."""
-
-    def __init__(self, *, n_records: int, loss_bound: float, noise_multiplier: float, noise: NoiseSource) -> None:
-        self._request = loss_request(n_records, loss_bound)
-        self._mechanism = loss_mechanism(n_records, loss_bound, noise_multiplier)
-        self._bound, self._noise, self._made = loss_bound, noise, 0
-        self.stddev = self._mechanism.noise_stddev()
-        self.left = 0
-
-    def __call__(self, losses: Callable[[], FloatArray]) -> float:
-        """The noisy mean of clipped losses.
-
-        Raises:
-            BudgetExceeded: Outside of a run, or twice in one.
-        """
-        if self.left < 1:
-            raise BudgetExceeded("a run's score is paid for once; judge a model inside its run only")
-        self.left -= 1
-        self._made += 1
-        rows = np.asarray(losses())[:, None] - self._bound
-        noise = self._noise.stream(f"run {self._made}")
-        return secret_score(self._mechanism, self._request, rows, noise) + self._bound
+    model: State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +68,7 @@ class PrivateSelection:
         training: Ledger of the training records.
         validation: Ledger of the validation records.
         events: What training and validation are charged.
+        allowance: What the run that is being made may still do; nothing outside of ``select``.
     """
 
     privacy: RecordPrivacy
@@ -101,10 +78,10 @@ class PrivateSelection:
     training: Ledger
     validation: Ledger
     events: tuple[BestOfRandomRuns, BestOfRandomRuns]
+    allowance: RunAllowance = field(repr=False)
     _noise: NoiseSource
     _directory: Path | None
     _name: str
-    _steps_left: list[int]
 
     def epsilon(self) -> dict[str, float]:
         """Epsilon of either part, their maximum, and of somebody with records in both."""
@@ -119,8 +96,8 @@ class PrivateSelection:
     def select(self, n_candidates: int, run_one: RunOne) -> Selected:
         """Pay, draw the secret runs, make them, and release the best one.
 
-        A selection that was released before is returned as it was; one that was cut off
-        before is made anew under the same charge, because nothing of it had left.
+        A selection that was released before is returned as the ledgers stored it; one that
+        was cut off before is made anew under the same charge, because nothing of it had left.
 
         Args:
             n_candidates: Number of candidates.
@@ -129,55 +106,58 @@ class PrivateSelection:
 
         Raises:
             BudgetExceeded: If a ledger can't pay, or a run does more than it is priced for.
-            RunError: If the released model is gone or not the one that was released.
+            RunError: If what was released can't be read, or was chosen among other candidates.
         """
-        for ledger, event in zip((self.training, self.validation), self.events, strict=True):
-            charge_selection(ledger, event, run=self._name, noise_source=self.privacy.noise)
-        if (found := self._released(n_candidates)) is not None:
-            return found
+        door = SelectionDoor(
+            prices=((self.training, self.events[0]), (self.validation, self.events[1])),
+            run=self._name,
+            noise_source=self.privacy.noise,
+        )
+        released = door.open()
+        if released is None:
+            released = door.close(_encoded(self._best_of(n_candidates, run_one)))
+        found = _decoded(released)
+        if found.chosen >= n_candidates:
+            raise RunError(f"candidate {found.chosen} of {n_candidates} was released; select among the same candidates")
+        self._publish(released)
+        return found
+
+    def _publish(self, released: bytes) -> None:
+        """A copy of what the ledgers stored; a file that says otherwise is evidence and stays."""
+        if self._directory is None:
+            return
+        path = self._directory / "selected.pt"
+        if not path.exists():
+            write_atomically(path, released)
+        elif path.read_bytes() != released:
+            raise RunError(f"{path} is not the model that was released; move it away and resume for the released one")
+
+    def _best_of(self, n_candidates: int, run_one: RunOne) -> Selected:
+        """SECRET until it is released: the result of the best run."""
         best = Selected(chosen=-1, score=math.inf, model={})
         for candidate in draw_runs(self.runs, n_candidates, self._noise.stream("runs")):
-            self._steps_left[0], self.judge.left = self.privacy.pulls * self.privacy.steps, self.privacy.pulls
-            score, model = run_one(candidate)
+            with self.allowance.for_one_run(self.privacy):
+                score, model = run_one(candidate)
             score = score if math.isfinite(score) else math.inf
             if score < best.score or best.chosen < 0:
                 best = Selected(chosen=candidate, score=score, model=model)
-        self._steps_left[0], self.judge.left = 0, 0
-        return self._release(best)
-
-    @property
-    def _path(self) -> Path:
-        return (self._directory or Path()) / "selected.pt"
-
-    def _release(self, best: Selected) -> Selected:
-        """One atomic write is the release; the ledger keeps its hash."""
-        buffer = io.BytesIO()
-        torch.save(dataclasses.asdict(best), buffer)
-        if self._directory is not None:
-            write_atomically(self._path, buffer.getvalue())
-        self._bind(buffer.getvalue())
         return best
 
-    def _bind(self, content: bytes) -> None:
-        for ledger in (self.training, self.validation):
-            bind_selection(ledger, content, run=self._name)
 
-    def _released(self, n_candidates: int) -> Selected | None:
-        content = self._path.read_bytes() if self._directory is not None and self._path.exists() else None
-        bound = [is_bound(ledger, content, run=self._name) for ledger in (self.training, self.validation)]
-        if content is None:
-            if any(state is not None for state in bound):
-                raise RunError(f"{self._path}: the selection was released and its model is gone; restore it")
-            return None
-        if False in bound:
-            raise RunError(f"{self._path} is not the model that was released; restore it from a copy")
-        self._bind(content)
-        found = Selected(**torch.load(io.BytesIO(content), weights_only=True))
-        if found.chosen >= n_candidates:
-            raise RunError(
-                f"{self._path}: candidate {found.chosen} of {n_candidates}; select among the same candidates"
-            )
-        return found
+def _encoded(best: Selected) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(dataclasses.asdict(best), buffer)
+    return buffer.getvalue()
+
+
+def _decoded(released: bytes) -> Selected:
+    try:
+        return Selected(**torch.load(io.BytesIO(released), weights_only=True))
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise RunError(
+            f"the ledgers' stored selection can't be read ({str(error).splitlines()[0]}); if privbo 0.1.0 released "
+            "it, its ledgers hold a hash only: read selected.pt with that version"
+        ) from None
 
 
 def private_selection(
@@ -220,10 +200,10 @@ def private_selection(
 
     z_train = calibrate_noise(trained, epsilon=target[0], delta=target[1], adjacency=TRAINING)
     z_judge = calibrate_noise(judged, epsilon=target[0], delta=target[1], adjacency=VALIDATION)
-    described = {"name": name, "privacy": dataclasses.asdict(privacy), "runs": dataclasses.asdict(runs)}
+    described: JsonObject = {"name": name, "privacy": dump_settings(privacy), "runs": dataclasses.asdict(runs)}
     settle(directory, described | {"n_training": n_training, "n_validation": n_validation}, resume=resume)
     training = open_ledger(directory, "training", privacy, n_training, TRAINING, name)
-    noise, left = noise_of(privacy, seed), [0]
+    noise, allowance = noise_of(privacy, seed), RunAllowance()
     return PrivateSelection(
         privacy=privacy,
         runs=runs,
@@ -231,30 +211,36 @@ def private_selection(
             n_records=n_training,
             privacy=privacy,
             noise_multiplier=z_train,
-            block=_counted(training, privacy, z_train, left),
+            block=_counted(training, privacy, z_train, allowance),
             seed=seed or 0,
         ),
-        judge=SecretJudge(n_records=n_validation, loss_bound=privacy.loss_bound, noise_multiplier=z_judge, noise=noise),
+        judge=SecretJudge(
+            n_records=n_validation,
+            loss_bound=privacy.loss_bound,
+            noise_multiplier=z_judge,
+            noise=noise,
+            allowance=allowance,
+        ),
         training=training,
         validation=open_ledger(directory, "validation", privacy, n_validation, VALIDATION, name),
         events=(trained(z_train), judged(z_judge)),
+        allowance=allowance,
         _noise=noise,
         _directory=directory,
         _name=name,
-        _steps_left=left,
     )
 
 
-def _counted(ledger: Ledger, privacy: RecordPrivacy, z: float, left: list[int]) -> Callable[[int, int], IAccountant]:
+def _counted(
+    ledger: Ledger, privacy: RecordPrivacy, z: float, allowance: RunAllowance
+) -> Callable[[int, int], IAccountant]:
     """Blocks of a run that the selection's charge has paid for; nothing is charged here."""
     from privbo.door.opacus import LedgerAccountant
 
     event = PoissonSampledGaussian(sample_rate=privacy.sample_rate, noise_multiplier=z)
 
     def take(_: int, steps: int) -> IAccountant:
-        if steps > left[0]:
-            raise BudgetExceeded(f"{steps} steps, the run has {left[0]} of what was paid for; train inside select only")
-        left[0] -= steps
+        allowance.take_steps(steps)
         return LedgerAccountant(ledger, event=event, steps=steps, opacus_multiplier=z)
 
     return take

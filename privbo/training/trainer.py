@@ -8,7 +8,7 @@ like its samples, comes from the operating system's generator through
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -18,24 +18,31 @@ from accountant.errors import BudgetExceeded
 from privbo.door.gradients import noisy_gradient_sum
 from privbo.door.noise import NoiseSource, SecureNoise
 from privbo.protocol.errors import ConfigurationError
+from privbo.training.journal import Journal, Pull, State
 from privbo.training.plan import RecordPrivacy
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant
     from opacus.optimizers import DPOptimizer
 
-Pull = dict[str, Any]
 
+class Steps(Protocol):
+    """An optimiser: Opacus's, or ours with secret noise."""
 
-class Journal(Protocol):
-    """Where a search's pulls are kept, so that it goes on after a crash."""
-
-    def load(self, position: int, name: str) -> Pull | None:
-        """What a pull had come to, or None if it was not finished."""
+    def zero_grad(self) -> None:
+        """Forget gradients."""
         ...
 
-    def save(self, position: int, name: str, pull: Pull) -> None:
-        """Keep a finished pull, durably, before anything of it is judged."""
+    def step(self) -> object:
+        """One update."""
+        ...
+
+    def state_dict(self) -> State:
+        """State for a checkpoint."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
+        """Go on from a checkpoint."""
         ...
 
 
@@ -69,7 +76,7 @@ class OpacusTrainer:
         self._open: IAccountant | None = None
         self._position = -1
 
-    def prepare(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
+    def prepare(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[nn.Module, Steps]:
         """Per-record gradients, clipping and noise; every step is reported to the ledger's accountant.
 
         Raises:
@@ -180,21 +187,19 @@ class SecureSteps:
         self._count()
         samples = [p.grad_sample for p in self._parameters]
         rows = np.concatenate([s.detach().flatten(1).double().cpu().numpy() for s in samples], axis=1)
-        total = noisy_gradient_sum(
-            rows, clipping_norm=self._clipping_norm, noise_multiplier=self._z, noise=self._noise
-        )  # fmt: skip
+        total = noisy_gradient_sum(rows, clipping_norm=self._clipping_norm, noise_multiplier=self._z, noise=self._noise)
         ends = np.cumsum([p.numel() for p in self._parameters])[:-1]
         for parameter, part in zip(self._parameters, np.split(total / self._expected, ends), strict=True):
             parameter.grad = torch.from_numpy(part).to(parameter).view_as(parameter)
         self._optimiser.step()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The inner optimiser's."""
         return self._optimiser.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
         """The inner optimiser's."""
-        self._optimiser.load_state_dict(state)
+        self._optimiser.load_state_dict(state_dict)
 
 
 def _mixed(seed: int, position: int) -> int:

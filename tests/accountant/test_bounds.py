@@ -4,19 +4,27 @@ A sum whose error is said to be a thousandth gains or lacks that much at every p
 for each of these truths, inside the window and beyond both of its ends.
 """
 
+import dataclasses
 import itertools
 import math
 
 import numpy as np
 import pytest
 
-from accountant.events import Adjacency, Gaussian, Laplace
+from accountant.events import (
+    Adjacency,
+    Gaussian,
+    Laplace,
+    PoissonSampledGaussian,
+)
 from accountant.tight import bounds
 from accountant.tight.bounds import LowerSums, Place, UpperSum
 from accountant.tight.fourier import TiltedSum, Window, tilted_sum
 from accountant.tight.lattice import lower_cells, upper_cells
 from accountant.tight.pairs import EPS, pairs_of
 from tests.accountant.test_lattice import hockey_stick
+
+SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
 
 SPACING, START, SIZE = 0.1, -15, 60
 POINTS = START + np.arange(SIZE)
@@ -197,7 +205,7 @@ def test_lower_bounds_survive_any_error_that_the_sums_admit(theta):
 
 def test_sums_are_those_of_all_parts_at_the_place_named():
     gaussian, laplace = (pairs_of(event, Adjacency.ZERO_OUT)[0] for event in EVENTS)
-    window = Window(start=-60, size=180, up=3.0, down=-3.0)
+    window = Window(start=-60, size=180, up=60.0, down=-60.0)
     place = Place(pairs=((gaussian, 3), (laplace, 2)), theta=1.5, spacing=0.1, window=window, reach=2.5)
     at = {"spacing": 0.1, "t": 2.5}
     first, second = upper_cells(gaussian, 3, **at), upper_cells(laplace, 2, **at)
@@ -239,3 +247,23 @@ def test_the_slack_covers_running_sums_and_the_units_exponent():
     np.testing.assert_allclose(tails.loss, SPACING * (np.arange(n) - 1000), rtol=1e-15)
     np.testing.assert_allclose(tails.log_unit, -70.0 - 3.0 * (np.arange(n) - 1000.0), rtol=1e-14)
     assert tails.slack[-1] <= 1e-9 + 1e-11
+
+
+def sums_of(event, spacing=0.01, reach=8.0):
+    """Both sums of one release around its losses."""
+    (pair, *_) = pairs_of(event, Adjacency.ZERO_OUT)
+    low, high = pair.loss_range(reach)
+    start = math.floor(low / spacing) - 4
+    window = Window(start=start, size=2 * (math.ceil((high - low) / spacing / 2) + 8), up=60.0, down=-60.0)
+    place = Place(pairs=((pair, 1),), theta=4.0, spacing=spacing, window=window, reach=reach)
+    return bounds.upper_sum(place), bounds.lower_sums(place)
+
+
+def test_beyond_what_the_lattice_holds_the_upper_end_is_trivial_and_the_lower_end_nothing():
+    upper, lower = sums_of(SAMPLED)
+    assert bounds.upper_epsilon(upper, 1e-5) < 2
+    assert bounds.upper_epsilon(dataclasses.replace(upper, infinite=1e-4), 1e-5) == math.inf
+    assert bounds.upper_delta(upper, 1.0) < 1e-3
+    assert bounds.upper_delta(upper, 1e6) == 1.0
+    assert bounds.lower_delta(lower, 1e6) == 0.0
+    assert 0.0 < bounds.lower_delta(lower, 0.1) <= bounds.upper_delta(upper, 0.1)

@@ -7,7 +7,16 @@ import pytest
 from accountant import calibrate, moments, renyi
 from accountant import epsilon as tightest
 from accountant.errors import AccountingError, CalibrationError
-from accountant.events import Adjacency, Gaussian, NonPrivate, PoissonSampledGaussian, compose, parts, repeat
+from accountant.events import (
+    Adjacency,
+    Gaussian,
+    NonPrivate,
+    PoissonSampledGaussian,
+    compose,
+    parts,
+    repeat,
+)
+from accountant.tight import numerical
 
 ZERO = Adjacency.ZERO_OUT
 DELTA = 1e-5
@@ -49,19 +58,6 @@ def test_sample_rate_and_rounds_and_delta():
 def test_everything_affordable_is_rate_one():
     assert calibrate.sample_rate(50.0, rounds=3, epsilon=4.0, delta=DELTA, adjacency=ZERO) == 1.0
     assert calibrate.rounds(0.1, sample_rate=1.0, epsilon=0.1, delta=DELTA, adjacency=ZERO) == 0
-
-
-def test_remaining_schedule():
-    charged = poisson(0.25, 1.0, 10)
-    z = calibrate.remaining_noise_multiplier(
-        charged, lambda z: poisson(0.25, z, 30), epsilon=7.0, delta=DELTA, adjacency=ZERO
-    )
-    total = compose([charged, poisson(0.25, z, 30)])
-    assert 6.98 <= tightest.epsilon(total, DELTA, adjacency=ZERO) <= 7.0
-    with pytest.raises(CalibrationError, match="spent already"):
-        calibrate.remaining_noise_multiplier(
-            charged, lambda z: poisson(0.25, z, 30), epsilon=1.0, delta=DELTA, adjacency=ZERO
-        )
 
 
 def test_impossible_targets():
@@ -126,36 +122,15 @@ def test_the_largest_affordable_number_of_rounds(count):
 @pytest.mark.parametrize("adjacency", [ZERO, Adjacency.REPLACE_ONE])
 def test_the_smallest_affordable_noise(target, adjacency):
     factor = LOG * (2 if adjacency == Adjacency.REPLACE_ONE else 1)
-    charged = Gaussian(noise_multiplier=math.sqrt(2 * factor / target))  # half of the target
     alone = calibrate.noise_multiplier(
         lambda z: poisson(0.5, z, 8), epsilon=target, delta=DELTA, adjacency=adjacency, accountant=one_line
     )
-    rest = calibrate.remaining_noise_multiplier(
-        charged, lambda z: poisson(0.5, z, 4), epsilon=target, delta=DELTA, adjacency=adjacency, accountant=one_line
-    )
     truth = math.sqrt(2 * factor / target)
-    for found in (alone, rest):
-        assert truth * (1 - 1e-12) <= found <= truth * (1 + 5e-6)
-
-
-def test_a_target_that_is_spent_to_the_last_bit_leaves_nothing():
-    charged = Gaussian(noise_multiplier=1.0)
-    with pytest.raises(CalibrationError, match="spent already"):
-        calibrate.remaining_noise_multiplier(
-            charged,
-            lambda z: poisson(1, z),
-            epsilon=one_line(charged, DELTA, adjacency=ZERO),
-            delta=DELTA,
-            adjacency=ZERO,
-            accountant=one_line,
-        )
+    assert truth * (1 - 1e-12) <= alone <= truth * (1 + 5e-6)
 
 
 ASKED = {
     "noise": lambda **k: calibrate.noise_multiplier(lambda z: poisson(1, z), **k),
-    "remaining noise": lambda **k: calibrate.remaining_noise_multiplier(
-        Gaussian(noise_multiplier=9.0), lambda z: poisson(1, z), **k
-    ),
     "rate": lambda **k: calibrate.sample_rate(1.0, rounds=3, **k),
     "rounds": lambda **k: calibrate.rounds(1.0, sample_rate=0.1, **k),
 }
@@ -188,6 +163,18 @@ FALLING = {  # cost as a function of log z, and where it is 1
 }
 
 
+def solved(cost):
+    """Log of the noise multiplier at which a plan of this cost, in the log of the multiplier, costs 1."""
+    found = calibrate.noise_multiplier(
+        lambda z: Gaussian(noise_multiplier=z),
+        epsilon=1.0,
+        delta=DELTA,
+        adjacency=ZERO,
+        accountant=lambda event, delta, *, adjacency: cost(math.log(event.noise_multiplier)),
+    )
+    return math.log(found)
+
+
 @pytest.mark.parametrize("name", FALLING)
 def test_the_search_meets_every_falling_cost_from_the_dear_side(name):
     cost, truth = FALLING[name]
@@ -197,7 +184,7 @@ def test_the_search_meets_every_falling_cost_from_the_dear_side(name):
         asked.append(x)
         return cost(x)
 
-    found = calibrate._solve(counted, 1.0)
+    found = solved(counted)
     assert cost(found) <= 1.0
     assert truth - 1e-9 <= found <= truth + 5e-6
     assert len(asked) <= 40
@@ -206,10 +193,27 @@ def test_the_search_meets_every_falling_cost_from_the_dear_side(name):
 
 
 def test_the_search_ends_at_the_least_and_the_largest_noise():
-    assert calibrate._solve(lambda x: math.exp(-2.0 * (x + 9.0)), 1.0) == math.log(2.0**-6)
-    assert calibrate._solve(lambda x: 1.0, 1.0) == math.log(2.0**-6)
+    assert solved(lambda x: math.exp(-2.0 * (x + 9.0))) == math.log(2.0**-6)
+    assert solved(lambda x: 1.0) == math.log(2.0**-6)
     for hopeless in (lambda x: 2.0, lambda x: math.inf, lambda x: math.exp(-(x - 17.0))):
         with pytest.raises(CalibrationError, match="no noise multiplier below"):
-            calibrate._solve(hopeless, 1.0)
-    almost = calibrate._solve(lambda x: math.exp(-(x - 16.6)), 1.0)
+            solved(hopeless)
+    almost = solved(lambda x: math.exp(-(x - 16.6)))
     assert almost == pytest.approx(16.6, abs=5e-6)
+
+
+def test_targets_out_of_reach():
+    with pytest.raises(CalibrationError, match="no sample rate"):
+        calibrate.sample_rate(0.01, rounds=10**6, epsilon=1e-9, delta=1e-12, adjacency=ZERO)
+    with pytest.raises(CalibrationError, match="rounds stay within"):
+        calibrate.rounds(2.0**23, sample_rate=1e-6, epsilon=1e6, delta=0.1, adjacency=ZERO)
+    least = calibrate.noise_multiplier(lambda z: Gaussian(noise_multiplier=z), epsilon=1e5, delta=1e-5, adjacency=ZERO)
+    assert least == pytest.approx(2.0**-6, rel=1e-12)
+
+
+@pytest.mark.parametrize("lie", [0.5, 1.01, 1.5])
+def test_a_quick_search_that_was_misled_is_not_believed(monkeypatch, lie):
+    honest = numerical.quick_epsilon
+    monkeypatch.setattr(numerical, "quick_epsilon", lambda *a, **k: lie * honest(*a, **k))
+    found = calibrate.noise_multiplier(lambda z: poisson(0.25, z, 40), epsilon=4.0, delta=1e-5, adjacency=ZERO)
+    assert 3.99 < numerical.epsilon(poisson(0.25, found, 40), 1e-5, adjacency=ZERO) <= 4.0

@@ -2,6 +2,7 @@
 
 import pytest
 
+import accountant
 from accountant import epsilon as best
 from accountant import gaussian_dp, moments, renyi
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, compose, repeat
@@ -27,3 +28,18 @@ def test_every_accountant_stands_in_the_table_with_its_own_answer(adjacency):
     table = best.epsilon_table(plain, 1e-5, adjacency=adjacency)
     assert list(table) == ["moments", "renyi", "tight", "gaussian_dp"]
     assert table["gaussian_dp"] == gaussian_dp.epsilon(plain, 1e-5, adjacency=adjacency) == table["tight"]
+
+
+def test_the_interval_holds_the_tables_tight_number_and_says_how_it_was_found():
+    found = accountant.epsilon_interval(SAMPLED, 1e-5, adjacency=ZERO)
+    tight = accountant.epsilon_table(SAMPLED, 1e-5, adjacency=ZERO)["tight"]
+    assert found.to_dict() == {"lower": found.lower, "upper": tight, "method": "numerical"}
+    assert 0.99 * tight < found.lower <= tight
+
+
+def test_the_package_lists_its_names_and_no_others():
+    assert dir(accountant) == sorted(accountant.__all__)
+    assert all(getattr(accountant, name) is not None for name in accountant.__all__)
+    assert accountant.numerical is numerical
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        accountant.nothing  # noqa: B018 (the access is the test)

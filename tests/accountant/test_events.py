@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accountant.errors import EventError
+from accountant.event_text import event_text
 from accountant.events import (
     Adjacency,
     BestOfRandomRuns,
@@ -189,3 +190,24 @@ def test_a_selection_of_fixed_size_samples_is_refused_as_its_run_is():
     with pytest.raises(EventError, match="add-or-remove-one"):
         check_adjacency(event, Adjacency.ADD_OR_REMOVE_ONE)
     check_adjacency(event, Adjacency.REPLACE_ONE)
+
+
+def test_a_composed_event_needs_its_parts_and_nothing_else():
+    for data in ({"type": "composed"}, {"type": "composed", "parts": [], "more": 1}, {"type": "composed", "parts": 3}):
+        with pytest.raises(EventError, match="list 'parts'"):
+            from_dict(data)
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (Gaussian(noise_multiplier=2.0), "Gaussian, multiplier 2"),
+        (FixedSizeSampledGaussian(n_clients=9, sample_size=3, noise_multiplier=1.23456), "3 of 9, multiplier 1.235"),
+        (Laplace(scale_multiplier=0.5), "Laplace, scale multiplier 0.5"),
+        (NonPrivate(), "not private"),
+        (repeat(Gaussian(noise_multiplier=2.0), 3), "3 x (Gaussian, multiplier 2)"),
+        (selection(), "best of a secret random number of runs, one run: 1 x (Gaussian, multiplier 4)"),
+    ],
+)
+def test_an_event_in_words(event, words):
+    assert event_text(event).endswith(words)

@@ -18,9 +18,9 @@ from accountant.events import (
     compose,
     repeat,
 )
-from accountant.filters import Spent, fixed_order_filter, gaussian_filter, planned_filter, quote
+from accountant.filters import ORDERS, Spent, fixed_order_filter, gaussian_filter, quote
+from accountant.quadrature import renyi_divergence
 from accountant.tight import numerical
-from accountant.tight.quadrature import renyi_divergence
 
 ZERO = Adjacency.ZERO_OUT
 ROUND = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.0)
@@ -79,15 +79,6 @@ def test_a_fixed_order_filter_never_passes_its_epsilon():
     assert guard.admits(spent, Gaussian(noise_multiplier=1e6))
 
 
-def test_a_planned_filter_admits_exactly_the_plan():
-    guard = planned_filter(repeat(ROUND, 40), 1e-5, adjacency=ZERO)
-    spent, count = charge_until_refused(guard, ROUND)
-    assert count == 40
-    assert guard.epsilon == pytest.approx(spent.epsilon(1e-5), rel=1e-12)
-    # half the noise costs more at every order: not even within what 40 rounds left over
-    assert not guard.admits(spent, PoissonSampledGaussian(sample_rate=1e-6, noise_multiplier=1.0))
-
-
 def test_a_gaussian_filter_is_exact_and_refuses_sampling():
     guard = gaussian_filter(epsilon=2.6, delta=1e-5)
     _, count = charge_until_refused(guard, Gaussian(noise_multiplier=5.0))
@@ -105,7 +96,6 @@ def test_a_budget_too_small_for_any_order_is_refused(plan):
 def test_non_private_is_never_admitted():
     for guard in (
         fixed_order_filter(epsilon=100, delta=1e-5, adjacency=ZERO),
-        planned_filter(repeat(ROUND, 100), 1e-5, adjacency=ZERO),
         gaussian_filter(epsilon=100, delta=1e-5),
     ):
         assert not guard.admits(Spent(adjacency=ZERO), NonPrivate())
@@ -178,3 +168,7 @@ def test_a_remembered_price_cannot_be_changed():
         filters.cost(ROUND, ZERO).curve[0] = 0.0
     free = filters.cost(NonPrivate(), ZERO)
     assert (set(free.curve.tolist()), free.mu_squared) == ({math.inf}, math.inf)
+
+
+def test_a_filter_names_its_order():
+    assert fixed_order_filter(epsilon=2.0, delta=1e-5, adjacency=ZERO).order in ORDERS

@@ -19,6 +19,11 @@ from accountant.events import (
     compose,
 )
 from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger.policy import canonical
+from accountant.ledger.store import Store
+from accountant.ledger.witness import Witness
+
+SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
 
 EVENT = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
 
@@ -220,8 +225,9 @@ def test_a_ledger_that_vanished_is_not_started_anew(path: Path) -> None:
 
 
 def test_durability_is_asserted_at_opening(path: Path) -> None:
-    with Ledger.create(path, policy()) as ledger:
-        connection = ledger._store.connection
+    store = Store.create(path, canonical(policy().to_dict()).decode())
+    with Ledger(store):
+        connection = store.connection
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
     connection = sqlite3.connect(path)
@@ -247,3 +253,88 @@ def test_in_memory_needs_no_file(tmp_path: Path) -> None:
         charge(ledger, 0)
         assert ledger.path is None
         assert ledger.verify().ok
+
+
+def test_whatever_is_asked_of_a_ledger_counts_what_others_charged_meanwhile(tmp_path):
+    path, budget = tmp_path / "ledger", Budget(epsilon=2.0, delta=1e-5, rule="gaussian")
+    event = Gaussian(noise_multiplier=5.0)
+    for ask in (
+        lambda ledger: ledger.event() == compose([event]),
+        lambda ledger: ledger.event("r") == compose([event]),
+        lambda ledger: ledger.check(event).spent > 0.7,  # epsilon 0.79 at 1e-5
+        lambda ledger: ledger.guarantees is False,
+        lambda ledger: [entry.release_id for entry in ledger.entries()] == ["r/0"],
+        lambda ledger: ledger.verify().n_entries == 1,
+        lambda ledger: ledger.charge("r/0", event, run="r", noise_source="simulation").known,
+    ):
+        with Ledger.create(path, policy(budget=budget)) as one, Ledger.open(path) as other:
+            assert one.guarantees
+            other.charge("r/0", event, run="r", noise_source="simulation")
+            assert ask(one)
+        path.unlink()
+        Witness.beside(path).path.unlink()
+
+
+def test_nothing_in_memory_is_guaranteed():
+    with Ledger.create(None, policy()) as ledger:
+        ledger.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        assert not ledger.guarantees
+
+
+def test_seeded_noise_never_stands_beside_real_noise_nor_hides_behind_a_plain_sum(tmp_path):
+    with Ledger.create(tmp_path / "ledger", policy()) as ledger:
+        receipt = ledger.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        assert receipt.release_id == "r/0"
+        assert ledger.charge("r/0", SAMPLED, run="r", noise_source="secure").release_id == "r/0"
+        with pytest.raises(LedgerError, match="secure"):
+            ledger.charge("r/1", SAMPLED, run="r", noise_source="simulation")
+        ledger.charge("r/1", NonPrivate(), run="r", noise_source="none")
+        with pytest.raises(LedgerError, match="simulation"):
+            ledger.charge("r/2", SAMPLED, run="r", noise_source="simulation")
+        assert [e.release_id for e in ledger.entries()] == ["r/0", "r/1"]
+    with Ledger.create(tmp_path / "other", policy()) as ledger:
+        assert ledger.check(SAMPLED).head == ledger.head
+        with pytest.raises(LedgerError, match="run"):
+            ledger.charge("r/0", SAMPLED, run="", noise_source="secure")
+
+
+@pytest.mark.parametrize(
+    "sources", [("secure", "exact", "none", "secure"), ("none", "simulation", "none", "simulation")], ids=str
+)
+def test_kinds_of_noise_that_say_the_same_of_a_guarantee_share_a_ledger_and_plain_sums_share_any(sources):
+    with Ledger.create(None, policy()) as ledger:
+        for index, source in enumerate(sources):
+            ledger.charge(f"r/{index}", SAMPLED, run="r", noise_source=source)
+        assert [e.noise_source for e in ledger.entries()] == list(sources)
+        for index, source in enumerate(sources):
+            other = next(s for s in ("secure", "exact", "simulation", "none") if s != source)
+            with pytest.raises(LedgerError, match="was charged as"):
+                ledger.charge(f"r/{index}", SAMPLED, run="r", noise_source=other)
+
+
+def test_a_writer_that_fell_behind_still_charges_in_order_and_once(path: Path) -> None:
+    with Ledger.create(path, policy()) as one, Ledger.open(path) as other:
+        one.lost_races = other.lost_races = 0  # every race was lost
+        first = one.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        again = other.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        second = other.charge("r/1", SAMPLED, run="r", noise_source="secure")
+        assert (first.known, again.known, second.known) == (False, True, False)
+        assert (again.head, second.sequence) == (first.head, 2)
+        assert one.verify([(second.sequence, second.head)]).ok
+
+
+def test_inside_the_lock_the_same_rules_hold(path: Path) -> None:
+    event = Gaussian(noise_multiplier=5.0)  # epsilon 0.79 at 1e-5; two cost 1.16
+    with Ledger.create(path, policy(Budget(epsilon=1.0, delta=1e-5))) as ledger:
+        ledger.lost_races = 0
+        ledger.charge("r/0", event, run="r", noise_source="secure", plan_position=4)
+        for release, source, run, error in (
+            ("r/1", "secure", "r", BudgetExceeded),
+            ("r/2", "simulation", "r", LedgerError),
+            ("s/0", "secure", "s", LedgerError),
+        ):
+            with pytest.raises(error):
+                ledger.charge(release, event, run=run, noise_source=source)
+        assert [(e.run, e.plan_position) for e in ledger.entries()] == [("r", 4)]
+        found = ledger.verify()
+        assert (found.ok, found.head, found.n_entries) == (True, ledger.head, 1)

@@ -20,7 +20,7 @@ from accountant.events import Adjacency, Unit
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 from accountant.ledger.policy import canonical
-from accountant.ledger.store import link_digest
+from accountant.ledger.store import row_digest
 from tests.accountant.ledger_worker import EVENT, release
 from tests.system_tools import require_mount_namespace, require_tool
 
@@ -220,7 +220,7 @@ def test_rehashing_the_last_row_is_noticed_by_the_witness(tmp_path: Path) -> Non
         ).fetchone()
         forged = json.loads(body)
         forged["event"]["noise_multiplier"] = 900.0
-        digest = link_digest(previous, sequence, release_id, canonical(forged))
+        digest = row_digest(previous, sequence, release_id, canonical(forged))
         connection.execute("UPDATE charges SET body = ?, digest = ? WHERE sequence = 25", (canonical(forged), digest))
     connection.close()
     with pytest.raises(LedgerError, match="not the one that was committed"):

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
 import os
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from accountant.errors import LedgerError
-from accountant.events import Adjacency, Gaussian, Unit
-from accountant.ledger import Ledger, LedgerPolicy
-from accountant.ledger import store as store_module
+from accountant import gaussian_dp
+from accountant.errors import BudgetExceeded, LedgerError
+from accountant.events import (
+    Adjacency,
+    Gaussian,
+    PoissonSampledGaussian,
+    Unit,
+)
+from accountant.ledger import Budget, Ledger, LedgerPolicy
 from accountant.ledger.file import (
     Identity,
     failing_closed,
@@ -22,8 +29,10 @@ from accountant.ledger.file import (
     sha256_of,
     sync_folder,
 )
-from accountant.ledger.store import Store, link_digest
+from accountant.ledger.store import Store, row_digest
 from accountant.ledger.witness import Witness
+
+SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
 
 POLICY = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=40)
 
@@ -44,7 +53,7 @@ def test_digests_are_those_of_length_prefixed_parts() -> None:
     identity = Identity(ledger_id="abc", policy="{}")
     for table in ("charges", "releases"):
         assert identity.genesis(table) == prefixed(b"privbo-ledger-1", table.encode(), b"abc", b"{}")
-    assert link_digest("before", 12, "r/0", b"body") == prefixed(b"before", b"12", b"r/0", b"body")
+    assert row_digest("before", 12, "r/0", b"body") == prefixed(b"before", b"12", b"r/0", b"body")
 
 
 def altered(path: Path, statement: str) -> None:
@@ -69,18 +78,10 @@ def test_a_header_that_is_another_programs_is_refused(path: Path) -> None:
         require_own_header(path)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "ledger"
-    path.touch()
-
-    def refuse(self: Path, mode: str):
-        raise PermissionError("no")
-
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(LedgerError, match=f"^{path}: storage failed"):
-        require_own_header(path)
-    with pytest.raises(LedgerError, match=r"^the ledger in memory: storage failed"), failing_closed(None):
-        raise sqlite3.OperationalError("no")
+def test_a_failure_of_storage_names_the_file() -> None:
+    for path, where in ((Path("/srv/ledger"), "/srv/ledger"), (None, "the ledger in memory")):
+        with pytest.raises(LedgerError, match=f"^{where}: storage failed"), failing_closed(path):
+            raise sqlite3.OperationalError("no")
 
 
 @pytest.mark.parametrize(
@@ -110,9 +111,10 @@ def test_a_connection_is_durable_and_trusts_no_schema(path: Path) -> None:
     found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in settings]
     connection.close()
     assert found == ["wal", 2, 1, 0]
-    with Ledger.open(path) as ledger:
-        # Another writer may hold the lock for as long as a price takes; SQLite's own patience is 5 s.
-        assert ledger._store.connection.execute("PRAGMA busy_timeout").fetchone() == (60_000,)
+    store = Store.open(path)
+    # Another writer may hold the lock for as long as a price takes; SQLite's own patience is 5 s.
+    assert store.connection.execute("PRAGMA busy_timeout").fetchone() == (60_000,)
+    store.close()
 
 
 def test_storage_that_answers_with_less_is_closed_and_refused(path: Path) -> None:
@@ -179,7 +181,7 @@ def test_a_release_without_a_charge_is_refused_however_well_it_is_chained(path: 
     charged(path, 1)
     store = Store.open(path)
     last = store.last("releases")
-    digest = link_digest(last.digest, 2, "r/7", b"free")
+    digest = row_digest(last.digest, 2, "r/7", b"free")
     store.connection.execute("INSERT INTO releases VALUES (2, 'r/7', ?, ?, ?)", (b"free", last.digest, digest))
     store.close()
     with pytest.raises(LedgerError, match="release 'r/7' was stored without a charge"):
@@ -207,7 +209,7 @@ def test_a_gap_in_the_numbers_is_noticed_however_well_it_is_chained(path: Path) 
     charged(path, 1)
     store = Store.open(path)
     last = store.last("charges")
-    digest = link_digest(last.digest, 3, "r/7", last.body)
+    digest = row_digest(last.digest, 3, "r/7", last.body)
     store.connection.execute("INSERT INTO charges VALUES (3, 'r/7', ?, ?, ?)", (last.body, last.digest, digest))
     store.close()
     with pytest.raises(LedgerError, match="charges row 3 does not follow row 1"):
@@ -234,29 +236,19 @@ def test_an_index_that_lost_a_release_id_is_noticed(path: Path, table: str) -> N
 # --- storage that fails ---------------------------------------------------------------------
 
 
-def failing(*_: object, **__: object) -> None:
-    raise OSError("worn out")
-
-
-def storing(path: Path) -> None:
+def test_where_the_witness_fails_the_file_is_named_and_nothing_else_is_raised(path: Path) -> None:
+    witness = Witness.beside(path).path
+    witness.unlink(missing_ok=True)
+    witness.mkdir()  # neither made, nor read, nor appended to
+    with pytest.raises(LedgerError, match=f"{path}: storage failed"):
+        Ledger.open(path)
+    witness.rmdir()
     with Ledger.open(path) as ledger:
-        ledger.charge("r/0", Gaussian(noise_multiplier=9.0), run="r", noise_source="secure")
-
-
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (store_module, "read_identity"),
-        (store_module, "set_durable"),
-        (Witness, "read"),
-        (Witness, "create"),
-        (Witness, "append"),
-    ],
-)
-def test_wherever_storage_fails_the_file_is_named_and_nothing_else_is_raised(path, owner, name, monkeypatch) -> None:
-    monkeypatch.setattr(owner, name, failing)
-    with pytest.raises(LedgerError, match=rf"{path}: storage failed \(worn out\)"):
-        storing(path)
+        witness.unlink()
+        witness.mkdir()
+        with pytest.raises(LedgerError, match=f"{path}: storage failed"):
+            ledger.charge("r/0", Gaussian(noise_multiplier=9.0), run="r", noise_source="secure")
+        assert f"{path}: storage failed" in str(ledger.verify().problem)
 
 
 def test_a_table_that_is_gone_and_a_folder_that_never_was_are_named(path: Path) -> None:
@@ -274,9 +266,9 @@ def test_a_table_that_is_gone_and_a_folder_that_never_was_are_named(path: Path) 
 
 def test_a_lock_that_is_not_let_go_stops_the_charge_and_nothing_else(path: Path) -> None:
     event = Gaussian(noise_multiplier=9.0)
-    other = sqlite3.connect(path, isolation_level=None)
-    with Ledger.open(path) as ledger:
-        ledger._store.connection.execute("PRAGMA busy_timeout = 1")
+    other, store = sqlite3.connect(path, isolation_level=None), Store.open(path)
+    store.connection.execute("PRAGMA busy_timeout = 1")
+    with Ledger(store) as ledger:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match=rf"{path}: storage failed \(database is locked\); nothing was released"):
             ledger.charge("r/0", event, run="r", noise_source="secure")
@@ -286,30 +278,171 @@ def test_a_lock_that_is_not_let_go_stops_the_charge_and_nothing_else(path: Path)
         assert not ledger.charge("r/0", event, run="r", noise_source="secure").known
 
 
-def test_a_look_at_the_whole_file_says_what_failed_and_holds_no_transaction(path, monkeypatch) -> None:
-    ledger = Ledger.open(path)
+def test_a_closed_ledger_says_that_storage_failed_and_charges_nothing(path: Path) -> None:
+    store = Store.open(path)
+    ledger = Ledger(store)
     assert ledger.verify().ok
-    assert not ledger._store.connection.in_transaction
-    with monkeypatch.context() as patch:
-        patch.setattr(Witness, "read", failing)
-        assert ledger.verify().problem == (
-            f"{path}: storage failed (worn out); nothing was released, mend it and try again"
-        )
+    assert not store.connection.in_transaction
     ledger.close()
     assert f"{path}: storage failed" in str(ledger.verify().problem)
     with pytest.raises(LedgerError, match="storage failed"):
         ledger.charge("r/0", Gaussian(noise_multiplier=9.0), run="r", noise_source="secure")
+    with Ledger.open(path) as again:
+        assert again.entries() == []
 
 
-def test_a_forked_process_leaves_its_parents_connection_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, here = Store.open(path), os.getpid()
-    parents = store.connection
-    monkeypatch.setattr(os, "getpid", lambda: here + 1)
-    store.close()  # a child that never used it
-    assert parents.execute("SELECT 1").fetchone() == (1,)
-    assert store.connection is not parents
-    assert any(kept is parents for kept in store_module._inherited)  # and never closed by being forgotten
-    store.close()
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        store.connection.execute("SELECT 1")
-    parents.close()
+def in_a_child(work) -> int:
+    """The exit code of a forked process: 0 if ``work()`` held."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if work() else 1)
+        except BaseException:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_charges_over_a_connection_of_its_own(path: Path) -> None:
+    event = Gaussian(noise_multiplier=9.0)
+    with Ledger.open(path) as ledger:
+        ledger.charge("r/0", event, run="r", noise_source="secure")
+
+        def child() -> bool:
+            ledger.charge("r/1", event, run="r", noise_source="secure")
+            ledger.close()
+            return [entry.release_id for entry in ledger.entries()] == ["r/0", "r/1"]
+
+        assert in_a_child(child) == 2  # closed for the child ...
+        ledger.charge("r/2", event, run="r", noise_source="secure")  # ... and open for its parent
+        assert [entry.release_id for entry in ledger.entries()] == ["r/0", "r/1", "r/2"]
+        assert in_a_child(lambda: ledger.close() or True) == 0  # one that never used it
+        assert ledger.verify().ok
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_cannot_use_a_ledger_in_memory() -> None:
+    with Ledger.create(None, POLICY) as ledger:
+
+        def refused() -> bool:
+            with pytest.raises(LedgerError, match="forked"):
+                ledger.entries()
+            return True
+
+        assert in_a_child(refused) == 0
+        assert ledger.entries() == []
+
+
+@pytest.mark.parametrize("lost_races", [0, 1])
+def test_a_charge_that_fails_half_way_is_rolled_back(path: Path, lost_races: int) -> None:
+    """A trigger makes the insertion fail after the row was written, as a worn-out disk may."""
+    event = Gaussian(noise_multiplier=9.0)
+    broken = "CREATE TRIGGER worn_out AFTER INSERT ON {} BEGIN SELECT RAISE(FAIL, 'worn out'); END"
+    with Ledger.open(path) as ledger:
+        ledger.lost_races, head = lost_races, ledger.head
+        for table, ask in (
+            ("charges", lambda: ledger.charge("r/0", event, run="r", noise_source="secure")),
+            ("releases", lambda: ledger.store_release("r/0", b"noise")),
+        ):
+            altered(path, broken.format(table))
+            with pytest.raises(LedgerError, match=r"worn out.*nothing was released"):
+                ask()
+            altered(path, "DROP TRIGGER worn_out")
+            if table == "charges":
+                assert (ledger.entries(), ledger.head) == ([], head)
+                assert ask().sequence == 1
+        assert ledger.stored_release("r/0") is None
+        assert ledger.verify().ok
+
+
+def forge(path, body):
+    """A charge with a correct digest that the program did not write."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    previous = read_identity(connection, path).genesis("charges")
+    digest = row_digest(previous, 1, "r/0", body)
+    connection.execute("INSERT INTO charges VALUES (1, 'r/0', ?, ?, ?)", (body, previous, digest))
+    connection.close()
+
+
+def entry(**changes):
+    from accountant.events import to_dict
+
+    plain = {
+        "release_id": "r/0", "run": "r", "event": to_dict(SAMPLED), "unit": "client", "adjacency": "zero-out",
+        "population": "p", "n_clients": 40, "noise_source": "secure", "plan_position": 0, "time": "2026-01-01T00:00:00",
+    }  # fmt: skip
+    return json.dumps(plain | changes).encode()
+
+
+@pytest.mark.parametrize("body", [b"not json", b"[]", b"{}", entry(event={"type": "noise"}), entry(unit="planet")])
+def test_a_charge_that_cannot_be_read_is_a_problem_not_a_free_release(tmp_path, body):
+    path = tmp_path / "ledger"
+    with Ledger.create(path, POLICY) as ledger:
+        forge(path, body)
+        assert not ledger.verify().ok
+        with pytest.raises(LedgerError, match="cannot be read"):
+            ledger.entries()
+    with pytest.raises(LedgerError, match="cannot be read"):
+        Ledger.open(path)
+
+
+def test_a_ledger_that_holds_more_than_its_budget_is_a_problem(tmp_path):
+    from accountant.events import to_dict
+
+    path = tmp_path / "ledger"
+    Ledger.create(path, dataclasses.replace(POLICY, budget=Budget(epsilon=1.0, delta=1e-5))).close()
+    forge(path, entry(sampler="everyone", event=to_dict(Gaussian(noise_multiplier=0.5))))
+    with Ledger.open(path) as ledger:
+        found = ledger.verify()
+        assert not found.ok
+        exact = gaussian_dp.epsilon_from_mu(2.0, 1e-5)
+        assert found.problem.startswith(f"what was charged comes to epsilon {exact:.6g}")
+        with pytest.raises(BudgetExceeded):
+            ledger.charge("r/1", Gaussian(noise_multiplier=1e6), run="r", noise_source="secure")
+
+
+def test_a_last_charge_that_was_written_anew_is_noticed_by_whoever_saw_it(tmp_path):
+    path = tmp_path / "ledger"
+    with Ledger.create(path, POLICY) as ledger:
+        ledger.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        with sqlite3.connect(path) as connection:
+            connection.execute("DELETE FROM charges")
+        connection.close()
+        forge(path, entry(sampler="poisson", time="2020-01-01T00:00:00"))
+        with pytest.raises(LedgerError, match="charge 1 was seen and is gone"):
+            ledger.entries()
+        with pytest.raises(LedgerError, match="charge 1 was seen and is gone"):
+            ledger.charge("r/1", SAMPLED, run="r", noise_source="secure")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("UPDATE identity SET policy = '[]'", "policy cannot be read"),
+        ("PRAGMA user_version = 99", "schema version 99"),
+    ],
+)
+def test_a_ledger_whose_head_was_changed_is_refused(tmp_path, damage, words):
+    path = tmp_path / "ledger"
+    Ledger.create(path, POLICY).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(damage)
+    connection.close()
+    with pytest.raises(LedgerError, match=words):
+        Ledger.open(path)
+
+
+def test_storage_that_is_not_durable_is_refused(tmp_path):
+    with pytest.raises(LedgerError, match="journal_mode=memory"):
+        set_durable(sqlite3.connect(":memory:", isolation_level=None), tmp_path)
+
+
+def test_a_file_that_became_another_ledger_is_noticed_before_it_is_charged(tmp_path):
+    path = tmp_path / "ledger"
+    with Ledger.create(path, POLICY) as ledger:
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE identity SET ledger_id = 'another'")
+        connection.close()
+        with pytest.raises(LedgerError, match="another ledger"):
+            ledger.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        assert "identity" in (ledger.verify().problem or "")

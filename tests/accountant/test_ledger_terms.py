@@ -28,7 +28,7 @@ from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 from accountant.ledger.policy import canonical, read_entry, refusal, require_names, require_population, sampler_of
 from accountant.ledger.pricing import price_under
-from accountant.ledger.store import Link
+from accountant.ledger.store import Row
 
 GAUSSIAN = Gaussian(noise_multiplier=2.0)
 POISSON = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
@@ -98,8 +98,8 @@ ENTRY = {
 }  # fmt: skip
 
 
-def link(**changes) -> Link:
-    return Link(sequence=3, release_id="r/0", body=canonical(ENTRY | changes), previous="before", digest="own")
+def link(**changes) -> Row:
+    return Row(sequence=3, release_id="r/0", body=canonical(ENTRY | changes), previous="before", digest="own")
 
 
 def test_an_entry_is_what_its_row_says_and_where_it_stands() -> None:
@@ -138,3 +138,30 @@ def test_nothing_costs_nothing_and_one_release_what_it_costs(rule: str) -> None:
         found = ledger.check(GAUSSIAN)
         assert (found.spent, found.projected, found.allowed) == (0.0, price(compose([GAUSSIAN])), True)
         assert ledger.policy == LedgerPolicy.from_dict(json.loads(canonical(ledger.policy.to_dict())))
+
+
+@pytest.mark.parametrize(
+    "change", [{"n_clients": 0}, {"n_clients": True}, {"n_clients": 1.5}, {"population": ""}, {"population": 3}]
+)
+def test_a_policy_out_of_range_is_refused(change):
+    with pytest.raises(LedgerError, match=next(iter(change))):
+        policy(**change)
+
+
+@pytest.mark.parametrize(
+    "change", [{"epsilon": 0.0}, {"epsilon": math.inf}, {"delta": 0.0}, {"delta": 1.0}, {"rule": "hope"}]
+)
+def test_a_budget_out_of_range_is_refused(change):
+    with pytest.raises(LedgerError, match=next(iter(change))):
+        Budget(**({"epsilon": 1.0, "delta": 1e-5} | change))
+
+
+@pytest.mark.parametrize(
+    ("spent", "projected", "allowed"),
+    [
+        (0.0, 1.0, True), (0.5, 0.4, True), (1.0, 1.0, True), (0.5, 1.1, False), (1.1, 0.9, False),
+        (-0.1, 0.5, False), (0.5, -0.1, False), (math.nan, 0.5, False), (0.5, math.nan, False),
+    ],
+)  # fmt: skip
+def test_both_what_was_spent_and_what_would_be_lie_within_the_budget(spent, projected, allowed):
+    assert Budget(epsilon=1.0, delta=1e-5).holds(spent, projected) is allowed

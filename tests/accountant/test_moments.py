@@ -9,7 +9,7 @@ import pytest
 
 from accountant import moments, renyi
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Laplace, PoissonSampledGaussian, repeat
-from accountant.tight.quadrature import renyi_divergence
+from accountant.quadrature import renyi_divergence
 
 PAPER = [
     (200, 40, 0.15, 1.0, 5.93),

@@ -20,16 +20,21 @@ from scipy.special import ndtr
 from accountant import gaussian_dp, renyi
 from accountant.events import (
     Adjacency,
+    Composed,
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
+    NonPrivate,
     PoissonSampledGaussian,
     compose,
     repeat,
 )
 from accountant.tight import bounds, lattice, numerical
 from accountant.tight.pairs import _normal_error, pairs_of
-from accountant.without_replacement import profile
+from tests.accountant.oracles import fixed_size_profile
+
+SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
+ZERO = Adjacency.ZERO_OUT
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ADD = Adjacency.ADD_OR_REMOVE_ONE
@@ -175,7 +180,7 @@ def test_one_release_is_exact(q, z, share):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_one_fixed_size_release_is_its_profile(epsilon):
     event = FixedSizeSampledGaussian(n_clients=29, sample_size=10, noise_multiplier=0.8)
-    truth = profile(10 / 29, 0.8, math.exp(epsilon))
+    truth = fixed_size_profile(10 / 29, 0.8, math.exp(epsilon))
     found = numerical.delta_interval(event, epsilon, adjacency=Adjacency.ZERO_OUT)
     assert found.lower <= truth <= found.upper <= 1.05 * truth
 
@@ -311,3 +316,23 @@ def test_rounding_losses_down_is_caught(monkeypatch):
 
     monkeypatch.setattr(bounds, "upper_cells", shifted)
     assert numerical.delta_interval(poisson(0.5, 1.0), 1.0, adjacency=ADD).upper < truth
+
+
+def test_a_delta_too_small_for_the_lattice_is_answered_by_renyi():
+    found = numerical.epsilon_interval(SAMPLED, 1e-305, adjacency=ZERO)
+    assert (found.method, found.lower) == ("renyi", 0.0)
+    assert found.upper == renyi.epsilon(SAMPLED, 1e-305, adjacency=ZERO)
+    assert numerical.quick_epsilon(SAMPLED, 1e-305, adjacency=ZERO) >= found.upper
+    assert numerical.delta_interval(SAMPLED, 300.0, adjacency=ZERO).upper <= renyi.delta(SAMPLED, 300.0, adjacency=ZERO)
+
+
+def test_quick_epsilon_of_what_costs_nothing_or_everything():
+    assert numerical.quick_epsilon(Composed(), 1e-5, adjacency=ZERO) == 0.0
+    assert numerical.quick_epsilon(NonPrivate(), 1e-5, adjacency=ZERO) == math.inf
+
+
+def test_caches_can_be_forgotten_without_changing_an_answer():
+    before = (numerical.epsilon(SAMPLED, 1e-5, adjacency=ZERO), renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO))
+    numerical.clear_caches()
+    renyi.clear_caches()
+    assert (numerical.epsilon(SAMPLED, 1e-5, adjacency=ZERO), renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO)) == before

@@ -22,8 +22,6 @@ from accountant.events import (
     repeat,
 )
 from accountant.tight import numerical
-from accountant.tight.bounds import Place
-from accountant.tight.fourier import Window
 from accountant.tight.pairs import Pair, pairs_of
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
@@ -34,66 +32,6 @@ def direction(mu, count=1):
     """Equal Gaussian releases of total mu as one direction of a composition."""
     (pair,) = pairs_of(Gaussian(noise_multiplier=math.sqrt(count) / mu), ADD)
     return ((pair, count),)
-
-
-def two_directions(monkeypatch, first, second):
-    monkeypatch.setattr(numerical, "_directions", lambda event, adjacency: [direction(first), direction(second)])
-
-
-@pytest.mark.parametrize("mus", [(0.5, 2.0), (2.0, 0.5), (1.0, 1.001), (1.001, 1.0), (0.04, 0.05)])
-def test_the_larger_direction_decides_wherever_it_stands(monkeypatch, mus):
-    two_directions(monkeypatch, *mus)
-    for delta in (0.05, 1e-6):
-        truth = gaussian_dp.epsilon_from_mu(max(mus), delta)
-        found = numerical.epsilon_interval(SAMPLED, delta, adjacency=ZERO)
-        assert found.method == "numerical"
-        assert 0.99 * truth <= found.lower <= truth <= found.upper <= 1.005 * truth
-        assert found.upper == numerical.epsilon(SAMPLED, delta, adjacency=ZERO)
-        assert truth <= numerical.quick_epsilon(SAMPLED, delta, adjacency=ZERO) <= 1.01 * truth
-    epsilon = gaussian_dp.epsilon_from_mu(max(mus), 1e-4)
-    monkeypatch.setattr(renyi, "delta", lambda *a, **k: 2e-4)
-    found = numerical.delta_interval(SAMPLED, epsilon, adjacency=ZERO)
-    assert found.method == "numerical"
-    assert 0.97e-4 <= found.lower <= 1e-4 * (1 + 1e-9)
-    assert 1e-4 * (1 - 1e-9) <= found.upper <= 1.03e-4
-    assert found.upper == numerical.delta(SAMPLED, epsilon, adjacency=ZERO)
-
-
-def test_directions_are_held_against_each_other_bound_by_bound(monkeypatch):
-    """Each end is the larger one; a direction whose largest loss is below the rest is not asked, one above it is."""
-    ceilings, answers, asked = {"a": 9.0, "b": 9.0}, {"a": (1.0, 1.004), "b": (0.999, 1.005)}, []
-
-    def one(name, delta, *, enough):
-        asked.append((name, delta, enough))
-        return answers[name]
-
-    monkeypatch.setattr(numerical, "_reach", lambda pairs, delta: delta)
-    monkeypatch.setattr(numerical, "_ceiling", lambda name, reach: ceilings[name] if reach == 0.1 else math.nan)
-    monkeypatch.setattr(numerical, "_epsilon_of", one)
-    found = numerical._epsilon_interval(["a", "b"], 0.1)
-    assert (found.lower, found.upper, found.method) == (1.0, 1.005, "numerical")
-    assert asked == [("a", 0.1, 0.0), ("b", 0.1, 1.004)]
-    found = numerical._epsilon_interval(["b", "a"], 0.1)
-    assert (found.lower, found.upper) == (1.0, 1.005)
-    ceilings["b"] = 1.004  # what b can lose at all is not more than a costs
-    asked.clear()
-    found = numerical._epsilon_interval(["a", "b"], 0.1)
-    assert (found.lower, found.upper, len(asked)) == (1.0, 1.004, 1)
-    ceilings.update(a=1.001, b=0.2)
-    found = numerical._epsilon_interval(["b", "a"], 0.1)
-    assert (found.lower, found.upper) == (1.0, 1.001)  # no more than there is to lose
-    ceilings.update(a=9.0, b=0.0)  # nothing to lose in one direction says nothing of the other
-    found = numerical._epsilon_interval(["b", "a"], 0.1)
-    assert (found.lower, found.upper) == (1.0, 1.004)
-    ceilings["a"] = 0.9  # a lower end never lies above the upper one
-    assert numerical._epsilon_interval(["a"], 0.1).lower == 0.9
-    ceilings["a"] = 9.0
-    answers["a"] = (1.0, 1.1)
-    with pytest.raises(numerical._OutOfRangeError):  # too wide to be quoted
-        numerical._epsilon_interval(["a"], 0.1)
-    found = numerical._larger([(0.1, 0.3), (0.2, 0.25)])
-    assert (found.lower, found.upper, found.method) == (0.2, 0.3, "numerical")
-    assert numerical._larger([(0.1, 0.3), (0.4, 0.25)]).lower == 0.3
 
 
 def test_every_question_is_asked_under_the_adjacency_named():
@@ -115,66 +53,6 @@ def test_every_question_is_asked_under_the_adjacency_named():
             assert back.lower * (1 - 1e-4) <= epsilon <= back.upper * (1 + 1e-4)
             assert back.upper <= 1.005 * epsilon
             assert epsilon * (1 - 1e-4) <= numerical.quick_epsilon(event, truth, adjacency=adjacency) <= 1.01 * epsilon
-
-
-def test_an_interval_that_stays_wide_is_answered_by_renyi(monkeypatch):
-    monkeypatch.setattr(numerical, "_epsilon_of", lambda pairs, delta, *, enough: (1.0, 3.0))
-    found = numerical.epsilon_interval(SAMPLED, 1e-5, adjacency=ZERO)
-    assert (found.lower, found.upper, found.method) == (0.0, renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO), "renyi")
-
-
-def test_what_no_lattice_of_the_size_allowed_can_hold(monkeypatch):
-    monkeypatch.setattr(numerical, "MAX_POINTS", 20)
-    bound = renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO)
-    found = numerical.epsilon_interval(SAMPLED, 1e-5, adjacency=ZERO)
-    assert (found.lower, found.upper, found.method) == (0.0, bound, "renyi")
-    assert numerical.quick_epsilon(SAMPLED, 1e-5, adjacency=ZERO) == bound
-    found = numerical.delta_interval(SAMPLED, 1.0, adjacency=ZERO)
-    assert (found.lower, found.upper, found.method) == (0.0, renyi.delta(SAMPLED, 1.0, adjacency=ZERO), "renyi")
-
-
-def test_a_lattice_is_affordable_by_its_window_and_by_all_its_cells(monkeypatch):
-    monkeypatch.setattr(numerical, "MAX_POINTS", 100)
-    (pair,) = pairs_of(Gaussian(noise_multiplier=0.5), ADD)  # losses from -2 to 6
-    for size, spacing, affordable in ((100, 0.02, True), (101, 0.02, False), (100, 0.0199, False), (100, 0.0201, True)):
-        place = Place(
-            pairs=((pair, 5), (pair, 1)),
-            theta=1.0,
-            spacing=spacing,
-            window=Window(start=0, size=size, up=1.0, down=-1.0),
-            reach=2.0,
-        )
-        assert numerical._affordable(place) is affordable
-    assert not numerical._narrow((1.0, math.inf), numerical.PROMISED_WIDTH)
-
-
-@pytest.mark.parametrize(
-    ("limits", "shares"),
-    [
-        ({}, [1.0, 1.42]),  # refined once, as the width sought asks
-        ({"_ENOUGH_POINTS": 1124}, [1.0]),  # large, and as narrow as promised
-        ({"_ENOUGH_POINTS": 1125}, [1.0, 1.42]),
-        ({"MAX_POINTS": 1125}, [1.0, 0.36]),  # the finer one is not allowed
-        ({"MAX_POINTS": 1124}, [0.26, 0.36]),  # four times coarser, then finer
-    ],
-)
-def test_how_far_a_lattice_is_refined(monkeypatch, limits, shares):
-    """30 releases of total mu 0.05 at delta 0.01, where the first lattice has 1,125 points."""
-    sizes, original = [], numerical.upper_sum
-
-    def watched(place):
-        sizes.append(place.window.size)
-        return original(place)
-
-    monkeypatch.setattr(numerical, "upper_sum", watched)
-    for name, value in limits.items():
-        monkeypatch.setattr(numerical, name, value)
-    lower, upper = numerical._epsilon_of(direction(0.05, 30), 0.01, enough=0.0)
-    truth = gaussian_dp.epsilon_from_mu(0.05, 0.01)
-    assert lower <= truth <= upper
-    assert upper - lower <= max(0.005 * upper, 0.002)
-    assert max(sizes) <= numerical.MAX_POINTS
-    assert [size / 1125 for size in sizes[:2]] == pytest.approx(shares, rel=0.1)
 
 
 @pytest.mark.parametrize("count", [1, 9])

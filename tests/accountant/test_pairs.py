@@ -7,6 +7,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+from accountant import quadrature
 from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
@@ -17,6 +18,8 @@ from accountant.events import (
     PoissonSampledGaussian,
 )
 from accountant.tight.pairs import EPS, _mixture_loss, _normal_error, pairs_of
+
+ZERO = Adjacency.ZERO_OUT
 
 EDGES = np.linspace(-3.0, 3.0, 61)
 
@@ -270,3 +273,14 @@ def test_a_mixtures_loss_far_out(q):
     for at, found in zip(s, _mixture_loss(q, 0.1, 0.5 + 0.01 * s), strict=True):
         exact = mp.log(1 - mp.mpf(q) + mp.mpf(q) * mp.exp(mp.mpf(float(at))))
         assert abs(mp.mpf(float(found)) - exact) <= 2e-15 * (30 + abs(exact)) / (1 - q if at < 0 else 1)
+
+
+def test_taking_everybody_is_the_plain_gaussian_whatever_the_sampler_is_called():
+    everyone = (
+        PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=2.0),
+        FixedSizeSampledGaussian(n_clients=9, sample_size=9, noise_multiplier=2.0),
+    )
+    orders = np.array([1.5, 8.0])
+    for event in everyone:
+        assert len(pairs_of(event, ZERO)) == 1  # one symmetric pair; a sample has two
+        np.testing.assert_allclose(quadrature.renyi_divergence(event, orders, ZERO), orders / 8.0)

@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
+from accountant import quadrature
+from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
     BestOfRandomRuns,
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
+    NonPrivate,
     PoissonSampledGaussian,
     compose,
 )
+from accountant.quadrature import renyi_divergence
 from accountant.selection import TruncatedNegativeBinomial
-from accountant.tight import quadrature
-from accountant.tight.quadrature import renyi_divergence
-from accountant.without_replacement import profile, renyi_bound_2019
 
 ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 
@@ -210,38 +211,7 @@ def test_a_selections_curve_is_asked_of_its_run(adjacency):
     np.testing.assert_allclose(renyi_divergence(event, orders, adjacency), wanted, rtol=1e-14)
 
 
-# --- sampling without replacement -----------------------------------------------------------
-
-
-@pytest.mark.parametrize("q", [0.02, 0.6])
-@pytest.mark.parametrize("z", [0.4, 1.0, 5.0])
-def test_the_profile_is_that_of_its_definition(q, z):
-    """q H_g(N(1, z^2) || N(0, z^2)) at 1 + q (g - 1), and by exchange of both below 1."""
-    mp.mp.dps = 30
-
-    def base(g):
-        log_g, z_ = mp.log(g), mp.mpf(z)
-        return mp.ncdf(1 / (2 * z_) - log_g * z_) - g * mp.ncdf(-1 / (2 * z_) - log_g * z_)
-
-    for gamma in (1.0, 1.0 + 1e-6, 1.1, 2.0, 9.0):
-        exact = mp.mpf(q) * base(1 + (mp.mpf(gamma) - 1) / mp.mpf(q))
-        assert abs(mp.mpf(profile(q, z, gamma)) - exact) <= mp.mpf("1e-13")
-        below = 1 / mp.mpf(gamma)
-        assert abs(mp.mpf(profile(q, z, 1 / gamma)) - (1 - below + below * exact)) <= mp.mpf("1e-13")
-    assert profile(q, z, 1e300) == 0.0
-
-
-@pytest.mark.parametrize(("q", "z"), [(0.01, 5.0), (0.3, 1.0), (0.9, 0.5)])
-def test_the_2019_bound_is_its_theorem(q, z):
-    """Wang, Balle, Kasiviswanathan 2019, Theorem 9, with eps(j) = j / (2 z^2) and no bounded eps(infinity)."""
-    mp.mp.dps = 30
-    orders = np.array([2, 3, 10, 64])
-    for order, found in zip(orders.tolist(), renyi_bound_2019(q, z, orders), strict=True):
-        q_, e2 = mp.mpf(q), 1 / mp.mpf(z) ** 2
-        total = 1 + q_**2 * mp.binomial(order, 2) * min(4 * mp.expm1(e2), 2 * mp.exp(e2))
-        total += mp.fsum(
-            2 * q_**j * mp.binomial(order, j) * mp.exp((j - 1) * j / (2 * mp.mpf(z) ** 2)) for j in range(3, order + 1)
-        )
-        assert close(found, mp.log(total) / (order - 1), 1e-12)
-    loud = renyi_bound_2019(0.5, 0.01, 2)  # exp(eps(2)) overflows; its logarithm does not
-    assert loud == pytest.approx([2 * math.log(0.5) + 1e4 + math.log(2)], rel=1e-12)
+def test_renyi_curves_of_the_non_private_and_of_strangers():
+    assert np.all(np.isinf(quadrature.renyi_divergence(NonPrivate(), np.array([2.0, 3.0]), ZERO)))
+    with pytest.raises(EventError, match="unknown event"):
+        quadrature.renyi_divergence("noise", np.array([2.0]), ZERO)

@@ -21,10 +21,9 @@ from accountant.events import (
     repeat,
     to_dict,
 )
-from accountant.gaussian_dp import delta as gaussian_delta
 from accountant.ledger import Ledger
 from accountant.ledger.policy import Budget, LedgerPolicy
-from accountant.selection import PoissonRuns, TruncatedNegativeBinomial, second_orders
+from accountant.selection import TruncatedNegativeBinomial, second_orders
 from accountant.tight import numerical
 
 ADJACENCY = Adjacency.ADD_OR_REMOVE_ONE
@@ -71,27 +70,6 @@ def test_pure_privacy_of_one_run_is_at_most_tripled() -> None:
     assert found[-1] <= 3 * epsilon + 2 * math.log(100) / 1024 * 1.01  # the largest second order is 1024
 
 
-def test_price_of_poisson_runs() -> None:
-    """Theorem 6 at one Gaussian, by hand at three orders; dearer than one run, cheaper than 20."""
-    z, mean = 2.0, 20.0
-    event = Gaussian(noise_multiplier=z)
-
-    def delta_of(epsilon):
-        return gaussian_delta(event, epsilon, adjacency=ADJACENCY)
-
-    at = np.array([1.2, 1.5, 2.0])
-    found = PoissonRuns(mean=mean).curve(curve_of(event), at, delta_of=delta_of)
-    by_hand = [
-        order / (2 * z * z) + mean * delta_of(math.log(1 + 1 / (order - 1))) + math.log(mean) / (order - 1)
-        for order in at
-    ]
-    np.testing.assert_allclose(found, by_hand, rtol=1e-9)
-    many = PoissonRuns(mean=mean).curve(curve_of(event), second_orders(), delta_of=delta_of)
-    price = min(renyi.epsilon_at_orders(many, second_orders(), 1e-5))
-    single = renyi.epsilon(event, 1e-5, adjacency=ADJACENCY)
-    assert single < price < renyi.epsilon(compose([(event, 20)]), 1e-5, adjacency=ADJACENCY)
-
-
 def test_selection_costs_more_than_one_run_and_less_than_all() -> None:
     """DP-SGD runs: 480 steps at q = 1/16; ten runs composed are the alternative."""
     one = compose([(PoissonSampledGaussian(sample_rate=1 / 16, noise_multiplier=3.0), 480)])
@@ -107,17 +85,6 @@ def test_selection_costs_more_than_one_run_and_less_than_all() -> None:
 def test_impossible_shapes_are_refused(eta, gamma) -> None:
     with pytest.raises(EventError, match=f"eta={eta} must be > -1 and gamma={gamma} lie in"):
         TruncatedNegativeBinomial(eta=eta, gamma=gamma)
-
-
-@pytest.mark.parametrize("mean", [0.0, -1.0, 0.99, math.inf, math.nan])
-def test_impossible_means_are_refused(mean) -> None:
-    with pytest.raises(EventError, match=f"mean={mean} must"):
-        PoissonRuns(mean=mean)
-
-
-def test_poisson_runs_of_what_tells_nothing_cost_no_less_than_nothing() -> None:
-    at = np.array([1.01, 2.0, 1e4])
-    assert (PoissonRuns(mean=1.0).curve(np.zeros_like, at, delta_of=lambda _: 0.0) >= 0.0).all()
 
 
 @pytest.mark.parametrize(("eta", "gamma"), [(1.0, 0.3), (0.0, 0.05), (0.5, 0.2), (3.0, 0.4)])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from accountant.errors import AccountingError
-from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, Laplace, PoissonSampledGaussian, compose
-from accountant.sensitivity import Sampler, client_epsilons, client_sensitivities, for_client, sensitivity
+from accountant.events import Adjacency, FixedSizeSampledGaussian, PoissonSampledGaussian
+from accountant.sensitivity import Sampler, contribution_factor, sensitivity
 from accountant.tight import numerical
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
@@ -63,9 +63,6 @@ def test_who_keeps_its_slot_and_sends_the_opposite_moves_the_sum_by_twice_its_we
     """Two clients, one drawn: 1/2 N(0, s^2) + 1/2 N(+-1, s^2), told apart by quadrature; the other sends nothing."""
     found = sensitivity([1.0, other], 1.0, adjacency=REPLACE, sampler=Sampler.FIXED_SIZE)
     assert found == claimed
-    np.testing.assert_allclose(
-        client_sensitivities([1.0, other], 1.0, adjacency=REPLACE, sampler=Sampler.FIXED_SIZE), [2.0, 1.0 + other]
-    )
     stddev, epsilon = 1.1, 0.4
 
     def accounted(sensitivity_: float) -> float:
@@ -83,22 +80,22 @@ def test_who_keeps_its_slot_and_sends_the_opposite_moves_the_sum_by_twice_its_we
 @pytest.mark.parametrize(
     ("sampler", "adjacency", "expected"),
     [
-        (Sampler.EVERYONE, ZERO, [2.0, 10.0, 4.0]),
-        (Sampler.POISSON, ZERO, [2.0, 10.0, 4.0]),
-        (Sampler.EVERYONE, REPLACE, [4.0, 20.0, 8.0]),
-        (Sampler.POISSON, REPLACE, [4.0, 20.0, 8.0]),
-        (Sampler.FIXED_SIZE, ZERO, [12.0, 14.0, 14.0]),
-        (Sampler.FIXED_SIZE, REPLACE, [12.0, 20.0, 14.0]),
+        (Sampler.EVERYONE, ZERO, 10.0),
+        (Sampler.POISSON, ZERO, 10.0),
+        (Sampler.EVERYONE, REPLACE, 20.0),
+        (Sampler.POISSON, REPLACE, 20.0),
+        (Sampler.FIXED_SIZE, ZERO, 14.0),
+        (Sampler.FIXED_SIZE, REPLACE, 20.0),
     ],
 )
-def test_how_far_each_client_moves_a_sum_of_unequal_weights(sampler, adjacency, expected):
-    moves = client_sensitivities([1.0, 5.0, 2.0], 2.0, adjacency=adjacency, sampler=sampler)
-    assert moves.tolist() == expected
-    assert sensitivity([1.0, 5.0, 2.0], 2.0, adjacency=adjacency, sampler=sampler) == max(expected)
+def test_how_far_one_client_moves_a_sum_of_unequal_weights(sampler, adjacency, expected):
+    assert sensitivity([1.0, 5.0, 2.0], 2.0, adjacency=adjacency, sampler=sampler) == expected
+    assert sensitivity([2.0, 5.0], 2.0, adjacency=adjacency, sampler=sampler) == expected  # no other client matters
 
 
 def test_alone_a_client_replaces_itself():
     assert sensitivity([0.5], 2.0, adjacency=REPLACE, sampler=Sampler.FIXED_SIZE) == 2.0
+    assert sensitivity([0.5], 2.0, adjacency=ZERO, sampler=Sampler.FIXED_SIZE) == 1.0  # nobody takes its slot
 
 
 @pytest.mark.parametrize("sampler", list(Sampler))
@@ -114,7 +111,7 @@ def test_add_or_remove_one_where_nothing_depends_on_n():
         sensitivity([1.0, 2.0], 3.0, sampler=Sampler.FIXED_SIZE, **options)
 
 
-@pytest.mark.parametrize("weights", [[], [[1.0]], [math.nan], [-1.0], [math.inf]])
+@pytest.mark.parametrize("weights", [[], [math.nan], [1.0, math.nan, 2.0], [-1.0], [math.inf]])
 def test_bad_weights(weights):
     with pytest.raises(AccountingError, match="weight_norms"):
         sensitivity(weights, 1.0, adjacency=ZERO, sampler=Sampler.POISSON)
@@ -126,20 +123,8 @@ def test_bad_norm(norm):
         sensitivity([1.0], norm, adjacency=ZERO, sampler=Sampler.POISSON)
 
 
-def test_per_client_epsilon():
-    moves = client_sensitivities([1.0, 0.5, 0.0, 1.0], 1.0, adjacency=ZERO, sampler=Sampler.POISSON)
-    event = PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.0)
-    found = client_epsilons([(event, moves)] * 5, 1e-5, adjacency=ZERO)
-    run = numerical.epsilon(compose([(event, 5)]), 1e-5, adjacency=ZERO)
-    half = compose([(PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=2.0), 5)])
-    expected = [run, numerical.epsilon(half, 1e-5, adjacency=ZERO), 0.0, run]
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
-def test_per_client_events():
-    assert for_client(Gaussian(noise_multiplier=1.0), 0.25) == compose([Gaussian(noise_multiplier=4.0)])
-    with pytest.raises(AccountingError, match="per-client"):
-        for_client(Laplace(scale_multiplier=1.0), 0.5)
-    for share in (1.5, -0.5, math.nan):
-        with pytest.raises(AccountingError, match="share"):
-            for_client(Gaussian(noise_multiplier=1.0), share)
+def test_one_contribution_is_half_the_sensitivity_where_another_may_take_its_place():
+    assert [contribution_factor(adjacency) for adjacency in (ADD, ZERO, REPLACE)] == [1.0, 1.0, 2.0]
+    assert [contribution_factor(adjacency, fixed_size=True) for adjacency in (ZERO, REPLACE)] == [2.0, 2.0]
+    with pytest.raises(AccountingError, match="zero-out"):
+        contribution_factor(ADD, fixed_size=True)

@@ -1,12 +1,14 @@
 """The witness alone: what is written, what a crash may leave of it, and what it says of a chain."""
 
 import os
+import resource
+import signal
 import stat
 from pathlib import Path
 
 import pytest
 
-from accountant.ledger.witness import Witness, _is_cut
+from accountant.ledger.witness import Witness
 
 DIGESTS = ["a" * 64, "0123456789abcdef" * 4, "b" * 64]
 
@@ -19,20 +21,12 @@ def text_of(*rows):
     return "".join(f"{table} {sequence} {digest}\n" for table, sequence, digest in rows)
 
 
-def closings(monkeypatch):
-    """Every descriptor that is closed from now on."""
-    closed, close = [], os.close
-
-    def closing(descriptor):
-        closed.append(descriptor)
-        close(descriptor)
-
-    monkeypatch.setattr(os, "close", closing)
-    return closed
+def open_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_every_append_adds_one_line_to_a_file_of_its_own(tmp_path, monkeypatch):
-    closed = closings(monkeypatch)
+def test_every_append_adds_one_line_to_a_file_of_its_own(tmp_path):
+    before = open_descriptors()
     witness = Witness.beside(tmp_path / "ledger.db")
     assert witness.path == tmp_path / "ledger.db.witness"
     assert (witness.exists(), witness.read()) == (False, None)
@@ -47,7 +41,7 @@ def test_every_append_adds_one_line_to_a_file_of_its_own(tmp_path, monkeypatch):
     wanted = text_of(("charges", 1, DIGESTS[0]), ("releases", 1, DIGESTS[1]), ("charges", 2, DIGESTS[2]))
     assert (witness.exists(), witness.read()) == (True, wanted)
     assert stat.S_IMODE(witness.path.stat().st_mode) == 0o644
-    assert len(closed) == 3
+    assert open_descriptors() == before
     empty = Witness.beside(tmp_path / "other")
     empty.create()
     assert (empty.exists(), empty.read()) == (True, "")
@@ -67,13 +61,22 @@ def test_after_a_cut_line_the_next_one_stands_alone(tmp_path, left):
     )
 
 
-def test_a_line_that_does_not_fit_on_the_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
-    witness, write = Witness(tmp_path / "w"), os.write
-    closed = closings(monkeypatch)
-    monkeypatch.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:-1]))
-    with pytest.raises(OSError, match=f"{witness.path}: the disk is full"):
-        witness.append("charges", 1, DIGESTS[0])
-    assert len(closed) == 1
+@pytest.mark.parametrize("room", [1, 3, 73])
+def test_a_line_that_does_not_fit_on_the_disk_is_an_error_that_names_the_file(tmp_path, room):
+    """The limit on a file's size cuts a write short, as a full disk does; the line has 75 bytes."""
+    witness, before = Witness(tmp_path / "w"), open_descriptors()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(OSError, match=f"{witness.path}: the disk is full"):
+            witness.append("charges", 1, DIGESTS[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert open_descriptors() == before
+    assert witness.path.stat().st_size == room
+    assert witness.problem(witness.read(), chains()) is None  # what is left of the line says nothing
 
 
 def test_what_a_chain_lacks_is_said():
@@ -116,7 +119,6 @@ def test_what_a_chain_lacks_is_said():
 )
 def test_a_line_that_no_crash_leaves_is_damage(tmp_path, line):
     witness = Witness(tmp_path / "w")
-    assert not _is_cut(line)
     assert witness.problem(line + "\n", chains(DIGESTS)) == "its witness w holds a damaged line"
     witness.path.write_bytes(line.encode("latin-1", errors="replace").replace(b"?", b"\xff") + b"\n")
     assert "damaged line" in (witness.problem(witness.read(), chains(DIGESTS)) or "")
@@ -125,6 +127,7 @@ def test_a_line_that_no_crash_leaves_is_damage(tmp_path, line):
 @pytest.mark.parametrize("table", ["charges", "releases"])
 def test_every_beginning_of_a_line_may_be_what_a_crash_left(table):
     line = f"{table} 123 {DIGESTS[1]}"
+    witness = Witness(Path("w"))
     for length in range(len(line)):
-        assert _is_cut(line[:length])
-    assert not _is_cut(line)
+        assert witness.problem(line[:length], chains()) is None
+    assert witness.problem(line, chains()) is not None

@@ -231,14 +231,18 @@ def test_a_private_histogram_gives_a_start() -> None:
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 @pytest.mark.parametrize("planted", [False, True])
 def test_one_client_moves_vectors_and_bits_together_by_no_more_than_the_event_says(
-    adjacency: Adjacency, planted: bool, monkeypatch: pytest.MonkeyPatch
+    adjacency: Adjacency, planted: bool
 ) -> None:
     """Replayed through the shipped path: same participants, no noise, neighbouring data."""
     plan = base(n_clients=5, adjacency=adjacency, noise_multiplier=0.5, sample_rate=1.0)
-    mechanism = AdaptiveSum(base=plan, clipping_norm=0.7, count_stddev=0.6)
+
+    class Generous(AdaptiveSum):
+        """Planted fault: the vectors keep all of the noise and the bits come for nothing."""
+
+        vectors = property(lambda self: replace(plan, clipping_norm=0.7))
+
+    mechanism = (Generous if planted else AdaptiveSum)(base=plan, clipping_norm=0.7, count_stddev=0.6)
     request = Request(dim=DIM, clipping_norm=1.0, weights=np.full((2, 5), 1 / 5))
-    if planted:  # the vectors keep all of the noise and the bits come for nothing
-        monkeypatch.setattr(AdaptiveSum, "vectors", property(lambda self: replace(plan, clipping_norm=0.7)))
     everyone = np.ones(5, dtype=bool)
     rows = np.full((5, DIM), 3.0)
 

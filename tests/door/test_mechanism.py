@@ -28,8 +28,8 @@ def private(weights=WEIGHTS, **settings) -> PrivateSum:
 def test_geometry_of_weights() -> None:
     geometry = WeightGeometry.of(WEIGHTS)
     assert (geometry.n_blocks, geometry.n_clients, geometry.largest_weight) == (2, 3, 0.4)
-    assert geometry.largest_norm == pytest.approx(0.5)
-    assert geometry.largest_pair == pytest.approx(0.7)
+    assert geometry.largest_norms[-1] == pytest.approx(0.5)
+    assert sum(geometry.largest_norms) == pytest.approx(0.7)
     assert geometry.largest_total == pytest.approx(0.7)
 
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from privbo.door import noise
-from privbo.door.noise import LARGEST_SCALE, SMALLEST_SCALE, SecureNoise, SimulatedNoise, lattice_gaussian
+from privbo.door.noise import (
+    LARGEST_SCALE,
+    SMALLEST_SCALE,
+    SecureNoise,
+    SimulatedNoise,
+    below,
+    keystream,
+    lattice_gaussian,
+    smallest,
+)
 from privbo.protocol.errors import ConfigurationError
 
 SOURCES = [SecureNoise(), SimulatedNoise(5)]
@@ -42,20 +53,18 @@ def test_both_ends_of_the_scale_are_drawn_at(source) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.25, 2.0**-60 + 2.0**-63, 1.0 - 2.0**-53])
-def test_a_coin_shows_true_for_words_below_its_rate_and_never_for_the_next(monkeypatch, rate: float) -> None:
+def test_a_coin_shows_true_for_words_below_its_rate_and_never_for_the_next(rate: float) -> None:
     threshold = int(rate * 2**64)  # exact: a float of at most 53 bits, scaled by a power of two
     words = np.array([0, threshold - 1, threshold, 2**64 - 1], dtype=np.uint64)
-    monkeypatch.setattr(noise, "_secure_words", lambda n: words[:n])
-    np.testing.assert_array_equal(SecureNoise().coins((2, 2), rate), [[True, True], [False, False]])
+    np.testing.assert_array_equal(below(words.reshape(2, 2), rate), [[True, True], [False, False]])
 
 
 @pytest.mark.parametrize("size", [1, 2, 777, 2998, 3000])
-def test_a_subset_is_exactly_the_smallest_words(monkeypatch, size: int) -> None:
+def test_a_subset_is_exactly_the_smallest_words(size: int) -> None:
     """Rows are long, because numpy sorts short ones whole, whichever part of them was asked for."""
     rng = np.random.default_rng(size)
     words = np.array([rng.permutation(3000) for _ in range(9)], dtype=np.uint64)
-    monkeypatch.setattr(noise, "_secure_words", lambda _: words.ravel())
-    np.testing.assert_array_equal(SecureNoise().subsets((9, 3000), size), words < size)
+    np.testing.assert_array_equal(smallest(words, size), words < size)
 
 
 def test_the_transform_returns_whole_numbers() -> None:
@@ -95,3 +104,38 @@ def test_exact_noise_asks_opendp_for_noise_around_zero_at_its_scale(monkeypatch)
     assert [str(what) for what in asked] == [
         str(dp.vector_domain(dp.atom_domain(T="i64"))), str(dp.l2_distance(T=float)), "4096.0"
     ]  # fmt: skip
+
+
+def test_a_key_stream_is_never_drawn_past_its_counter() -> None:
+    with pytest.raises(ConfigurationError, match="at most"):
+        keystream(bytes(32), 2**36 + 1)
+
+
+def test_a_tie_between_random_words_draws_the_subset_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = [np.zeros(4, dtype=np.uint64), np.array([3, 1, 2, 0], dtype=np.uint64)]
+
+    def words(n: int) -> np.ndarray:
+        assert n == 4
+        return draws.pop(0)
+
+    monkeypatch.setattr(noise, "_secure_words", words)
+    np.testing.assert_array_equal(SecureNoise().subsets((1, 4), 2), [[False, True, False, True]])
+    assert draws == []
+
+
+def test_exact_noise_without_opendp_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from privbo.door.exact_noise import ExactNoise
+
+    monkeypatch.setitem(sys.modules, "opendp.prelude", None)
+    with pytest.raises(ConfigurationError, match=r"privbo\[exact\]"):
+        ExactNoise()
+
+
+def test_exact_noise_draws_participants_and_is_its_own_stream() -> None:
+    pytest.importorskip("opendp")
+    from privbo.door.exact_noise import ExactNoise
+
+    source = ExactNoise()
+    assert source.stream("x") is source
+    assert source.coins((5,), 1.0).all()
+    assert source.subsets((3, 6), 2).sum(axis=1).tolist() == [2, 2, 2]

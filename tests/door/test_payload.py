@@ -11,6 +11,7 @@ import pytest
 from accountant.errors import LedgerError
 from privbo.door.inbox import Inbox, encode_answer
 from privbo.door.payload import Clipping, decode_release, encode_release
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Release
 
 HEADER = {"clipping": None, "head": "ab", "noise_stddev": 0.5, "round": 3, "sequence": 9, "shape": [2, 1]}
@@ -90,3 +91,9 @@ def test_the_smallest_round_has_one_client_and_one_number() -> None:
     assert inbox.close().tolist() == [[2.5]]
     assert inbox.refused == {}
     assert Inbox(round=0, n_clients=0, dim=1).close().shape == (0, 1)
+
+
+def test_an_inbox_of_no_round_is_refused() -> None:
+    for change in ({"round": -1}, {"n_clients": -1}, {"dim": 0}):
+        with pytest.raises(ConfigurationError, match=next(iter(change))):
+            Inbox(**({"round": 0, "n_clients": 2, "dim": 3} | change))

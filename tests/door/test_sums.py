@@ -26,9 +26,8 @@ def exact_sum(trial: int, block: int, entry: int) -> int:
 
 
 @pytest.mark.parametrize("entries_at_once", [1, 6, 12, 18, 24, 42, 10**6])
-def test_sums_are_those_of_exact_fractions_in_chunks_of_any_size(entries_at_once, monkeypatch) -> None:
-    monkeypatch.setattr(sums, "_CHUNK_ENTRIES", entries_at_once)
-    found = sums.lattice_sums(WEIGHTS, VECTORS, PARTICIPATION, STEP)
+def test_sums_are_those_of_exact_fractions_in_chunks_of_any_size(entries_at_once) -> None:
+    found = sums.lattice_sums(WEIGHTS, VECTORS, PARTICIPATION, STEP, entries_at_once=entries_at_once)
     assert found.dtype == np.int64
     assert found.tolist() == [[[exact_sum(t, b, d) for d in range(3)] for b in range(2)] for t in range(4)]
 

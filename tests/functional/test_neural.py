@@ -17,10 +17,11 @@ import privbo as pb
 from experiments import cifar_arms, f_lcb_five_models
 from experiments.__main__ import main as experiments_main
 from experiments.baselines import architectures
+from experiments.baselines.neural import NeuralArm, accuracy, adam, validation_loss
 from experiments.cifar import CIFAR10, CIFAR100, Images, load
 from experiments.curves import RecordedArm
 from privbo.algorithms.functional.f_lcb import f_lcb
-from privbo.training.neural import NeuralArm, Split, accuracy, adam, validation_loss
+from privbo.training.private_neural import Split
 
 
 def toy_split(n=200, seed=0):
@@ -66,19 +67,6 @@ def test_value_is_the_best_loss_so_far() -> None:
             break
     assert arm.value(state) == min(state.losses) < state.losses[-1]
     assert validation_loss(state.model, arm.data) == pytest.approx(state.losses[-1], rel=1e-6)
-
-
-def test_a_checkpoint_goes_on_exactly(tmp_path) -> None:
-    arm = toy_arm()
-    whole = arm.init()
-    for _ in range(4):
-        whole = arm.step(whole)
-    part = arm.step(arm.step(arm.init()))
-    torch.save(arm.checkpoint(part), tmp_path / "arm.pt")
-    part = arm.restore(torch.load(tmp_path / "arm.pt", weights_only=True))
-    part = arm.step(arm.step(part))
-    assert torch.equal(weights(part), weights(whole))
-    assert part.losses == whole.losses
 
 
 class NaNs(nn.Module):

@@ -25,11 +25,8 @@ from privbo.door.clipping import clip_rows
 from privbo.door.gradients import noisy_gradient_sum
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.training.central import central_run
-from privbo.training.judge import LossJudge
-from privbo.training.neural import Split
 from privbo.training.plan import RecordPrivacy
-from privbo.training.private_neural import PrivateNeuralArm, record_losses
-from privbo.training.trainer import OpacusTrainer
+from privbo.training.private_neural import PrivateNeuralArm, Split, record_losses
 
 N = 120
 PLAN = RecordPrivacy(epsilon=8.0, pulls=6, steps=5, sample_rate=0.25, noise="simulation")
@@ -132,8 +129,10 @@ def test_steps_beyond_the_block_raise_before_the_model_changes() -> None:
     state = arm.step(arm.init())
     state.model.train()
     before = [p.detach().clone() for p in state.model.parameters()]
+    state.optimiser.zero_grad()
+    nn.functional.cross_entropy(state.model(arm.data.train_x), arm.data.train_y).backward()
     with pytest.raises(BudgetExceeded):
-        arm._one_step(state)
+        state.optimiser.step()
     assert all(torch.equal(a, b) for a, b in zip(before, state.model.parameters(), strict=True))
 
 
@@ -190,8 +189,38 @@ def test_models_that_mix_records_are_refused() -> None:
         arm.init()
 
 
-def searched(folder, *, resume=False, noise="secure", search=None):
+class CutError(Exception):
+    pass
+
+
+class Cut:
+    """A trainer or judge whose process dies at its third result, before or after it is kept."""
+
+    def __init__(self, whole, *, before=False):
+        self._whole, self._before, self._calls = whole, before, 0
+
+    def __getattr__(self, name):
+        return getattr(self._whole, name)
+
+    def _third(self, call, *args):
+        self._calls += 1
+        if self._calls == 3 and self._before:
+            raise CutError
+        found = call(*args)
+        if self._calls == 3:
+            raise CutError
+        return found
+
+    def finish(self, *args):
+        return self._third(self._whole.finish, *args)
+
+    def __call__(self, *args):
+        return self._third(self._whole, *args)
+
+
+def searched(folder, *, resume=False, noise="secure", search=None, cut=None):
     run = run_of(dataclasses.replace(PLAN, noise=noise, pulls=8), directory=folder, resume=resume)
+    run = run if cut is None else cut(run)
     arms = [arm_of(run), arm_of(run, "other", lambda: nn.Linear(4, 2), seed=1)]
     return run, (search or (lambda a: f_lcb(a, budget=6)))(arms)
 
@@ -246,35 +275,16 @@ def test_secure_training_learns_as_simulated_training_does(tmp_path) -> None:
     ids=["f-lcb", "halving", "hyperband"],
 )
 @pytest.mark.parametrize("stage", ["trained", "kept", "judged"])
-def test_a_search_resumes_where_it_was_cut_off(tmp_path, monkeypatch, search, stage) -> None:
-    """CutError off in the third pull, after training, after keeping the model, after its loss was released."""
+def test_a_search_resumes_where_it_was_cut_off(tmp_path, search, stage) -> None:
+    """Cut off in the third pull, after training, after keeping the model, after its loss was released."""
     whole, expected = searched(tmp_path / "whole", noise="simulation", search=search)
-
-    class CutError(Exception):
-        pass
-
-    def cut_after(owner, name, *, before=False):
-        sound, calls = getattr(owner, name), []
-
-        def call(self, *args, **kwargs):
-            calls.append(1)
-            if before and len(calls) == 3:
-                raise CutError
-            found = sound(self, *args, **kwargs)
-            if len(calls) == 3:
-                raise CutError
-            return found
-
-        monkeypatch.setattr(owner, name, call)
-
-    {
-        "trained": lambda: cut_after(OpacusTrainer, "finish", before=True),
-        "kept": lambda: cut_after(OpacusTrainer, "finish"),
-        "judged": lambda: cut_after(LossJudge, "__call__"),
-    }[stage]()
+    cut = {
+        "trained": lambda run: dataclasses.replace(run, trainer=Cut(run.trainer, before=True)),
+        "kept": lambda run: dataclasses.replace(run, trainer=Cut(run.trainer)),
+        "judged": lambda run: dataclasses.replace(run, judge=Cut(run.judge)),
+    }[stage]
     with pytest.raises(CutError):
-        searched(tmp_path / "cut", noise="simulation", search=search)
-    monkeypatch.undo()
+        searched(tmp_path / "cut", noise="simulation", search=search, cut=cut)
     run, found = searched(tmp_path / "cut", noise="simulation", search=search, resume=True)
     assert found.chosen == expected.chosen
     np.testing.assert_array_equal(found.played, expected.played)
@@ -308,8 +318,9 @@ def test_killed_and_resumed_nothing_is_charged_twice(tmp_path) -> None:
     """kill -9 of a secure search in its own process, after two pulls were kept; then to the end."""
     script = (
         "import sys, time; from pathlib import Path; from tests.functional import test_private_neural as t\n"
-        "sound = t.OpacusTrainer.sample\n"
-        "t.OpacusTrainer.sample = lambda self: (time.sleep(0.02), sound(self))[1]\n"
+        "from privbo.training.trainer import OpacusTrainer\n"
+        "sound = OpacusTrainer.sample\n"
+        "OpacusTrainer.sample = lambda self: (time.sleep(0.02), sound(self))[1]\n"
         "t.searched(Path(sys.argv[1]))"
     )
     root, home = Path(__file__).parent.parent.parent, tmp_path / "search"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ import torch
 from torch import nn
 
 import privbo as pb
-from accountant.errors import BudgetExceeded
+from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import BestOfRandomRuns
+from accountant.ledger import Ledger
 from accountant.selection import TruncatedNegativeBinomial
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.selection import draw_runs
@@ -59,38 +61,183 @@ def test_both_ledgers_are_charged_once_before_the_first_run_and_the_best_is_rele
     assert price["maximum"] < price["both"]
 
 
+def result(selection) -> list[bytes | None]:
+    return [led.stored_release("selection/selection") for led in (selection.training, selection.validation)]
+
+
 def test_a_real_selection_is_released_once_and_found_again(tmp_path) -> None:
     plan = dataclasses.replace(PLAN, noise="secure")
-    selection = prepared(plan, directory=tmp_path / "s")
+    selection, file = prepared(plan, directory=tmp_path / "s"), tmp_path / "s" / "selected.pt"
     found = selection.select(2, runner(selection))
     assert {e.noise_source for e in selection.training.entries()} == {"secure"}
     assert {p.name for p in (tmp_path / "s").iterdir() if p.suffix == ".pt"} == {"selected.pt"}
+    assert result(selection) == [file.read_bytes()] * 2  # what is published is what the ledgers stored
     again = prepared(plan, directory=tmp_path / "s", resume=True)
-    seen = []
-    back = again.select(2, runner(again, seen))
-    assert (back.chosen, back.score, seen) == (found.chosen, found.score, [])
+    back = again.select(2, forbidden)
+    assert (back.chosen, back.score) == (found.chosen, found.score)
     assert all(torch.equal(back.model[name], found.model[name]) for name in found.model)
     assert len(again.training.entries()) == len(again.validation.entries()) == 1
-    (tmp_path / "s" / "selected.pt").write_bytes(b"other")
+    file.write_bytes(b"other")
     with pytest.raises(pb.RunError, match="not the model that was released"):
-        again.select(2, runner(again))
-    (tmp_path / "s" / "selected.pt").unlink()
-    with pytest.raises(pb.RunError, match="is gone"):
-        again.select(2, runner(again))
+        again.select(2, forbidden)
+    assert file.read_bytes() == b"other"  # evidence stays
+    file.unlink()
+    assert again.select(2, forbidden).score == found.score
+    assert result(again) == [file.read_bytes()] * 2
 
 
-def test_cut_off_in_a_run_it_is_made_anew_for_the_same_charge(tmp_path) -> None:
+def test_only_a_selection_with_a_directory_has_secret_noise(tmp_path) -> None:
+    plan = dataclasses.replace(PLAN, noise="secure")
+    with pytest.raises(pb.ConfigurationError, match="needs a directory for its durable ledgers"):
+        prepared(plan)
+    assert prepared(plan, directory=tmp_path / "s").training.path == tmp_path / "s" / "training.sqlite"
+
+
+def forbidden(candidate):
+    pytest.fail("a selection that was released draws and trains nothing again")
+
+
+def model(number: float) -> dict[str, torch.Tensor]:
+    return {"weight": torch.tensor([number])}
+
+
+@dataclasses.dataclass
+class CutLedger:
+    """A ledger whose process dies before or after one of its calls."""
+
+    ledger: Ledger
+    method: str
+    after: bool
+
+    def __getattr__(self, name):
+        sound = getattr(self.ledger, name)
+        return self._cut if name == self.method else sound
+
+    def _cut(self, *args, **kwargs):
+        if self.after:
+            getattr(self.ledger, self.method)(*args, **kwargs)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("method", ["charge", "store_release", "stored_release"])
+@pytest.mark.parametrize("part", ["training", "validation"])
+def test_cut_off_anywhere_one_charge_pays_for_one_output(part, method, after, tmp_path) -> None:
+    whole = prepared(directory=tmp_path / "s")
+    cut = dataclasses.replace(whole, **{part: CutLedger(getattr(whole, part), method, after)})
+    with pytest.raises(KeyboardInterrupt):
+        cut.select(2, lambda candidate: (1.0, model(1.0)))
+    left = [content for content in result(whole) if content is not None]
+    assert not (tmp_path / "s" / "selected.pt").exists()  # nothing was published before both ledgers had stored it
+    again = prepared(directory=tmp_path / "s", resume=True)
+    found = again.select(2, lambda candidate: (1.0, model(2.0)))
+    stored = result(again)
+    assert stored == [(tmp_path / "s" / "selected.pt").read_bytes()] * 2
+    assert set(left) <= set(stored)
+    assert found.model == model(1.0 if left else 2.0)
+    assert len(again.training.entries()) == len(again.validation.entries()) == 1
+    assert again.training.verify().ok
+    assert again.validation.verify().ok
+    assert prepared(directory=tmp_path / "s", resume=True).select(2, forbidden) == found
+
+
+def test_a_copy_that_could_not_be_written_is_written_when_resumed(tmp_path) -> None:
     selection = prepared(directory=tmp_path / "s")
+    (tmp_path / "s" / "selected.pt.new").mkdir()
+    with pytest.raises(IsADirectoryError):
+        selection.select(2, lambda candidate: (1.0, model(1.0)))
+    (tmp_path / "s" / "selected.pt.new").rmdir()
+    assert prepared(directory=tmp_path / "s", resume=True).select(2, forbidden).model == model(1.0)
+    assert (tmp_path / "s" / "selected.pt").read_bytes() == result(selection)[0]
 
-    def cut(index):
+
+def test_two_processes_that_select_at_once_release_one_result(tmp_path) -> None:
+    first = prepared(directory=tmp_path / "s")
+    second = prepared(directory=tmp_path / "s", resume=True)
+
+    def overtaken(candidate):
+        second.select(2, lambda _: (1.0, model(2.0)))
+        return 1.0, model(1.0)
+
+    with pytest.raises(LedgerError, match="other bytes"):
+        first.select(2, overtaken)
+    assert prepared(directory=tmp_path / "s", resume=True).select(2, forbidden).model == model(2.0)
+
+
+def test_ledgers_that_hold_two_results_are_refused(tmp_path) -> None:
+    first, second = prepared(directory=tmp_path / "s"), prepared(directory=tmp_path / "t")
+    first.select(2, lambda candidate: (1.0, model(1.0)))
+    second.select(2, lambda candidate: (1.0, model(2.0)))
+    with pytest.raises(LedgerError, match="other bytes"):
+        dataclasses.replace(first, validation=second.validation).select(2, forbidden)
+
+
+def test_what_was_released_is_read_for_the_same_candidates_or_refused(tmp_path) -> None:
+    seed = next(s for s in range(99) if 1 in draw_runs(RUNS, 2, SimulatedNoise(s).stream("runs"))[:1])
+    prepared(directory=tmp_path / "s", seed=seed).select(2, lambda candidate: (1.0 - candidate, model(1.0)))
+    again = prepared(directory=tmp_path / "s", resume=True, seed=seed)
+    with pytest.raises(pb.RunError, match="candidate 1 of 1 was released"):
+        again.select(1, forbidden)
+    old = prepared()
+    for ledger, event in zip((old.training, old.validation), old.events, strict=True):
+        ledger.charge("selection/selection", event, run="selection", noise_source="simulation", plan_position=0)
+        ledger.store_release("selection/selection", b'{"sha256": "00"}')
+    with pytest.raises(pb.RunError, match=r"privbo 0\.1\.0"):
+        old.select(2, forbidden)
+
+
+@pytest.mark.parametrize(
+    ("scores", "winner"),
+    [
+        ([3.0, 1.0, 2.0], 1),
+        ([1.0, 2.0, 3.0], 0),
+        ([3.0, 2.0, 1.0], 2),
+        ([math.nan, 2.0, -math.inf], 1),
+        ([math.nan, math.inf, math.nan], 0),
+    ],
+)
+def test_the_best_of_the_runs_that_were_drawn_is_released(scores, winner, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    draws = {seed: draw_runs(RUNS, 5, SimulatedNoise(seed).stream("runs")) for seed in range(99)}
+    seed, drawn = next((seed, runs) for seed, runs in draws.items() if len(runs) == 3)
+    selection, made = prepared(seed=seed), []
+
+    def run_one(candidate: int):
+        made.append(candidate)
+        return scores[len(made) - 1], model(len(made) - 1)
+
+    found = selection.select(5, run_one)
+    assert made == drawn
+    assert (found.chosen, found.model) == (drawn[winner], model(winner))
+    assert list(tmp_path.iterdir()) == []  # a simulation in memory leaves nothing behind
+    with pytest.raises(BudgetExceeded, match="inside its run"):
+        selection.judge(lambda: np.ones(N))
+
+
+def test_a_run_that_fails_leaves_nothing_to_train_or_judge_with() -> None:
+    selection = prepared()
+
+    def cut(candidate):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         selection.select(2, cut)
-    assert list((tmp_path / "s").glob("*.pt")) == []
-    again = prepared(directory=tmp_path / "s", resume=True)
-    assert again.select(2, runner(again)).chosen in (0, 1)
-    assert len(again.training.entries()) == len(again.validation.entries()) == 1
+    with pytest.raises(BudgetExceeded, match="inside its run"):
+        selection.judge(lambda: np.ones(N))
+    with pytest.raises(BudgetExceeded, match="inside select"):
+        selection.trainer.begin("m", 1)
+
+
+def test_the_steps_of_a_run_are_counted_down_and_none_is_taken_twice() -> None:
+    selection = prepared()
+    with selection.allowance.for_one_run(PLAN):
+        selection.trainer.begin("m", 5)
+        with pytest.raises(BudgetExceeded, match="4 steps, the run has 3"):
+            selection.trainer.begin("m", 4)
+        selection.trainer.begin("m", 3)
+        with pytest.raises(BudgetExceeded, match="1 steps, the run has 0"):
+            selection.trainer.begin("m", 1)
+    assert selection.training.entries() == []  # the selection's own charge pays for all of it
 
 
 def test_nothing_is_trained_or_judged_outside_of_a_run_or_twice() -> None:
@@ -112,8 +259,8 @@ def test_nothing_is_trained_or_judged_outside_of_a_run_or_twice() -> None:
 
 def test_scores_carry_the_noise_that_is_charged() -> None:
     """1,000 scores of one mean: standard deviation within 6 standard errors (false alarms below 1e-8)."""
-    judge = prepared().judge
-    judge.left = 1000
+    selection = prepared()
+    judge, selection.allowance.judgements = selection.judge, 1000
     scores = np.array([judge(lambda: np.full(N, 1.0)) for _ in range(1000)])
     assert abs(scores.std() / judge.stddev - 1) < 6 / np.sqrt(2000)
     assert abs(scores.mean() - 1.0) < 6 * judge.stddev / np.sqrt(1000)

@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 
+from privbo.protocol.errors import RunError
 from privbo.protocol.files import (
+    OnceLines,
     append_line,
     load_arrays,
     read_lines,
     save_arrays,
     write_atomically,
-    write_lines,
 )
 
 
@@ -22,7 +23,7 @@ def test_a_crash_while_writing_leaves_the_old_content(tmp_path, monkeypatch) -> 
 
 def test_a_line_cut_off_by_a_crash_is_dropped(tmp_path) -> None:
     path = tmp_path / "lines"
-    write_lines(path, [{"a": 1}])
+    append_line(path, {"a": 1})
     append_line(path, {"a": 2})
     with path.open("ab") as file:
         file.write(b'{"a": 3')
@@ -42,3 +43,18 @@ def test_arrays_round_trip_without_pickles(tmp_path) -> None:
     np.savez(path, a=np.array([{"evil": 1}], dtype=object))
     with pytest.raises(ValueError, match="pickle"):
         load_arrays(path)
+
+
+def test_lines_that_several_writers_add_stand_once_and_never_change(tmp_path) -> None:
+    path = tmp_path / "lines"
+    writers = [OnceLines(path=path, key="round") for _ in range(3)]
+    for index in range(4):
+        for writer in writers:
+            writer.add({"round": index, "head": f"h{index}"})
+    with path.open("ab") as file:
+        file.write(b'{"round": 9, "hea')  # a crash while appending
+    OnceLines(path=path, key="round").add({"round": 4, "head": "h4"})
+    assert read_lines(path) == [{"round": index, "head": f"h{index}"} for index in range(5)]
+    with pytest.raises(RunError, match="ledger and history disagree"):
+        writers[0].add({"round": 1, "head": "another"})
+    assert len(read_lines(path)) == 5

@@ -15,7 +15,7 @@ from accountant.ledger.export import FORMATS, export
 from privbo.cli.compare import compare_runs, compare_sweep
 from privbo.cli.look import audit_target, report_data, report_run, write_history
 from privbo.comparisons.runs import compare
-from privbo.door import answer, door, intake
+from privbo.door import answer, door, inbox
 from privbo.reports.compare_page import write_comparison
 from tests.conformance.cases import bumps
 from tests.reports.leaks import leaks, private_folder_numbers, public_files, scramble, sets_as_text, telling
@@ -62,7 +62,7 @@ class Spy:
         return drawn
 
     def rows(self, *args, **kwargs):
-        rows = intake.vet_rows(*args, **kwargs)
+        rows = inbox.vet_rows(*args, **kwargs)
         self.numbers |= telling({*rows.ravel().tolist(), *np.linalg.norm(rows, axis=1).tolist()})
         return rows
 

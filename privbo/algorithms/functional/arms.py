@@ -1,7 +1,7 @@
 """Arms of F-LCB and its rivals: resumable optimisations.
 
 An arm is a pure state machine of four calls (init, step, value, rate).
-``privbo.training.neural`` makes one of a torch model and a torch optimiser.
+``experiments.baselines.neural`` makes one of a torch model and a torch optimiser.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from accountant.events import Adjacency, BestOfRandomRuns, Gaussian
 from accountant.ledger import Ledger
 from accountant.ledger.policy import Budget, LedgerPolicy
 from accountant.selection import TruncatedNegativeBinomial
-from privbo.door.selection import bind_selection, charge_selection, draw_runs, is_bound
+from privbo.door.selection import SelectionDoor, draw_runs
 from privbo.protocol.errors import ConfigurationError
 
 RUNS = TruncatedNegativeBinomial(eta=1.0, gamma=0.3)
@@ -77,31 +76,39 @@ def ledger(epsilon: float = 9.0) -> Ledger:
     )
 
 
+def door(*ledgers: Ledger, event: BestOfRandomRuns = EVENT) -> SelectionDoor:
+    return SelectionDoor(prices=tuple((one, event) for one in ledgers), run="s", noise_source="simulation")
+
+
 def test_a_selection_is_charged_once_as_a_whole() -> None:
     paid = ledger()
-    first = charge_selection(paid, EVENT, run="s", noise_source="simulation")
-    again = charge_selection(paid, EVENT, run="s", noise_source="simulation")
-    assert (first.known, again.known, first.head) == (False, True, again.head)
+    assert door(paid).open() is None
+    assert door(paid).open() is None
     (entry,) = paid.entries()
     assert (entry.release_id, entry.run, entry.event, entry.plan_position) == ("s/selection", "s", EVENT, 0)
     with pytest.raises(LedgerError, match="charged as"):
-        charge_selection(paid, BestOfRandomRuns(run=EVENT.run, eta=1.0, gamma=0.2), run="s", noise_source="simulation")
+        door(paid, event=BestOfRandomRuns(run=EVENT.run, eta=1.0, gamma=0.2)).open()
     with pytest.raises(BudgetExceeded):
-        charge_selection(ledger(epsilon=0.1), EVENT, run="s", noise_source="simulation")
+        door(ledger(epsilon=0.1)).open()
 
 
-def test_what_was_released_is_known_by_its_bytes_and_tied_once() -> None:
-    paid = ledger()
+def test_what_was_stored_is_handed_out_once_and_in_every_ledger() -> None:
+    first, second = ledger(), ledger()
     with pytest.raises(LedgerError, match="never charged"):
-        bind_selection(paid, b"model", run="s")
-    charge_selection(paid, EVENT, run="s", noise_source="simulation")
-    assert is_bound(paid, b"model", run="s") is None
-    bind_selection(paid, b"model", run="s")
-    bind_selection(paid, b"model", run="s")
-    assert is_bound(paid, b"model", run="s") is True
-    assert is_bound(paid, b"other", run="s") is False
-    assert is_bound(paid, None, run="s") is False
+        door(first, second).close(b"model")
+    door(first, second).open()
+    assert door(first, second).close(b"model") == b"model"
+    assert door(first, second).close(b"model") == b"model"
     with pytest.raises(LedgerError, match="other bytes"):
-        bind_selection(paid, b"other", run="s")
-    assert b"model" not in paid.stored_release("s/selection")
-    assert set(json.loads(paid.stored_release("s/selection"))) == {"sha256"}
+        door(first, second).close(b"other")
+    assert door(first, second).open() == b"model"
+    assert [one.stored_release("s/selection") for one in (first, second)] == [b"model"] * 2
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_result_that_only_one_ledger_stored_is_given_to_the_other(which: int) -> None:
+    ledgers = ledger(), ledger()
+    door(*ledgers).open()
+    ledgers[which].store_release("s/selection", b"model")
+    assert door(*ledgers).open() == b"model"
+    assert [one.stored_release("s/selection") for one in ledgers] == [b"model"] * 2

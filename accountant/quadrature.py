@@ -10,6 +10,8 @@ nothing overflows. Smooth integrands over the line are summed by the trapezoid r
 whose error falls as exp(-2 pi d / step) with d the distance of the nearest complex
 singularity (1 + u = 0, at pi z standard deviations); half-line integrands by composite
 Gauss-Legendre panels.
+
+Longer than 300 lines: every event's divergence and its derivation stand together.
 """
 
 from __future__ import annotations
@@ -239,10 +241,33 @@ def _half_line(z: float, top: float) -> tuple[FloatArray, FloatArray]:
 
 
 def _fixed_size_divergence(q: float, z: float, orders: FloatArray) -> FloatArray:
-    """Sampling without replacement; see ``accountant.without_replacement`` for the derivation.
+    """Rényi divergence of a Gaussian sum over a fixed number of clients drawn without replacement.
 
-    A - 1 = E_{N0}[phi(r) 1{r>1}] + E_{(1-q) N0 + q N1}[phi(1/r) 1{r>1}] with
-    r = 1 - q + q dN1/dN0.
+    Let M draw m of n clients uniformly and answer with a Gaussian sum; D and D'
+    differ in one client, q = m/n. Conditioned on that client being drawn, both runs differ by
+    at most the replace-one sensitivity s (= 1 here); conditioned on it not being drawn they are
+    equal, and every sample without the client is one exchange away from a sample with it.
+    Write M(D) = (1-q) w_0 + q w_1 and M(D') = (1-q) w_0 + q w_1'. Advanced joint convexity
+    (Balle, Barthe, Gaboardi 2018, Theorem 2) with gamma = 1 + q (g - 1), g >= 1, gives
+
+        H_gamma(M(D) || M(D')) = q H_g(w_1 || (1-b) w_0 + b w_1'),  b = gamma / g,
+
+    and w_1 against w_0 and against w_1' are mixtures of pairs at distance at most s (couple the
+    samples by exchanging one client), so by joint convexity, their Theorem 10,
+
+        H_{1+q(g-1)}(M(D) || M(D')) <= q H_g(N(1, z^2) || N(0, z^2)).                       (1)
+
+    The same holds with D and D' exchanged, and H_{1/gamma}(P || Q) = 1 - 1/gamma +
+    H_gamma(Q || P)/gamma carries it to gamma < 1. With r(x) = 1 - q + q dN(1)/dN(0), the right-hand
+    side of (1) is E_{N(0)}[(r - gamma)_+]. A pair with exactly this profile is therefore: on
+    {r > 1} the density N(0) under Q and r N(0) under P; a mirror image of it with P and Q
+    exchanged; and the rest of the mass, (1-q) (1 - 2 P(N(0, z^2) > 1/2)) >= 0, equal under both
+    (loss 0). Having the larger profile it dominates M, and dominating pairs compose. From it
+
+        A(a) = E_Q[(dP/dQ)^a] = 1 + E_{N(0)}[phi(r) 1{r>1}] + E_{(1-q) N(0) + q N(1)}[phi(1/r) 1{r>1}],
+        phi(t) = t^a - 1 - a (t - 1).
+
+    ``accountant.tight.pairs`` puts the same pair on a lattice.
     """
     t, log_dt = _half_line(z, _top(orders))
     s = t / z - 0.5 / (z * z)

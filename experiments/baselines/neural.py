@@ -13,40 +13,12 @@ of a uniform guess: then equal pulls are ranked by their losses.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from privbo.protocol.errors import ConfigurationError
-
-MakeModel = Callable[[], nn.Module]
-MakeOptimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Split:
-    """Data of a classification task, on the device where arms are trained.
-
-    Attributes:
-        train_x: Inputs, ``(n, ...)``.
-        train_y: Classes, ``(n,)``, int64.
-        validation_x: Inputs that decide.
-        validation_y: Their classes.
-    """
-
-    train_x: Tensor
-    train_y: Tensor
-    validation_x: Tensor
-    validation_y: Tensor
-
-    def __post_init__(self) -> None:
-        for name in ("train", "validation"):
-            x, y = getattr(self, f"{name}_x"), getattr(self, f"{name}_y")
-            if len(x) != len(y) or not len(x):
-                raise ConfigurationError(f"{name}: {len(x)} inputs and {len(y)} classes must be equal and not 0")
+from privbo.training.private_neural import MakeModel, MakeOptimiser, Split
 
 
 @dataclass(kw_only=True, eq=False)
@@ -161,30 +133,6 @@ class NeuralArm:
             state.order = torch.randperm(len(self.data.train_y), generator=state.batches)
         batch, state.order = state.order[:size], state.order[size:]
         return batch.to(self.data.train_x.device)
-
-    def checkpoint(self, state: Training) -> dict[str, Any]:
-        """Everything needed to go on, for ``torch.save``."""
-        return {
-            "model": state.model.state_dict(),
-            "optimiser": state.optimiser.state_dict(),
-            "batches": state.batches.get_state(),
-            "pulls": state.pulls,
-            "first": state.first,
-            "best": state.best,
-            "losses": list(state.losses),
-            "order": state.order,
-            "random": state.random,
-        }
-
-    def restore(self, checkpoint: dict[str, Any]) -> Training:
-        """The training of ``checkpoint``; it goes on exactly as it would have."""
-        state = self.init()
-        state.model.load_state_dict(checkpoint["model"])
-        state.optimiser.load_state_dict(checkpoint["optimiser"])
-        state.batches.set_state(checkpoint["batches"])
-        for name in ("pulls", "first", "best", "losses", "order", "random"):
-            setattr(state, name, checkpoint[name])
-        return state
 
 
 @torch.no_grad()
