@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.setting import curve_of, standard_error
+from privbo.comparisons.setting import Setting, curve_of, standard_error
 from privbo.plans.prices import smallest
 from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import FloatArray
@@ -167,8 +167,7 @@ def frontier(comparison: Comparison) -> doc.Figure:
     epsilons = [float(s.epsilon or 0.0) for s in shown]
     bars = {"type": "data", "array": [standard_error(v) or 0.0 for v in values], "visible": True}
     hover = {"text": [s.label for s in shown], "hovertemplate": "%{text}<br>epsilon %{x:.3g}: %{y:.4f}<extra></extra>"}
-    # Several settings at one epsilon are no curve.
-    mode = "markers" if len(set(epsilons)) < len(epsilons) else "lines+markers"
+    mode = "lines+markers" if _is_one_curve(shown) else "markers"
     data = [line("private", epsilons, [float(v.mean()) for v in values], 0, error_y=bars, mode=mode, **hover)]
     reach = [min(epsilons, default=1.0), max(epsilons, default=1.0)]
     for control in comparison.settings:
@@ -177,6 +176,13 @@ def frontier(comparison: Comparison) -> doc.Figure:
             level = float(control.utilities(comparison.measure).mean())
             data.append(line(control.label, reach, [level] * 2, index, mode="lines", line={"dash": dash}))
     return {"data": data, "layout": layout("epsilon", comparison.measure, xaxis=_scale(epsilons))}
+
+
+def _is_one_curve(settings: Sequence[Setting]) -> bool:
+    """Whether settings are one algorithm at several levels of privacy; arms, or two at one epsilon, are none."""
+    levels = {s.epsilon for s in settings}
+    by_privacy = all(s.overrides and all(key.startswith("privacy.") for key in s.overrides) for s in settings)
+    return by_privacy and len(levels) == len(settings)
 
 
 def released(comparison: Comparison, scores: Mapping[str, float], stddev: float | None) -> doc.Figure:
