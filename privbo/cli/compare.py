@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from privbo.cli.terminal import number
+from privbo.cli.terminal import number, render
 from privbo.comparisons.choice import recommend
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.results import CellResult, Reuse
@@ -121,27 +121,26 @@ def _panels(found: SweepResult | Comparison) -> tuple[Comparison, ...]:
     return (found,) if isinstance(found, Comparison) else found.comparisons
 
 
-def show_compared(shown: Compared) -> None:
-    """Print tables, contrasts, the price of everything, and a recommendation."""
-    console = Console()
+@render.register
+def _compared(shown: Compared) -> Iterator[RenderableType]:
     for comparison in _panels(shown.found):
-        _show(console, comparison)
-    console.print(f"report: {shown.page}", soft_wrap=True)
+        yield from render(comparison)
+    yield f"report: {shown.page}"
 
 
-def _show(console: Console, comparison: Comparison) -> None:
-    console.print(_comparison_table(comparison))
-    for words in (*contrast_lines(comparison), *older_lines(comparison)):
-        console.print(words, soft_wrap=True, markup=False)
+@render.register
+def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
+    yield _comparison_table(comparison)
+    yield from (escape(words) for words in (*contrast_lines(comparison), *older_lines(comparison)))
     if comparison.shows_utility and comparison.data == "private":
-        console.print("private diagnostics, not covered by epsilon")
+        yield "private diagnostics, not covered by epsilon"
     if comparison.composed is not None:
         least = number(smallest(comparison.composed))
-        console.print(f"all cells together cost epsilon {least} at delta {comparison.composed_delta:.3g}")
+        yield f"all cells together cost epsilon {least} at delta {comparison.composed_delta:.3g}"
     if comparison.recommendation is not None:
         chosen = comparison.recommendation
-        console.print(f"recommended: {escape(chosen.label)} (epsilon {number(chosen.epsilon)})", soft_wrap=True)
-        console.print(chosen.because, soft_wrap=True, markup=False)
+        yield f"recommended: {escape(chosen.label)} (epsilon {number(chosen.epsilon)})"
+        yield escape(chosen.because)
 
 
 def _comparison_table(comparison: Comparison) -> Table:

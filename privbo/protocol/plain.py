@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import html
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -57,7 +58,18 @@ def _object(value: object) -> JsonValue:
     raise TypeError(f"{value!r} has no form in JSON; use plain values or dataclasses")
 
 
-def fields_of(value: object) -> JsonObject:
-    """Give a dataclass's public fields as JSON-able data, whether or not it has a ``to_dict``."""
-    named = dataclasses.fields(value)  # type: ignore[arg-type]  # every caller holds a dataclass
-    return {f.name: plain(getattr(value, f.name)) for f in named if not f.name.startswith("_")}
+def fields_of(value: object, *, but: Container[str] = ()) -> JsonObject:
+    """Give a dataclass's public fields as JSON-able data, whether or not it has a ``to_dict``.
+
+    Args:
+        value: A dataclass.
+        but: Names of fields to leave out.
+    """
+    named = [f.name for f in dataclasses.fields(value)]  # type: ignore[arg-type]  # every caller holds a dataclass
+    return {name: plain(getattr(value, name)) for name in named if name not in but and not name.startswith("_")}
+
+
+def notebook_table(title: str, facts: Mapping[str, object]) -> str:
+    """Give names and values as a small table for a notebook's ``_repr_html_``; everything is escaped."""
+    rows = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in facts.items())
+    return f"<b>{html.escape(title)}</b><table>{rows}</table>"
