@@ -29,7 +29,7 @@ clientapp = "federated_app:client"
 directory = "{directory}"  # the run's directory on the server's machine; the ledger is in it
 """
 
-_APP = '''"""What Flower loads on the server and at the sites; everything is in run.toml and federation.toml."""
+_APP = '''"""The two apps that Flower loads, for server and sites; everything is in run.toml and federation.toml."""
 
 from pathlib import Path
 

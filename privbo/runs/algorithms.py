@@ -14,6 +14,7 @@ from privbo.runs.sources import load_function
 
 def algorithms() -> dict[str, type[Algorithm]]:
     """Give every built-in algorithm by its name in a configuration."""
+    from privbo.algorithms.elimination.alone import PersonalElimination
     from privbo.algorithms.elimination.fed_pne import FedPNE
     from privbo.algorithms.elimination.parallel import ParallelXArmed
     from privbo.algorithms.elimination.pf_pne import PFPNE
@@ -25,6 +26,7 @@ def algorithms() -> dict[str, type[Algorithm]]:
         "f-lcb": FederatedFLCB,
         "fed-pne": FedPNE,
         "parallel": ParallelXArmed,
+        "pe": PersonalElimination,
         "pf-pne": PFPNE,
     }
 

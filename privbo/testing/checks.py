@@ -1,4 +1,7 @@
-"""The checks of ``check_algorithm``, each a function of a ``Subject``."""
+"""The checks of ``check_algorithm``, each a function of a ``Subject``.
+
+Longer than 300 lines: one function per rule, read as one list.
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import privbo as pb
 from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.protocol.settings import dump_settings, read_settings, settings_schema
+from privbo.runs.algorithms import algorithm_table, read_algorithm
 from tests.conformance.cases import CASES
 
 TAGS = {
@@ -42,6 +43,8 @@ def test_what_is_dumped_is_read_back(algorithm: Any) -> None:
     assert table["type"] == TAGS[type(algorithm)]
     assert set(table) == {f.name for f in dataclasses.fields(algorithm)}
     assert read_settings(type(algorithm), table, "algorithm") == algorithm
+    assert algorithm_table(algorithm) == table
+    assert read_algorithm(table) == algorithm
 
 
 positive = st.floats(min_value=1e-6, max_value=1e6)
