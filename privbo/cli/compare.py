@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -65,7 +66,7 @@ def compare_sweep(
     """
     sweep = read_sweep(path)
     folder = out or Path("sweeps") / sweep.config.name
-    planned = {s.label: len(panel.seeds) for panel in sweep.panels for s in panel.settings}
+    planned = Counter(s.label for panel in sweep.panels for s in panel.settings for _ in panel.seeds)
     with cell_progress(planned, jobs=jobs if scheduler is None else None) as (on_cell, on_reuse):
         found = run_sweep(
             sweep,

@@ -121,12 +121,20 @@ def complete(
     return Completed(cells=tuple(found), reuse=reuse)
 
 
-def finished(cells: Sequence[Cell]) -> list[Kept | None]:
+def finished(
+    cells: Sequence[Cell], *, on_cell: OnCell | None = None, on_reuse: OnReuse | None = None
+) -> list[Kept | None]:
     """Read what is there without running anything: results of this code, else the newest of older code.
 
     An older one names the version that made it (``Kept.made_by``); None where a cell was never run.
     """
-    return [_usable(cell) or next(_older(cell), None) for cell in cells]
+    found = [_usable(cell) or next(_older(cell), None) for cell in cells]
+    if on_reuse is not None:
+        on_reuse(summarised(found, [None] * len(found)))
+    for cell, kept in zip(cells, found, strict=True):
+        if kept is not None and on_cell is not None:
+            on_cell(cell, kept.result)
+    return found
 
 
 def next_attempt(folder: Path, settings: str) -> int:

@@ -109,14 +109,10 @@ def run_sweep(
     planned = _cells(sweep, folder, fresh=fresh)
     everything = [cell for group in planned.values() for cell in group]
     if finished:
-        found = work.finished(everything)
+        found = work.finished(everything, on_cell=on_cell, on_reuse=on_reuse)
         reuse = summarised(found, [None] * len(found))
-        if on_reuse is not None:
-            on_reuse(reuse)
     else:
-        done = complete(
-            everything, jobs=jobs, scheduler=scheduler, fresh=fresh, on_cell=on_cell, on_reuse=on_reuse
-        )  # fmt: skip
+        done = complete(everything, jobs=jobs, scheduler=scheduler, fresh=fresh, on_cell=on_cell, on_reuse=on_reuse)
         found, reuse = list(done.cells), done.reuse
     kept = iter(found)
     by_setting = {key: [next(kept) for _ in group] for key, group in planned.items()}
