@@ -32,11 +32,11 @@ _THRESHOLDS = np.linspace(-5.0, 7.0, 49)
 
 @dataclass(frozen=True, kw_only=True)
 class CurveAudit:
-    """What the audit of one mechanism in one world found.
+    """Outcome of auditing one mechanism in one world.
 
     Attributes:
         passed: Whether no point of the measured curve lies above the accountant's.
-        world: The world it was measured in.
+        world: The world it was measured in: what the other clients send.
         epsilon: Where the measured curve comes closest to (or passes) the accountant's.
         delta_measured: Lower confidence bound there.
         delta_accounted: The accountant's value there.
@@ -109,7 +109,7 @@ def audit_curve(
 
 
 def _reached(point: tuple[float, float, float]) -> tuple[bool, float]:
-    """How far a measured point has come: above the accountant's or not, then its share of it."""
+    """Rank a measured point: above the accountant's or not, then by its share of the accountant's."""
     _, bound, delta = point
     return bound > delta, bound / delta if delta > 0 else 0.0
 

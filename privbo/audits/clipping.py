@@ -1,4 +1,4 @@
-"""PRIVATE: is the clipping right? Norms, bias and noise per round, from a run's private folder.
+"""PRIVATE: effect of clipping (norms, bias and noise per round), from a run's private folder.
 
 Everything here is computed from clients' raw vectors and covered by no epsilon. Using it
 to set the next run's bound is a choice made from private data; what may be published is
@@ -17,14 +17,16 @@ import numpy as np
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
 from privbo.protocol.frames import frame_of
+from privbo.protocol.plain import fields_of, notebook_table
+from privbo.protocol.settings import JsonObject
 from privbo.runs.record import Record
 from privbo.runs.replay import stored_releases
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
 NOTE = "private diagnostics, not covered by epsilon"
+COMBINED = "bias and noise combined"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,7 @@ class ClippedRound:
 
     Attributes:
         round: Zero-based.
-        bound: What one client's vector was clipped to.
+        bound: Largest L2 norm of one client's vector after clipping.
         clipped_share: Share of contributing participants whose vector was shortened.
         norm_quantiles: Of the contributing vectors, by level; empty if there were none.
         signal: Norm of the sums as they were meant.
@@ -42,7 +44,7 @@ class ClippedRound:
         signal_by_region: ``signal`` of every block.
         bias_by_region: ``bias`` of every block.
         noise_by_region: ``noise`` of one block.
-        error_at: sqrt(bias^2 + noise^2) had the bound been multiplied by each factor.
+        error_at: sqrt(bias^2 + noise^2) as it would have been with the bound multiplied by each factor.
     """
 
     round: int
@@ -60,13 +62,13 @@ class ClippedRound:
 
 @dataclass(frozen=True, kw_only=True)
 class ClippingAudit:
-    """PRIVATE: a run's clipping.
+    """PRIVATE: effect of clipping on a run's vectors.
 
     Attributes:
         name: The run's.
-        rounds: Rounds with a release, in order.
+        rounds: Rounds with a release, in order; at least one.
         clipping_norm: S of the last round (the bound times the square root of the blocks).
-        best_factor: The factor on S that had made the mean of sqrt(bias^2 + noise^2) smallest.
+        best_factor: The factor on S that would have minimised the mean of sqrt(bias^2 + noise^2).
         warnings: Patterns that matter, in words.
         note: What all of this is.
     """
@@ -78,57 +80,76 @@ class ClippingAudit:
     warnings: tuple[str, ...]
     note: str = NOTE
 
+    @property
+    def best_clipping_norm(self) -> float:
+        """S that would have minimised the mean of sqrt(bias^2 + noise^2)."""
+        return self.best_factor * self.clipping_norm
+
+    @property
+    def verdict(self) -> str:
+        """The run's S beside the S that would have been best, in one sentence."""
+        return f"S was {self.clipping_norm:.4g}; S = {self.best_clipping_norm:.4g} would have minimised {COMBINED}."
+
     def frame(self) -> pd.DataFrame:
-        """One row per round.
+        """Give one row per round.
 
         Raises:
             ConfigurationError: If pandas is not installed.
         """
         return frame_of([asdict(row) for row in self.rounds])
 
-    def figure(self) -> go.Figure:
-        """Signal, bias and noise per round as a Plotly figure."""
-        import plotly.graph_objects as go
-
-        from privbo.reports.audit_page import bias_and_noise
-
-        return go.Figure(bias_and_noise(self))
-
     def mean_error(self) -> dict[float, float]:
-        """Mean over rounds of sqrt(bias^2 + noise^2), by factor on S."""
-        return {float(f): float(np.mean([r.error_at[f] for r in self.rounds])) for f in self.rounds[0].error_at}
+        """Average sqrt(bias^2 + noise^2) over rounds, by factor on S."""
+        return _mean_error(self.rounds)
+
+    def to_dict(self) -> JsonObject:
+        """Give the audit as JSON-able data."""
+        return fields_of(self) | {"best_clipping_norm": self.best_clipping_norm}
+
+    def _repr_html_(self) -> str:
+        """Show the verdict in a notebook."""
+        last = self.rounds[-1]
+        facts = {"verdict": self.verdict, "clipped in the last round": f"{last.clipped_share:.0%}", "note": self.note}
+        return notebook_table(f"Audit: {self.name}", facts)
+
+
+def _mean_error(rounds: Sequence[ClippedRound]) -> dict[float, float]:
+    return {float(f): float(np.mean([r.error_at[f] for r in rounds])) for f in rounds[0].error_at}
 
 
 def clipping_audit(record: Record) -> ClippingAudit:
-    """PRIVATE: what clipping did to a run's vectors.
+    """PRIVATE: measure what clipping did to a run's vectors.
 
     Raises:
-        RunError: If the run's private folder is not here, or is of an older release.
+        RunError: If the run is in memory, its private folder is not here, or is of an older release.
+
+    Example:
+        >>> import tempfile, privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=lambda clients, x: x[:, 0], n_clients=5)
+        >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     made = pb.run(
+        ...         problem, pb.DPFTSDE(n_features=8), privacy=privacy, rounds=1, seed=1, directory=f"{home}/run"
+        ...     )
+        ...     found = clipping_audit(made)
+        >>> found.rounds[0].bound, found.rounds[0].clipped_share <= 1.0
+        (1.0, True)
     """
     home = record.home
     lines = {row["round"]: row for row in read_lines(home.clipping_path)}
-    releases = stored_releases(record.ledger, record.run_id)
     rounds = tuple(
         _round(lines[r.round], noise_stddev=r.noise_stddev, shape=r.values.shape)
-        for r in releases
+        for r in stored_releases(record.ledger, record.run_id)
         if r.round in lines and lines[r.round]["bound"] is not None
     )
     if not rounds:
         raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
-    last = rounds[-1]
-    audit = ClippingAudit(
+    errors, last = _mean_error(rounds), rounds[-1]
+    best = min(errors, key=lambda factor: errors[factor])
+    return ClippingAudit(
         name=record.spec.name,
         rounds=rounds,
         clipping_norm=last.bound * math.sqrt(len(last.bias_by_region)),
-        best_factor=1.0,
-        warnings=(),
-    )
-    errors = audit.mean_error()
-    best = min(errors, key=lambda factor: errors[factor])
-    return ClippingAudit(
-        name=audit.name,
-        rounds=rounds,
-        clipping_norm=audit.clipping_norm,
         best_factor=best,
         warnings=tuple(_warnings(rounds, best)),
     )
@@ -169,7 +190,7 @@ def _warnings(rounds: Sequence[ClippedRound], best: float) -> list[str]:
     if 2 * drowned >= count:
         found.append(f"the noise was ten times the signal or more in {drowned} of {count} rounds: little was shared")
     if best <= 0.5:
-        found.append(f"bias and noise together had been smallest with a bound {best:.3g} times as large: mostly noise")
+        found.append(f"a bound {best:.3g} times as large would have minimised {COMBINED}: it was mostly noise")
     if best >= 2:
-        found.append(f"bias and noise together had been smallest with a bound {best:.3g} times as large: mostly bias")
+        found.append(f"a bound {best:.3g} times as large would have minimised {COMBINED}: it was mostly bias")
     return found

@@ -25,7 +25,7 @@ _MOST_MECHANISMS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Empirical:
-    """One mechanism in one world.
+    """Outcome of attacking one mechanism in one world.
 
     Attributes:
         event: What a release is charged as.
@@ -54,12 +54,29 @@ class Empirical:
     epsilon_claimed: float
     alpha: float
 
+    @property
+    def verdict(self) -> str:
+        """The outcome in words."""
+        return "within the claim" if self.passed else "ABOVE THE CLAIM"
 
-def audit_run(record: Record, *, trials: int) -> list[Empirical]:
+
+def audit_run(record: Record, *, trials: int) -> tuple[Empirical, ...]:
     """Audit the mechanisms of a run's plan, from its public configuration.
+
+    Args:
+        record: A private run, finished or not.
+        trials: Releases with and without the canary, each.
 
     Raises:
         ConfigurationError: If the run is not private.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=lambda clients, x: x[:, 0], n_clients=5)
+        >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+        >>> made = pb.run(problem, pb.DPFTSDE(n_features=8), privacy=privacy, rounds=1, seed=1)
+        >>> [(row.world, row.verdict) for row in audit_run(made, trials=1000)][0]
+        ('others zero', 'within the claim')
     """
     if record.plan.noise_multiplier is None:
         raise ConfigurationError("a run without noise claims nothing, so there is nothing to audit")
@@ -68,8 +85,14 @@ def audit_run(record: Record, *, trials: int) -> list[Empirical]:
 
 def audit_plan(
     plan: Iterable[Request], mechanism: Callable[[Request], Mechanism], *, delta: float, trials: int
-) -> list[Empirical]:
+) -> tuple[Empirical, ...]:
     """Audit the first mechanisms of a plan that differ, at most three, in every world.
+
+    Args:
+        plan: The requests of a run.
+        mechanism: Builds the mechanism that answers a request.
+        delta: Where the claimed and the measured epsilon are compared, in (0, 1).
+        trials: Releases with and without the canary, each.
 
     Raises:
         ConfigurationError: If the plan releases nothing, or one reward is its unit.
@@ -79,7 +102,7 @@ def audit_plan(
         found += _audit(request, mechanism, delta=delta, trials=trials)
     if not found:
         raise ConfigurationError("the plan releases nothing, so there is nothing to audit")
-    return found
+    return tuple(found)
 
 
 def _distinct(plan: Iterable[Request], mechanism: Callable[[Request], Mechanism]) -> Iterator[Request]:

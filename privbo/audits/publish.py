@@ -26,7 +26,7 @@ _FACTORS = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedNorms:
-    """Public: paid for by one charge.
+    """Public: histogram of the norms of one round's vectors, paid for by one charge.
 
     Attributes:
         round: The round whose vectors were counted.

@@ -1,4 +1,4 @@
-"""Replay test: does a release do what its event says? Same randomness, neighbouring data.
+"""Replay test of a release against its event: same randomness, neighbouring data.
 
 The shipped door is run again and again with scripted randomness: chosen participants and
 chosen noise. Nothing is statistical, so a finding is a fact. Compared are
@@ -69,7 +69,7 @@ class ScriptedNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """What one case showed.
+    """Outcome of one case.
 
     Attributes:
         findings: Contradictions between release and event; empty if there are none.

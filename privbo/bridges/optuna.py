@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from privbo.plans.prices import finite
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import (
     Algorithm,
@@ -21,6 +22,7 @@ from privbo.protocol.messages import (
 )
 from privbo.protocol.space import Categorical, Int, Parameter, Real, Space
 from privbo.reports.data import report
+from privbo.reports.history import history_rows
 from privbo.runs.record import Record
 
 try:
@@ -36,7 +38,12 @@ INITIAL_ROUND = -1
 
 
 def distributions_of(space: Space) -> dict[str, BaseDistribution]:
-    """A search space in Optuna's words."""
+    """Translate a search space into Optuna's distributions.
+
+    Example:
+        >>> distributions_of(Space({"x": Real(0.0, 1.0)}))
+        {'x': FloatDistribution(high=1.0, log=False, low=0.0, step=None)}
+    """
     return {name: _distribution(parameter) for name, parameter in space.parameters.items()}
 
 
@@ -51,7 +58,7 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 
 
 def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
-    """Optuna's distributions as a search space.
+    """Translate Optuna's distributions into a search space.
 
     Raises:
         ConfigurationError: If a distribution has steps, which have no counterpart here.
@@ -111,7 +118,7 @@ class FTSSampler(BaseSampler):
         self._independent = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002 (Optuna's signature)
-        """The federation's space, whatever the study has seen."""
+        """Give the federation's space, whatever the study has seen."""
         return distributions_of(self._setting.space)
 
     def sample_relative(
@@ -120,14 +127,14 @@ class FTSSampler(BaseSampler):
         trial: FrozenTrial,  # noqa: ARG002 (Optuna's signature)
         search_space: dict[str, BaseDistribution],  # noqa: ARG002 (Optuna's signature)
     ) -> dict[str, Any]:
-        """The agent's next point."""
+        """Pick the agent's next point."""
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return self._setting.space.decode(self._next([t for t in done if t.value is not None], study))
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:  # noqa: ANN401  # Optuna's signature
-        """Parameters outside the federation's space are drawn at random."""
+        """Draw a parameter outside the federation's space at random."""
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _next(self, done: Sequence[FrozenTrial], study: Study) -> FloatArray:
@@ -181,24 +188,27 @@ def _ask(clients: IntArray, units: FloatArray) -> NoReturn:  # noqa: ARG001 (an 
     raise _Asked(np.array(units))
 
 
-def export_releases(result: Record, *, storage: str | None = None, study_name: str | None = None) -> Study:
-    """Released quantities of a run as an Optuna study: one trial per release, its norm the value.
+def export_releases(record: Record, *, storage: str | None = None, study_name: str | None = None) -> Study:
+    """Export released quantities of a run as an Optuna study: one trial per release, its norm the value.
 
     Args:
-        result: A run; only its public side is read.
+        record: A run; only its public side is read.
         storage: Optuna's storage URL; in memory by default.
         study_name: The run's by default.
     """
-    data = report(result)
+    found = report(record)
     study = optuna.create_study(
-        storage=storage, study_name=study_name or data["run"], direction="maximize", load_if_exists=False
+        storage=storage, study_name=study_name or found.run, direction="maximize", load_if_exists=False
     )
-    made = {f"{data['run']}/{row['round']}": row for row in data["utility"]["releases"]}
-    for entry in data["entries"]:
-        if (row := made.get(entry["release"])) is None:
-            continue
-        price = {"cumulative_epsilon": entry["cumulative_epsilon"], "delta": data["delta"], "digest": entry["digest"]}
-        study.add_trial(create_trial(value=row["norm"], user_attrs=row | price))
-    for key in ("delta", "adjacency", "noise_source", "guaranteed"):
-        study.set_user_attr(key, data[key])
+    for row in history_rows(found):
+        if isinstance(norm := row.get("norm"), float):
+            study.add_trial(create_trial(value=norm, user_attrs=row))
+    attributes = {
+        "delta": found.delta,
+        "adjacency": found.adjacency.value,
+        "noise_source": found.noise_source,
+        "guaranteed": finite(found.guarantee.guaranteed),
+    }
+    for key, value in attributes.items():
+        study.set_user_attr(key, value)
     return study

@@ -16,7 +16,7 @@ from privbo.runs.history import OnRound, Round
 
 
 def public_scalars(event: Round) -> dict[str, float]:
-    """What a round made public, as named numbers; nothing in a round of local work."""
+    """Name the numbers that a round made public; none in a round of local work."""
     release = event.release
     if release is None:
         return {}
@@ -29,7 +29,7 @@ def public_scalars(event: Round) -> dict[str, float]:
 
 @contextmanager
 def tensorboard(folder: str | Path) -> Iterator[OnRound]:
-    """A callback that writes TensorBoard events into a folder.
+    """Open a callback that writes TensorBoard events into a folder.
 
     Raises:
         ConfigurationError: If TensorBoard is not installed.
@@ -52,7 +52,7 @@ def tensorboard(folder: str | Path) -> Iterator[OnRound]:
 
 @contextmanager
 def mlflow(name: str, *, tracking_uri: str | None = None) -> Iterator[OnRound]:
-    """A callback that logs metrics to a run of MLflow.
+    """Open a callback that logs metrics to a run of MLflow.
 
     Args:
         name: Name of MLflow's run.

@@ -10,7 +10,7 @@ import math
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -135,13 +135,13 @@ def report_command(
     parquet: Annotated[Path | None, typer.Option(help="Also write the public history as Parquet.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a run cost: writes report.html and prints the tables, or prints JSON."""
-    from privbo.cli.look import report_data, report_run, write_history
+    """Report what a run cost: writes report.html and prints the tables, or prints JSON."""
+    from privbo.cli.look import read_report, report_run, write_history
 
     if parquet is not None:
         write_history(directory, parquet)
     if as_json:
-        _show(report_data(directory, private=private, regret=regret), as_json=True)
+        _show(read_report(directory, private=private, regret=regret), as_json=True)
         return
     _show(report_run(directory, out=out, private=private, regret=regret, shared_assets=shared_assets), as_json=False)
 
@@ -232,14 +232,14 @@ def audit(
     shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """PRIVATE: is the clipping right? Exit code 3 if the black-box audit contradicts the claim."""
+    """PRIVATE: audit the clipping. Exit code 3 if the black-box audit contradicts the claim."""
     from privbo.cli.look import audit_target
 
     found = audit_target(
         target, empirical=empirical, trials=trials, publish=publish_norms, out=out, shared_assets=shared_assets
     )
     _show(found, as_json=as_json)
-    if not all(row["passed"] for row in found["empirical"]):
+    if not found.passed:
         raise typer.Exit(3)
 
 
@@ -276,7 +276,7 @@ def ledger_verify(directory: RunDir, as_json: AsJson = False) -> None:
 
     found = verify_ledger(directory)
     _show(found, as_json=as_json)
-    if not found["verified"]:
+    if not found.verified:
         raise typer.Exit(3)
 
 
@@ -299,23 +299,15 @@ def ledger_export(
     write_atomically(out, content.encode())
 
 
-def _show(data: dict[str, Any], *, as_json: bool) -> None:
+def _show(result: object, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(_plain(data), indent=2, allow_nan=False))
+        from privbo.protocol.plain import plain
+
+        typer.echo(json.dumps(plain(result), indent=2, allow_nan=False))
         return
     from privbo.cli.terminal import show
 
-    show(data)
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401  # JSON has no narrower type
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    show(result)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from privbo.cli.results import FinishedRun, PricedPlan
 from privbo.plans.prices import price
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_json
@@ -53,21 +53,14 @@ def read_run(
     return spec, directory or home or Path("runs") / f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
-def price_run(spec: Spec) -> dict[str, Any]:
+def price_run(spec: Spec) -> PricedPlan:
     """Price a run without touching any data."""
     plan = plan_run(spec)
     rows = price(plan.event, delta=plan.delta, n_clients=plan.n_clients, adjacency=plan.adjacency)
-    return {
-        "name": spec.name,
-        "rounds": spec.rounds,
-        "n_clients": plan.n_clients,
-        "plan": plan.to_dict(),
-        "epsilon": rows[0]["epsilon"],
-        "epsilon_at": rows,
-    }
+    return PricedPlan(name=spec.name, rounds=spec.rounds, plan=plan, epsilon_at=rows)
 
 
-def carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool = True) -> dict[str, Any]:
+def carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool = True) -> FinishedRun:
     """Run a run and its controls, write the report, and return what the terminal shows."""
     with limited_threads(spec.threads), _interruptible() as stop:
         return _carry_out(spec, home, resume=resume, progress=progress, check=stop)
@@ -98,7 +91,7 @@ def _interruptible() -> Iterator[Callable[..., None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: Callable[..., None]) -> dict[str, Any]:
+def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: Callable[..., None]) -> FinishedRun:
     record = run_spec(spec, home, resume=resume, progress=progress, on_round=check, on_evaluation=check)
     curves = {"private": record.best_so_far()}
     for control in spec.controls:
@@ -107,15 +100,13 @@ def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: C
     curves = _same_length(curves)
     lines = {name: curve.tolist() for name, curve in curves.items()}
     write_json(record.home.private / "diagnostics.json", {"mean_best_so_far": lines})
-    data = report(record)
-    return data | {
-        "directory": str(home),
-        "report": str(write_page(data, record.home.report_path)),
-        "private_diagnostics": {
-            "note": "private diagnostics, not covered by epsilon",
-            "milestones": {LABELS[name]: _milestones(curve) for name, curve in curves.items()},
-        },
-    }
+    found = report(record)
+    return FinishedRun(
+        report=found,
+        directory=home,
+        page=write_page(found, record.home.report_path),
+        milestones={LABELS[name]: _milestones(curve) for name, curve in curves.items()},
+    )
 
 
 def _same_length(curves: Mapping[str, FloatArray]) -> dict[str, FloatArray]:

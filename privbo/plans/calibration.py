@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from accountant import calibrate as solve
 from accountant.epsilon import epsilon_table
 from accountant.events import Adjacency
+from accountant.tight import numerical
+from accountant.tight.numerical import Interval
 from privbo.protocol.errors import ConfigurationError
 
 _ADJACENCY = Adjacency.ZERO_OUT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A homogeneous plan of Poisson-sampled Gaussian releases and its price.
+
+    Attributes:
+        rounds: Number of releases, at least 1.
+        sample_rate: q, probability with which a client takes part in a release, in (0, 1].
+        noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
+        delta: Failure probability, in (0, 1).
+        adjacency: What neighbouring data sets are.
+        epsilon: Upper bounds on epsilon by accountant.
+        interval: Certified lower and upper end of the tight accountant, and the method that found them.
+    """
+
+    rounds: int
+    sample_rate: float
+    noise_multiplier: float
+    delta: float
+    adjacency: Adjacency
+    epsilon: Mapping[str, float]
+    interval: Interval
 
 
 def calibrate(
@@ -20,15 +45,24 @@ def calibrate(
     noise_multiplier: float | None,
     epsilon: float | None,
     delta: float,
-) -> dict[str, Any]:
+) -> Calibration:
     """Find the one of four numbers that is None; the result meets the target from the safe side.
 
-    Returns:
-        All five numbers; ``epsilon`` by accountant.
+    Args:
+        rounds: Number of releases, at least 1.
+        sample_rate: q, in (0, 1].
+        noise_multiplier: z, in (0, 1e9].
+        epsilon: Target, in (0, 1e9].
+        delta: Failure probability, in (0, 1).
 
     Raises:
         ConfigurationError: If not exactly one number is missing or a value is out of range.
         CalibrationError: If nothing in the allowed range reaches the target.
+
+    Example:
+        >>> found = calibrate(rounds=40, sample_rate=1.0, noise_multiplier=None, epsilon=4.0, delta=1e-5)
+        >>> round(found.noise_multiplier, 2), found.epsilon["tight"] <= 4.0
+        (6.84, True)
     """
     given = {
         "rounds": rounds,
@@ -42,28 +76,22 @@ def calibrate(
             f"give three of {', '.join(given)} and leave out the one to find; missing: {', '.join(missing) or 'none'}"
         )
     _check(given, delta)
-    found = _solve(rounds, sample_rate, noise_multiplier, epsilon, delta)
-    event = solve.poisson(found.sample_rate, found.noise_multiplier, found.rounds)
-    return {
-        "rounds": found.rounds,
-        "sample_rate": found.sample_rate,
-        "noise_multiplier": found.noise_multiplier,
-        "delta": delta,
-        "adjacency": _ADJACENCY.value,
-        "epsilon": epsilon_table(event, delta, adjacency=_ADJACENCY),
-    }
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Plan:
-    rounds: int
-    sample_rate: float
-    noise_multiplier: float
+    found_rounds, rate, multiplier = _solve(rounds, sample_rate, noise_multiplier, epsilon, delta)
+    event = solve.poisson(rate, multiplier, found_rounds)
+    return Calibration(
+        rounds=found_rounds,
+        sample_rate=rate,
+        noise_multiplier=multiplier,
+        delta=delta,
+        adjacency=_ADJACENCY,
+        epsilon=epsilon_table(event, delta, adjacency=_ADJACENCY),
+        interval=numerical.epsilon_interval(event, delta, adjacency=_ADJACENCY),
+    )
 
 
 def _solve(
     rounds: int | None, sample_rate: float | None, noise_multiplier: float | None, epsilon: float | None, delta: float
-) -> _Plan:
+) -> tuple[int, float, float]:
     match rounds, sample_rate, noise_multiplier, epsilon:
         case int(t), float(q), float(z), None:
             pass
@@ -77,10 +105,10 @@ def _solve(
             t = solve.rounds(z, sample_rate=q, epsilon=target, delta=delta, adjacency=_ADJACENCY)
         case _:
             raise ConfigurationError("rounds must be an integer, the other numbers floats")
-    return _Plan(rounds=t, sample_rate=q, noise_multiplier=z)
+    return t, q, z
 
 
-def _check(given: dict[str, float | None], delta: float) -> None:
+def _check(given: Mapping[str, float | None], delta: float) -> None:
     bounds = {"rounds": (1, float("inf")), "sample_rate": (0, 1), "noise_multiplier": (0, 1e9), "epsilon": (0, 1e9)}
     for name, value in given.items():
         low, high = bounds[name]

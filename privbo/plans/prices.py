@@ -1,10 +1,14 @@
-"""What a report says of epsilon: by accountant, by delta, by release, and in plain words."""
+"""Epsilon by accountant, by delta and by release, and what it means for an attacker.
+
+Every price is an upper bound; an infinite one is ``math.inf`` (JSON has null for it).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from accountant.disjoint import Combine
 from accountant.epsilon import epsilon_table
@@ -13,65 +17,161 @@ from accountant.filters import Filter, fixed_order_filter, gaussian_filter, quot
 from accountant.ledger import Budget, Entry
 from accountant.tight import numerical
 from privbo.plans.privacy import default_delta, paper_delta
+from privbo.protocol.plain import plain
+from privbo.protocol.settings import JsonObject
 
 _STOPS = 40
 _CURVE_POINTS = 25
 _FALSE_ALARMS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
 
-Table = dict[str, float | None]
+Epsilons: TypeAlias = Mapping[str, float]  # by accountant
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceColumn:
+    """Epsilon of a plan at one delta.
+
+    Attributes:
+        label: Which delta this is: ``"this run"``, ``"default"`` (min(1e-5, 1/(10 N))) or ``"paper"`` (N^-1.1).
+        delta: Failure probability, in (0, 1).
+        epsilon: Upper bounds on epsilon by accountant.
+    """
+
+    label: str
+    delta: float
+    epsilon: Epsilons
+
+    @property
+    def smallest(self) -> float:
+        """The smallest of the bounds, which is the one to quote."""
+        return min(self.epsilon.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CumulativePrice:
+    """Epsilon of a run's first releases.
+
+    Attributes:
+        releases: How many releases are counted, at least 1.
+        epsilon: Upper bounds on epsilon by accountant.
+    """
+
+    releases: int
+    epsilon: Epsilons
+
+    def to_dict(self) -> JsonObject:
+        """Give number and bounds as one flat object."""
+        return {"releases": self.releases} | {name: plain(value) for name, value in self.epsilon.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """Certified bounds on delta at one epsilon: ``delta_lower <= delta(epsilon) <= delta_upper``."""
+
+    epsilon: float
+    delta_lower: float
+    delta_upper: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """Guaranteed epsilon under adaptive choices, and the epsilon if nothing was adaptive.
+
+    Attributes:
+        guaranteed: Epsilon that holds whatever was chosen from outputs; infinite if nothing does.
+        because: Which argument makes it hold, or why none does.
+        as_if_non_adaptive: Epsilon of the releases made so far, read as if nothing had been
+            adaptive; None once the plan was left.
+    """
+
+    guaranteed: float
+    because: str
+    as_if_non_adaptive: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caught:
+    """A point of the attacker's trade-off.
+
+    Attributes:
+        false_alarms: Share of innocent units that are accused, in (0, 1).
+        caught: Upper bound on the share of guilty units that are accused then.
+    """
+
+    false_alarms: float
+    caught: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacker:
+    """The most that a guess about one unit can gain.
+
+    Attributes:
+        right_guess: Upper bound on the probability of a right guess with even odds, at least
+            0.5; None where nothing bounds it.
+        caught: The trade-off at rising false-alarm rates; empty where nothing bounds it.
+    """
+
+    right_guess: float | None
+    caught: tuple[Caught, ...]
+
+    def caught_at(self, false_alarms: float) -> float:
+        """The bound at one of the rates that the trade-off lists."""
+        return next(point.caught for point in self.caught if point.false_alarms == false_alarms)
 
 
 def finite(value: float) -> float | None:
-    """JSON form of an epsilon: None where it is infinite."""
+    """Give an epsilon in the form JSON has for it: None where it is infinite."""
     return value if math.isfinite(value) else None
 
 
-def table(event: Event, delta: float, adjacency: Adjacency) -> Table:
-    """Epsilon by accountant, None where it is infinite."""
+def smallest(values: Mapping[str, float | None]) -> float | None:
+    """Find the smallest finite bound; None if all are infinite."""
+    return min((value for value in values.values() if value is not None and math.isfinite(value)), default=None)
+
+
+def table(event: Event, delta: float, adjacency: Adjacency) -> dict[str, float | None]:
+    """Give epsilon by accountant in the form JSON has for it: None where it is infinite."""
     return {name: finite(value) for name, value in epsilon_table(event, delta, adjacency=adjacency).items()}
 
 
-def smallest(values: Mapping[str, float | None]) -> float | None:
-    """The smallest bound; None if all are infinite."""
-    return min((value for value in values.values() if value is not None), default=None)
+def price(event: Event, *, delta: float, n_clients: int, adjacency: Adjacency) -> tuple[PriceColumn, ...]:
+    """Price a plan at the run's delta, at min(1e-5, 1/(10 N)) and at N^-1.1; each delta once.
 
-
-def price(event: Event, *, delta: float, n_clients: int, adjacency: Adjacency) -> list[dict[str, Any]]:
-    """Epsilon by accountant at the run's delta, at min(1e-5, 1/(10 N)) and at N^-1.1; each delta once."""
+    Example:
+        >>> from accountant import Adjacency, Gaussian
+        >>> found = price(Gaussian(noise_multiplier=4.0), delta=1e-5, n_clients=40, adjacency=Adjacency.ZERO_OUT)
+        >>> [column.label for column in found], round(found[0].smallest, 3)
+        (['this run', 'paper'], 0.926)
+    """
     deltas = {"this run": delta, "default": default_delta(n_clients), "paper": paper_delta(n_clients)}
-    return [{"label": label, "delta": at, "epsilon": table(event, at, adjacency)} for label, at in _once(deltas)]
-
-
-def _once(deltas: Mapping[str, float]) -> list[tuple[str, float]]:
-    kept: list[tuple[str, float]] = []
-    for label, delta in deltas.items():
-        if not any(math.isclose(delta, other) for _, other in kept):
-            kept.append((label, delta))
-    return kept
-
-
-def interval(event: Event, delta: float, adjacency: Adjacency) -> dict[str, Any]:
-    """The tight accountant's certified bounds."""
-    found = numerical.epsilon_interval(event, delta, adjacency=adjacency)
-    return {"lower": finite(found.lower), "upper": finite(found.upper), "method": found.method}
+    kept: dict[str, float] = {}
+    for label, at in deltas.items():
+        if not any(math.isclose(at, other) for other in kept.values()):
+            kept[label] = at
+    return tuple(
+        PriceColumn(label=label, delta=at, epsilon=epsilon_table(event, at, adjacency=adjacency))
+        for label, at in kept.items()
+    )
 
 
 def cumulative(
     events: Sequence[Event], delta: float, adjacency: Adjacency, *, combine: Combine = compose
-) -> list[Table]:
-    """Epsilon after releases 1, 2, ... by accountant; at most 40 points, the last always among them."""
+) -> tuple[CumulativePrice, ...]:
+    """Price the first 1, 2, ... releases; at most 42 points, the last release always among them."""
     step = max(1, math.ceil(len(events) / _STOPS))
     stops = sorted({1, *range(step, len(events) + 1, step), len(events)} if events else ())
-    return [{"releases": stop, **table(combine(events[:stop]), delta, adjacency)} for stop in stops]
+    return tuple(
+        CumulativePrice(releases=stop, epsilon=epsilon_table(combine(events[:stop]), delta, adjacency=adjacency))
+        for stop in stops
+    )
 
 
-def after_each(points: Sequence[Table], count: int) -> list[float | None]:
-    """Epsilon after each of ``count`` releases: that of the next computed point, which is at least as large."""
-    found: list[float | None] = []
+def after_each(points: Sequence[CumulativePrice], count: int) -> list[float]:
+    """Bound epsilon after each of ``count`` releases by that of the next computed point, which is at least as large."""
+    found: list[float] = []
     for point in points:
-        stop = int(point["releases"] or 0)
-        best = smallest({name: value for name, value in point.items() if name != "releases"})
-        found += [best] * (stop - len(found))
+        found += [min(point.epsilon.values())] * (point.releases - len(found))
     return found[:count]
 
 
@@ -83,11 +183,11 @@ def guarantee(
     adjacency: Adjacency,
     budget: Budget | None,
     combine: Combine = compose,
-) -> dict[str, Any]:
-    """What holds whatever was adaptive, beside the reading as if nothing had been.
+) -> Guarantee:
+    """Find the epsilon guaranteed under adaptive choices, and the epsilon if nothing was adaptive.
 
-    ``followed`` asks that the charges stand at the plan's positions 0, 1, 2, ... and
-    that none occurs more often than planned.
+    The plan counts as followed if the charges stand at its positions 0, 1, 2, ... and none
+    occurs more often than planned.
     """
     made = combine(entry.event for entry in entries)
     found = quote(
@@ -98,13 +198,12 @@ def guarantee(
         followed=_followed(entries, made, plan),
         admitted_by=_filter(budget, adjacency),
     )
-    reading = found.as_if_non_adaptive
     private = all(entry.noise_source in ("secure", "exact") for entry in entries)
-    return {
-        "guaranteed": finite(found.guaranteed) if private else None,
-        "because": found.because if private else "nothing: the noise was seeded or absent, so nobody is protected",
-        "as_if_non_adaptive": None if reading is None else finite(reading),
-    }
+    return Guarantee(
+        guaranteed=found.guaranteed if private else math.inf,
+        because=found.because if private else "nothing: the noise was seeded or absent, so nobody is protected",
+        as_if_non_adaptive=found.as_if_non_adaptive,
+    )
 
 
 def _followed(entries: Sequence[Entry], made: Composed, plan: Event) -> bool:
@@ -121,10 +220,10 @@ def _filter(budget: Budget | None, adjacency: Adjacency) -> Filter | None:
     return fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, adjacency=adjacency)
 
 
-def curve(event: Event, delta: float, adjacency: Adjacency) -> list[dict[str, float]]:
-    """Certified bounds of delta at epsilons from 0 to well beyond the quoted one; empty if it is infinite."""
+def curve(event: Event, delta: float, adjacency: Adjacency) -> tuple[CurvePoint, ...]:
+    """Bound delta at epsilons from 0 to well beyond the quoted one; empty if epsilon is infinite."""
     if is_non_private(event):
-        return []
+        return ()
     quoted = numerical.epsilon(event, min(delta, 1e-6), adjacency=adjacency)
     top = max(1.2 * quoted, 0.1)
     rows = []
@@ -132,30 +231,35 @@ def curve(event: Event, delta: float, adjacency: Adjacency) -> list[dict[str, fl
         # Squares put more points near zero, where the attacker's best guess is decided.
         epsilon = top * (step / (_CURVE_POINTS - 1)) ** 2
         found = numerical.delta_interval(event, epsilon, adjacency=adjacency)
-        rows.append({"epsilon": epsilon, "delta_lower": max(0.0, found.lower), "delta_upper": found.upper})
-    return rows
+        rows.append(CurvePoint(epsilon=epsilon, delta_lower=max(0.0, found.lower), delta_upper=found.upper))
+    return tuple(rows)
 
 
-def attacker(points: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """What a guess about one unit improves to, at most, from the privacy curve.
+def attacker(points: Sequence[CurvePoint]) -> Attacker:
+    """Bound what a guess about one unit can gain, from the privacy curve.
 
     With (epsilon, delta) for every point, a test with false alarm rate a catches at most
     min over points of delta + e^epsilon a and of 1 - e^-epsilon (1 - delta - a) (Wasserman and
     Zhou 2010; Dong, Roth and Su 2019, equation 5). With even odds the best guess is right with
     probability (1 + delta(0)) / 2.
+
+    Example:
+        >>> from accountant import Adjacency, Gaussian
+        >>> found = attacker(curve(Gaussian(noise_multiplier=2.0), 1e-5, Adjacency.ZERO_OUT))
+        >>> round(found.right_guess, 3), round(found.caught_at(0.01), 3)
+        (0.599, 0.034)
     """
     if not points:
-        return {"right_guess": None, "caught": []}
-    return {
-        "right_guess": 0.5 + 0.5 * min(1.0, points[0]["delta_upper"]),
-        "caught": [{"false_alarms": a, "caught": _power(points, a)} for a in _FALSE_ALARMS],
-    }
+        return Attacker(right_guess=None, caught=())
+    return Attacker(
+        right_guess=0.5 + 0.5 * min(1.0, points[0].delta_upper),
+        caught=tuple(Caught(false_alarms=a, caught=_power(points, a)) for a in _FALSE_ALARMS),
+    )
 
 
-def _power(points: Sequence[Mapping[str, float]], alarms: float) -> float:
+def _power(points: Sequence[CurvePoint], alarms: float) -> float:
     bounds = [1.0]
     for point in points:
-        epsilon, delta = point["epsilon"], point["delta_upper"]
-        bounds.append(delta + math.exp(min(epsilon, 700.0)) * alarms)
-        bounds.append(1.0 - math.exp(-epsilon) * max(0.0, 1.0 - delta - alarms))
+        bounds.append(point.delta_upper + math.exp(min(point.epsilon, 700.0)) * alarms)
+        bounds.append(1.0 - math.exp(-point.epsilon) * max(0.0, 1.0 - point.delta_upper - alarms))
     return min(bounds)

@@ -6,8 +6,8 @@ covers it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,29 +22,59 @@ NOTE = (
 LABELS = {"private": "this run", "local": "local only, nothing shared", "zeroed": "clients' sum set to zero"}
 
 
-def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], FloatArray] | None = None) -> dict[str, Any]:
-    """PRIVATE: best score of every client, mean best-score curves of the run and its controls, regret.
+@dataclass(frozen=True, kw_only=True)
+class Regret:
+    """PRIVATE: distance from the best attainable scores, in units of the score.
+
+    Attributes:
+        mean_attainable_score: Mean over clients of the best attainable score.
+        simple_regret: Mean over clients of attainable minus best score found.
+        cumulative_regret: Sum over rounds of the same for the mean best score, by arm.
+    """
+
+    mean_attainable_score: float
+    simple_regret: float
+    cumulative_regret: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnostics:
+    """PRIVATE: scores of a run's clients, not covered by epsilon.
+
+    Attributes:
+        mean_best_score: Mean over clients of the best score so far, after initialisation and
+            every round, by arm (the run and its controls).
+        best_score_per_client: Number and best score of every client; NaN without a finite one.
+        regret: Distance from the best attainable scores, where it was asked for.
+        note: What all of this is.
+    """
+
+    mean_best_score: Mapping[str, Sequence[float]]
+    best_score_per_client: tuple[tuple[int, float], ...]
+    regret: Regret | None
+    note: str = NOTE
+
+
+def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], FloatArray] | None = None) -> Diagnostics:
+    """PRIVATE: read clients' best scores, mean best-score curves of the run and its controls, and regret.
 
     Args:
         home: The run's directory.
-        best_values: Best attainable score per client, for regret; None leaves regret out.
+        best_values: Best attainable score per client, ``(n_clients,)``, for regret; None leaves regret out.
     """
-    curves = read_json(home.private / "diagnostics.json")["mean_best_so_far"] if _has_curves(home) else {}
-    best = _best(home)
-    found: dict[str, Any] = {
-        "note": NOTE,
-        "mean_best_score": {LABELS.get(name, name): curve for name, curve in curves.items()},
-        "best_score_per_client": [[client, None if np.isnan(b) else float(b)] for client, b in enumerate(best)],
-        "regret": None,
-    }
+    path = home.private / "diagnostics.json"
+    curves = read_json(path)["mean_best_so_far"] if path.exists() else {}
+    best, labelled = _best(home), {LABELS.get(name, name): curve for name, curve in curves.items()}
+    regret = None
     if best_values is not None and len(best):
         attainable = np.asarray(best_values() if callable(best_values) else best_values, dtype=np.float64)
-        found["regret"] = _regret(attainable, best, found["mean_best_score"])
-    return found
-
-
-def _has_curves(home: RunDirectory) -> bool:
-    return (home.private / "diagnostics.json").exists()
+        top = float(attainable.mean())
+        regret = Regret(
+            mean_attainable_score=top,
+            simple_regret=float(np.nanmean(attainable - best)),
+            cumulative_regret={name: float(np.sum(top - np.array(curve[1:]))) for name, curve in labelled.items()},
+        )
+    return Diagnostics(mean_best_score=labelled, best_score_per_client=tuple(enumerate(best.tolist())), regret=regret)
 
 
 def _best(home: RunDirectory) -> FloatArray:
@@ -53,12 +83,3 @@ def _best(home: RunDirectory) -> FloatArray:
     values = load_arrays(home.evaluations_path)["values"].astype(np.float64)
     best = np.where(np.isfinite(values), values, -np.inf).max(axis=1, initial=-np.inf)
     return np.where(np.isfinite(best), best, np.nan)
-
-
-def _regret(attainable: FloatArray, best: FloatArray, curves: Mapping[str, list[float]]) -> dict[str, Any]:
-    top = float(attainable.mean())
-    return {
-        "mean_attainable_score": top,
-        "simple_regret": float(np.nanmean(attainable - best)),
-        "cumulative_regret": {name: float(np.sum(top - np.array(curve[1:]))) for name, curve in curves.items()},
-    }

@@ -1,4 +1,4 @@
-"""One HTML document that opens offline: everything escaped, no request, scripts allowed by hash only.
+"""One HTML page that opens offline: a template's text, everything escaped, no request, scripts allowed by hash only.
 
 Figures are plain Plotly descriptions (data and layout). They travel as JSON in a block
 that is never executed; one fixed script draws them. The content-security policy names
@@ -14,24 +14,37 @@ import importlib.resources
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
 
 from privbo.protocol.files import write_atomically
 
 SHARED_SCRIPT = "plotly.min.js"
-Figure = dict[str, Any]
+Figure: TypeAlias = dict[str, object]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A page: its title, its body as safe HTML, and the figures the body has places for."""
+    """A page before it is rendered.
+
+    Attributes:
+        title: Shown as heading and in the browser's tab.
+        template: File name in ``privbo/reports/templates``, or a template, that extends ``base.html.j2``.
+        content: Names the template reads; ``figures`` is added.
+        figures: Plotly's data and layout by the name of the place in the template.
+        body: HTML of a page without a template of its own.
+    """
 
     title: str
-    body: str
-    figures: Mapping[str, Figure]
+    template: str | Template = "base.html.j2"
+    content: Mapping[str, object] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    body: str = ""
 
 
 def write_document(document: Document, path: Path, *, shared_assets: bool = False) -> Path:
@@ -46,31 +59,47 @@ def write_document(document: Document, path: Path, *, shared_assets: bool = Fals
 
 
 def render(document: Document, *, shared_assets: bool = False) -> str:
-    """The document as text."""
-    if shared_assets:
-        library = f'<script src="{SHARED_SCRIPT}"></script>'
-        allowed = ["'self'", "file:", _source(_DRAW)]
-    else:
-        library = f"<script>{plotly_script()}</script>"
-        allowed = [_source(plotly_script()), _source(_DRAW)]
+    """Render a page as text."""
+    style, draw, plotly = _asset("style.css"), _asset("draw.js"), plotly_script()
+    library = f'<script src="{SHARED_SCRIPT}"></script>' if shared_assets else f"<script>{plotly}</script>"
+    allowed = ["'self'", "file:"] if shared_assets else [_source(plotly)]
     policy = (
-        f"default-src 'none'; script-src {' '.join(allowed)}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {' '.join([*allowed, _source(draw)])}; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    scripts = ""
-    if document.figures:
-        scripts = (
-            f'<script type="application/json" id="figures">{json_block(document.figures)}</script>'
-            f"{library}<script>{_DRAW}</script>"
-        )
-    title = html.escape(document.title)
+    ours = {"policy": policy, "style": style, "library": library, "draw": draw, "body": document.body}
+    specs = json_block(document.figures) if document.figures else ""
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{_STYLE}</style></head><body><main>\n<h1>{title}</h1>\n"
-        f"{document.body}\n</main>{scripts}</body></html>\n"
+        environment()
+        .get_template(document.template)
+        .render(
+            {name: Markup(text) for name, text in ours.items()},  # noqa: S704  # our own files, no value of a run
+            title=document.title,
+            specs=Markup(specs),  # noqa: S704  # holds no character that HTML reads
+            figures=document.figures,
+            **document.content,
+        )
     )
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """Make the environment of the templates: everything is escaped, and a missing name is an error."""
+    made = Environment(
+        loader=PackageLoader("privbo.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"text": plain_text, "bound": bound, "percent": percent_bound}
+    made.globals["infinity"] = math.inf
+    return made
+
+
+@lru_cache(maxsize=2)
+def _asset(name: str) -> str:
+    return importlib.resources.files("privbo.reports").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=1)
@@ -86,26 +115,41 @@ def _source(script: str) -> str:
 
 
 def json_block(content: object) -> str:
-    """JSON that no HTML parser reads as a tag."""
+    """Dump JSON that no HTML parser reads as a tag."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def text(value: object) -> str:
-    """A value as escaped text; floats with five significant digits, None as a dash."""
+def plain_text(value: object) -> str:
+    """Write a value for people: floats with five significant digits, None as a dash, infinity in a word."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return html.escape(f"{value:.5g}" if isinstance(value, float) else str(value))
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else "infinite" if math.isinf(value) else f"{value:.5g}"
+    return str(value)
 
 
 def bound(value: float | None) -> str:
-    """An upper bound with five significant digits, rounded up so that it stays one."""
-    if value is None or value == 0:
-        return text(value)
+    """Write an upper bound with five significant digits, rounded up so that it stays one."""
+    if value is None or value == 0 or math.isinf(value):
+        return plain_text(value)
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 4)
     return f"{math.ceil(value / unit - 1e-6) * unit:.5g}"
+
+
+def percent_bound(share: float) -> str:
+    """Write a share in percent, rounded up to tenths so that a bound stays one."""
+    return f"{min(1000, math.ceil(1000 * share)) / 10:.1f} %"
+
+
+# The comparison's page still writes HTML by hand with what follows; its template takes their place.
+
+
+def text(value: object) -> str:
+    """A value as escaped text."""
+    return html.escape(plain_text(value))
 
 
 def section(title: str, *parts: str) -> str:
@@ -155,63 +199,3 @@ def facts(content: Mapping[str, object]) -> str:
         for name, value in content.items()
     )
     return f'<div class="scroll"><table class="facts"><tbody>{rows}</tbody></table></div>'
-
-
-_STYLE = """
-:root{color-scheme:light dark;--ink:#1c2330;--soft:#5b6472;--line:#d5dae1;--paper:#fff;--mark:#eef3fb;--warn:#b45309}
-@media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--soft:#9aa4b2;--line:#39414d;--paper:#14181f;--mark:#1d2836;
---warn:#f59e0b}}
-*{box-sizing:border-box}
-body{font:16px/1.55 system-ui,-apple-system,"Segoe UI",sans-serif;margin:0}
-body{color:var(--ink);background:var(--paper)}
-main{max-width:62rem;margin:0 auto;padding:1.5rem 1rem 3rem}
-h1{font-size:1.5rem;line-height:1.25;overflow-wrap:anywhere}
-h2{font-size:1.15rem;margin:2.2rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.3rem}
-p{overflow-wrap:anywhere}
-p.big{font-size:1.35rem;line-height:1.4;background:var(--mark);padding:.9rem 1rem;border-radius:.4rem;margin:1rem 0}
-.soft,figcaption{color:var(--soft);font-size:.93rem}
-.warn{border-left:.3rem solid var(--warn);padding:.1rem 0 .1rem .8rem}
-.scroll{overflow-x:auto}
-.long{max-height:28rem;overflow:auto}
-table{border-collapse:collapse;font-size:.93rem}
-td,th{padding:.28rem 1rem .28rem 0;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-th{font-weight:600}
-table.facts th{font-weight:400;color:var(--soft);white-space:nowrap}
-table.facts code{overflow-wrap:anywhere}
-td.n{font-variant-numeric:tabular-nums;text-align:right}
-figure{margin:1rem 0}
-.plot{width:100%}
-code,pre{font:.88em/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
-pre{background:var(--mark);padding:.7rem .9rem;border-radius:.4rem;overflow-x:auto}
-@media(max-width:480px){main{padding:1rem .8rem 2rem}p.big{font-size:1.15rem}table.facts th{white-space:normal}}
-@media print{:root{--ink:#000;--soft:#333;--line:#bbb;--paper:#fff;--mark:#f3f3f3;--warn:#b45309}
-main{max-width:none;padding:0}figure,tr{break-inside:avoid}h2{break-after:avoid}.long{max-height:none;overflow:visible}}
-"""
-
-# Colours follow the page's own variables; paper gets the light ones whatever the screen shows.
-_DRAW = """(function(){
-"use strict";
-var specs=JSON.parse(document.getElementById("figures").textContent);
-var paper={"--ink":"#000","--line":"#bbb"};
-function colour(name,printing){
-  return printing?paper[name]:getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-}
-function draw(printing){
-  Object.keys(specs).forEach(function(id){
-    var node=document.getElementById(id);
-    if(!node){return;}
-    var layout=JSON.parse(JSON.stringify(specs[id].layout));
-    var ink=colour("--ink",printing),line=colour("--line",printing);
-    layout.paper_bgcolor="rgba(0,0,0,0)";layout.plot_bgcolor="rgba(0,0,0,0)";
-    layout.font={color:ink,family:"system-ui, sans-serif",size:13};
-    ["xaxis","yaxis","yaxis2"].forEach(function(axis){
-      if(layout[axis]){layout[axis].gridcolor=line;layout[axis].linecolor=line;layout[axis].zerolinecolor=line;}
-    });
-    Plotly.react(node,JSON.parse(JSON.stringify(specs[id].data)),layout,{displayModeBar:false,responsive:true});
-  });
-}
-draw(false);
-window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change",function(){draw(false);});
-window.addEventListener("beforeprint",function(){draw(true);});
-window.addEventListener("afterprint",function(){draw(false);});
-})();"""

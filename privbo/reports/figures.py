@@ -3,42 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import cast
 
+from privbo.plans.prices import Caught, CumulativePrice, CurvePoint, finite
 from privbo.reports.document import Figure
+from privbo.reports.parts import Released
+from privbo.runs.replay import ActiveNodes
 
 # After Okabe and Ito, whom colour-blind readers can tell apart; the blue is lighter, for dark paper.
 COLOURS = ("#2b87c8", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
-def layout(x: str, y: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401  # Plotly's own settings
-    """Axes with titles, a legend above, narrow margins: fits a telephone."""
+def layout(x: str, y: str, **more: Mapping[str, object]) -> dict[str, object]:
+    """Lay out axes with titles, a legend above and narrow margins, so that it fits a telephone."""
     axes = {"showline": True, "ticks": "outside", "automargin": True}
     return {
-        "xaxis": {"title": {"text": x}, **axes, **more.pop("xaxis", {})},
-        "yaxis": {"title": {"text": y}, **axes, **more.pop("yaxis", {})},
+        "xaxis": {"title": {"text": x}, **axes, **more.get("xaxis", {})},
+        "yaxis": {"title": {"text": y}, **axes, **more.get("yaxis", {})},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         "margin": {"l": 50, "r": 12, "t": 30, "b": 45},
         "hovermode": "closest",
-    } | more
+    }
 
 
-def line(name: str, x: Sequence[Any], y: Sequence[Any], index: int = 0, **more: Any) -> dict[str, Any]:  # noqa: ANN401 (Plotly's fields)
-    """A line with marks."""
-    style = {"color": COLOURS[index % len(COLOURS)], "dash": DASHES[index % len(DASHES)], "width": 2}
-    marks = {"color": style["color"], "size": 5}
+def line(name: str, x: Sequence[float], y: Sequence[float | None], index: int = 0, **more: object) -> dict[str, object]:
+    """Draw a line with marks in the colour and dash of its index; further settings are Plotly's."""
+    colour = COLOURS[index % len(COLOURS)]
+    style = {"color": colour, "dash": DASHES[index % len(DASHES)], "width": 2}
     base = {"type": "scatter", "mode": "lines+markers", "name": name, "x": list(x), "y": list(y)}
-    return base | {"line": style | more.pop("line", {}), "marker": marks | more.pop("marker", {})} | more
+    own = {
+        "line": _over(style, more.pop("line", {})),
+        "marker": _over({"color": colour, "size": 5}, more.pop("marker", {})),
+    }
+    return base | own | more
 
 
-def epsilon_by_release(points: Sequence[Mapping[str, float | None]], delta: float) -> Figure:
-    """Epsilon against the number of releases, one line per accountant."""
-    names = [name for name in (points[0] if points else {}) if name not in ("releases", "round")]
+def _over(base: Mapping[str, object], change: object) -> dict[str, object]:
+    return {**base, **cast("Mapping[str, object]", change)}
+
+
+def bars(x: Sequence[float], y: Sequence[float], **more: object) -> dict[str, object]:
+    """Draw bars; further settings are Plotly's."""
+    return {"type": "bar", "x": list(x), "y": list(y), "marker": {"color": COLOURS[0]}, **more}
+
+
+def epsilon_by_release(points: Sequence[CumulativePrice], delta: float) -> Figure:
+    """Draw epsilon against the number of releases, one line per accountant."""
+    names = list(points[0].epsilon) if points else []
     lines = [
-        line(name, [p["releases"] for p in points], [p[name] for p in points], index)
+        line(name, [p.releases for p in points], [finite(p.epsilon[name]) for p in points], index)
         for index, name in enumerate(names)
-        if any(p[name] is not None for p in points)
+        if any(finite(p.epsilon[name]) is not None for p in points)
     ]
     return {
         "data": lines,
@@ -46,28 +62,27 @@ def epsilon_by_release(points: Sequence[Mapping[str, float | None]], delta: floa
     }
 
 
-def delta_epsilon(curve: Sequence[Mapping[str, float]], epsilon: float | None, delta: float) -> Figure:
-    """The whole privacy curve: certified upper and lower delta at every epsilon, and the quoted point."""
-    seen = [p for p in curve if p["delta_upper"] > 0]
-    x = [p["epsilon"] for p in seen]
+def delta_epsilon(curve: Sequence[CurvePoint], epsilon: float, delta: float) -> Figure:
+    """Draw the whole privacy curve, certified upper and lower delta at every epsilon, and the quoted point."""
+    seen = [p for p in curve if p.delta_upper > 0]
+    x = [p.epsilon for p in seen]
     data = [
-        line("upper bound", x, [p["delta_upper"] for p in seen], 0),
-        line("lower bound", x, [p["delta_lower"] or None for p in seen], 4, mode="lines"),
+        line("upper bound", x, [p.delta_upper for p in seen], 0),
+        line("lower bound", x, [p.delta_lower or None for p in seen], 4, mode="lines"),
+        line("quoted", [epsilon], [delta], 1, mode="markers", marker={"size": 11, "symbol": "x"}),
     ]
-    if epsilon is not None:
-        data.append(line("quoted", [epsilon], [delta], 1, mode="markers", marker={"size": 11, "symbol": "x"}))
     return {
         "data": data,
         "layout": layout("epsilon", "delta", yaxis={"type": "log", "exponentformat": "power"}),
     }
 
 
-def trade_off(points: Sequence[Mapping[str, float]]) -> Figure:
-    """What an attacker can catch at most against what it falsely accuses."""
-    x = [p["false_alarms"] for p in points]
+def trade_off(points: Sequence[Caught]) -> Figure:
+    """Draw what an attacker can catch at most against what it falsely accuses."""
+    x = [p.false_alarms for p in points]
     return {
         "data": [
-            line("upper bound", x, [p["caught"] for p in points], 0),
+            line("upper bound", x, [p.caught for p in points], 0),
             line("guessing blindly", x, x, 6, mode="lines"),
         ],
         "layout": layout(
@@ -79,32 +94,29 @@ def trade_off(points: Sequence[Mapping[str, float]]) -> Figure:
     }
 
 
-def release_norms(rounds: Sequence[Mapping[str, Any]]) -> Figure:
-    """Norm of what was released beside the noise it holds."""
-    x = [row["round"] for row in rounds]
+def release_norms(releases: Sequence[Released]) -> Figure:
+    """Draw the norm of what was released beside the noise it holds."""
+    x = [row.round for row in releases]
     return {
         "data": [
-            line("released, noise included", x, [row["norm"] for row in rounds], 0),
-            line("noise alone, expected", x, [row["noise_norm"] for row in rounds], 1, mode="lines"),
+            line("released, noise included", x, [row.norm for row in releases], 0),
+            line("noise alone, expected", x, [row.noise_norm for row in releases], 1, mode="lines"),
         ],
         "layout": layout("round", "norm of the release", yaxis={"rangemode": "tozero"}),
     }
 
 
-def active_nodes(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Nodes still active at every depth that was announced."""
-    bar = {"type": "bar", "name": "active nodes", "marker": {"color": COLOURS[0]}}
-    return {
-        "data": [bar | {"x": [r["depth"] for r in rows], "y": [r["nodes"] for r in rows]}],
-        "layout": layout("depth", "active nodes", xaxis={"dtick": 1}),
-    }
+def active_nodes(rows: Sequence[ActiveNodes]) -> Figure:
+    """Draw the nodes still active at every depth that was announced."""
+    drawn = bars([r.depth for r in rows], [r.nodes for r in rows], name="active nodes")
+    return {"data": [drawn], "layout": layout("depth", "active nodes", xaxis={"dtick": 1})}
 
 
-def best_scores(curves: Mapping[str, Sequence[float | None]]) -> Figure:
-    """PRIVATE: mean best score over clients against rounds, one line per arm."""
+def best_scores(curves: Mapping[str, Sequence[float]]) -> Figure:
+    """PRIVATE: draw the mean best score over clients against rounds, one line per arm."""
     return {
         "data": [
-            line(name, list(range(len(curve))), curve, index, mode="lines")
+            line(name, range(len(curve)), list(map(finite, curve)), index, mode="lines")
             for index, (name, curve) in enumerate(curves.items())
         ],
         "layout": layout("round", "mean best score over clients"),

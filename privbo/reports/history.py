@@ -7,28 +7,41 @@ from typing import TYPE_CHECKING
 
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.frames import frame_of
+from privbo.protocol.plain import fields_of
 from privbo.reports.data import report
+from privbo.reports.report import Report
 from privbo.runs.record import Record
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_COLUMNS = ("sequence", "release", "noise_multiplier", "sample_rate", "cumulative_epsilon", "noise_source", "digest")
+
+def history_rows(found: Report) -> list[dict[str, object]]:
+    """List a run's releases: charge, price so far, and the norm of what was released."""
+    made = {f"{found.run}/{row.round}": row for row in found.utility.releases}
+    return [
+        {
+            "sequence": entry.sequence,
+            "release": entry.release,
+            "noise_multiplier": entry.noise_multiplier,
+            "sample_rate": entry.sample_rate,
+            "cumulative_epsilon": entry.cumulative_epsilon,
+            "noise_source": entry.noise_source,
+            "digest": entry.digest,
+            "delta": found.delta,
+        }
+        | (fields_of(made[entry.release]) if entry.release in made else {})
+        for entry in found.entries
+    ]
 
 
 def history_frame(record: Record) -> pd.DataFrame:
-    """One row per release: charge, price so far, and the norm of what was released.
+    """Give a run's public history as a frame, one row per release.
 
     Raises:
         ConfigurationError: If pandas is not installed.
     """
-    data = report(record)
-    made = {f"{record.run_id}/{row['round']}": row for row in data["utility"]["releases"]}
-    rows = [
-        {name: entry[name] for name in _COLUMNS} | {"delta": data["delta"]} | made.get(entry["release"], {})
-        for entry in data["entries"]
-    ]
-    return frame_of(rows)
+    return frame_of(history_rows(report(record)))
 
 
 def write_parquet(record: Record, path: Path) -> Path:

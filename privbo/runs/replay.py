@@ -1,4 +1,4 @@
-"""What a server said, replayed from public files: the configuration as run and the stored releases.
+"""A server's broadcasts, replayed from public files: the configuration as run and the stored releases.
 
 A server is a deterministic machine over public numbers, so its broadcasts need not be
 kept: the same releases make it say the same again.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from accountant.ledger import Ledger
 from privbo.door.payload import decode_release
@@ -17,20 +18,28 @@ from privbo.runs.algorithms import ForeignAlgorithm
 from privbo.runs.record import Record
 
 
+@dataclass(frozen=True, kw_only=True)
+class ActiveNodes:
+    """Number of nodes of an elimination that were announced as active at one depth."""
+
+    depth: int
+    nodes: int
+
+
 def stored_releases(ledger: Ledger, run: str) -> list[Release]:
-    """Every release of a run that was made, in order of their rounds."""
+    """Read every release of a run from its ledger, in order of their rounds."""
     stored = (ledger.stored_release(entry.release_id) for entry in ledger.entries(run))
     return sorted((decode_release(payload)[0] for payload in stored if payload is not None), key=lambda r: r.round)
 
 
 def replay(record: Record) -> Iterator[tuple[Ask, Release | None]]:
-    """Every round that was answered: what was asked and the release that answered it.
+    """Replay every round that was answered: what was asked, and the release that answered it.
 
     Raises:
         RunError: If the algorithm is not loaded, or the releases do not belong to the configuration.
     """
-    spec = record.spec
-    server = spec.algorithm.server(dataclasses.replace(spec, device="cpu").setting(record.manifest.public_seed))
+    spec = dataclasses.replace(record.spec, device="cpu")
+    server = spec.algorithm.server(spec.setting(record.manifest.public_seed))
     releases = {release.round: release for release in stored_releases(record.ledger, record.run_id)}
     while (ask := server.ask()) is not None:
         release = releases.get(ask.broadcast.round)
@@ -42,13 +51,13 @@ def replay(record: Record) -> Iterator[tuple[Ask, Release | None]]:
         server.tell(release)
 
 
-def active_nodes(record: Record) -> list[dict[str, int]] | None:
-    """Nodes announced at every depth by an elimination; None for other algorithms."""
+def active_nodes(record: Record) -> tuple[ActiveNodes, ...] | None:
+    """Count the nodes announced at every depth by an elimination; None for other algorithms."""
     if isinstance(record.spec.algorithm, ForeignAlgorithm):
         return None  # an algorithm of the user's own: only its own program can replay it
-    announced = [
-        {"depth": int(ask.broadcast.arrays["depth"]), "nodes": len(ask.broadcast.arrays["nodes"])}
+    announced = tuple(
+        ActiveNodes(depth=int(ask.broadcast.arrays["depth"]), nodes=len(ask.broadcast.arrays["nodes"]))
         for ask, release in replay(record)
         if release is not None and {"depth", "nodes"} <= ask.broadcast.arrays.keys()
-    ]
+    )
     return announced or None

@@ -12,15 +12,16 @@ import pytest
 import privbo as pb
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
+from privbo.audits.audit import Audit
 from privbo.audits.empirical import audit_run
 from privbo.comparisons.comparison import Comparison, Setting
 from privbo.comparisons.recommend import recommend
 from privbo.door.payload import encode_release
 from privbo.protocol.messages import Release
-from privbo.reports.audit_page import document as audit_document
+from privbo.reports.audit_page import write_audit
 from privbo.reports.compare_page import write_comparison
 from privbo.reports.data import report, write_page
-from privbo.reports.document import Document, bound, figure, paragraph, write_document
+from privbo.reports.document import Document, bound, environment, write_document
 from tests.browser.chromium import Browser, chromium, require_browser
 from tests.reports.runs import evil_run, small_run
 
@@ -57,11 +58,10 @@ def check(browser: Browser, page: Path, figures: tuple[str, ...], **look) -> Non
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_report(browser: Browser, finished: pb.Record, width: int, dark: bool) -> None:
     page = pb.write_report(finished)
-    data = report(finished)
     figures = ("epsilon-by-release", "delta-epsilon", "trade-off", "release-norms", "active-nodes")
     check(browser, page, figures, width=width, dark=dark)
     headline = browser.run("return document.getElementById('epsilon').textContent")
-    assert headline == bound(min(data["epsilon"].values())) == "2"
+    assert headline == bound(report(finished).smallest_epsilon) == "2"
     assert contrast(browser) > 7
 
 
@@ -104,9 +104,8 @@ def test_the_comparison(browser: Browser, tmp_path: Path) -> None:
 
 def test_the_audit(browser: Browser, finished: pb.Record, tmp_path: Path) -> None:
     found = audit_run(finished, trials=1000)
-    page = write_document(
-        audit_document("<script>alert(1)</script>", pb.audit(finished), found), tmp_path / "audit.html"
-    )
+    audit = Audit(name="<script>alert(1)</script>", clipping=pb.audit(finished), empirical=found)
+    page = write_audit(audit, tmp_path / "audit.html")
     for width in (1280, 390):
         check(browser, page, ("bias-and-noise", "error-by-bound", "norms"), width=width, dark=True)
     assert "not covered by epsilon" in browser.run("return document.body.innerText")
@@ -131,9 +130,13 @@ def test_names_are_inert(browser: Browser, tmp_path: Path) -> None:
 
 def test_a_planted_script_does_not_run_and_is_noticed(browser: Browser, tmp_path: Path) -> None:
     """The policy holds where escaping fails, and these tests would see it."""
-    body = paragraph("planted") + "<script>document.title='ran'</script>" + figure("f", "")
+    planted = environment().from_string(
+        '{% extends "base.html.j2" %}{% import "macros.html.j2" as html %}{% block content %}'
+        "planted<script>document.title='ran'</script>{{ html.figure(figures, 'f', '') }}{% endblock %}"
+    )
     shapes = {"f": {"data": [{"type": "scatter", "x": [1, 2], "y": [1, 2]}], "layout": {}}}
-    browser.open(write_document(Document(title="still", body=body, figures=shapes), tmp_path / "page.html"))
+    document = Document(title="still", template=planted, figures=shapes)
+    browser.open(write_document(document, tmp_path / "page.html"))
     assert browser.run("return document.title") == "still"
     assert any("Content Security Policy" in message for message in browser.problems())
     assert browser.marks("f") > 0
@@ -151,16 +154,18 @@ def test_on_paper(browser: Browser, finished: pb.Record) -> None:
 
 
 def test_five_hundred_rounds_stay_under_six_megabytes(browser: Browser, tmp_path: Path) -> None:
-    config = small_run(tmp_path / "run").config | {"rounds": 500}
+    record = small_run(tmp_path / "run")
+    spec = dataclasses.replace(record.spec, rounds=500)
     policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="many", n_clients=7)
-    ledger, run = Ledger.create(None, policy), config["run_id"]
+    ledger, run = Ledger.create(None, policy), record.run_id
     event = PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=40.0)
     for index in range(500):
         receipt = ledger.charge(f"{run}/{index}", event, run=run, noise_source="secure", plan_position=index)
         values = np.full((2, 8), float(index))
         made = Release(round=index, values=values, noise_stddev=1.0, sequence=receipt.sequence, head=receipt.head)
         ledger.store_release(receipt.release_id, encode_release(made))
-    page = write_page(report(config, ledger), tmp_path / "many.html")
+    many = dataclasses.replace(record, manifest=dataclasses.replace(record.manifest, spec=spec), ledger=ledger)
+    page = write_page(report(many), tmp_path / "many.html")
     assert page.stat().st_size < 6e6
     check(browser, page, ("epsilon-by-release", "release-norms"))
     assert browser.run("return document.querySelectorAll('.long tr').length") >= 500

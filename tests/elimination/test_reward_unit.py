@@ -128,11 +128,11 @@ def test_pages_and_json_say_which_unit(tmp_path: Path) -> None:
     assert "for one reward over the whole run (replace-one adjacency)" in page
     assert "the outcome of one evaluation; what a client does as a whole is not hidden" in page
     assert "which of two values one reward had" in page
-    data = report(result)
-    assert (data["unit"], data["adjacency"]) == ("reward", "replace-one")
-    assert data["cumulative_epsilon"][-1]["tight"] == data["cumulative_epsilon"][0]["tight"]
-    assert data["guaranteed"] == pytest.approx(1.0, abs=1e-3)
-    json.dumps(data, allow_nan=False)
+    found = report(result)
+    assert (found.unit.value, found.adjacency.value) == ("reward", "replace-one")
+    assert found.cumulative_epsilon[-1].epsilon["tight"] == found.cumulative_epsilon[0].epsilon["tight"]
+    assert found.guarantee.guaranteed == pytest.approx(1.0, abs=1e-3)
+    json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_the_unit_is_a_setting_in_toml() -> None:

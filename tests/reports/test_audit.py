@@ -12,12 +12,12 @@ import pytest
 import privbo as pb
 from accountant.errors import LedgerError
 from accountant.events import Gaussian
-from privbo.audits.clipping import clipping_audit
 from privbo.audits.empirical import audit_plan, audit_run
 from privbo.audits.publish import publish_norms
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, clip_statistics
 from privbo.door.mechanism import mechanism_for
 from privbo.protocol.files import append_line, read_lines
+from privbo.reports.audit_page import audit_figures
 from privbo.runs.manifest import RunDirectory
 from tests.conformance.cases import CASES, problem
 from tests.reports.runs import small_run
@@ -47,7 +47,8 @@ def test_a_run_is_audited_and_the_page_stays_private(tmp_path: Path) -> None:
     errors = audit.mean_error()
     assert errors[audit.best_factor] == min(errors.values())
     assert list(audit.frame()["round"]) == [0, 1, 2]
-    assert len(audit.figure().data) == 3
+    assert len(audit_figures(audit)["bias-and-noise"]["data"]) == 3
+    assert audit.verdict.endswith("would have minimised bias and noise combined.")
     with pytest.raises(pb.RunError, match="in memory"):
         pb.audit(dataclasses.replace(result, directory=None))
 
@@ -59,7 +60,7 @@ def planted(home: Path, **change) -> tuple[str, ...]:
     private.clipping_path.unlink()
     for line in lines:
         append_line(private.clipping_path, line | change)
-    return clipping_audit(pb.load(home)).warnings
+    return pb.audit(pb.load(home)).warnings
 
 
 def test_the_patterns_that_matter_are_noticed(tmp_path: Path) -> None:
@@ -129,7 +130,6 @@ def test_norms_are_published_only_against_a_charge(tmp_path: Path, case) -> None
     result = small_run(tmp_path / "run", case.algorithm, rounds=3, ledger=shared(tmp_path),
                        privacy=pb.Privacy(noise_multiplier=3.0))  # fmt: skip
     before = len(result.ledger.entries())
-    home = RunDirectory(tmp_path / "run")
     evaluated = result.clients.values.size
     found = publish_norms(result, noise_multiplier=2.0)
     assert len(result.ledger.entries()) == before + 1
@@ -138,7 +138,7 @@ def test_norms_are_published_only_against_a_charge(tmp_path: Path, case) -> None
     assert abs(sum(found.counts) - 7) < 2.0 * math.sqrt(len(found.counts)) * 6
     assert publish_norms(result, noise_multiplier=2.0) == found
     assert len(result.ledger.entries()) == before + 1
-    assert pb.load(home.path).clients.values.size == evaluated
+    assert pb.load(result.directory).clients.values.size == evaluated
     with pytest.raises(LedgerError):
         publish_norms(result, noise_multiplier=3.0)
 

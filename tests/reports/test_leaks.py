@@ -12,10 +12,11 @@ import pytest
 
 import privbo as pb
 from accountant.ledger.export import FORMATS, export
-from privbo.cli.look import audit_target, compare_runs, compare_sweep, report_data, report_run, write_history
+from privbo.cli.look import audit_target, compare_runs, compare_sweep, read_report, report_run, write_history
 from privbo.comparisons.comparison import describe_comparison
 from privbo.comparisons.runs import compare
 from privbo.door import answer, door, inbox
+from privbo.protocol.plain import plain
 from privbo.reports.compare_page import write_comparison
 from tests.conformance.cases import bumps
 from tests.reports.leaks import leaks, private_folder_numbers, public_files, scramble, sets_as_text, telling
@@ -100,7 +101,7 @@ def export_run(home: Path, to: Path) -> None:
     to.mkdir()
     report_run(home, out=to / "report.html", private=False, regret=False, shared_assets=False)
     report_run(home, out=to / "shared.html", private=False, regret=False, shared_assets=True)
-    (to / "report.json").write_text(json.dumps(report_data(home)))
+    (to / "report.json").write_text(json.dumps(plain(read_report(home))))
     write_history(home, to / "history.parquet")
     audit_target(home, empirical=True, trials=1000, publish=2.0, out=None, shared_assets=False)
     shutil.copy(home / "published_norms.json", to)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import privbo as pb
+from accountant.epsilon import epsilon_table
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose
-from privbo.cli.look import report_data, report_run
+from privbo.cli.look import read_report, report_run
 from privbo.cli.run import carry_out
 from privbo.plans import prices
-from privbo.reports.data import page, report
+from privbo.reports.data import report
 from privbo.reports.document import bound
+from privbo.reports.page import page
 from privbo.runs.replay import replay
 from privbo.runs.spec import Spec
 from tests.conformance.cases import CASES, problem
@@ -31,7 +34,7 @@ def test_another_program_recomputes_epsilon_from_the_json_alone(tmp_path: Path, 
     from dp_accounting.pld import PLDAccountant
 
     result = small_run(tmp_path / "run", privacy=pb.Privacy(epsilon=2.0, sample_rate=rate), rounds=4)
-    data = json.loads(json.dumps(report(result), allow_nan=False))
+    data = json.loads(json.dumps(report(result).to_dict(), allow_nan=False))
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL)
     for entry in data["entries"]:
         released = dp.GaussianDpEvent(entry["noise_multiplier"])
@@ -58,17 +61,17 @@ def test_a_forged_multiplier_would_be_seen(tmp_path: Path) -> None:
     """The planted fault of the test above: 2 % more noise than was drawn moves epsilon by more than 1 %."""
     event = PoissonSampledGaussian(sample_rate=0.4, noise_multiplier=2.0)
     forged = dataclasses.replace(event, noise_multiplier=2.04)
-    at = [min(filter(None, prices.table(compose([(e, 4)]), 1e-5, ZERO_OUT).values())) for e in (event, forged)]
+    at = [min(epsilon_table(compose([(e, 4)]), 1e-5, adjacency=ZERO_OUT).values()) for e in (event, forged)]
     assert at[1] < 0.99 * at[0]
 
 
 def test_guaranteed_beside_as_if_non_adaptive(tmp_path: Path) -> None:
     """An unfinished plan is guaranteed at the plan's price; the releases made so far read cheaper."""
     result = small_run(tmp_path / "run", pb.FedPNE(horizon=400, c=0.02), rounds=8, privacy=pb.Privacy(epsilon=2.0))
-    data = report(result)
-    assert data["releases"] < data["planned_releases"]
-    assert data["guaranteed"] == pytest.approx(2.0, abs=1e-3)
-    assert data["as_if_non_adaptive"] < data["guaranteed"]
+    found = report(result)
+    assert found.releases < found.planned_releases
+    assert found.guarantee.guaranteed == pytest.approx(2.0, abs=1e-3)
+    assert found.guarantee.as_if_non_adaptive < found.guarantee.guaranteed
     entries = result.ledger.entries()
     shuffled = [dataclasses.replace(entry, plan_position=7) for entry in entries]
     left = prices.guarantee(
@@ -78,8 +81,8 @@ def test_guaranteed_beside_as_if_non_adaptive(tmp_path: Path) -> None:
         adjacency=ZERO_OUT,
         budget=result.ledger.policy.budget,
     )
-    assert left["guaranteed"] is None
-    assert left["as_if_non_adaptive"] is None
+    assert left.guaranteed == math.inf
+    assert left.as_if_non_adaptive is None
 
 
 def test_attacker_bounds_against_the_exact_trade_off() -> None:
@@ -88,10 +91,10 @@ def test_attacker_bounds_against_the_exact_trade_off() -> None:
 
     mu = 1.0
     found = prices.attacker(prices.curve(Gaussian(noise_multiplier=1 / mu), 1e-5, ZERO_OUT))
-    assert found["right_guess"] == pytest.approx(float(ndtr(mu / 2)), rel=1e-9)
-    for row in found["caught"]:
-        exact = float(ndtr(ndtri(row["false_alarms"]) + mu))
-        assert exact <= row["caught"] <= 1.1 * exact + 1e-3
+    assert found.right_guess == pytest.approx(float(ndtr(mu / 2)), rel=1e-9)
+    for row in found.caught:
+        exact = float(ndtr(ndtri(row.false_alarms) + mu))
+        assert exact <= row.caught <= 1.1 * exact + 1e-3
 
 
 def test_cumulative_epsilon_never_understates() -> None:
@@ -102,7 +105,7 @@ def test_cumulative_epsilon_never_understates() -> None:
     assert len(after) == 50
     assert after == sorted(after)
     for count in (1, 2, 27, 49, 50):
-        exact = prices.smallest(prices.table(compose(events[:count]), 1e-5, ZERO_OUT))
+        exact = min(epsilon_table(compose(events[:count]), 1e-5, adjacency=ZERO_OUT).values())
         assert after[count - 1] >= exact * (1 - 1e-9)
 
 
@@ -117,14 +120,14 @@ def test_every_server_replays_from_public_files(case) -> None:
     result = pb.run(
         problem(), case.algorithm, privacy=pb.Privacy(noise_multiplier=3.0, noise="simulation"), rounds=3, seed=1
     )
-    data = report(result)
+    found = report(result)
     rounds = [release.round for _, release in replay(result) if release is not None]
     assert rounds == [release.round for release in result.releases]
-    nodes = data["utility"]["active_nodes"]
+    nodes = found.utility.active_nodes
     assert (nodes is None) == case.name.startswith(("dp-fts-de", "f-lcb", "zoom"))
     if nodes is not None:
-        assert all(row["nodes"] >= 1 for row in nodes)
-    assert data["name"] in page(data)
+        assert all(row.nodes >= 1 for row in nodes)
+    assert found.name in page(found)
 
 
 def test_regret_is_what_clients_missed(tmp_path: Path) -> None:
@@ -137,15 +140,15 @@ def test_regret_is_what_clients_missed(tmp_path: Path) -> None:
     carry_out(Spec.from_dict(table).loaded(), home, resume=False, progress=False)
     attainable = 0.01 * np.cos(np.arange(6))
     history = pb.load(home).clients
-    found = report_data(home, regret=True)["private_diagnostics"]["regret"]
-    assert found["mean_attainable_score"] == pytest.approx(attainable.mean())
-    assert found["simple_regret"] == pytest.approx((attainable - history.values.max(axis=1)).mean())
-    assert found["simple_regret"] > 0
+    found = read_report(home, regret=True).diagnostics.regret
+    assert found.mean_attainable_score == pytest.approx(attainable.mean())
+    assert found.simple_regret == pytest.approx((attainable - history.values.max(axis=1)).mean())
+    assert found.simple_regret > 0
     by_round = [history.values[:, history.rounds <= r].max(axis=1) for r in range(history.rounds.max() + 1)]
     missed = [float((attainable - best).mean()) for best in by_round]
-    curves = found["cumulative_regret"]
+    curves = found.cumulative_regret
     assert curves["this run"] == pytest.approx(sum(missed[-3:]))
     assert set(curves) == {"this run", "local only, nothing shared"}
-    page = Path(report_run(home, out=None, private=False, regret=True, shared_assets=False)["report"])
+    page = report_run(home, out=None, private=False, regret=True, shared_assets=False).page
     assert page.parent.name == "private"
     assert "regret" in page.read_text()

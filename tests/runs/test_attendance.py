@@ -122,10 +122,10 @@ def test_a_hidden_channel_saves_messages_and_changes_no_number(sampling, tmp_pat
     assert up[0] == [8.0] * 3
     assert up[1] == pytest.approx([share * 8.0] * 3)
     assert some_send.plan.sending_share == pytest.approx(share)
-    sent = [report(r)["utility"]["communication"] for r in (all_send, some_send)]
-    assert sent[0]["bytes_up_per_client"] == 3 * 8 * 8
-    assert sent[1]["bytes_up_per_client"] == round(share * 3 * 8 * 8)
-    assert sent[1]["bytes_down_per_client"] == sent[0]["bytes_down_per_client"]
+    sent = [report(r).utility.communication for r in (all_send, some_send)]
+    assert sent[0].bytes_up_per_client == 3 * 8 * 8
+    assert sent[1].bytes_up_per_client == round(share * 3 * 8 * 8)
+    assert sent[1].bytes_down_per_client == sent[0].bytes_down_per_client
     assert "on average" in pb.write_report(some_send, tmp_path / "page.html").read_text()
 
 

@@ -17,7 +17,8 @@ import pytest
 import privbo as pb
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.ledger import Budget
-from privbo.reports.data import page, report
+from privbo.reports.data import report
+from privbo.reports.page import page
 from privbo.runs.loop import run_spec
 from privbo.runs.opening import derive_seed
 from privbo.runs.spec import Spec
@@ -83,20 +84,20 @@ def test_a_run_without_a_directory_left_nothing_to_resume() -> None:
 
 def test_simulation_says_so_everywhere() -> None:
     result = play()
-    data = report(result)
-    assert data["guarantee"] is False
+    found = report(result)
+    assert not found.has_secret_noise
     assert {entry.noise_source for entry in result.ledger.entries()} == {"simulation"}
     assert [entry.plan_position for entry in result.ledger.entries()] == [0, 1]
-    assert "simulation, not a guarantee" in page(data)
+    assert "simulation, not a guarantee" in page(found)
 
 
 def test_a_non_private_run_costs_infinity_and_says_so() -> None:
     result = play(privacy=pb.NoPrivacy())
     assert result.epsilon() == float("inf")
-    data = report(result)
-    assert data["epsilon"]["renyi"] is None
-    assert "not private" in page(data)
-    json.dumps(data, allow_nan=False)
+    found = report(result)
+    assert found.to_dict()["epsilon"]["renyi"] is None
+    assert "not private" in page(found)
+    json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_names_are_inert_on_the_page() -> None:
@@ -115,11 +116,11 @@ def test_runs_on_one_population_share_a_ledger_and_its_budget(tmp_path: Path) ->
     settings = {"ledger": shared, "rounds": 2, "seed": None, "privacy": pb.Privacy(noise_multiplier=5.0)}
     first = play(**settings, directory=tmp_path / "a")
     second = play(**settings, directory=tmp_path / "b")
-    data = report(second)
-    assert data["releases"] == 2
-    assert data["population"]["releases"] == 4
-    assert data["population"]["runs"] == 2
-    assert data["population"]["epsilon"]["renyi"] > data["epsilon"]["renyi"]
+    found = report(second)
+    assert found.releases == 2
+    assert found.population.releases == 4
+    assert found.population.runs == 2
+    assert found.population.epsilon["renyi"] > found.epsilon["renyi"]
     with pytest.raises(BudgetExceeded, match="no data was touched"):
         play(**settings | {"rounds": 20}, directory=tmp_path / "c")
     assert len(first.ledger.entries()) == 4
@@ -206,7 +207,7 @@ def test_exact_noise_runs(tmp_path: Path) -> None:
     pytest.importorskip("opendp")
     result = play(privacy=pb.Privacy(noise_multiplier=2.0, noise="exact"), directory=tmp_path / "run", rounds=1)
     assert {entry.noise_source for entry in result.ledger.entries()} == {"exact"}
-    assert report(result)["guarantee"]
+    assert report(result).has_secret_noise
 
 
 def test_streams_of_a_seed_differ() -> None:

@@ -1,0 +1,91 @@
+"""What a command found, as types: a priced plan, a finished run, a written report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from privbo.plans.plan import Plan
+from privbo.plans.prices import PriceColumn
+from privbo.protocol.plain import fields_of, plain
+from privbo.protocol.settings import JsonObject
+from privbo.reports.diagnostics import Diagnostics
+from privbo.reports.report import Report
+
+Milestones = Mapping[str, Mapping[str, float]]  # mean best score by moment, by arm
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricedPlan:
+    """A plan and its price, found without touching any data.
+
+    Attributes:
+        name: Of the configuration.
+        rounds: Planned rounds.
+        plan: The plan.
+        epsilon_at: Its price at every delta of interest; the run's own delta first.
+    """
+
+    name: str
+    rounds: int
+    plan: Plan
+    epsilon_at: tuple[PriceColumn, ...]
+
+    def to_dict(self) -> JsonObject:
+        """Give plan and price as JSON-able data."""
+        return fields_of(self, but=("plan",)) | {
+            "n_clients": self.plan.n_clients,
+            "plan": self.plan.to_dict(),
+            "epsilon": plain(self.epsilon_at[0].epsilon),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenReport:
+    """A report, what was asked for beside it, and where it was written.
+
+    Attributes:
+        report: The report.
+        diagnostics: PRIVATE diagnostics, where they were asked for.
+        page: The page; None where none was written.
+    """
+
+    report: Report
+    diagnostics: Diagnostics | None = None
+    page: Path | None = None
+
+    def to_dict(self) -> JsonObject:
+        """Give the report as JSON-able data with what stands beside it."""
+        found = self.report.to_dict()
+        if self.diagnostics is not None:
+            found["private_diagnostics"] = plain(self.diagnostics)
+        if self.page is not None:
+            found["report"] = str(self.page)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedRun:
+    """A finished run: its report, and how its clients fared beside the controls.
+
+    Attributes:
+        report: The report.
+        directory: The run's directory.
+        page: The report's page.
+        milestones: PRIVATE: mean best score over clients at a few points of the run, by arm.
+    """
+
+    report: Report
+    directory: Path
+    page: Path
+    milestones: Milestones
+
+    def to_dict(self) -> JsonObject:
+        """Give the report as JSON-able data with directory, page and milestones."""
+        note = "private diagnostics, not covered by epsilon"
+        return self.report.to_dict() | {
+            "directory": str(self.directory),
+            "report": str(self.page),
+            "private_diagnostics": {"note": note, "milestones": plain(self.milestones)},
+        }

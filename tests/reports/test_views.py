@@ -1,0 +1,155 @@
+"""One result, four views: JSON, terminal, notebook and page say the same of the same objects."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import privbo as pb
+from accountant.events import Adjacency
+from accountant.tight import numerical
+from privbo.audits.audit import Audit
+from privbo.audits.empirical import audit_run
+from privbo.audits.publish import publish_norms
+from privbo.cli.results import WrittenReport
+from privbo.cli.terminal import render
+from privbo.plans.calibration import calibrate
+from privbo.protocol.plain import plain
+from privbo.reports.data import report
+from privbo.reports.document import environment, percent_bound, plain_text
+from privbo.reports.ledger import check_ledger, ledger_view
+from privbo.reports.page import page
+from tests.conformance.cases import problem
+from tests.reports.runs import EVIL, evil_run, small_run
+
+# Other programs read these.
+REPORT_KEYS = {
+    "name", "run", "created", "epsilon", "delta", "epsilon_at", "epsilon_interval", "guaranteed", "because",
+    "as_if_non_adaptive", "attacker", "delta_epsilon_curve", "planned_event", "dp_event", "releases",
+    "planned_releases", "rounds", "n_clients", "unit", "unit_text", "adjacency", "trust", "samplers",
+    "noise_multiplier", "sample_rate", "noise_source", "noise_source_text", "guarantee", "control", "caveat",
+    "population", "ledger", "entries", "cumulative_epsilon", "utility", "problem", "algorithm", "privacy", "seed",
+    "public_seed", "device", "source", "versions",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> pb.Record:
+    return small_run(tmp_path_factory.mktemp("run") / "run")
+
+
+def shown(result: object) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    for part in render(result):
+        console.print(part, soft_wrap=isinstance(part, str))
+    return console.export_text()
+
+
+def test_the_reports_json_keeps_its_keys(result: pb.Record) -> None:
+    found = report(result)
+    data = json.loads(json.dumps(plain(found), allow_nan=False))
+    assert set(data) == REPORT_KEYS
+    assert data["ledger"] == {"verified": True, "problem": None, "head": result.ledger.head, "entries": 3}
+    assert set(data["cumulative_epsilon"][0]) == {"releases", "moments", "renyi", "tight"}
+    assert data["entries"][0]["mechanism"]["type"] == "poisson-sampled-gaussian"
+    assert data["epsilon_at"][0] == {"label": "this run", "delta": found.delta, "epsilon": data["epsilon"]}
+
+
+def test_every_view_quotes_the_same_epsilon(result: pb.Record) -> None:
+    found = report(result)
+    quoted = f"{found.smallest_epsilon:.4g}"
+    assert found.smallest_epsilon == min(plain(found)["epsilon"].values()) == result.epsilon()
+    assert quoted in shown(found)
+    assert f"<td>{quoted} at delta" in found._repr_html_()
+    assert f'<b id="epsilon">{quoted}</b>' in page(found)
+    assert shown(WrittenReport(report=found, page=Path("x.html"))).endswith("report: x.html\n")
+
+
+def test_a_run_without_noise_is_infinite_in_every_view() -> None:
+    found = report(pb.run(problem(), pb.DPFTSDE(n_features=8), privacy=pb.NoPrivacy(), rounds=1, seed=1))
+    assert found.smallest_epsilon == found.guarantee.guaranteed == math.inf
+    assert set(plain(found)["epsilon"].values()) == {None}
+    assert "Nothing limits what can be learnt" in shown(found)
+    assert "infinite" in found._repr_html_()
+    assert "This run is not private" in page(found)
+
+
+def test_ledger_views(result: pb.Record) -> None:
+    view = ledger_view(result)
+    assert set(plain(view)) == {"run", "releases", "planned_releases", "ledger", "entries", "epsilon", "delta"}
+    assert view.entries == report(result).entries
+    assert "3 of 3 planned, verified" in shown(view)
+    good = check_ledger(result, [(entry.sequence, entry.digest) for entry in view.entries])
+    assert (good.verified, good.receipts, good.entries) == (True, 3, 3)
+    bad = check_ledger(result, [(1, "0" * 64)])
+    assert not bad.verified
+    assert "NOT VERIFIED" in shown(bad)
+
+
+def test_an_audits_views(tmp_path: Path) -> None:
+    ledger = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=50.0, delta=1e-5)
+    made = small_run(tmp_path / "run", privacy=pb.Privacy(noise_multiplier=3.0), ledger=ledger)
+    clipping = pb.audit(made)
+    found = Audit(
+        name="small", clipping=clipping, empirical=audit_run(made, trials=1000),
+        published=publish_norms(made, noise_multiplier=2.0), page=tmp_path / "audit.html",
+    )  # fmt: skip
+    data = json.loads(json.dumps(plain(found), allow_nan=False))
+    assert set(data) == {"audit", "empirical", "note", "clipping", "report", "published_norms"}
+    assert data["clipping"]["best_clipping_norm"] == clipping.best_factor * clipping.clipping_norm
+    text = shown(found)
+    assert found.passed
+    assert text.count("within the claim") == 3
+    assert clipping.verdict in text
+    assert "published: median norm about" in text
+    assert clipping.verdict in clipping._repr_html_()
+
+
+def test_a_calibration_comes_with_its_certified_interval() -> None:
+    found = calibrate(rounds=40, sample_rate=0.25, noise_multiplier=None, epsilon=4.0, delta=1e-5)
+    data = plain(found)
+    assert data["interval"]["method"] == "numerical"
+    assert 0.99 * 4.0 < data["interval"]["lower"] <= data["interval"]["upper"] == data["epsilon"]["tight"] <= 4.0
+    assert set(data["epsilon"]) == {"moments", "renyi", "tight"}
+    assert data["adjacency"] == Adjacency.ZERO_OUT
+    assert isinstance(found.interval, numerical.Interval)
+    assert "the true epsilon lies between" in shown(found)
+
+
+def test_names_are_inert_in_terminal_and_notebook(tmp_path: Path) -> None:
+    found = report(evil_run(tmp_path / "run"))
+    assert EVIL not in found._repr_html_()
+    assert EVIL in shown(found)
+    bold = report(small_run(tmp_path / "bold", name="[bold]x[/bold]"))
+    assert "[bold]x[/bold]" in shown(bold)
+
+
+def test_unknown_types_have_no_view() -> None:
+    with pytest.raises(TypeError, match="no form for the terminal"):
+        list(render(3))
+    with pytest.raises(TypeError, match="no form in JSON"):
+        plain(print)
+
+
+def test_values_in_words_and_as_json() -> None:
+    assert [plain_text(v) for v in (None, True, math.inf, math.nan, 1.234567, 3)] == [
+        "-", "yes", "infinite", "-", "1.2346", "3",
+    ]  # fmt: skip
+    assert [percent_bound(v) for v in (0.5, 0.50001, 1.0)] == ["50.0 %", "50.1 %", "100.0 %"]
+    assert plain({"a": np.float64(math.nan), "b": np.arange(2), "c": (Adjacency.ZERO_OUT, Path("x"))}) == {
+        "a": None, "b": [0, 1], "c": ["zero-out", "x"],
+    }  # fmt: skip
+
+
+def test_templates_escape_and_refuse_what_is_missing() -> None:
+    from jinja2 import UndefinedError
+
+    assert environment().from_string("{{ x }}").render(x="<b>") == "&lt;b&gt;"
+    with pytest.raises(UndefinedError):
+        environment().from_string("{{ missing }}").render()
