@@ -20,7 +20,7 @@ from privbo.protocol.messages import (
     PlainEvaluate,
     Setting,
 )
-from privbo.protocol.space import Categorical, Int, Parameter, Real, Space
+from privbo.protocol.space import Categorical, Int, Parameter, Real, Space, Value
 from privbo.reports.data import report
 from privbo.reports.history import history_rows
 from privbo.runs.record import Record
@@ -126,7 +126,7 @@ class FTSSampler(BaseSampler):
         study: Study,
         trial: FrozenTrial,  # noqa: ARG002 (Optuna's signature)
         search_space: dict[str, BaseDistribution],  # noqa: ARG002 (Optuna's signature)
-    ) -> dict[str, Any]:
+    ) -> dict[str, Value]:
         """Pick the agent's next point."""
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return self._setting.space.decode(self._next([t for t in done if t.value is not None], study))

@@ -46,12 +46,29 @@ def write_report(record: Record, path: str | Path | None = None) -> Path:
 
     Raises:
         RunError: If the run is in memory and no path is named.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
+        >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+        >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
+        >>> write_report(record, "report.html").name
+        'report.html'
     """
     return write_page(report(record), record.home.report_path if path is None else Path(path))
 
 
 def figures(record: Record) -> dict[str, go.Figure]:
-    """Draw the report's figures by name, as Plotly figures; public."""
+    """Draw the report's figures by name, as Plotly figures; public.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
+        >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+        >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
+        >>> sorted(figures(record))
+        ['delta-epsilon', 'epsilon-by-release', 'release-norms', 'trade-off']
+    """
     import plotly.graph_objects as go
 
     return {name: go.Figure(drawn) for name, drawn in report_figures(report(record)).items()}

@@ -40,6 +40,14 @@ def history_frame(record: Record) -> pd.DataFrame:
 
     Raises:
         ConfigurationError: If pandas is not installed.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
+        >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+        >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
+        >>> history_frame(record)["sequence"].tolist()
+        [1, 2]
     """
     return frame_of(history_rows(report(record)))
 

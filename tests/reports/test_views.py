@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import operator
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,8 @@ REPORT_KEYS = {
     "public_seed", "device", "source", "versions",
 }  # fmt: skip
 
+notebook = operator.methodcaller("_repr_html_")
+
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> pb.Record:
@@ -66,7 +69,7 @@ def test_every_view_quotes_the_same_epsilon(result: pb.Record) -> None:
     quoted = f"{found.smallest_epsilon:.4g}"
     assert found.smallest_epsilon == min(plain(found)["epsilon"].values()) == result.epsilon()
     assert quoted in shown(found)
-    assert f"<td>{quoted} at delta" in found._repr_html_()
+    assert f"<td>{quoted} at delta" in notebook(found)
     assert f'<b id="epsilon">{quoted}</b>' in page(found)
     assert shown(WrittenReport(report=found, page=Path("x.html"))).endswith("report: x.html\n")
 
@@ -76,7 +79,7 @@ def test_a_run_without_noise_is_infinite_in_every_view() -> None:
     assert found.smallest_epsilon == found.guarantee.guaranteed == math.inf
     assert set(plain(found)["epsilon"].values()) == {None}
     assert "Nothing limits what can be learnt" in shown(found)
-    assert "infinite" in found._repr_html_()
+    assert "infinite" in notebook(found)
     assert "This run is not private" in page(found)
 
 
@@ -108,7 +111,7 @@ def test_an_audits_views(tmp_path: Path) -> None:
     assert text.count("within the claim") == 3
     assert clipping.verdict in text
     assert "published: median norm about" in text
-    assert clipping.verdict in clipping._repr_html_()
+    assert clipping.verdict in notebook(clipping)
 
 
 def test_a_calibration_comes_with_its_certified_interval() -> None:
@@ -124,7 +127,7 @@ def test_a_calibration_comes_with_its_certified_interval() -> None:
 
 def test_names_are_inert_in_terminal_and_notebook(tmp_path: Path) -> None:
     found = report(evil_run(tmp_path / "run"))
-    assert EVIL not in found._repr_html_()
+    assert EVIL not in notebook(found)
     assert EVIL in shown(found)
     bold = report(small_run(tmp_path / "bold", name="[bold]x[/bold]"))
     assert "[bold]x[/bold]" in shown(bold)
