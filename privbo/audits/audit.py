@@ -8,7 +8,7 @@ from pathlib import Path
 from privbo.audits.clipping import ClippingAudit
 from privbo.audits.empirical import Empirical
 from privbo.audits.publish import PublishedNorms
-from privbo.protocol.plain import plain
+from privbo.protocol.plain import notebook_table, plain
 from privbo.protocol.settings import JsonObject
 
 
@@ -34,6 +34,12 @@ class Audit:
     def passed(self) -> bool:
         """Whether no attack contradicts the claim."""
         return all(row.passed for row in self.empirical)
+
+    def _repr_html_(self) -> str:
+        """Show the verdicts in a notebook."""
+        clipping = {} if self.clipping is None else {"clipping": self.clipping.verdict}
+        attacks = {f"{row.event}, {row.world}": row.verdict for row in self.empirical}
+        return notebook_table(f"Audit: {self.name}", clipping | attacks)
 
     def to_dict(self) -> JsonObject:
         """Give the audit as JSON-able data; what was not asked for is left out."""

@@ -208,7 +208,7 @@ def _movement(
 
 
 def _neighbours(rows: FloatArray, client: int, adjacency: Adjacency, reward_bound: float | None) -> list[FloatArray]:
-    """What else the client could send: anything, or what another reward makes of its vector."""
+    """Everything else the client could send: any vector, or what another reward makes of its own."""
     if reward_bound is not None:
         return _rewarded(rows[client], reward_bound)
     if adjacency is Adjacency.REPLACE_ONE:

@@ -11,6 +11,7 @@ from accountant.events import Adjacency
 from accountant.tight import numerical
 from accountant.tight.numerical import Interval
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.plain import notebook_table
 
 _ADJACENCY = Adjacency.ZERO_OUT
 
@@ -36,6 +37,13 @@ class Calibration:
     adjacency: Adjacency
     epsilon: Mapping[str, float]
     interval: Interval
+
+    def _repr_html_(self) -> str:
+        """Show the plan and its price in a notebook."""
+        facts = {name: value for name, value in vars(self).items() if name not in {"epsilon", "interval"}}
+        return notebook_table(
+            "Calibrated plan", facts | {f"epsilon ({k})": f"{v:.5g}" for k, v in self.epsilon.items()}
+        )
 
 
 def calibrate(

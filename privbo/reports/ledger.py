@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from accountant.disjoint import combination
 from privbo.plans import prices
 from privbo.plans.prices import Epsilons
+from privbo.protocol.plain import notebook_table
 from privbo.reports.data import ledger_state, rows
 from privbo.reports.parts import LedgerState, ReleaseRow
 from privbo.runs.record import Record
@@ -34,6 +35,10 @@ class LedgerView:
     entries: tuple[ReleaseRow, ...]
     epsilon: Epsilons
     delta: float
+
+    def _repr_html_(self) -> str:
+        """Show the ledger's state and the charges in a notebook."""
+        return notebook_table(f"{self.run}: {self.ledger.text}", {row.release: row.text for row in self.entries})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,7 +137,7 @@ class Report:
 
     @property
     def question(self) -> str:
-        """What an attacker guesses: a reward's value, or whether somebody's data were used."""
+        """The attacker's question: which value a reward had, or whether somebody's data were used."""
         if self.unit is Unit.REWARD:
             return "which of two values one reward had"
         return f"whether one {self.unit.value}'s data were used"

@@ -88,6 +88,7 @@ def test_ledger_views(result: pb.Record) -> None:
     assert set(plain(view)) == {"run", "releases", "planned_releases", "ledger", "entries", "epsilon", "delta"}
     assert view.entries == report(result).entries
     assert "3 of 3 planned, verified" in shown(view)
+    assert f"<th>{view.entries[2].release}</th>" in notebook(view)
     good = check_ledger(result, [(entry.sequence, entry.digest) for entry in view.entries])
     assert (good.verified, good.receipts, good.entries) == (True, 3, 3)
     bad = check_ledger(result, [(1, "0" * 64)])
@@ -112,6 +113,7 @@ def test_an_audits_views(tmp_path: Path) -> None:
     assert clipping.verdict in text
     assert "published: median norm about" in text
     assert clipping.verdict in notebook(clipping)
+    assert notebook(found).count("within the claim") == 3
 
 
 def test_a_calibration_comes_with_its_certified_interval() -> None:
@@ -123,6 +125,7 @@ def test_a_calibration_comes_with_its_certified_interval() -> None:
     assert data["adjacency"] == Adjacency.ZERO_OUT
     assert isinstance(found.interval, numerical.Interval)
     assert "the true epsilon lies between" in shown(found)
+    assert f"<td>{found.epsilon['tight']:.5g}</td>" in notebook(found)
 
 
 def test_names_are_inert_in_terminal_and_notebook(tmp_path: Path) -> None:
