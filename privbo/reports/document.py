@@ -92,7 +92,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"text": plain_text, "bound": bound, "percent": percent_bound}
+    made.filters |= {"text": plain_text, "bound": bound, "percent": _unbroken_percent}
     made.globals["infinity"] = math.inf
     return made
 
@@ -142,6 +142,11 @@ def bound(value: float | None) -> str:
 def percent_bound(share: float) -> str:
     """Write a share in percent, rounded up to tenths so that a bound stays one."""
     return f"{min(1000, math.ceil(1000 * share)) / 10:.1f} %"
+
+
+def _unbroken_percent(share: float) -> str:
+    """The same for a page, where the sign must not stand alone on the next line."""
+    return percent_bound(share).replace(" ", "\u00a0")
 
 
 # The comparison's page still writes HTML by hand with what follows; its template takes their place.
