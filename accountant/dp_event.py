@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
     Basic,
@@ -25,6 +26,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
     check_adjacency,
+    compose,
     parts,
 )
 from accountant.selection import TruncatedNegativeBinomial
@@ -106,3 +108,57 @@ def _one(part: Basic, adjacency: Adjacency) -> _Call:
             return _Call("RepeatAndSelectDpEvent", {"event": _whole(run, adjacency), "mean": mean, "shape": eta})
         case NonPrivate():
             return _Call("NonPrivateDpEvent", {})
+
+
+def from_dp_event(event: DpEvent, *, adjacency: Adjacency) -> Event:
+    """Read a dp-accounting event as ours.
+
+    Raises:
+        EventError: If it holds an event that this package has no sound accountant for.
+
+    Example:
+        >>> theirs = to_dp_event(Gaussian(noise_multiplier=2.0), adjacency=Adjacency.ZERO_OUT)
+        >>> from_dp_event(theirs, adjacency=Adjacency.ZERO_OUT).parts
+        ((Gaussian(noise_multiplier=2.0), 1),)
+    """
+    found = compose(_pieces(event, Adjacency(adjacency)))
+    check_adjacency(found, adjacency)
+    return found
+
+
+def _pieces(event: DpEvent, adjacency: Adjacency) -> list[tuple[Event, int]]:
+    import dp_accounting as dp
+
+    match event:
+        case dp.NoOpDpEvent():
+            return []
+        case dp.ComposedDpEvent():
+            return [piece for one in event.events for piece in _pieces(one, adjacency)]
+        case dp.SelfComposedDpEvent():
+            inner = compose(_pieces(event.event, adjacency))
+            return [(inner, event.count)] if event.count and inner.parts else []
+    return [(_one_from(event, adjacency), 1)]
+
+
+def _one_from(event: DpEvent, adjacency: Adjacency) -> Basic:
+    import dp_accounting as dp
+
+    factor = contribution_factor(adjacency)
+    match event:
+        case dp.NonPrivateDpEvent():
+            return NonPrivate()
+        case dp.GaussianDpEvent():
+            return Gaussian(noise_multiplier=event.noise_multiplier / factor)
+        case dp.LaplaceDpEvent():
+            return Laplace(scale_multiplier=event.noise_multiplier / factor)
+        case dp.PoissonSampledDpEvent(event=dp.GaussianDpEvent()):
+            return PoissonSampledGaussian(
+                sample_rate=event.sampling_probability, noise_multiplier=event.event.noise_multiplier / factor
+            )
+        case dp.SampledWithoutReplacementDpEvent(event=dp.GaussianDpEvent()):
+            return FixedSizeSampledGaussian(
+                n_clients=event.source_dataset_size,
+                sample_size=event.sample_size,
+                noise_multiplier=event.event.noise_multiplier / 2.0,
+            )
+    raise EventError(f"no sound accountant here for dp-accounting's {event!r}")

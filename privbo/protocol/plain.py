@@ -8,7 +8,6 @@ import html
 import math
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 from pydantic import JsonValue
@@ -46,7 +45,7 @@ def _object(value: object) -> JsonValue:
     if isinstance(value, type):
         raise TypeError(f"{value!r} is a class, not a value; make one")
     if hasattr(value, "to_dict"):
-        return cast("JsonValue", value.to_dict())
+        return plain(value.to_dict())  # one of another package may hold infinity
     if dataclasses.is_dataclass(value):
         return fields_of(value)
     if isinstance(value, enum.Enum):

@@ -11,7 +11,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from accountant import moments, renyi
-from accountant.dp_event import dp_event_expression, to_dp_event
+from accountant.dp_event import dp_event_expression, from_dp_event, to_dp_event
 from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
@@ -100,3 +100,38 @@ def test_their_renyi_accountant_is_no_oracle_for_replace_one():
     assert theirs == pytest.approx(halved, rel=0.02)
     assert theirs < 0.6 * truth
     assert moments.epsilon(event, 1e-5, adjacency=REPLACE) >= truth
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+def test_round_trip(event, adjacency):
+    assert from_dp_event(to_dp_event(event, adjacency=adjacency), adjacency=adjacency) == compose([event])
+
+
+def test_nothing_is_said_as_nothing_and_read_from_whatever_says_it():
+    assert to_dp_event(Composed(), adjacency=ZERO) == dp.NoOpDpEvent()
+    gaussian = dp.GaussianDpEvent(1.0)
+    for nothing in (
+        dp.NoOpDpEvent(),
+        dp.ComposedDpEvent([]),
+        dp.SelfComposedDpEvent(gaussian, 0),
+        dp.SelfComposedDpEvent(dp.NoOpDpEvent(), 3),
+    ):
+        assert from_dp_event(nothing, adjacency=ZERO) == Composed()
+    twice = dp.ComposedDpEvent([gaussian, dp.SelfComposedDpEvent(gaussian, 1)])
+    assert from_dp_event(twice, adjacency=ZERO) == repeat(Gaussian(noise_multiplier=1.0), 2)
+
+
+def test_a_sample_without_replacement_is_not_read_under_an_adjacency_that_changes_the_number_of_clients():
+    theirs = to_dp_event(EVENTS[3], adjacency=ZERO)
+    with pytest.raises(EventError, match="add-or-remove-one"):
+        from_dp_event(theirs, adjacency=ADD)
+
+
+def test_what_has_no_sound_accountant_is_not_read():
+    event = dp.SampledWithReplacementDpEvent(10, 3, dp.GaussianDpEvent(1.0))
+    with pytest.raises(EventError, match="SampledWithReplacement"):
+        from_dp_event(event, adjacency=REPLACE)
+    fixed = FixedSizeSampledGaussian(n_clients=29, sample_size=10, noise_multiplier=1.5)
+    with pytest.raises(EventError, match="add-or-remove-one"):
+        to_dp_event(fixed, adjacency=ADD)

@@ -78,6 +78,8 @@ def test_a_run_without_noise_is_infinite_in_every_view() -> None:
     found = report(pb.run(problem(), pb.DPFTSDE(n_features=8), privacy=pb.NoPrivacy(), rounds=1, seed=1))
     assert found.smallest_epsilon == found.guarantee.guaranteed == math.inf
     assert set(plain(found)["epsilon"].values()) == {None}
+    assert plain(found)["epsilon_interval"] == {"lower": None, "upper": None, "method": "closed-form"}
+    json.dumps(plain(found), allow_nan=False)
     assert "Nothing limits what can be learnt" in shown(found)
     assert "infinite" in notebook(found)
     assert "This run is not private" in page(found)
