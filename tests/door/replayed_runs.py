@@ -44,7 +44,7 @@ class ScriptedNoise:
     drawn: list[Draw] = field(default_factory=list)
     name: str = "simulation"
 
-    def stream(self, label: str) -> ScriptedNoise:  # noqa: ARG002 (one script per release)
+    def stream(self, label: str) -> ScriptedNoise:
         """Itself."""
         return self
 
