@@ -1,30 +1,23 @@
-"""Commands on finished runs and sweeps: report, compare, audit, ledger."""
+"""Commands on finished runs: report, audit, ledger."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from accountant.ledger.export import Format, export
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import clipping_audit
 from privbo.audits.empirical import audit_plan, audit_run
 from privbo.audits.publish import publish_norms
-from privbo.cli.cell_table import cell_progress
 from privbo.cli.results import WrittenReport
-from privbo.comparisons.comparison import Comparison, Data, describe_comparison
-from privbo.comparisons.recommend import recommend
-from privbo.comparisons.runs import compare
-from privbo.comparisons.sweep import read_sweep, recommended, run_sweep
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import private_folder, read_lines, write_json
+from privbo.protocol.files import read_lines, write_json
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.plain import fields_of
 from privbo.reports.audit_page import write_audit
-from privbo.reports.compare_page import write_comparison
 from privbo.reports.data import report, write_page
 from privbo.reports.diagnostics import diagnostics
 from privbo.reports.history import write_parquet
@@ -59,50 +52,6 @@ def report_run(directory: Path, *, out: Path | None, private: bool, regret: bool
     return replace(found, page=page)
 
 
-def compare_sweep(
-    path: Path,
-    *,
-    out: Path | None,
-    jobs: int,
-    scheduler: str | None,
-    budget: float | None,
-    private: bool,
-    shared_assets: bool,
-) -> dict[str, Any]:
-    """Run a sweep's missing cells and write page, tables and summary.
-
-    Raises:
-        ConfigurationError: If the sweep or the recommendation asks for what it may not.
-    """
-    sweep = read_sweep(path)
-    folder = out or Path("sweeps") / sweep.config.name
-    planned = [(setting.label, len(sweep.seeds)) for setting in sweep.settings]
-    with cell_progress(planned, jobs=jobs if scheduler is None else None) as on_cell:
-        found = run_sweep(sweep, folder, jobs=jobs, scheduler=scheduler, on_cell=on_cell)
-    # The results stand before a recommendation may be refused.
-    written = _written(found, folder, private=private, shared_assets=shared_assets)
-    if budget is None:
-        return written
-    found = recommended(sweep, found, folder, budget)
-    return _written(found, folder, private=private, shared_assets=shared_assets)
-
-
-def compare_runs(
-    directories: Sequence[Path],
-    *,
-    out: Path | None,
-    data: Data,
-    budget: float | None,
-    private: bool,
-    shared_assets: bool,
-) -> dict[str, Any]:
-    """Compare finished runs; ``data`` says whose data they saw."""
-    found = compare([str(directory) for directory in directories], data=data)
-    if budget is not None:
-        found = dataclasses.replace(found, recommendation=recommend(found, budget))
-    return _written(found, out or Path("comparison"), private=private, shared_assets=shared_assets)
-
-
 def audit_target(
     target: Path, *, empirical: bool, trials: int, publish: float | None, out: Path | None, shared_assets: bool
 ) -> Audit:
@@ -134,20 +83,6 @@ def _audit_configuration(path: Path, trials: int) -> Audit:
     plan = plan_run(spec)
     attacked = audit_plan(planned_requests(spec), plan.mechanism, delta=plan.delta, trials=trials)
     return Audit(name=spec.name, clipping=None, empirical=attacked)
-
-
-def _written(found: Comparison, folder: Path, *, private: bool, shared_assets: bool) -> dict[str, Any]:
-    """Write what may be exported, and on request all of it into the private folder."""
-    exportable = found.exportable()
-    page = write_comparison(exportable, folder, shared_assets=shared_assets)
-    summary = describe_comparison(exportable)
-    write_json(folder / "summary.json", summary)
-    if private and exportable is not found:
-        apart = private_folder(folder)
-        page = write_comparison(found, apart, shared_assets=shared_assets)
-        summary = describe_comparison(found)
-        write_json(apart / "summary.json", summary)
-    return summary | {"report": str(page)}
 
 
 def write_history(directory: Path, path: Path) -> Path:

@@ -17,7 +17,7 @@ import typer
 from privbo.cli.flower import app as flower_app
 
 if TYPE_CHECKING:
-    from privbo.comparisons.comparison import Data
+    from privbo.comparisons.setting import Data
 
 app = typer.Typer(
     name="privbo",
@@ -160,17 +160,25 @@ def compare(
     private: Annotated[
         bool, typer.Option("--private", help="Also write and print utilities over private data, into OUT/private.")
     ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Run every cell of a sweep again; over private data this charges again.")
+    ] = False,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Run nothing: show a sweep's finished cells, older code's too, named.")
+    ] = False,
     shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Utility against epsilon: a sweep of settings over seeds, or runs side by side.
 
+    Cells of a sweep are kept and reused while settings and code are the same; it says how many, and why others run.
     Over private data only prices and paid choices are shown unless --private is given.
     """
-    from privbo.cli.look import compare_runs, compare_sweep
+    from privbo.cli.compare import compare_runs, compare_sweep
 
     budget, is_sweep = _budget(recommend), len(what) == 1 and what[0].suffix == ".toml"
     whose = _data(data, is_sweep=is_sweep)
+    _cells_of_a_sweep(fresh=fresh, finished=finished, is_sweep=is_sweep)
     try:
         if is_sweep:
             found = compare_sweep(
@@ -181,6 +189,8 @@ def compare(
                 budget=budget,
                 private=private,
                 shared_assets=shared_assets,
+                fresh=fresh,
+                finished=finished,
             )
         else:
             found = compare_runs(what, out=out, data=whose, budget=budget, private=private, shared_assets=shared_assets)
@@ -193,7 +203,7 @@ def compare(
 def _data(name: str | None, *, is_sweep: bool) -> Data:
     from typing import get_args
 
-    from privbo.comparisons.comparison import Data
+    from privbo.comparisons.setting import Data
     from privbo.protocol.errors import ConfigurationError
 
     if name is None:
@@ -203,6 +213,15 @@ def _data(name: str | None, *, is_sweep: bool) -> Data:
     if name not in get_args(Data):
         raise ConfigurationError(f"--data {name!r}: write one of {', '.join(get_args(Data))}")
     return cast("Data", name)
+
+
+def _cells_of_a_sweep(*, fresh: bool, finished: bool, is_sweep: bool) -> None:
+    from privbo.protocol.errors import ConfigurationError
+
+    if (fresh or finished) and not is_sweep:
+        raise ConfigurationError("--fresh and --finished are for a sweep's cells; runs are compared as they are")
+    if fresh and finished:
+        raise ConfigurationError("--fresh runs every cell and --finished none; give one of them")
 
 
 def _budget(recommend: str | None) -> float | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import singledispatch
-from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
@@ -32,10 +31,6 @@ def number(value: float | None) -> str:
 def show(result: object) -> None:
     """Print what a command found: its tables, then its plain lines."""
     console = Console()
-    if isinstance(result, Mapping):
-        _print_comparison(console, result)
-        console.print(f"report: {result['report']}", soft_wrap=True)
-        return
     for part in render(result):
         console.print(part, soft_wrap=isinstance(part, str))
 
@@ -195,26 +190,3 @@ def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]], *,
     for row in rows:
         table.add_row(*(escape(str(value)) for value in row))
     return table
-
-
-def _print_comparison(console: Console, data: Mapping[str, Any]) -> None:
-    shown = [name for name in ("utility", "standard_error") if name in data["settings"][0]]
-    what = f"{data['utility']} of the mean best score" if shown else "prices; utility is private (--private shows it)"
-    table = Table(title=f"{escape(data['name'])}: {what} ({data['data']} data)")
-    for column in ("setting", "epsilon", "delta", "epsilon at safe delta", *shown, "seeds"):
-        table.add_column(column.replace("_", " "), justify="left" if column == "setting" else "right")
-    for row in data["settings"]:
-        price = "nothing released" if row["releases"] == 0 else number(row["epsilon"] or float("inf"))
-        strict = f"{number(row['strict_epsilon'])} ({row['strict_delta']:.3g})" if row["releases"] else ""
-        values = (number(row[name]) for name in shown)
-        table.add_row(escape(row["setting"]), price, number(row["delta"]), strict, *values, str(row["seeds"]))
-    console.print(table)
-    if shown and data["data"] == "private":
-        console.print("private diagnostics, not covered by epsilon")
-    if data["composed_epsilon"] is not None:
-        smallest = min((v for v in data["composed_epsilon"].values() if v is not None), default=None)
-        console.print(f"all cells together cost epsilon {number(smallest)} at delta {data['composed_delta']:.3g}")
-    if data["recommendation"] is not None:
-        chosen = data["recommendation"]
-        console.print(f"recommended: {chosen['label']} (epsilon {number(chosen['epsilon'])})", soft_wrap=True)
-        console.print(chosen["because"], soft_wrap=True)

@@ -1,7 +1,9 @@
-"""Cells: independent pieces of work, run in parallel, kept as they finish, never run twice.
+"""Cells: independent pieces of work, run in parallel and kept as they finish.
 
-A cell's file is named by a hash of its settings, so the same command goes on where it was
-killed. Results are written by this process alone: workers may live on other machines.
+A cell's file is named by a digest of its settings and a digest of the code that makes its
+numbers, so the same command goes on where it was killed, and a result of other code is never
+taken for this one's. Results are written by this process alone: workers may live on other
+machines.
 """
 
 from __future__ import annotations
@@ -12,15 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import joblib
+from joblib.externals.loky import get_reusable_executor
 
+from privbo.comparisons.results import CellResult, Kept, Reuse, keep, read_kept, summarised
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import read_json, write_json
 from privbo.protocol.threads import limited_threads
-
-OnCell = Callable[["Cell", dict[str, Any]], None]
+from privbo.runs.code import CodeKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,50 +29,181 @@ class Cell:
     """One piece of work.
 
     Attributes:
-        label: The setting it belongs to.
+        label: Setting it belongs to.
         seed: Its seed.
-        path: Where its result is kept; a cell whose file exists is finished.
-        work: What it does; returns plain JSON-able data and can be sent to another process.
+        settings: Digest of all that was asked for (``digest(...)``), the seed among it.
+        code: Code that makes its numbers (``privbo.runs.code.code_key(...)``).
+        folder: Where results are kept.
+        work: Does it; can be sent to another process.
+        charges: Whether it charged people when it ran: its result is then kept and shown as
+            older, and never made again just because code changed.
+        attempt: Counts the runs that such a cell was charged for.
     """
 
     label: str
     seed: int
-    path: Path
-    work: Callable[[], dict[str, Any]]
+    settings: str
+    code: CodeKey
+    folder: Path
+    work: Callable[[], CellResult]
+    charges: bool = False
+    attempt: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name of its settings and attempt; a run directory of its own bears it."""
+        return self.settings if self.attempt == 0 else f"{self.settings}.{self.attempt}"
+
+    @property
+    def path(self) -> Path:
+        """Where its result is kept."""
+        return self.folder / f"{self.name}-{self.code.digest or 'once'}.json"
+
+
+OnCell = Callable[[Cell, CellResult], None]
+OnReuse = Callable[[Reuse], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """Every cell's result, in the order of the cells, and what was reused of them."""
+
+    cells: tuple[Kept, ...]
+    reuse: Reuse
+
+    @property
+    def results(self) -> tuple[CellResult, ...]:
+        """Numbers alone."""
+        return tuple(kept.result for kept in self.cells)
 
 
 def digest(settings: object) -> str:
-    """A short name for JSON-able settings."""
+    """Give JSON-able settings a short name.
+
+    Example:
+        >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+        True
+    """
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def complete(
-    cells: Sequence[Cell], *, jobs: int, scheduler: str | None = None, on_cell: OnCell | None = None
-) -> list[dict[str, Any]]:
-    """Run what is missing and return every cell's result, in order.
+    cells: Sequence[Cell],
+    *,
+    jobs: int,
+    scheduler: str | None = None,
+    fresh: bool = False,
+    on_cell: OnCell | None = None,
+    on_reuse: OnReuse | None = None,
+) -> Completed:
+    """Run what is missing, and return every cell's result in order.
 
     Args:
         cells: The work.
         jobs: Parallel processes on this machine.
         scheduler: Address of a Dask scheduler to use instead of this machine's processes.
+        fresh: Run every cell, whatever is kept; cells that charge people charge them again.
         on_cell: Called with every finished cell and its result, old ones first.
+        on_reuse: Told before the first cell runs which are reused, which are run, and why.
     """
-    missing = {cell.path: cell for cell in cells if not cell.path.exists()}
-    for cell in cells:
-        cell.path.parent.mkdir(parents=True, exist_ok=True)
-        if on_cell is not None and cell.path not in missing:
-            on_cell(cell, read_json(cell.path))
-    todo = list(missing.values())
-    if todo:
-        with _backend(jobs, scheduler) as parallel:
-            for index, result in parallel(joblib.delayed(_run)(i, cell.work) for i, cell in enumerate(todo)):
-                write_json(todo[index].path, result)
-                if on_cell is not None:
-                    on_cell(todo[index], result)
-    return [read_json(cell.path) for cell in cells]
+    kept = [None if fresh else _usable(cell) for cell in cells]
+    reasons = [_reason(cell, fresh=fresh) if k is None else None for cell, k in zip(cells, kept, strict=True)]
+    reuse = summarised(kept, reasons)
+    if on_reuse is not None:
+        on_reuse(reuse)
+    for cell, k in zip(cells, kept, strict=True):
+        cell.folder.mkdir(parents=True, exist_ok=True)
+        if k is not None and on_cell is not None:
+            on_cell(cell, k.result)
+    todo = list({cell.path: cell for cell, k in zip(cells, kept, strict=True) if k is None}.values())
+    made = _made(todo, jobs, scheduler, on_cell)
+    found = (k or made[cell.path] for cell, k in zip(cells, kept, strict=True))
+    return Completed(cells=tuple(found), reuse=reuse)
 
 
-def _run(index: int, work: Callable[[], dict[str, Any]]) -> tuple[int, dict[str, Any]]:
+def finished(
+    cells: Sequence[Cell], *, on_cell: OnCell | None = None, on_reuse: OnReuse | None = None
+) -> list[Kept | None]:
+    """Read what is there without running anything: results of this code, else the newest of older code.
+
+    An older one names the version that made it (``Kept.made_by``); None where a cell was never run.
+    """
+    found = [_usable(cell) or next(_older(cell), None) for cell in cells]
+    if on_reuse is not None:
+        on_reuse(summarised(found, [None] * len(found)))
+    for cell, kept in zip(cells, found, strict=True):
+        if kept is not None and on_cell is not None:
+            on_cell(cell, kept.result)
+    return found
+
+
+def next_attempt(folder: Path, settings: str) -> int:
+    """Number of the next run of a cell that charges: one after the last that was finished."""
+    names = {path.stem.rpartition("-")[0] for path in folder.glob(f"{settings}*-*.json")}
+    return max((_attempt(name) + 1 for name in names), default=0)
+
+
+def _attempt(name: str) -> int:
+    return int(name.partition(".")[2] or 0)
+
+
+def _usable(cell: Cell) -> Kept | None:
+    if cell.charges:
+        return next(_older(cell), None)
+    if cell.code.digest is None or not cell.path.exists():
+        return None
+    found = read_kept(cell.path, cell.code)
+    return found if found is not None and found.is_current else None
+
+
+def _older(cell: Cell) -> Iterator[Kept]:
+    """Kept results of a cell's settings, whatever code made them, the newest first."""
+    paths = cell.folder.glob(f"{cell.settings}*-*.json")
+    order = sorted(paths, key=lambda p: (_attempt(p.stem.rpartition("-")[0]), p.stat().st_mtime_ns), reverse=True)
+    return (kept for path in order if (kept := read_kept(path, cell.code)) is not None)
+
+
+def _reason(cell: Cell, *, fresh: bool) -> str:
+    """Why a cell is run."""
+    older = next(_older(cell), None)
+    if older is None:
+        return "never run before"
+    if fresh:
+        return "asked for by --fresh" + (", charged again" if cell.charges else "")
+    return ", ".join(cell.code.changes_since(older.code)) or "its file was damaged"
+
+
+def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCell | None) -> dict[Path, Kept]:
+    found: dict[Path, Kept] = {}
+    if not todo:
+        return found
+    _renew_workers([cell.code for cell in todo])
+    with _backend(jobs, scheduler) as parallel:
+        for index, result in parallel(joblib.delayed(_run)(i, cell.work) for i, cell in enumerate(todo)):
+            cell = todo[index]
+            keep(cell.path, result, cell.code)
+            kept = read_kept(cell.path, cell.code)
+            if kept is None:
+                raise ConfigurationError(f"{cell.path} can't be read back; {cell.label!r} returned no plain numbers")
+            found[cell.path] = kept
+            if on_cell is not None:
+                on_cell(cell, result)
+    return found
+
+
+_SENT: dict[str, str] = {}  # modules that this process's workers may have loaded, and their digests
+
+
+def _renew_workers(codes: Sequence[CodeKey]) -> None:
+    """End worker processes that stayed for more work and hold code that has changed since."""
+    wanted = {name: digest for code in codes for name, digest in code.modules.items()}
+    if any(_SENT.get(name, digest) != digest for name, digest in wanted.items()):
+        get_reusable_executor().shutdown(wait=True)
+        _SENT.clear()
+    _SENT.update(wanted)
+
+
+def _run(index: int, work: Callable[[], CellResult]) -> tuple[int, CellResult]:
     with limited_threads(1):
         return index, work()
 

@@ -1,6 +1,6 @@
 """What privacy buys and costs across settings: the frontier, paired differences, a recommendation.
 
-Plain data and arithmetic; ``privbo.comparisons.sweep`` fills it, ``privbo.reports.compare_page`` draws it.
+Plain data and arithmetic; ``privbo.comparisons.sweep`` fills it, ``privbo.reports`` draws it.
 
 Utilities are clients' own scores. Over private data no epsilon covers them, so whatever is
 exported leaves them out (``exportable``); what a choice released and paid for stays.
@@ -8,48 +8,37 @@ exported leaves them out (``exportable``); what a choice released and paid for s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import cast
 
-import numpy as np
-
-from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.frames import frame_of
-from privbo.protocol.messages import FloatArray
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
-Kind = Literal["private", "local", "non-private", "zeroed"]
-Utility = Literal["mean over rounds", "final"]
-Data = Literal["public", "simulated", "proxy", "private"]
+from privbo.comparisons.setting import (
+    Data,
+    Difference,
+    Kind,
+    Measure,
+    Setting,
+    curve_of,
+    difference,
+    standard_error,
+)
+from privbo.protocol.plain import fields_of, plain
+from privbo.protocol.settings import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One setting over its seeds.
+class Row:
+    """A setting's line in a table.
 
     Attributes:
-        label: Shown in tables.
-        kind: A private setting, or one of the controls.
-        epsilon: Smallest valid epsilon of one run; None where it is infinite, 0 where
-            nothing is released.
-        delta: Of that epsilon.
-        strict_epsilon: The same at ``strict_delta``.
-        strict_delta: min(1e-5, 1/(10 N)), whatever delta was asked for.
-        noise_multiplier: Of the plan; None without noise.
-        releases: Planned releases.
-        overrides: What distinguishes it.
-        seeds: Seeds, ``(n_seeds,)``.
-        curves: Mean best score over clients after initialisation and every round,
-            ``(n_seeds, n_rounds + 1)``; None where it may not be shown. PRIVATE if the
-            clients' data are.
+        setting: Its label; the next fields are the setting's own.
+        seeds: Number of its seeds.
+        utility: Mean over seeds of what is measured; None where it may not be shown, as the next two.
+        standard_error: Of that mean; None for a single seed.
+        final: Mean over seeds of the curve's end.
     """
 
-    label: str
+    setting: str
     kind: Kind
     epsilon: float | None
     delta: float
@@ -57,45 +46,10 @@ class Setting:
     strict_delta: float
     noise_multiplier: float | None
     releases: int
-    overrides: Mapping[str, Any]
-    seeds: tuple[int, ...]
-    curves: FloatArray | None
-
-    def utilities(self, utility: Utility) -> FloatArray:
-        """One number per seed.
-
-        Raises:
-            ConfigurationError: If they were left out.
-        """
-        if self.curves is None:
-            raise ConfigurationError(f"{self.label!r}: utilities over private data were left out; nobody paid for them")
-        return np.asarray(self.curves[:, 1:].mean(axis=1) if utility == "mean over rounds" else self.curves[:, -1])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """Two settings on the same seeds.
-
-    Attributes:
-        first: Label of the one.
-        second: Label of the other.
-        mean: Mean of (first - second).
-        standard_error: Of that mean; None for a single seed.
-        p_value: Two-sided, of the paired t-test; None for a single seed.
-        n_seeds: Seeds both have.
-    """
-
-    first: str
-    second: str
-    mean: float
-    standard_error: float | None
-    p_value: float | None
-    n_seeds: int
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether chance alone shows so large a difference in fewer than 5 % of all cases."""
-        return self.p_value is not None and self.p_value < 0.05
+    seeds: int
+    utility: float | None = None
+    standard_error: float | None = None
+    final: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,21 +82,38 @@ class Recommendation:
 class Comparison:
     """Settings side by side.
 
+    ``privbo.reports.compare_page`` draws it (``figures``, ``write_comparison``) and
+    ``privbo.reports.tables`` writes it (``frame``, ``markdown``, ``csv_text``, ``latex``).
+
     Attributes:
         name: Shown in the page's title.
         data: Whose data the utilities come from.
-        utility: What a setting is judged by.
+        measure: What a setting is judged by.
         settings: Private settings, then controls.
+        contrasts: Pairs of labels whose difference is asked for; empty for every private setting
+            against every other setting.
+        statement: What the comparison is to show, in a sentence.
         seeded: Whether noise came from a seed, so that the runs protect nobody.
         composed: Epsilon of every cell together by accountant, for private data; else None.
         composed_delta: Of that epsilon.
         recommendation: If one was asked for.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda n, p: -p["x"], n_clients=4)
+        >>> simulated = pb.Privacy(epsilon=4, noise="simulation")
+        >>> runs = [pb.run(problem, pb.DPFTSDE(), privacy=simulated, rounds=2, seed=s) for s in (0, 1)]
+        >>> comparison = pb.compare(runs, data="simulated")
+        >>> [(row.setting, round(row.epsilon), row.seeds) for row in comparison.rows()]
+        [('1: problem', 4, 2)]
     """
 
     name: str
     data: Data
-    utility: Utility
+    measure: Measure
     settings: tuple[Setting, ...]
+    contrasts: tuple[tuple[str, str], ...] = ()
+    statement: str = ""
     seeded: bool = False
     composed: Mapping[str, float | None] | None = None
     composed_delta: float | None = None
@@ -158,126 +129,71 @@ class Comparison:
         """Whether the settings' own utilities are there."""
         return all(s.curves is not None for s in self.settings)
 
+    @property
+    def larger_is_better(self) -> bool:
+        """Whether a larger number is the better one: of scores, not of regret and loss."""
+        return curve_of(self.measure) == "score"
+
     def exportable(self) -> Comparison:
-        """What may be published: everything, or over private data all but utilities that nobody paid for."""
+        """Leave out what may not be published: over private data the utilities, which nobody paid for."""
         if self.data != "private":
             return self
         return replace(self, settings=tuple(replace(s, curves=None) for s in self.settings))
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row per setting, JSON-able."""
-        return [_row(setting, self.utility) for setting in self.settings]
+    def rows(self) -> list[Row]:
+        """Give one row per setting."""
+        return [_row(setting, self.measure) for setting in self.settings]
 
     def differences(self) -> list[Difference]:
-        """Every private setting against every other setting, on common seeds; none without utilities."""
-        found: list[Difference] = []
+        """Subtract on common seeds: the contrasts, or every private setting and every other; none without utilities."""
         if not self.shows_utility:
-            return found
-        for index, first in enumerate(self.private):
-            others = [*self.private[index + 1 :], *(s for s in self.settings if s.kind != "private")]
-            found += [difference(first, other, self.utility) for other in others]
-        return found
+            return []
+        named = {setting.label: setting for setting in self.settings}
+        pairs = [(named[a], named[b]) for a, b in self.contrasts if a in named and b in named]
+        if not self.contrasts:
+            for index, first in enumerate(self.private):
+                others = [*self.private[index + 1 :], *(s for s in self.settings if s.kind != "private")]
+                pairs += [(first, other) for other in others]
+        return [difference(first, second, self.measure) for first, second in pairs]
 
-    def frame(self) -> pd.DataFrame:
-        """One row per setting.
-
-        Raises:
-            ConfigurationError: If pandas is not installed.
-        """
-        return frame_of(self.rows())
-
-    def figure(self) -> go.Figure:
-        """The frontier as a Plotly figure."""
-        import plotly.graph_objects as go
-
-        from privbo.reports.compare_page import frontier
-
-        return go.Figure(frontier(self))
-
-
-def _row(setting: Setting, utility: Utility) -> dict[str, Any]:
-    price = {
-        "setting": setting.label,
-        "kind": setting.kind,
-        "epsilon": setting.epsilon,
-        "delta": setting.delta,
-        "strict_epsilon": setting.strict_epsilon,
-        "strict_delta": setting.strict_delta,
-        "noise_multiplier": setting.noise_multiplier,
-        "releases": setting.releases,
-        "seeds": len(setting.seeds),
-    }
-    if setting.curves is None:
-        return price
-    values = setting.utilities(utility)
-    return price | {
-        "utility": float(values.mean()),
-        "standard_error": standard_error(values),
-        "final": float(setting.curves[:, -1].mean()),
-    }
+    def to_dict(self) -> JsonObject:
+        """Give everything as JSON."""
+        rows = zip(self.rows(), self.settings, strict=True)
+        content = {
+            "name": self.name,
+            "data": self.data,
+            "utility": self.measure,
+            "statement": self.statement,
+            "settings": [_details(row, setting, self.measure) for row, setting in rows],
+            "differences": self.differences(),
+            "composed_epsilon": self.composed,
+            "composed_delta": self.composed_delta,
+            "recommendation": self.recommendation,
+        }
+        return cast("JsonObject", plain(content))
 
 
-def standard_error(values: FloatArray) -> float | None:
-    """Standard error of the mean; None for a single value."""
-    return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
-
-
-def difference(first: Setting, second: Setting, utility: Utility) -> Difference:
-    """Paired difference on the seeds both settings have.
-
-    Raises:
-        ConfigurationError: If they share none.
-    """
-    ours = dict(zip(first.seeds, first.utilities(utility).tolist(), strict=True))
-    theirs = dict(zip(second.seeds, second.utilities(utility).tolist(), strict=True))
-    common = sorted(ours.keys() & theirs.keys())
-    if not common:
-        raise ConfigurationError(f"{first.label!r} and {second.label!r} share no seed; pair them on the same seeds")
-    gaps = np.array([ours[seed] - theirs[seed] for seed in common])
-    error = standard_error(gaps)
-    return Difference(
-        first=first.label,
-        second=second.label,
-        mean=float(gaps.mean()),
-        standard_error=error,
-        p_value=_p_value(float(gaps.mean()), error, len(gaps)),
-        n_seeds=len(gaps),
+def _row(setting: Setting, measure: Measure) -> Row:
+    values = None if setting.curves is None else setting.utilities(measure)
+    return Row(
+        setting=setting.label,
+        kind=setting.kind,
+        epsilon=setting.epsilon,
+        delta=setting.delta,
+        strict_epsilon=setting.strict_epsilon,
+        strict_delta=setting.strict_delta,
+        noise_multiplier=setting.noise_multiplier,
+        releases=setting.releases,
+        seeds=len(setting.seeds),
+        utility=None if values is None else float(values.mean()),
+        standard_error=None if values is None else standard_error(values),
+        final=None if setting.curves is None else float(setting.curves[:, -1].mean()),
     )
 
 
-def _p_value(mean: float, error: float | None, count: int) -> float | None:
-    if error is None:
-        return None
-    if error == 0:
-        return 1.0 if mean == 0 else 0.0
-    from scipy.special import stdtr
-
-    return float(2 * stdtr(count - 1, -abs(mean) / error))
-
-
-def describe_comparison(comparison: Comparison) -> dict[str, Any]:
-    """Everything about a comparison as plain JSON-able data."""
-    chosen = comparison.recommendation
-    return {
-        "name": comparison.name,
-        "data": comparison.data,
-        "utility": comparison.utility,
-        "settings": [
-            row | {"overrides": dict(setting.overrides)} | _by_seed(setting, comparison.utility)
-            for row, setting in zip(comparison.rows(), comparison.settings, strict=True)
-        ],
-        "differences": [asdict(difference) for difference in comparison.differences()],
-        "composed_epsilon": comparison.composed,
-        "composed_delta": comparison.composed_delta,
-        "recommendation": None if chosen is None else asdict(chosen),
-    }
-
-
-def _by_seed(setting: Setting, utility: Utility) -> dict[str, Any]:
+def _details(row: Row, setting: Setting, measure: Measure) -> JsonObject:
+    content = fields_of(row) | {"overrides": setting.overrides, "older": list(setting.older)}
     if setting.curves is None:
-        return {}
-    values = setting.utilities(utility).tolist()
-    return {
-        "by_seed": dict(zip(map(str, setting.seeds), values, strict=True)),
-        "curve": setting.curves.mean(axis=0).tolist(),
-    }
+        return {k: v for k, v in content.items() if k not in ("utility", "standard_error", "final")}
+    by_seed = zip(map(str, setting.seeds), setting.utilities(measure).tolist(), strict=True)
+    return content | {"by_seed": dict(by_seed), "curve": setting.curves.mean(axis=0).tolist()}

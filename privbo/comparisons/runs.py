@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from privbo.comparisons.cells import digest
-from privbo.comparisons.comparison import Comparison, Data, Kind, Setting, Utility
+from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.setting import Data, Kind, Setting
 from privbo.comparisons.sweep import composed
 from privbo.plans import prices
 from privbo.plans.privacy import default_delta
@@ -23,9 +25,9 @@ def compare(
     *,
     data: Data = "private",
     name: str = "runs",
-    utility: Utility = "mean over rounds",
+    measure: Literal["mean over rounds", "final"] = "mean over rounds",
 ) -> Comparison:
-    """Finished runs side by side; runs that differ in their seed only are one setting.
+    """Compare finished runs; runs that differ in their seed only are one setting.
 
     A population's ledger that all runs charged is priced as a whole.
 
@@ -34,11 +36,19 @@ def compare(
         data: Whose data the runs saw. A run doesn't know, so unless you say otherwise its
             clients' scores are private: in this object, and never in what is written for others.
         name: Shown in the page's title.
-        utility: What a setting is judged by.
+        measure: What a setting is judged by.
 
     Raises:
         RunError: If a run's evaluations are not on this machine.
         ConfigurationError: If nothing is given or runs of one setting share a seed.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda n, p: -p["x"], n_clients=4)
+        >>> simulated = pb.Privacy(epsilon=4, noise="simulation")
+        >>> runs = [pb.run(problem, pb.DPFTSDE(), privacy=simulated, rounds=2, seed=s) for s in (0, 1)]
+        >>> compare(runs, data="simulated").rows()[0].seeds
+        2
     """
     results = [run if isinstance(run, Record) else load(run) for run in runs]
     if not results:
@@ -48,7 +58,7 @@ def compare(
         groups.setdefault(digest(_identity(result.spec)), []).append(result)
     settings = tuple(_grouped(index, group) for index, group in enumerate(groups.values()))
     seeded = any(r.plan.noise_source == "simulation" for r in results)
-    found = Comparison(name=name, data=data, utility=utility, settings=settings, seeded=seeded)
+    found = Comparison(name=name, data=data, measure=measure, settings=settings, seeded=seeded)
     shared = results[0].spec.ledger
     if shared is None or any(r.spec.ledger != shared for r in results):
         return found

@@ -1,294 +1,226 @@
-"""Sweeps: settings x seeds of one configuration.
-
-A sweep file::
-
-    name = "levels"
-    config = "quickstart.toml"                  # beside this file; or a [base] table
-    seeds = 5                                   # 0..4, or a list
-    seed_keys = ["problem.arguments.seed"]      # also set to the cell's seed
-    data = "public"                             # or "simulated", "proxy", "private"
-    controls = ["local", "non-private"]
-    [grid]
-    "privacy.epsilon" = [0.5, 1, 2, 4, 8]
+"""Sweeps: settings x seeds of one problem or several, run as cells.
 
 Unless the data is private, cells run in memory with seeded noise. On private data a sweep
-is a composition: all cells use secure noise and charge one population's ledger.
+is a composition: all cells use secure noise and charge one population's ledger. A finished
+cell that charged is never run again because code changed: it is shown as older, with the
+version that made it, until ``fresh`` charges people once more.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-import privbo
 from accountant.ledger import Ledger
-from privbo.comparisons.cell_runs import Content, run_private, run_public
-from privbo.comparisons.cells import Cell, OnCell, complete, digest
-from privbo.comparisons.comparison import Comparison, Data, Kind, Setting, Utility
-from privbo.comparisons.paid import Selection, paid_recommendation
-from privbo.comparisons.recommend import recommend
+from privbo.comparisons import cells as work
+from privbo.comparisons.cells import Cell, OnCell, OnReuse, complete, digest, next_attempt
+from privbo.comparisons.choice import paid_recommendation, recommend
+from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.results import Kept, Reuse, summarised
+from privbo.comparisons.run_cell import Task, code_of, run_private, run_public, settings_digest, spec_of
+from privbo.comparisons.setting import Setting, curve_of
+from privbo.comparisons.study import Panel, Planned, Sweep, read_sweep
 from privbo.plans import prices
 from privbo.plans.privacy import SharedLedger
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import flat, private_folder
-from privbo.protocol.settings import explain, read_settings
-from privbo.runs.spec import Spec
+from privbo.protocol.files import private_folder
+from privbo.protocol.settings import JsonObject
+from privbo.runs.code import CodeKey
+from privbo.runs.config import with_overrides
 
-_CELL_FORMAT = 2  # what a cell's file holds; older ones are made again
-
-
-class SweepConfig(BaseModel):
-    """A sweep file, checked for shape."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    config: str | None = None
-    base: dict[str, Any] | None = None
-    seeds: int | list[int] = 5
-    seed_keys: tuple[str, ...] = ()
-    data: Data = "public"
-    controls: tuple[Literal["local", "non-private", "zeroed"], ...] | None = None
-    utility: Utility = "mean over rounds"
-    grid: dict[str, Any]
-    ledger: dict[str, Any] | None = None
-    selection: dict[str, Any] | None = None
+__all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "recommended", "run_sweep"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned:
-    """A setting before its cells ran."""
-
-    label: str
-    kind: Kind
-    overrides: Mapping[str, Any]
-    content: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
-    """A sweep ready to run.
+class SweepResult:
+    """A sweep after its cells ran.
 
     Attributes:
-        config: As read.
-        settings: Private settings and controls.
-        seeds: Seeds of every setting.
-        ledger: The population's ledger; private data only.
+        sweep: What was run.
+        comparisons: One per panel, in order.
+        reuse: Cells that were read back, cells that were run, and why.
+        cells: By panel and label, every kept cell. PRIVATE if the clients' data are.
     """
 
-    config: SweepConfig
-    settings: tuple[Planned, ...]
-    seeds: tuple[int, ...]
-    ledger: SharedLedger | None
+    sweep: Sweep
+    comparisons: tuple[Comparison, ...]
+    reuse: Reuse
+    cells: tuple[Mapping[str, tuple[Kept, ...]], ...]
 
+    @property
+    def comparison(self) -> Comparison:
+        """The one comparison of a sweep over one problem.
 
-def read_sweep(path: Path) -> Sweep:
-    """Read a sweep file and plan its settings; no data is touched.
+        Raises:
+            ConfigurationError: If the sweep has several panels.
+        """
+        if len(self.comparisons) != 1:
+            raise ConfigurationError(f"{self.sweep.config.name!r} has {len(self.comparisons)} panels; take one of them")
+        return self.comparisons[0]
 
-    Raises:
-        ConfigurationError: If it can't be read, or asks for what it may not.
-    """
-    config = _checked(_toml(path))
-    if (config.config is None) == (config.base is None):
-        raise ConfigurationError(f"{path}: give exactly one of config (a file) and [base] (a table)")
-    base = config.base if config.base is not None else _toml(path.parent / str(config.config))
-    seeds = tuple(range(config.seeds)) if isinstance(config.seeds, int) else tuple(config.seeds)
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise ConfigurationError(f"seeds={config.seeds!r} must be a number >= 1 or different numbers >= 0")
-    return Sweep(config=config, settings=tuple(_settings(config, base)), seeds=seeds, ledger=_ledger(config))
+    def exportable(self) -> SweepResult:
+        """Leave out what may not be published."""
+        return dataclasses.replace(self, comparisons=tuple(c.exportable() for c in self.comparisons), cells=())
 
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}; name a sweep or configuration file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}") from None
-
-
-def _checked(content: Mapping[str, Any]) -> SweepConfig:
-    try:
-        return SweepConfig.model_validate(content)
-    except ValidationError as error:
-        raise ConfigurationError(explain(error, "sweep")) from None
-
-
-def _ledger(config: SweepConfig) -> SharedLedger | None:
-    if config.data != "private":
-        if config.ledger is not None or config.selection is not None:
-            raise ConfigurationError(f"data={config.data!r} charges nobody; drop [ledger] and [selection]")
-        return None
-    if config.ledger is None:
-        raise ConfigurationError(
-            "a sweep over private data charges one population's ledger for all its cells; add "
-            '[ledger] path = "...", population = "..." (and a bound: epsilon, delta)'
-        )
-    return read_settings(SharedLedger, config.ledger, "ledger")
-
-
-def _settings(config: SweepConfig, base: Mapping[str, Any]) -> list[Planned]:
-    grid: dict[str, list[Any]] = {}
-    for key, values in flat(config.grid).items():
-        if not isinstance(values, list) or not values:
-            raise ConfigurationError(f"grid.{key}={values!r} must be a list of values")
-        grid[key] = values
-    chosen = [dict(zip(grid, row, strict=True)) for row in itertools.product(*grid.values())]
-    planned = [
-        Planned(label=_label(overrides), kind="private", overrides=overrides, content=_with(base, overrides))
-        for overrides in chosen
-    ]
-    return planned + [p for kind in _controls(config) for p in _control(kind, base, chosen)]
-
-
-def _controls(config: SweepConfig) -> tuple[Literal["local", "non-private", "zeroed"], ...]:
-    if config.data != "private":
-        return ("local", "non-private") if config.controls is None else config.controls
-    if config.controls not in (None, (), ("local",)):
-        raise ConfigurationError(
-            f"controls={config.controls!r}: on private data only 'local' is allowed, which releases nothing"
-        )
-    return ("local",) if config.controls is None else config.controls
-
-
-def _control(
-    kind: Literal["local", "non-private", "zeroed"], base: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]
-) -> list[Planned]:
-    """A control, once per part of the grid that changes it: privacy matters to "zeroed" only."""
-    names = {"local": "local only", "non-private": "non-private", "zeroed": "clients' sum zeroed"}
-    found: dict[str, Planned] = {}
-    for overrides in chosen:
-        kept = {k: v for k, v in overrides.items() if kind == "zeroed" or not k.startswith("privacy.")}
-        label = f"{names[kind]}, {_label(kept)}" if kept else names[kind]
-        content = _with(base, kept)
-        if kind != "zeroed":
-            content["privacy"] = {"none": True}
-        found.setdefault(label, Planned(label=label, kind=kind, overrides=kept, content=content))
-    return list(found.values())
-
-
-def _label(overrides: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in overrides.items())
-
-
-def _with(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with dotted keys replaced; the base stays as it is."""
-    content = {key: _with(value, {}) if isinstance(value, Mapping) else value for key, value in base.items()}
-    for key, value in overrides.items():
-        *tables, last = key.split(".")
-        table = content
-        for name in tables:
-            table = table.setdefault(name, {})
-            if not isinstance(table, dict):
-                raise ConfigurationError(f"{key!r}: {name!r} is a value in the configuration, not a table")
-        table[last] = value
-    return content
+    def to_dict(self) -> JsonObject:
+        """Give everything as JSON: the comparison, or one per panel."""
+        reuse: JsonObject = {"reuse": self.reuse.to_dict()}
+        if len(self.comparisons) == 1:
+            return self.comparisons[0].to_dict() | reuse
+        config = self.sweep.config
+        panels: JsonObject = {"panels": [comparison.to_dict() for comparison in self.comparisons]}
+        return {"name": config.name, "statement": config.statement} | panels | reuse
 
 
 def run_sweep(
-    sweep: Sweep, out: Path, *, jobs: int = 2, scheduler: str | None = None, on_cell: OnCell | None = None
-) -> Comparison:
-    """Run the cells that are not finished and compare the settings.
+    sweep: Sweep,
+    out: Path,
+    *,
+    jobs: int = 2,
+    scheduler: str | None = None,
+    fresh: bool = False,
+    finished: bool = False,
+    cells: Path | None = None,
+    on_cell: OnCell | None = None,
+    on_reuse: OnReuse | None = None,
+) -> SweepResult:
+    """Run the cells that are missing or made by other code, and compare the settings.
 
     Args:
         sweep: What to run.
         out: Folder of the cells and the results.
         jobs: Parallel processes.
         scheduler: Address of a Dask scheduler to use instead.
+        fresh: Run every cell; over private data this charges the population once more.
+        finished: Run nothing; compare what is there, made by older code too, which is named.
+        cells: Folder of the cells, where sweeps share them; ``OUT/cells`` by default.
         on_cell: Called with every finished cell and its result.
+        on_reuse: Told before the first cell runs which are reused, which are run, and why.
 
     Raises:
         ConfigurationError: If a setting is impossible; no cell was run.
     """
-    _check(sweep)
-    folder = (private_folder(out) if sweep.config.data == "private" else out) / "cells"
-    cells = [_cell(sweep, setting, seed, folder) for setting in sweep.settings for seed in sweep.seeds]
-    results = complete(cells, jobs=jobs, scheduler=scheduler, on_cell=on_cell)
-    count = len(sweep.seeds)
-    settings = tuple(
-        _collected(planned, sweep.seeds, results[i * count : (i + 1) * count])
-        for i, planned in enumerate(sweep.settings)
-    )
-    found = Comparison(
-        name=sweep.config.name,
-        data=sweep.config.data,
-        utility=sweep.config.utility,
-        settings=settings,
-        seeded=sweep.config.data != "private",
-    )
-    if sweep.ledger is None:
-        return found
-    return composed(found, sweep.ledger, settings[0].delta)
+    folder = cells or (private_folder(out) if sweep.config.data == "private" else out) / "cells"
+    planned = _cells(sweep, folder, fresh=fresh)
+    everything = [cell for group in planned.values() for cell in group]
+    if finished:
+        found = work.finished(everything, on_cell=on_cell, on_reuse=on_reuse)
+        reuse = summarised(found, [None] * len(found))
+    else:
+        done = complete(everything, jobs=jobs, scheduler=scheduler, fresh=fresh, on_cell=on_cell, on_reuse=on_reuse)
+        found, reuse = list(done.cells), done.reuse
+    kept = iter(found)
+    by_setting = {key: [next(kept) for _ in group] for key, group in planned.items()}
+    comparisons, groups = [], []
+    for index, panel in enumerate(sweep.panels):
+        own = {label: results for (number, label), results in by_setting.items() if number == index}
+        comparisons.append(_compared(sweep, panel, own))
+        groups.append({label: tuple(k for k in results if k is not None) for label, results in own.items()})
+    return SweepResult(sweep=sweep, comparisons=tuple(comparisons), reuse=reuse, cells=tuple(groups))
 
 
-def _check(sweep: Sweep) -> None:
-    """Refuse a bad setting before the first cell, and say here what the cells' processes keep quiet about."""
-    for setting in sweep.settings:
-        spec = Spec.from_dict(setting.content).loaded()
-        spec.privacy.resolved_delta(spec.problem.n_clients)
-
-
-def recommended(sweep: Sweep, comparison: Comparison, out: Path, budget: float) -> Comparison:
-    """The comparison with the best setting within a budget; on private data the choice itself is charged.
+def recommended(found: SweepResult, budget: float) -> SweepResult:
+    """Name the best setting of every panel within a budget; on private data the choice itself is charged.
 
     Raises:
         ConfigurationError: If nothing fits, or on private data without a [selection] table.
         BudgetExceeded: If the population's ledger can't pay for the choice.
     """
-    if sweep.config.data != "private" or sweep.config.selection is None or sweep.ledger is None:
-        return dataclasses.replace(comparison, recommendation=recommend(comparison, budget))
-    selection = read_settings(Selection, sweep.config.selection, "selection")
-    cells = out / "private" / "cells"
-    scores = {
-        setting.label: [_cell(sweep, setting, seed, cells).path for seed in sweep.seeds]
-        for setting in sweep.settings
-        if setting.kind == "private"
-    }
-    chosen = paid_recommendation(comparison, scores, selection, sweep.ledger, budget)
-    found = dataclasses.replace(comparison, recommendation=chosen)
-    return composed(found, sweep.ledger, comparison.settings[0].delta)
+    sweep = found.sweep
+    chosen = []
+    for comparison, cells in zip(found.comparisons, found.cells, strict=True):
+        if sweep.config.selection is None or sweep.ledger is None:
+            chosen.append(dataclasses.replace(comparison, recommendation=recommend(comparison, budget)))
+            continue
+        paid = paid_recommendation(comparison, cells, sweep.config.selection, sweep.ledger, budget)
+        named = dataclasses.replace(comparison, recommendation=paid)
+        chosen.append(composed(named, sweep.ledger, comparison.settings[0].delta))
+    return dataclasses.replace(found, comparisons=tuple(chosen))
 
 
-def _cell(sweep: Sweep, setting: Planned, seed: int, folder: Path) -> Cell:
-    content = _with(setting.content, {**dict.fromkeys(sweep.config.seed_keys, seed), "seed": seed})
-    private = sweep.ledger is not None
-    name = digest([privbo.__version__, _CELL_FORMAT, content, setting.kind, seed, private])
-    call = Content(content=content, kind=setting.kind, label=setting.label)
-    if sweep.ledger is not None and setting.kind == "private":
-        work = partial(run_private, call, folder / name, sweep.ledger)
-    else:
-        work = partial(run_public, call)
-    return Cell(label=setting.label, seed=seed, path=folder / f"{name}.json", work=work)
+def _cells(sweep: Sweep, folder: Path, *, fresh: bool) -> dict[tuple[int, str], list[Cell]]:
+    """Every setting's cells, by panel and label; a bad setting is refused before the first one runs."""
+    found = {}
+    codes: dict[str, CodeKey] = {}
+    for index, panel in enumerate(sweep.panels):
+        for setting in panel.settings:
+            spec = spec_of(setting.content, setting.kind, private=sweep.ledger is not None)
+            table = spec.to_dict()
+            name = digest([table["problem"], table["algorithm"], panel.judge, setting.content["problem"]])
+            if name not in codes:
+                codes[name] = code_of(spec, panel.judge)
+            keys = dict.fromkeys((*sweep.config.seed_keys, "seed"))
+            seeded = [(seed, with_overrides(table, dict.fromkeys(keys, seed))) for seed in panel.seeds]
+            tasks = [(seed, Task(table=own, judge=panel.judge)) for seed, own in seeded]
+            found[index, setting.label] = [
+                _cell(sweep, setting, seed, task, codes[name], folder, fresh=fresh) for seed, task in tasks
+            ]
+    return found
 
 
-def _collected(planned: Planned, seeds: tuple[int, ...], results: Sequence[Mapping[str, Any]]) -> Setting:
-    first = results[0]
+def _cell(sweep: Sweep, setting: Planned, seed: int, task: Task, code: CodeKey, folder: Path, *, fresh: bool) -> Cell:
+    name = settings_digest(task.table, task.judge)
+    work = partial(run_public, task)
+    plain = Cell(label=setting.label, seed=seed, settings=name, code=code, folder=folder, work=work)
+    if sweep.ledger is None or setting.kind != "private":
+        return plain
+    charged = dataclasses.replace(plain, charges=True, attempt=next_attempt(folder, name) if fresh else 0)
+    home = folder / charged.name
+    return dataclasses.replace(charged, work=partial(run_private, task, home, sweep.ledger))
+
+
+def _compared(sweep: Sweep, panel: Panel, results: Mapping[str, Sequence[Kept | None]]) -> Comparison:
+    enough = min(2, len(panel.seeds))  # fewer runs say nothing of noise
+    settings = tuple(
+        _collected(sweep, planned, panel.seeds, results[planned.label])
+        for planned in panel.settings
+        if sum(k is not None for k in results[planned.label]) >= enough
+    )
+    if not settings:
+        raise ConfigurationError(f"{panel.name}: no setting has {enough} finished cells; run the sweep first")
+    found = Comparison(
+        name=panel.name,
+        data=sweep.config.data,
+        measure=sweep.config.measure,
+        settings=settings,
+        contrasts=tuple((pair[0], pair[1]) for pair in sweep.config.contrasts),
+        statement=sweep.config.statement,
+        seeded=sweep.config.data != "private",
+    )
+    return found if sweep.ledger is None else composed(found, sweep.ledger, settings[0].delta)
+
+
+def _collected(sweep: Sweep, planned: Planned, seeds: tuple[int, ...], kept: Sequence[Kept | None]) -> Setting:
+    there = [(seed, k) for seed, k in zip(seeds, kept, strict=True) if k is not None]
+    first, name = there[0][1].result, curve_of(sweep.config.measure)
+    if any(name not in k.result.curves for _, k in there):
+        raise ConfigurationError(
+            f"measure={sweep.config.measure!r}: the problem of {planned.label!r} states no best_values; "
+            "let its factory state them, or measure the score"
+        )
     return Setting(
         label=planned.label,
         kind=planned.kind,
-        epsilon=first["epsilon"],
-        delta=first["delta"],
-        strict_epsilon=first["strict_epsilon"],
-        strict_delta=first["strict_delta"],
-        noise_multiplier=first["noise_multiplier"],
-        releases=first["releases"],
+        epsilon=first.epsilon,
+        delta=first.delta,
+        strict_epsilon=first.strict_epsilon,
+        strict_delta=first.strict_delta,
+        noise_multiplier=first.noise_multiplier,
+        releases=first.releases,
         overrides=planned.overrides,
-        seeds=seeds,
-        curves=np.array([result["curve"] for result in results]),
+        seeds=tuple(seed for seed, _ in there),
+        curves=np.array([k.result.curves[name] for _, k in there]),
+        older=tuple(dict.fromkeys(k.made_by for _, k in there if not k.is_current)),
     )
 
 
 def composed(comparison: Comparison, shared: SharedLedger, delta: float) -> Comparison:
-    """The comparison with the price of everything its population has paid so far."""
+    """Add the price of everything the comparison's population has paid so far."""
     at = shared.delta or delta
     with Ledger.open(shared.path) as ledger:
         table = prices.table(ledger.event(), at, ledger.policy.adjacency)

@@ -3,66 +3,117 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privbo.comparisons.comparison import Comparison, standard_error
+from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.setting import Setting, curve_of, standard_error
 from privbo.plans.prices import smallest
 from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import FloatArray
 from privbo.reports import document as doc
 from privbo.reports.figures import COLOURS, layout, line
-from privbo.reports.tables import csv_text, delta_text, epsilon_text, latex, markdown, strict_head, strict_text
+from privbo.reports.tables import (
+    csv_text,
+    delta_text,
+    epsilon_text,
+    latex,
+    markdown,
+    older_lines,
+    strict_head,
+    strict_text,
+)
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 _LINES = {"local": (4, "dash"), "non-private": (2, "dot"), "zeroed": (3, "dashdot")}
+_CURVES = {
+    "score": "Mean best score over clients",
+    "regret": "Mean simple regret over clients",
+    "loss": "Mean smallest loss over clients",
+}
 
 
-def write_comparison(comparison: Comparison, folder: Path, *, shared_assets: bool = False) -> Path:
-    """Write compare.html and the table as Markdown, CSV and LaTeX; returns the page's path."""
-    page = doc.write_document(document(comparison), folder / "compare.html", shared_assets=shared_assets)
-    for name, content in (
-        ("table.md", markdown(comparison)),
-        ("table.csv", csv_text(comparison)),
-        ("table.tex", latex(comparison)),
-    ):
-        write_atomically(folder / name, content.encode())
+@dataclass(frozen=True, kw_only=True)
+class _Panel:
+    """Words and rows of one comparison for the template."""
+
+    comparison: Comparison
+    suffix: str
+    words: str
+    curve: str
+    warnings: Sequence[str]
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    differences: Sequence[Sequence[object]]
+
+
+def write_comparison(*comparisons: Comparison, folder: Path, name: str = "", shared_assets: bool = False) -> Path:
+    """Write compare.html, and every comparison's table as Markdown, CSV and LaTeX; returns the page's path.
+
+    Several comparisons share a page, and their tables lie in folders of their names.
+    """
+    made = document(*comparisons, name=name)
+    page = doc.write_document(made, folder / "compare.html", shared_assets=shared_assets)
+    for comparison in comparisons:
+        apart = folder if len(comparisons) == 1 else folder / comparison.name.replace("/", "-")
+        apart.mkdir(parents=True, exist_ok=True)
+        for file, writer in (("table.md", markdown), ("table.csv", csv_text), ("table.tex", latex)):
+            write_atomically(apart / file, writer(comparison).encode())
     return page
 
 
-def document(comparison: Comparison) -> doc.Document:
-    """The page's parts."""
-    figures: dict[str, doc.Figure] = {}
-    parts = [_headline(comparison), doc.warnings(_warnings(comparison))]
+def document(*comparisons: Comparison, name: str = "") -> doc.Document:
+    """Lay out one comparison, or several as panels of one page."""
+    shapes: dict[str, doc.Figure] = {}
+    panels = []
+    for index, comparison in enumerate(comparisons):
+        suffix = f"-{index + 1}" if index else ""
+        shapes |= {f"{key}{suffix}": shape for key, shape in _shapes(comparison).items()}
+        panels.append(_panel(comparison, suffix))
+    return doc.Document(
+        title=f"Comparison: {name or comparisons[0].name}",
+        template="compare.html.j2",
+        content={"panels": panels, "statement": comparisons[0].statement},
+        figures=shapes,
+    )
+
+
+def figures(comparison: Comparison) -> dict[str, go.Figure]:
+    """Draw a comparison's figures by name, as Plotly figures: frontier and convergence, or what was released."""
+    import plotly.graph_objects as go
+
+    return {name: go.Figure(shape) for name, shape in _shapes(comparison).items()}
+
+
+def _shapes(comparison: Comparison) -> dict[str, doc.Figure]:
     if comparison.shows_utility:
-        figures |= {"frontier": frontier(comparison), "convergence": convergence(comparison)}
-        caption = f"Mean best score over clients, {comparison.utility}; bars are standard errors."
-        parts += [
-            doc.section("Utility against epsilon", doc.figure("frontier", caption, 420)),
-            doc.section(
-                "Convergence", doc.figure("convergence", "Mean best score over clients, mean over seeds.", 420)
-            ),
-        ]
-    elif (chosen := comparison.recommendation) is not None and chosen.released is not None:
-        figures["released"] = released(comparison, chosen.released, chosen.released_stddev)
-        caption = "Mean best score over clients as released and paid for; bars are the standard deviation of its noise."
-        parts.append(doc.section("Released utility against epsilon", doc.figure("released", caption, 420)))
-    parts += [
-        doc.section("Table", _table(comparison)),
-        doc.section("Differences on the same seeds", _differences(comparison)),
-    ]
-    return doc.Document(title=f"Comparison: {comparison.name}", body="\n".join(parts), figures=figures)
+        return {"frontier": frontier(comparison), "convergence": convergence(comparison)}
+    chosen = comparison.recommendation
+    if chosen is None or chosen.released is None:
+        return {}
+    return {"released": released(comparison, chosen.released, chosen.released_stddev)}
 
 
-def _headline(comparison: Comparison) -> str:
-    found = comparison.recommendation
+def _panel(comparison: Comparison, suffix: str) -> _Panel:
     seeds = max(len(s.seeds) for s in comparison.settings)
-    words = f"{len(comparison.private)} settings, {seeds} seeds each, on {comparison.data} data."
-    if found is None:
-        return doc.paragraph(words, "big")
-    chosen = f"Within epsilon {found.budget:g}: {found.label} (epsilon {doc.bound(found.epsilon)})"
-    return doc.paragraph(f"{chosen}; {found.because}.", "big") + doc.paragraph(words, "soft")
+    head, rows = _table(comparison)
+    return _Panel(
+        comparison=comparison,
+        suffix=suffix,
+        words=f"{len(comparison.private)} settings, {seeds} seeds each, on {comparison.data} data.",
+        curve=_CURVES[curve_of(comparison.measure)],
+        warnings=_warnings(comparison),
+        head=head,
+        rows=rows,
+        differences=[
+            (d.first, d.second, d.mean, d.standard_error, d.p_value, d.n_seeds) for d in comparison.differences()
+        ],
+    )
 
 
 def _warnings(comparison: Comparison) -> list[str]:
@@ -79,6 +130,7 @@ def _warnings(comparison: Comparison) -> list[str]:
         )
     if comparison.seeded:
         notes.append("Noise was seeded: these runs are simulations and protect nobody.")
+    notes += older_lines(comparison)
     if comparison.composed is not None:
         best = smallest(comparison.composed)
         notes.append(
@@ -88,54 +140,53 @@ def _warnings(comparison: Comparison) -> list[str]:
     return notes
 
 
-def _table(comparison: Comparison) -> str:
-    judged = {"utility": comparison.utility, "standard_error": "standard error", "final": "final"}
-    shown = judged if comparison.shows_utility else {}
-    strict = strict_head(comparison)
-    head = ("setting", "epsilon", "delta", *strict, "multiplier", "releases", *shown.values(), "seeds")
+def _table(comparison: Comparison) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    shows, strict = comparison.shows_utility, strict_head(comparison)
+    judged = (comparison.measure, "standard error", "final") if shows else ()
+    head = ("setting", "epsilon", "delta", *strict, "multiplier", "releases", *judged, "seeds")
     rows = [
         (
-            row["setting"],
+            row.setting,
             epsilon_text(row),
             delta_text(row),
             *(strict_text(row) for _ in strict),
-            row["noise_multiplier"],
-            row["releases"],
-            *(row[name] for name in shown),
-            row["seeds"],
+            row.noise_multiplier,
+            row.releases,
+            *((row.utility, row.standard_error, row.final) if shows else ()),
+            row.seeds,
         )
         for row in comparison.rows()
     ]
-    return doc.table(head, rows)
-
-
-def _differences(comparison: Comparison) -> str:
-    rows = [(d.first, d.second, d.mean, d.standard_error, d.p_value, d.n_seeds) for d in comparison.differences()]
-    head = ("setting", "minus", "mean difference", "standard error", "p (paired t)", "seeds")
-    return f'<div class="long">{doc.table(head, rows)}</div>' if rows else ""
+    return head, rows
 
 
 def frontier(comparison: Comparison) -> doc.Figure:
-    """Utility against epsilon with standard errors; controls as level lines."""
+    """Draw utility against epsilon with standard errors; controls are level lines."""
     shown = sorted((s for s in comparison.private if s.epsilon), key=lambda s: float(s.epsilon or 0.0))
-    values = [s.utilities(comparison.utility) for s in shown]
+    values = [s.utilities(comparison.measure) for s in shown]
     epsilons = [float(s.epsilon or 0.0) for s in shown]
     bars = {"type": "data", "array": [standard_error(v) or 0.0 for v in values], "visible": True}
     hover = {"text": [s.label for s in shown], "hovertemplate": "%{text}<br>epsilon %{x:.3g}: %{y:.4f}<extra></extra>"}
-    data = [line("private", epsilons, [float(v.mean()) for v in values], 0, error_y=bars, **hover)]
-    if len(set(epsilons)) < len(epsilons):
-        data[0]["mode"] = "markers"  # several settings at one epsilon are no curve
+    mode = "lines+markers" if _is_one_curve(shown) else "markers"
+    data = [line("private", epsilons, [float(v.mean()) for v in values], 0, error_y=bars, mode=mode, **hover)]
     reach = [min(epsilons, default=1.0), max(epsilons, default=1.0)]
     for control in comparison.settings:
         if control.kind in _LINES:
             index, dash = _LINES[control.kind]
-            level = float(control.utilities(comparison.utility).mean())
+            level = float(control.utilities(comparison.measure).mean())
             data.append(line(control.label, reach, [level] * 2, index, mode="lines", line={"dash": dash}))
-    return {"data": data, "layout": layout("epsilon", comparison.utility, xaxis=_scale(epsilons))}
+    return {"data": data, "layout": layout("epsilon", comparison.measure, xaxis=_scale(epsilons))}
+
+
+def _is_one_curve(settings: Sequence[Setting]) -> bool:
+    """Whether settings are one algorithm at several levels of privacy; arms, or two at one epsilon, are none."""
+    levels = {s.epsilon for s in settings}
+    by_privacy = all(s.overrides and all(key.startswith("privacy.") for key in s.overrides) for s in settings)
+    return by_privacy and len(levels) == len(settings)
 
 
 def released(comparison: Comparison, scores: Mapping[str, float], stddev: float | None) -> doc.Figure:
-    """What a paid choice released: noisy mean best score against epsilon."""
+    """Draw what a paid choice released: noisy mean best score against epsilon."""
     shown = sorted((s for s in comparison.private if s.label in scores), key=lambda s: float(s.epsilon or 0.0))
     epsilons = [float(s.epsilon or 0.0) for s in shown]
     bars = {"type": "data", "array": [stddev or 0.0] * len(shown), "visible": True}
@@ -144,18 +195,19 @@ def released(comparison: Comparison, scores: Mapping[str, float], stddev: float 
     return {"data": [points], "layout": layout("epsilon", "mean best score, released", xaxis=_scale(epsilons))}
 
 
-def _scale(epsilons: Sequence[float]) -> dict[str, Any]:
+def _scale(epsilons: Sequence[float]) -> dict[str, object]:
     ticks = sorted(set(epsilons))[:: max(1, len(set(epsilons)) // 8)]
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
 
 
 def convergence(comparison: Comparison) -> doc.Figure:
-    """Mean best score against rounds, one line per setting, bands of one standard error."""
+    """Draw what is measured against rounds, one line per setting, bands of one standard error."""
     data = []
     for index, setting in enumerate(comparison.settings):
         if setting.curves is not None:
             data += _band(setting.label, setting.curves, index)
-    return {"data": data, "layout": layout("round", "mean best score over clients")}
+    name = _CURVES[curve_of(comparison.measure)]
+    return {"data": data, "layout": layout("round", name[:1].lower() + name[1:])}
 
 
 def _band(label: str, curves: FloatArray, index: int) -> list[dict[str, object]]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import importlib.resources
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -147,60 +146,3 @@ def percent_bound(share: float) -> str:
 def _unbroken_percent(share: float) -> str:
     """The same for a page, where the sign must not stand alone on the next line."""
     return percent_bound(share).replace(" ", "\u00a0")
-
-
-# The comparison's page still writes HTML by hand with what follows; its template takes their place.
-
-
-def text(value: object) -> str:
-    """A value as escaped text."""
-    return html.escape(plain_text(value))
-
-
-def section(title: str, *parts: str) -> str:
-    """A headed part of the page; empty parts vanish, and so does a section without any."""
-    kept = [part for part in parts if part]
-    if not kept:
-        return ""
-    return f"<section><h2>{html.escape(title)}</h2>\n" + "\n".join(kept) + "</section>"
-
-
-def paragraph(words: str, kind: str = "") -> str:
-    """Escaped words as a paragraph; ``kind`` is one of the style sheet's classes."""
-    opening = f'<p class="{kind}">' if kind else "<p>"
-    return f"{opening}{html.escape(words)}</p>"
-
-
-def warnings(notes: Iterable[str]) -> str:
-    """Notes that must not be missed."""
-    return "".join(paragraph(note, "warn") for note in notes)
-
-
-def figure(name: str, caption: str, height: int = 340) -> str:
-    """The place of one of the document's figures."""
-    return (
-        f'<figure><div class="plot" id="{html.escape(name)}" style="height:{height}px"></div>'
-        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-    )
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, code: Sequence[int] = ()) -> str:
-    """A table; numbers are aligned to the right, columns in ``code`` are set as code."""
-    cells = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-    lines = "".join("<tr>" + "".join(_cell(v, i in code) for i, v in enumerate(row)) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table></div>'
-
-
-def _cell(value: object, as_code: bool) -> str:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    inner = f"<code>{text(value)}</code>" if as_code else text(value)
-    return f'<td class="n">{inner}</td>' if number else f"<td>{inner}</td>"
-
-
-def facts(content: Mapping[str, object]) -> str:
-    """Names and values, one per line."""
-    rows = "".join(
-        f'<tr><th scope="row">{html.escape(name)}</th><td><code>{text(value)}</code></td></tr>'
-        for name, value in content.items()
-    )
-    return f'<div class="scroll"><table class="facts"><tbody>{rows}</tbody></table></div>'

@@ -1,29 +1,51 @@
-"""A comparison's table for papers and spreadsheets: Markdown, CSV, LaTeX."""
+"""Tables of a comparison for papers and spreadsheets: Markdown, CSV, LaTeX, pandas."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.comparison import Comparison, Row
+from privbo.protocol.frames import frame_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def markdown(comparison: Comparison) -> str:
-    """The table as Markdown."""
+    """Write the table as Markdown, with the versions that made older rows and the contrasts that were asked for."""
     head, rows = _cells(comparison)
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(_escaped(row, "|", "\\|")) + " |" for row in rows)]) + "\n"
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    notes = [f"- {words}" for words in (*contrast_lines(comparison), *older_lines(comparison))]
+    return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
 
 
 def csv_text(comparison: Comparison) -> str:
-    """The table as CSV, all digits."""
-    rows, text = comparison.rows(), io.StringIO()
+    """Write the table as CSV, all digits; utilities that may not be shown have no column."""
+    text = io.StringIO()
+    rows = _dicts(comparison)
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def frame(comparison: Comparison) -> pd.DataFrame:
+    """Make a pandas frame, one line per setting.
+
+    Raises:
+        ConfigurationError: If pandas is not installed.
+    """
+    return frame_of(_dicts(comparison))
+
+
+def _dicts(comparison: Comparison) -> list[dict[str, object]]:
+    hidden = set() if comparison.shows_utility else {"utility", "standard_error", "final"}
+    return [{k: v for k, v in asdict(row).items() if k not in hidden} for row in comparison.rows()]
 
 
 _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -31,7 +53,7 @@ _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"
 
 
 def latex(comparison: Comparison) -> str:
-    """The table as LaTeX (booktabs)."""
+    """Write the table as LaTeX (booktabs)."""
     head, rows = _cells(comparison)
     lines = [" & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in row) + r" \\" for row in (head, *rows)]
     columns = "l" + "r" * (len(head) - 1)
@@ -39,55 +61,69 @@ def latex(comparison: Comparison) -> str:
     return "\n".join([*body, r"\end{tabular}"]) + "\n"
 
 
-def _escaped(cells: Sequence[str], what: str, by: str) -> list[str]:
-    return [cell.replace(what, by) for cell in cells]
-
-
 def _cells(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    judged = [comparison.utility, "final"] if comparison.shows_utility else []
+    judged = [comparison.measure, "final"] if comparison.shows_utility else []
     strict = strict_head(comparison)
     head = ["setting", "epsilon", "delta", *strict, "noise multiplier", "releases", *judged, "seeds"]
     return head, [
         [
-            row["setting"],
+            row.setting,
             epsilon_text(row),
             delta_text(row),
             *(strict_text(row) for _ in strict),
-            "-" if row["noise_multiplier"] is None else f"{row['noise_multiplier']:.3g}",
-            str(row["releases"]),
+            "-" if row.noise_multiplier is None else f"{row.noise_multiplier:.3g}",
+            str(row.releases),
             *(_judged(row) if judged else []),
-            str(row["seeds"]),
+            str(row.seeds),
         ]
         for row in comparison.rows()
     ]
 
 
-def _judged(row: Mapping[str, Any]) -> list[str]:
-    error = "" if row["standard_error"] is None else f" ± {row['standard_error']:.4f}"
-    return [f"{row['utility']:.4f}{error}", f"{row['final']:.4f}"]
+def _judged(row: Row) -> list[str]:
+    error = "" if row.standard_error is None else f" ± {row.standard_error:.4f}"
+    return [f"{row.utility:.4f}{error}", f"{row.final:.4f}"]
+
+
+def contrast_lines(comparison: Comparison) -> Sequence[str]:
+    """Say every contrast that was asked for in a line: the mean difference, its standard error, p, seeds."""
+    lines = []
+    for found in comparison.differences() if comparison.contrasts else ():
+        error = "" if found.standard_error is None else f" ± {found.standard_error:.4f} (p = {found.p_value:.2g})"
+        lines.append(f"{found.first} minus {found.second}: {found.mean:+.4f}{error}, {found.n_seeds} seeds")
+    return lines
+
+
+def older_lines(comparison: Comparison) -> Sequence[str]:
+    """Name the versions that made rows which the code here and now did not make."""
+    return [f"{s.label}: made by older code ({'; '.join(s.older)})" for s in comparison.settings if s.older]
 
 
 def strict_head(comparison: Comparison) -> list[str]:
-    """The head of the column that quotes epsilon at the safe delta; empty where every setting is quoted there."""
-    rows = [row for row in comparison.rows() if row["releases"] and row["epsilon"] is not None]
-    if all(row["delta"] <= row["strict_delta"] for row in rows):
+    """Head of the column that quotes epsilon at the safe delta; empty where every setting is quoted there."""
+    rows = [row for row in comparison.rows() if row.releases and row.epsilon is not None]
+    if all(row.delta <= row.strict_delta for row in rows):
         return []
-    deltas = {row["strict_delta"] for row in rows}
+    deltas = {row.strict_delta for row in rows}
     return [f"epsilon at delta {deltas.pop():.3g}" if len(deltas) == 1 else "epsilon at delta min(1e-5, 1/(10 N))"]
 
 
-def strict_text(row: Mapping[str, Any]) -> str:
-    """Epsilon at the safe delta."""
-    return epsilon_text({**row, "epsilon": row["strict_epsilon"]})
+def strict_text(row: Row) -> str:
+    """Write epsilon at the safe delta."""
+    return _epsilon(row.strict_epsilon, row.releases)
 
 
-def delta_text(row: Mapping[str, Any]) -> str:
-    """Delta in a table; a dash where it means nothing."""
-    return "-" if row["releases"] == 0 or row["epsilon"] is None else f"{row['delta']:.3g}"
+def delta_text(row: Row) -> str:
+    """Write delta for a table; a dash where it means nothing."""
+    return "-" if row.releases == 0 or row.epsilon is None else f"{row.delta:.3g}"
 
 
-def epsilon_text(row: Mapping[str, Any]) -> str:
-    """Epsilon in a table: infinity and nothing released spelled out."""
-    if row["releases"] == 0:
+def epsilon_text(row: Row) -> str:
+    """Write epsilon for a table: infinity and nothing released spelled out."""
+    return _epsilon(row.epsilon, row.releases)
+
+
+def _epsilon(value: float | None, releases: int) -> str:
+    if releases == 0:
         return "nothing released"
-    return "infinite" if row["epsilon"] is None else f"{row['epsilon']:.4g}"
+    return "infinite" if value is None else f"{value:.4g}"

@@ -14,8 +14,9 @@ from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from privbo.audits.audit import Audit
 from privbo.audits.empirical import audit_run
-from privbo.comparisons.comparison import Comparison, Setting
-from privbo.comparisons.recommend import recommend
+from privbo.comparisons.choice import recommend
+from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.setting import Setting
 from privbo.door.payload import encode_release
 from privbo.protocol.messages import Release
 from privbo.reports.audit_page import write_audit
@@ -93,9 +94,9 @@ def test_the_comparison(browser: Browser, tmp_path: Path) -> None:
         )
         for index in range(4)
     )  # fmt: skip
-    found = Comparison(name=evil, data="public", utility="final", settings=settings)
+    found = Comparison(name=evil, data="public", measure="final", settings=settings)
     found = dataclasses.replace(found, recommendation=recommend(found, 4.0))
-    page = write_comparison(found, tmp_path)
+    page = write_comparison(found, folder=tmp_path)
     for width in (1280, 390):
         check(browser, page, ("frontier", "convergence"), width=width)
     assert browser.run("return document.scripts.length") == 3

@@ -17,12 +17,15 @@ import pytest
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.ledger import Ledger
-from privbo.cli.cell_table import CellTable
-from privbo.comparisons.comparison import Comparison, Setting, difference
-from privbo.comparisons.recommend import recommend
+from privbo.cli.compare import CellTable
+from privbo.comparisons.choice import recommend
+from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.results import CellResult
 from privbo.comparisons.runs import compare
+from privbo.comparisons.setting import Setting, difference
 from privbo.comparisons.sweep import read_sweep, recommended, run_sweep
-from privbo.reports.tables import csv_text, latex, markdown
+from privbo.reports.compare_page import figures
+from privbo.reports.tables import csv_text, frame, latex, markdown
 from tests.reports.runs import small_run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -56,7 +59,7 @@ def setting(label: str, finals: list[float], epsilon: float | None = 1.0, kind: 
 
 
 def comparison(*settings: Setting, data: str = "public") -> Comparison:
-    return Comparison(name="c", data=data, utility="final", settings=settings)
+    return Comparison(name="c", data=data, measure="final", settings=settings)
 
 
 def test_paired_differences_against_scipy() -> None:
@@ -103,13 +106,13 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
     done: list[str] = []
     found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1, on_cell=lambda cell, _: done.append(cell.label))
     assert sorted(done) == sorted(["epsilon=1.0", "epsilon=4.0", "local only", "non-private"] * 2)
-    assert [round(s.epsilon or 0, 3) for s in found.private] == [1.0, 4.0]
+    assert [round(s.epsilon or 0, 3) for s in found.comparison.private] == [1.0, 4.0]
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()}
     again = run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
-    assert again.rows() == found.rows()
+    assert again.comparison.rows() == found.comparison.rows()
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()} == before
-    assert list(found.frame()["setting"]) == ["epsilon=1.0", "epsilon=4.0", "local only", "non-private"]
-    assert len(found.figure().data) == 3
+    assert list(frame(found.comparison)["setting"]) == ["epsilon=1.0", "epsilon=4.0", "local only", "non-private"]
+    assert len(figures(found.comparison)["frontier"].data) == 3
     other = PUBLIC.replace("n_features = 8", "n_features = 10").replace("seeds = 2", "seeds = 1\ncontrols = []")
     path.write_text(other)
     run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
@@ -122,7 +125,7 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
         (("seeds = 2", "seeds = 0"), "seeds"),
         (('"privacy.epsilon" = [1.0, 4.0]', '"privacy.epsilon" = 1.0'), "must be a list"),
         (('"privacy.epsilon" = [1.0, 4.0]', '"rounds.x" = [1.0]'), "not a table"),
-        (("[grid]", '[ledger]\npath = "x"\n[grid]'), "charges nobody"),
+        (("[grid]", '[ledger]\npath = "x"\npopulation = "w"\n[grid]'), "charges nobody"),
         (('name = "levels"', 'name = "levels"\ndata = "secret"'), "data"),
         (('name = "levels"', 'name = "levels"\ndata = "private"'), "ledger"),
         (('name = "levels"', 'name = "levels"\nconfig = "x.toml"'), "exactly one"),
@@ -162,20 +165,20 @@ def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(t
         assert len({entry.run for entry in ledger.entries()}) == 4
         assert {entry.noise_source for entry in ledger.entries()} == {"secure"}
         charged = len(ledger.entries())
-    assert min(found.composed.values()) > 2.0
+    assert min(found.comparison.composed.values()) > 2.0
     assert {p.name for p in out.iterdir()} == {"private"}
     again = run_sweep(sweep, out, jobs=1)
-    assert again.rows() == found.rows()
+    assert again.comparison.rows() == found.comparison.rows()
     with pytest.raises(pb.ConfigurationError, match="pay for the choice"):
-        recommended(sweep, found, out, 2.0)
+        recommended(found, 2.0)
     with Ledger.open(people) as ledger:
         assert len(ledger.entries()) == charged
     path.write_text(path.read_text() + "[selection]\nnoise_multiplier = 5.0\nlow = -1.0\n")
-    chosen = recommended(read_sweep(path), found, out, 2.0)
+    chosen = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0).comparison
     assert chosen.recommendation.label in {"epsilon=1.0", "epsilon=2.0"}
-    assert min(chosen.composed.values()) > min(found.composed.values())
-    once_more = recommended(read_sweep(path), found, out, 2.0)
-    assert once_more.recommendation == chosen.recommendation
+    assert min(chosen.composed.values()) > min(found.comparison.composed.values())
+    once_more = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0)
+    assert once_more.comparison.recommendation == chosen.recommendation
     with Ledger.open(people) as ledger:
         assert len(ledger.entries()) == charged + 1
 
@@ -211,9 +214,9 @@ def test_the_live_table_tells_done_from_running_from_waiting() -> None:
     table = CellTable(planned={"a": 2, "b [x]": 2, "c": 2}, jobs=2, clock=lambda: float(next(seconds)))
     assert table.states() == {"a": "running", "b [x]": "waiting", "c": "waiting"}
     for label in ("a", "b [x]"):  # out of order, as parallel cells end
-        table.finished(setting(label, [1.0]), {"releases": 2, "epsilon": 2.0})
+        table.finished(setting(label, [1.0]), CellResult(curves={}, releases=2, epsilon=2.0))
     assert table.states() == {"a": "running", "b [x]": "running", "c": "waiting"}
-    table.finished(setting("a", [1.0]), {"releases": 2, "epsilon": 2.0})
+    table.finished(setting("a", [1.0]), CellResult(curves={}, releases=2, epsilon=2.0))
     assert table.states() == {"a": "done", "b [x]": "running", "c": "running"}
     lasted = table.ended["a"] - table.started["a"]
     console = Console(width=120, record=True, file=io.StringIO())
@@ -225,7 +228,7 @@ def test_the_live_table_tells_done_from_running_from_waiting() -> None:
     assert rows["b [x]"][:3] == ["1/2", "2", "running"]
     cluster = CellTable(planned={"a": 2}, jobs=None)
     assert cluster.states() == {"a": "waiting"}
-    cluster.finished(setting("a", [1.0]), {"releases": 0, "epsilon": 0.0})
+    cluster.finished(setting("a", [1.0]), CellResult(curves={}))
     assert cluster.states() == {"a": "running"}
     assert cluster.epsilon == {"a": "nothing released"}
 
@@ -260,7 +263,7 @@ def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> No
     after = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
     assert len(after) == 12
     assert before.items() <= after.items()
-    assert [len(s.seeds) for s in found.settings] == [6, 6]
+    assert [len(s.seeds) for s in found.comparison.settings] == [6, 6]
 
 
 @pytest.mark.slow

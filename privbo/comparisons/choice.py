@@ -1,34 +1,36 @@
-"""Choosing a setting on private data, paid for: clients' scores leave through the door.
+"""Choosing a setting within a budget: by utility, or on private data paid for.
 
-Every client answers with one vector, its best score under each setting (the mean over
-seeds), scaled to [-1, 1]; what is released is the noisy mean over clients, charged to the
-population's ledger. The choice is post-processing of that release.
+Naming the best of settings over private data publishes something about it, so there clients'
+scores leave through the door: every client answers with one vector, its best score under each
+setting (the mean over seeds), scaled to [-1, 1]; what is released is the noisy mean over
+clients, charged to the population's ledger. The choice is post-processing of that release.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from accountant.events import Adjacency
 from accountant.ledger import Ledger
 from privbo.comparisons.cells import digest
-from privbo.comparisons.comparison import Comparison, Difference, Recommendation
-from privbo.comparisons.recommend import affordable
+from privbo.comparisons.comparison import Comparison, Recommendation
+from privbo.comparisons.results import Kept
+from privbo.comparisons.setting import Difference, Setting, difference
 from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SecureNoise
 from privbo.plans.privacy import SharedLedger
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import read_json
 from privbo.protocol.messages import FloatArray, Request
+from privbo.protocol.settings import Positive, settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="selection")
 class Selection:
     """How a choice on private data is paid for.
 
@@ -41,25 +43,74 @@ class Selection:
         ConfigurationError: If a number is out of range.
     """
 
-    noise_multiplier: float
-    low: float = 0.0
-    high: float = 1.0
+    noise_multiplier: Positive
+    low: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    high: Annotated[float, Field(allow_inf_nan=False)] = 1.0
 
     def __post_init__(self) -> None:
-        if not self.noise_multiplier > 0:
-            raise ConfigurationError(f"selection.noise_multiplier={self.noise_multiplier!r} must be > 0")
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+        if not self.low < self.high:
             raise ConfigurationError(f"selection: low={self.low!r} must lie below high={self.high!r}")
+
+
+def recommend(comparison: Comparison, budget: float) -> Recommendation:
+    """Name the private setting with the best mean utility whose run costs at most ``budget``.
+
+    Raises:
+        ConfigurationError: If none is affordable, or the data is private: choosing by
+            utility would look at people again without paying.
+    """
+    if comparison.data == "private":
+        raise ConfigurationError(
+            "the settings were compared on private data, and naming the best one publishes something about it; "
+            "pay for the choice with a [selection] table in a sweep, or compare on public data"
+        )
+    sign, measure = 1.0 if comparison.larger_is_better else -1.0, comparison.measure
+    fitting = affordable(comparison, budget)
+    best = max(fitting, key=lambda s: sign * float(s.utilities(measure).mean()))
+    gaps = [difference(best, other, measure) for other in fitting if other is not best]
+    lead = min(gaps, key=lambda gap: sign * gap.mean, default=None)
+    beyond = lead is not None and lead.is_significant
+    return Recommendation(
+        label=best.label,
+        epsilon=float(best.epsilon or 0.0),
+        budget=budget,
+        lead=lead,
+        beyond_noise=beyond,
+        because=_lead_words(lead, beyond),
+    )
+
+
+def affordable(comparison: Comparison, budget: float) -> Sequence[Setting]:
+    """Private settings whose run costs at most ``budget``.
+
+    Raises:
+        ConfigurationError: If there is none.
+    """
+    fitting = [s for s in comparison.private if s.epsilon is not None and s.epsilon <= budget * (1 + 1e-9)]
+    if not fitting:
+        least = min((s.epsilon for s in comparison.private if s.epsilon is not None), default=None)
+        raise ConfigurationError(f"no setting costs at most epsilon={budget:g}; the cheapest costs {least}")
+    return fitting
+
+
+def _lead_words(lead: Difference | None, beyond: bool) -> str:
+    if lead is None:
+        return "no other setting fits the budget"
+    if lead.standard_error is None or lead.p_value is None:
+        return f"it leads {lead.second} by {abs(lead.mean):.4g} on one seed, which says nothing about noise"
+    gap = f"it leads {lead.second} by {abs(lead.mean):.4g} ± {lead.standard_error:.2g}"
+    words = f"{gap} over {lead.n_seeds} paired seeds (p = {lead.p_value:.2g})"
+    return f"{words}: {'beyond' if beyond else 'not beyond'} noise"
 
 
 def paid_recommendation(
     comparison: Comparison,
-    cells: Mapping[str, Sequence[Path]],
+    cells: Mapping[str, Sequence[Kept]],
     selection: Selection,
     shared: SharedLedger,
     budget: float,
 ) -> Recommendation:
-    """The best affordable setting by a noisy mean score, charged to the population's ledger.
+    """Name the best affordable setting by a noisy mean score, charged to the population's ledger.
 
     Args:
         comparison: The settings and what they cost.
@@ -74,7 +125,7 @@ def paid_recommendation(
     """
     fitting = affordable(comparison, budget)
     scores = np.stack([_scores(cells[s.label], selection) for s in fitting], axis=1)
-    name = digest([[path.name for path in cells[s.label]] for s in fitting])
+    name = digest([[kept.name for kept in cells[s.label]] for s in fitting])
     means, stddev = _release(scores, f"selection-{name}", selection, shared)
     order = np.argsort(means)[::-1]
     best = fitting[int(order[0])]
@@ -103,11 +154,11 @@ def paid_recommendation(
     )
 
 
-def _scores(paths: Sequence[Path], selection: Selection) -> FloatArray:
+def _scores(cells: Sequence[Kept], selection: Selection) -> FloatArray:
     """PRIVATE: every client's mean best score over seeds in [-1, 1]; a client without a score counts as lowest."""
     found = []
-    for path in paths:
-        best = [selection.low if b is None else b for b in read_json(path)["best_per_client"]]
+    for kept in cells:
+        best = [selection.low if b is None else b for b in kept.result.best_per_client]
         found.append(np.clip(np.array(best, dtype=np.float64), selection.low, selection.high))
     middle, half = (selection.low + selection.high) / 2, (selection.high - selection.low) / 2
     return np.asarray((np.mean(found, axis=0) - middle) / half)

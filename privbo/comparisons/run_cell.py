@@ -1,0 +1,157 @@
+"""One cell of a sweep, run in a process of its own; the only place here that makes runs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from pydantic import JsonValue
+
+from privbo.comparisons.cells import digest
+from privbo.comparisons.results import CellResult
+from privbo.comparisons.setting import Kind
+from privbo.plans.prices import finite
+from privbo.plans.privacy import NoPrivacy, SharedLedger, default_delta
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import ClientHistory, FloatArray
+from privbo.protocol.problem import ProblemSource
+from privbo.protocol.settings import JsonObject
+from privbo.runs.algorithms import algorithm_table
+from privbo.runs.code import CodeKey, code_key
+from privbo.runs.loop import run_spec
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.record import Record
+from privbo.runs.source_files import forget
+from privbo.runs.sources import load_function
+from privbo.runs.spec import Spec
+
+_FORMAT = 3  # of what a cell computes; older ones are made again
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A cell's run as a table, and the function that judges it.
+
+    Attributes:
+        table: Of its ``Spec``; a worker process imports the code that it names.
+        judge: ``module:function`` of the losses, or None.
+    """
+
+    table: JsonObject
+    judge: str | None = None
+
+
+def spec_of(content: Mapping[str, object], kind: Kind, *, private: bool) -> Spec:
+    """Make the run that a setting stands for, as a control where it is one; unless ``private``, noise is seeded.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    asked = Spec.from_dict(content).loaded()
+    secure = private and kind == "private"
+    if secure and asked.privacy.noise_source != "secure":
+        raise ConfigurationError(f"{asked.name}: cells on private data need privacy with secure noise")
+    privacy = asked.privacy if secure else asked.privacy.simulated()
+    spec = replace(
+        asked,
+        algorithm=asked.algorithm.local() if kind == "local" else asked.algorithm,
+        privacy=NoPrivacy() if kind in ("local", "non-private") else privacy,
+        control="zeroed" if kind == "zeroed" else None,
+    )
+    spec.privacy.resolved_delta(spec.problem.n_clients)
+    return spec
+
+
+def settings_digest(table: JsonObject, judge: str | None) -> str:
+    """Digest everything that was asked for; whose ledger pays, and on how many threads, does not change a number.
+
+    The data's fingerprint is of the code's key: a change of it is a reason to run a cell again.
+    """
+    asked = {key: value for key, value in table.items() if key not in ("controls", "threads", "ledger")}
+    return digest([_FORMAT, asked | {"problem": _table(asked["problem"]) | {"fingerprint": None}}, judge])
+
+
+def _table(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def code_of(spec: Spec, judge: str | None) -> CodeKey:
+    """Digest the code behind a setting: its problem's function, an algorithm of the user's own, the judge."""
+    source = spec.problem.source or ProblemSource()
+    references = [source.factory or source.objective, str(algorithm_table(spec.algorithm)["type"]), judge]
+    named = [reference for reference in references if reference is not None and ":" in reference]
+    name = spec.problem.fingerprint or source.fingerprint
+    found = code_key(*(load_function(reference, "sweep") for reference in named), fingerprint=name)
+    if found.edited:  # a notebook's process, which would go on with what it has loaded
+        forget(found.modules)
+        found = code_key(*(load_function(reference, "sweep") for reference in named), fingerprint=name)
+    return found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what settings warn of: the sweep has said it once, in the process of who asked."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+@_quiet()
+def run_public(task: Task) -> CellResult:
+    """Simulate a run in memory: seeded noise, no guarantee, nobody charged."""
+    record = run_spec(Spec.from_dict(task.table).loaded(), None)
+    return _summary(record, _curves(record, task.judge))
+
+
+@_quiet()
+def run_private(task: Task, home: Path, ledger: SharedLedger) -> CellResult:
+    """PRIVATE: run with secure noise and charge the population's ledger; resumes what a crash left.
+
+    Raises:
+        BudgetExceeded: If the population's ledger can't pay for it.
+    """
+    spec = replace(Spec.from_dict(task.table).loaded(), ledger=ledger)
+    record = run_spec(spec, home, resume=RunDirectory(home).config_path.exists())
+    values = record.clients.values
+    best = np.where(np.isfinite(values), values, -np.inf).max(axis=1)
+    found = _summary(record, {"score": record.best_so_far()})
+    return replace(found, best_per_client=tuple(finite(float(value)) for value in best))
+
+
+def _curves(record: Record, judge: str | None) -> dict[str, FloatArray]:
+    """Mean over clients of score, loss and, where best values are stated, simple regret, ``(n_rounds + 1,)``."""
+    problem, score = record.spec.problem, record.best_so_far()
+    found = {"score": score, "loss": 1.0 - score}
+    best = problem.best_values() if callable(problem.best_values) else problem.best_values
+    if best is not None:
+        found["regret"] = float(np.mean(best)) - score
+    if judge is not None:
+        losses = cast("Callable[..., FloatArray]", load_function(judge, "judge"))
+        arguments = {} if problem.source is None else problem.source.arguments
+        found["loss"] = _smallest_so_far(losses(record.clients, **arguments), record.clients)
+    return found
+
+
+def _smallest_so_far(losses: FloatArray, history: ClientHistory) -> FloatArray:
+    """Mean over clients of the smallest loss so far, after initialisation and every round."""
+    running = np.fmin.accumulate(losses, axis=1)
+    last = np.searchsorted(history.rounds, np.unique(history.rounds), side="right") - 1
+    return np.asarray(np.nanmean(running[:, last], axis=0))
+
+
+def _summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
+    plan, at = record.plan, default_delta(record.plan.n_clients)
+    return CellResult(
+        curves={name: tuple(curve.tolist()) for name, curve in curves.items()},
+        epsilon=finite(record.epsilon()) if plan.releases else 0.0,
+        delta=record.delta,
+        strict_epsilon=finite(record.epsilon(at)) if plan.releases else 0.0,
+        strict_delta=at,
+        noise_multiplier=plan.noise_multiplier,
+        releases=plan.releases,
+    )

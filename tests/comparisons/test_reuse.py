@@ -1,0 +1,320 @@
+"""Results of older code are never taken for today's: what is reused, what is run again, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import privbo as pb
+from accountant.ledger import Ledger
+from privbo.cli.main import app
+from privbo.comparisons import cells
+from privbo.comparisons.sweep import read_sweep, run_sweep
+from privbo.runs.code import CodeKey, code_key
+
+OBJECTIVE = '''"""Clinics."""
+from doses import ideal
+
+def score(client, params):
+    """Larger is better."""
+    return -((params["x"] - ideal(client)) ** 2)
+'''
+HELPER = '''"""Doses."""
+
+def ideal(client):
+    return 0.3  # of everybody
+'''
+BYSTANDER = "# nothing of this is imported\nVALUE = 1\n"
+SWEEP = """
+name = "clinics"
+seeds = 2
+data = "{data}"
+controls = []
+[base]
+name = "clinics"
+rounds = 2
+[base.problem]
+objective = "clinics:score"
+n_clients = 5
+space = {{ x = {{ type = "real", low = 0.0, high = 1.0 }} }}
+[base.algorithm]
+type = "dp-fts-de"
+n_features = 8
+[base.privacy]
+epsilon = 2.0
+[[arms]]
+label = "ours"
+"""
+POPULATION = '[ledger]\npath = "people.sqlite"\npopulation = "ward"\n'
+
+
+class Clinic:
+    """A folder with a sweep and its objective's code, compared through the command line."""
+
+    def __init__(self, folder: Path, data: str = "simulated", more: str = "") -> None:
+        self.folder = folder
+        self.write("clinics.py", OBJECTIVE)
+        self.write("doses.py", HELPER)
+        self.write("bystander.py", BYSTANDER)
+        self.write("sweep.toml", more + SWEEP.format(data=data) + (POPULATION if data == "private" else ""))
+
+    def write(self, name: str, content: str) -> None:
+        path = self.folder / name
+        path.write_text(content)
+        # An edit within the clock's resolution of the first would look like none to Python's compiled files too.
+        self.ticks = getattr(self, "ticks", 1_700_000_000) + 10
+        os.utime(path, (self.ticks, self.ticks))
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        content = (self.folder / name).read_text()
+        assert old in content
+        self.write(name, content.replace(old, new))
+
+    def compare(self, *options: str) -> tuple[float | None, dict]:
+        """Utility of the one setting, and what is said of reusing cells."""
+        done = CliRunner().invoke(app, ["compare", "sweep.toml", "--out", "out", "--jobs", "1", "--json", *options])
+        assert done.exit_code == 0, done.stderr or done.exception
+        content = json.loads(done.stdout)
+        assert all(words in done.stderr for words in content["reuse"]["lines"])
+        return content["settings"][0].get("utility"), content
+
+
+@pytest.fixture
+def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clinic:
+    return at_home(tmp_path, monkeypatch)
+
+
+def at_home(folder: Path, monkeypatch: pytest.MonkeyPatch, **kwargs: str) -> Clinic:
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    for name in ("clinics", "doses", "bystander"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return Clinic(folder, **kwargs)
+
+
+def test_a_changed_objective_is_run_again_and_a_comment_is_not(clinic: Clinic) -> None:
+    first, said = clinic.compare()
+    assert said["reuse"]["lines"] == ["2 of 2 cells run: never run before (2)"]
+    clinic.edit("bystander.py", "# nothing", "# nothing at all")
+    clinic.edit("doses.py", "# of everybody", "# of everyone")
+    clinic.edit("clinics.py", "Larger is better.", "The larger the better.")
+    again, said = clinic.compare()
+    assert again == first
+    assert said["reuse"]["reused"] == 2
+    assert "2 of 2 cells reused, made 20" in said["reuse"]["lines"][0]
+    clinic.edit("clinics.py", "** 2", "** 2 - 7.0")
+    changed, said = clinic.compare()
+    assert changed == pytest.approx(first + 7.0)
+    assert said["reuse"]["lines"] == ["2 of 2 cells run: the objective's code changed (clinics) (2)"]
+    clinic.edit("doses.py", "0.3", "0.3 + 9.0")  # a helper in the same folder
+    helped, said = clinic.compare()
+    assert helped < changed - 60
+    assert said["reuse"]["reasons"] == {"the objective's code changed (doses)": 2}
+    clinic.edit("doses.py", "0.3 + 9.0", "0.3")
+    back, said = clinic.compare()  # the older cells are still there
+    assert (back, said["reuse"]["reused"]) == (changed, 2)
+
+
+def test_planted_a_key_without_code_would_be_noticed(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the code left out of the key, as it was once, yesterday's number is printed."""
+    monkeypatch.setattr(CodeKey, "digest", "always the same")
+    first, _ = clinic.compare()
+    clinic.edit("clinics.py", "** 2", "** 2 - 7.0")
+    stale, said = clinic.compare()
+    assert stale == first
+    assert said["reuse"]["reused"] == 2
+
+
+def test_fingerprint_and_fresh(clinic: Clinic) -> None:
+    clinic.compare()
+    clinic.edit("sweep.toml", "n_clients = 5", 'n_clients = 5\nfingerprint = "of May"')
+    _, said = clinic.compare()
+    assert said["reuse"]["reasons"] == {"the fingerprint changed": 2}
+    _, said = clinic.compare()
+    assert said["reuse"]["reused"] == 2
+    _, said = clinic.compare("--fresh")
+    assert said["reuse"]["lines"] == ["2 of 2 cells run: asked for by --fresh (2)"]
+
+
+def test_finished_shows_older_cells_with_the_version_that_made_them(clinic: Clinic) -> None:
+    first, _ = clinic.compare()
+    clinic.edit("clinics.py", "** 2", "** 2 - 7.0")
+    shown, said = clinic.compare("--finished")
+    assert shown == first
+    (version,) = said["settings"][0]["older"]
+    assert version.startswith("privbo 0.1.0, 20")
+    assert f"ours: made by older code ({version})" in (clinic.folder / "out" / "table.md").read_text()
+    assert version in (clinic.folder / "out" / "compare.html").read_text()
+    assert said["reuse"]["older"] == {version: 2}
+
+
+def test_another_version_of_a_package_runs_cells_again(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    clinic.compare()
+    (kept, other) = (clinic.folder / "out" / "cells").iterdir()
+    content = json.loads(kept.read_text())
+    content["code"]["parts"]["version numpy"] = "1.0"
+    kept.rename(kept.with_name(kept.name.partition("-")[0] + "-1234.json")).write_text(json.dumps(content))
+    _, said = clinic.compare()
+    ((reason, count),) = said["reuse"]["reasons"].items()
+    assert reason.startswith("versions changed: numpy 1.0 -> ")
+    assert (count, said["reuse"]["reused"]) == (1, 1)
+    assert other.exists()
+
+
+def test_workers_that_stayed_do_not_go_on_with_older_code(clinic: Clinic) -> None:
+    """Parallel workers outlive a comparison; the next one is not given what they had loaded."""
+    clinic.write(
+        "clinicwork.py",
+        "from doses import ideal\nfrom privbo.comparisons.results import CellResult\n"
+        "def work():\n    return CellResult(curves={'score': (ideal(0),)})\n",
+    )
+
+    def ideals() -> set[float]:
+        for name in ("doses", "clinicwork"):
+            sys.modules.pop(name, None)
+        work = __import__("clinicwork").work
+        asked = {"code": code_key(work), "folder": clinic.folder / "cells", "work": work}
+        todo = [cells.Cell(label="a", seed=seed, settings=f"{seed}", **asked) for seed in range(2)]
+        return {result.curves["score"][0] for result in cells.complete(todo, jobs=2).results}
+
+    assert ideals() == {0.3}
+    clinic.edit("doses.py", "0.3", "9.3")
+    assert ideals() == {9.3}
+
+
+def test_private_cells_are_never_charged_again_because_code_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clinic = at_home(tmp_path, monkeypatch, data="private")
+
+    def charges() -> int:
+        with Ledger.open(tmp_path / "people.sqlite") as ledger:
+            return len(ledger.entries())
+
+    clinic.compare()
+    once = charges()
+    assert once > 0
+    clinic.edit("clinics.py", "** 2", "** 2 - 7.0")
+    _, said = clinic.compare()
+    assert charges() == once
+    (version,) = said["settings"][0]["older"]
+    assert said["reuse"]["lines"] == [f"2 of 2 cells are shown as older code made them: 2 of {version}"]
+    _, said = clinic.compare("--fresh")
+    assert charges() == 2 * once
+    assert said["reuse"]["lines"] == ["2 of 2 cells run: asked for by --fresh, charged again (2)"]
+    assert said["settings"][0]["older"] == []
+    _, said = clinic.compare()
+    assert (charges(), said["reuse"]["reused"]) == (2 * once, 2)
+
+
+def test_a_private_cell_that_a_crash_left_goes_on_though_code_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clinic = at_home(tmp_path, monkeypatch, data="private")
+    clinic.compare()
+    with Ledger.open(tmp_path / "people.sqlite") as ledger:
+        once = len(ledger.entries())
+    for kept in (tmp_path / "out" / "private" / "cells").glob("*.json"):
+        kept.unlink()  # as if it had been killed before the result was written
+    clinic.edit("clinics.py", "** 2", "** 2 - 7.0")
+    clinic.compare()
+    with Ledger.open(tmp_path / "people.sqlite") as ledger:
+        assert len(ledger.entries()) == once
+
+
+def test_arms_contrasts_measures_and_panels(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(STUDY)
+    found = run_sweep(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out", jobs=1)
+    near, short = found.comparisons
+    assert [s.label for s in near.settings] == ["two regions", "alone"]
+    assert [s.label for s in short.settings] == ["two regions", "alone", "noise alone"]
+    assert [s.kind for s in short.settings] == ["private", "local", "zeroed"]
+    assert near.settings[0].curves.shape == (2, 4)
+    assert short.settings[0].curves.shape == (2, 3)
+    assert (near.settings[0].curves >= 0).all()  # regret
+    assert [(d.first, d.second) for d in near.differences()] == [("two regions", "alone")]
+    assert [(d.first, d.second) for d in short.differences()] == [
+        ("two regions", "alone"),
+        ("two regions", "noise alone"),
+    ]
+    gap = near.settings[0].curves[:, 1:].sum(axis=1) - near.settings[1].curves[:, 1:].sum(axis=1)
+    assert near.differences()[0].mean == pytest.approx(gap.mean())
+    assert found.to_dict()["panels"][1]["name"] == "short"
+    small = read_sweep(tmp_path / "sweep.toml", small=True)
+    assert (small.panels[0].seeds, small.panels[0].settings[0].content["rounds"]) == ((3,), 1)
+
+
+STUDY = """
+name = "study"
+statement = "Two regions beat nobody."
+seeds = 2
+first_seed = 3
+measure = "cumulative regret"
+contrasts = [["two regions", "alone"], ["two regions", "noise alone"]]
+small = { rounds = 1 }
+small_seeds = 1
+[base]
+name = "small"
+rounds = 3
+problem = { factory = "tests.crash_problem:with_optimum" }
+algorithm = { type = "dp-fts-de", n_features = 8 }
+privacy = { epsilon = 2.0 }
+[[arms]]
+label = "two regions"
+overrides = { algorithm.n_regions = 2 }
+[[arms]]
+label = "alone"
+kind = "local"
+[[panels]]
+name = "near"
+[[panels]]
+name = "short"
+overrides = { rounds = 2 }
+arms = [{ label = "noise alone", kind = "zeroed" }]
+"""
+
+
+def test_a_measure_the_problem_can_not_give_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(STUDY.replace("with_optimum", "problem"))
+    with pytest.raises(pb.ConfigurationError, match="states no best_values"):
+        run_sweep(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out", jobs=1)
+
+
+def test_a_damaged_or_foreign_cell_is_made_again(tmp_path: Path) -> None:
+    key = CodeKey(parts={"module a": "1"})
+    cell = cells.Cell(label="a", seed=0, settings="abc", code=key, folder=tmp_path, work=lambda: RESULT)
+    assert cells.complete([cell], jobs=1).results == (RESULT,)
+    assert cells.complete([cell], jobs=1).reuse.reused == 1
+    for content in ("", "[]", '{"format": 1}', '{"format": 3, "code": 1, "result": {}}'):
+        cell.path.write_text(content)
+        assert cells.finished([cell]) == [None]
+        assert cells.complete([cell], jobs=1).reuse.reused == 0
+    assert cells.complete([cell], jobs=1).reuse.reused == 1
+
+
+RESULT = cells.CellResult(curves={"score": (0.0, 1.0)}, extra={"sent": [1, 2]})
+
+
+def test_digests_do_not_depend_on_the_process() -> None:
+    """Sets of text have another order in every process; a key must not."""
+    script = (
+        "from privbo.runs.code import code_key\n"
+        "levels = {'a', 'b', 'c', 'd'}\n"
+        "def score(client, params):\n"
+        "    return params['x'] in {'u', 'v', 'w'} or client in levels\n"
+        "print(code_key(score).digest)"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True,
+            env=os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": str(Path(pb.__file__).parent.parent)},
+        ).stdout
+        for seed in (1, 2)
+    ]  # fmt: skip
+    assert said[0] == said[1] != "None\n"
