@@ -70,7 +70,7 @@ def _private_training() -> dict[str, Any]:
     """Seconds of processor time for 200 DP-SGD steps on digits, ledger and judge included."""
     import torch
 
-    from experiments.digits_arms import load_digits
+    from experiments.problems.digits import load_digits
 
     torch.set_num_threads(1)
     data = load_digits(0).split
@@ -127,7 +127,7 @@ def _plain_opacus(data: Split) -> float:
 
 
 def _model() -> nn.Module:
-    from experiments.digits_arms import perceptron
+    from experiments.problems.digits import perceptron
 
     return perceptron(64)
 

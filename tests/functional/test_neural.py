@@ -14,12 +14,15 @@ import torch
 from torch import nn
 
 import privbo as pb
-from experiments import cifar_arms, f_lcb_five_models
-from experiments.__main__ import main as experiments_main
 from experiments.baselines import architectures
 from experiments.baselines.neural import NeuralArm, accuracy, adam, validation_loss
-from experiments.cifar import CIFAR10, CIFAR100, Images, load
-from experiments.curves import RecordedArm
+from experiments.plays import neural
+from experiments.plays.curves import RecordedArm
+from experiments.problems import cifar
+from experiments.problems.cifar import CIFAR10, CIFAR100, Images, load
+from experiments.problems.digits import enlarged_digits
+from experiments.run import Options, run, write
+from experiments.study import study
 from privbo.algorithms.functional.f_lcb import f_lcb
 from privbo.training.private_neural import Split
 
@@ -179,28 +182,6 @@ def test_archives_that_do_not_fit_are_refused(tmp_path) -> None:
         load(dataclasses.replace(tiny, n_labels=2), tmp_path)
 
 
-def test_the_cifar_study_runs_on_a_tiny_archive(tmp_path, monkeypatch) -> None:
-    tiny, _ = tiny_archive(tmp_path, CIFAR10, per_member=6)
-    monkeypatch.setenv("PRIVBO_DATA", str(tmp_path))
-    monkeypatch.setattr(cifar_arms, "N_VALIDATION", 10)
-    monkeypatch.setattr(cifar_arms.split_of, "__defaults__", (10,))
-    models = {
-        "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)),
-        "resnet": lambda: architectures.resnet((1,), (4,), 10),
-    }
-    cifar_arms.run(tiny, models, tmp_path / "out", pulls=3, seeds=1)
-    assert "| linear |" in (tmp_path / "out" / "table.md").read_text()
-    assert (tmp_path / "out" / "figure.png").exists()
-    assert main_of_experiments(["f-lcb-cifar10", "--out", str(tmp_path / "no")], monkeypatch, tmp_path) == 2
-
-
-def main_of_experiments(arguments, monkeypatch, folder):
-    """The command line without the archive says so and exits with 2."""
-    monkeypatch.setenv("PRIVBO_DATA", str(folder / "nowhere"))
-    monkeypatch.setattr("sys.argv", ["experiments", *arguments])
-    return experiments_main()
-
-
 def test_the_own_first_loss_starves_a_fast_learner_and_a_common_one_does_not() -> None:
     """Curves of a fast good model and five slow ones; the paper's g prefers whoever begins badly."""
     fast = RecordedArm(name="fast", losses=tuple(0.1 + 0.9 / k for k in range(1, 60)), test=())
@@ -221,16 +202,40 @@ def test_empty_splits_are_refused() -> None:
         dataclasses.replace(good, validation_y=good.validation_y[:1])
 
 
+def linear_models() -> dict:
+    return {"linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)), "none": lambda: nn.Sequential(
+        nn.AvgPool2d(32), nn.Flatten(), nn.Linear(3, 10))}  # fmt: skip
+
+
+def test_the_cifar_study_runs_on_a_tiny_archive(tmp_path, monkeypatch) -> None:
+    tiny, _ = tiny_archive(tmp_path, CIFAR10, per_member=6)
+    monkeypatch.setenv("PRIVBO_DATA", str(tmp_path))
+    monkeypatch.setitem(cifar.ARCHIVES, "cifar10", tiny)
+    monkeypatch.setitem(neural.MODELS, "cifar10", linear_models())
+    given = study("f-lcb-cifar10", "small")
+    (panel,) = given.panels
+    (arm,) = panel.arms
+    small = dataclasses.replace(arm, problem={**arm.problem, "n_validation": 10}, options={**arm.options, "pulls": 3})
+    write(
+        dataclasses.replace(given, panels=(dataclasses.replace(panel, arms=(small,)),)),
+        tmp_path / "out",
+        Options(jobs=1),
+    )
+    assert "| linear |" in (tmp_path / "out" / "table.md").read_text()
+    assert (tmp_path / "out" / "figure.png").exists()
+
+
 def test_the_five_models_study_needs_no_archive_and_keeps_finished_seeds(tmp_path, monkeypatch) -> None:
-    given = f_lcb_five_models.task(0)
+    given = enlarged_digits(0)
     assert given.split.train_x.shape == (1000, 3, 32, 32)
     assert (float(given.test_x.min()), float(given.test_x.max())) == (-1.0, 1.0)
-    small = {"linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)), "none": lambda: nn.Sequential(
-        nn.AvgPool2d(32), nn.Flatten(), nn.Linear(3, 10))}  # fmt: skip
-    monkeypatch.setattr(architectures, "CIFAR10", small)
-    f_lcb_five_models.main(tmp_path, scale="small", seeds=1, jobs=1)
-    written = (tmp_path / "table.md").read_text()
-    assert "digits: 1 runs of 20 pulls on " in written
-    monkeypatch.setattr(cifar_arms, "_one", lambda *_: pytest.fail("a finished seed was trained again"))
-    f_lcb_five_models.main(tmp_path, scale="small", seeds=1, jobs=1)
-    assert (tmp_path / "table.md").read_text() == written
+    monkeypatch.setitem(neural.MODELS, "cifar10", linear_models())
+    run("f-lcb-five-models", tmp_path / "out", Options(scale="small", seeds=1, jobs=1))
+    written = (tmp_path / "out" / "table.md").read_text()
+    pulls = [float(line.split("|")[2]) for line in written.splitlines() if line.startswith(("| linear", "| none"))]
+    assert sum(pulls) == 20
+    (cell,) = (tmp_path / "cells").iterdir()
+    finished = cell.stat().st_mtime_ns
+    run("f-lcb-five-models", tmp_path / "out", Options(scale="small", seeds=1, jobs=1))
+    assert (tmp_path / "out" / "table.md").read_text() == written
+    assert cell.stat().st_mtime_ns == finished
