@@ -56,10 +56,14 @@ def _legend(row: Row, picture: Picture) -> str:
 
 
 def _scales(axes: Axes, picture: Picture) -> None:
+    from matplotlib.ticker import LogLocator
+
     if "x" in picture.log:
         axes.set_xscale("log")
     if "y" in picture.log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:g}")
 
 
 def _curves(axes: Axes, panel: Panel, rows: Rows, picture: Picture) -> None:

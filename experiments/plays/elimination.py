@@ -24,17 +24,7 @@ from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.algorithms.elimination.fed_pne_server import FedPNEServer
 from privbo.algorithms.elimination.partition import Partition
 from privbo.algorithms.elimination.personal import PersonalCohort
-from privbo.protocol.messages import (
-    Algorithm,
-    Ask,
-    Evaluate,
-    FloatArray,
-    IntArray,
-    Release,
-    Request,
-    Server,
-    Setting,
-)
+from privbo.protocol.messages import Algorithm, Ask, Evaluate, FloatArray, IntArray, Release, Request, Server, Setting
 
 Searches: TypeAlias = pb.FedPNE | pb.PFPNE | PersonalElimination
 POINTS = 100  # of every curve

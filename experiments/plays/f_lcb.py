@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, cast
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -83,26 +84,22 @@ def federated(task: Task) -> Outcome:
     return Outcome(figures=figures, paid=paid(result))
 
 
-def policies(n_trials: int, horizon: int, rng: np.random.Generator) -> dict[str, Callable[[], Policy]]:
-    """Give the three algorithms of Figure 5, and the functional index as printed."""
-
-    def smoothed(index: Literal["mean", "averaged", "printed"]) -> Callable[[], Policy]:
-        return lambda: SGDUCBSMoM(len(MEANS), n_trials=n_trials, rng=rng, scale=WIDTH, index=index)
-
-    return {
-        "SGD-UCB-SMoM": smoothed("mean"),
-        "SGD-UCB-SMoM-F": smoothed("averaged"),
-        "SGD-UCB-SMoM-F, printed index": smoothed("printed"),
-        "RUCB-Median": lambda: RobustUCBMedian(len(MEANS), n_trials=n_trials, horizon=horizon),
-    }
-
-
 def cauchy(context: Context) -> Found:
-    """Play all policies one after another on one stream of Cauchy noise; a seed is a trial, all at once."""
+    """Play the three algorithms of Figure 5, and the functional index as printed, on one stream of Cauchy noise.
+
+    One after another; a seed is a trial, and all trials are played at once.
+    """
     horizon, trials = int(context.panel.horizon), len(context.seeds)
     rng = np.random.default_rng(5)
+    smoothed = partial(SGDUCBSMoM, len(MEANS), n_trials=trials, rng=rng, scale=WIDTH)
+    policies: dict[str, Callable[[], Policy]] = {
+        "SGD-UCB-SMoM": smoothed,
+        "SGD-UCB-SMoM-F": partial(smoothed, index="averaged"),
+        "SGD-UCB-SMoM-F, printed index": partial(smoothed, index="printed"),
+        "RUCB-Median": partial(RobustUCBMedian, len(MEANS), n_trials=trials, horizon=horizon),
+    }
     found: Found = {}
-    for name, make_policy in policies(trials, horizon, rng).items():
+    for name, make_policy in policies.items():
         curves = play_bandit(make_policy(), MEANS, horizon=horizon, noise=rng.standard_cauchy, n_trials=trials)
         found[name] = {
             seed: Outcome(figures={"regret": float(curve[-1])}, curves={"regret": [0.0, *curve.tolist()]})

@@ -7,9 +7,11 @@ live training does, at no cost.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -88,8 +90,8 @@ def _models(context: Context) -> Found:
     return dataclasses.replace(context, panel=dataclasses.replace(context.panel, arms=arms)).outcomes()
 
 
-def _ranks(accuracies: dict[str, float]) -> dict[str, float]:
-    return {name: 1.0 + sum(other > mine for other in accuracies.values()) for name, mine in accuracies.items()}
+def _accuracies(found: Found) -> dict[str, float]:
+    return {name: float(np.mean([run.figures["accuracy"] for run in runs.values()])) for name, runs in found.items()}
 
 
 def search_curves(context: Context) -> Found:
@@ -98,10 +100,8 @@ def search_curves(context: Context) -> Found:
     The true order is the mean test accuracy over all seeds where the validation loss of a long training is smallest.
     """
     found = _models(context)
-    order = _ranks(
-        {name: float(np.mean([r.figures["accuracy"] for r in runs.values()])) for name, runs in found.items()}
-    )
-    names = list(order)
+    accuracies, names = _accuracies(found), list(found)
+    order = {name: place + 1.0 for place, name in enumerate(sorted(names, key=lambda name: -accuracies[name]))}
     curves = {
         seed: [
             RecordedArm(name=n, losses=tuple(found[n][seed].curves["loss"]), test=tuple(found[n][seed].curves["test"]))
@@ -149,18 +149,11 @@ def private(task: Task) -> Outcome:
     epsilon = cast("float", task.options["epsilon"])
     privacy = RecordPrivacy(epsilon=epsilon, delta=DELTA, pulls=pulls, noise="simulation")
     run = central_run(privacy, n_training=N_TRAINING, n_validation=N_VALIDATION, seed=task.seed)
+    arm = partial(PrivateNeuralArm, data=digits.split, optimiser=sgd, trainer=run.trainer, judge=run.judge)
+    seeds = range(1000 * task.seed, 1000 * task.seed + len(models))
     arms = [
-        PrivateNeuralArm(
-            name=name,
-            model=network(name),
-            data=digits.split,
-            optimiser=sgd,
-            trainer=run.trainer,
-            judge=run.judge,
-            seed=1000 * task.seed + index,
-            reference=math.log(10),
-        )
-        for index, name in enumerate(models)
+        arm(name=name, model=network(name), seed=seed, reference=math.log(10))
+        for name, seed in zip(models, seeds, strict=True)
     ]
     found = SEARCHES[str(task.options["search"])](arms, pulls, task.seed)
     state = None if found.chosen is None else found.states.get(found.chosen)
@@ -182,20 +175,12 @@ def _selected(task: Task, digits: Digits) -> Outcome:
     epsilon, names = cast("float", task.options["epsilon"]), cast("list[str]", task.options["models"])
     privacy = RecordPrivacy(epsilon=epsilon, delta=DELTA, pulls=1, steps=RUN_STEPS, noise="simulation")
     selection = private_selection(privacy, RUNS, n_training=N_TRAINING, n_validation=N_VALIDATION, seed=task.seed)
-    made: list[int] = []
+    trained = partial(PrivateNeuralArm, trainer=selection.trainer, judge=selection.judge, steps=RUN_STEPS)
+    seeds = itertools.count(1000 * task.seed)
 
     def run_one(index: int) -> tuple[float, dict[str, torch.Tensor]]:
-        arm = PrivateNeuralArm(
-            name=names[index],
-            model=network(names[index]),
-            data=digits.split,
-            optimiser=sgd,
-            trainer=selection.trainer,
-            judge=selection.judge,
-            steps=RUN_STEPS,
-            seed=len(made) + 1000 * task.seed,
-        )
-        made.append(index)
+        name, seed = names[index], next(seeds)
+        arm = trained(name=name, model=network(name), data=digits.split, optimiser=sgd, seed=seed)
         state = arm.step(arm.init())
         return arm.value(state), state.model.state_dict()
 
@@ -206,15 +191,15 @@ def _selected(task: Task, digits: Digits) -> Outcome:
 def judge_private(context: Context) -> Found:
     """Judge private choices by the long-run accuracy of the chosen model, beside the best and a random one."""
     truth = _models(context)
-    accuracies = {name: float(np.mean([r.figures["accuracy"] for r in runs.values()])) for name, runs in truth.items()}
-    ranks, names, best = _ranks(accuracies), list(accuracies), max(accuracies.values())
+    accuracies, names = _accuracies(truth), list(truth)
+    best = max(accuracies.values())
     searches = tuple(arm for arm in context.panel.arms if "search" in arm.options)
     found = dataclasses.replace(context, panel=dataclasses.replace(context.panel, arms=searches)).outcomes()
     for runs in found.values():
         for run in runs.values():
             chosen = int(run.figures.pop("chosen"))
             reached = accuracies[names[chosen]] if chosen >= 0 else 0.0
-            rank = ranks[names[chosen]] if chosen >= 0 else float(len(names))
+            rank = 1.0 + sum(other > reached for other in accuracies.values()) if chosen >= 0 else float(len(names))
             run.figures.update({"reached": reached, "rank": rank, "near": float(best - reached <= NEAR)})
     levels = {"best model": best, "random choice": float(np.mean(list(accuracies.values())))}
     return truth | found | {name: {0: Outcome(figures={"reached": level})} for name, level in levels.items()}

@@ -129,11 +129,6 @@ def log_clients(seed: int) -> ActivityClients:  # noqa: ARG001  # the split is f
     return ActivityClients(subjects(), LOG_SPACE)
 
 
-def problem(*, log: bool = False) -> pb.Problem:
-    """For configuration files."""
-    return (log_clients if log else clients)(0).problem()
-
-
 @lru_cache(maxsize=1)
 def subjects() -> Subjects:
     """The subjects of the data at hand.

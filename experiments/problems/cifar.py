@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100 from their original binary archives; no torchvision.
 
-Archives are read from a local folder or downloaded with a checksum. A record is one
+Archives are read from a local folder and checked. A record is one
 label byte (CIFAR-100: coarse, then fine) and 3072 pixel bytes, channels first.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,28 +90,19 @@ def tensors(images: Images, device: str) -> tuple[torch.Tensor, torch.Tensor]:
     return x, torch.tensor(images.classes, device=device)
 
 
-def folder() -> Path:
-    """Where archives are looked for: ``PRIVBO_DATA``, or ``data`` here."""
-    return Path(os.environ.get("PRIVBO_DATA", "data"))
-
-
-def load(archive: Archive, where: Path | None = None, *, download: bool = False) -> tuple[Images, Images]:
-    """Training and test images.
+def load(archive: Archive, where: Path | None = None) -> tuple[Images, Images]:
+    """Read training and test images.
 
     Args:
         archive: ``CIFAR10`` or ``CIFAR100``.
-        where: Folder of the archive.
-        download: Fetch the archive if it is not there.
+        where: Folder of the archive; ``PRIVBO_DATA``, or ``data`` here, unless named.
 
     Raises:
         ConfigurationError: If the archive is missing, damaged, or its records have a wrong size.
     """
-    path = (folder() if where is None else where) / archive.file
+    path = (where or Path(os.environ.get("PRIVBO_DATA", "data"))) / archive.file
     if not path.exists():
-        if not download:
-            raise ConfigurationError(f"{path} is not there; put it there, set PRIVBO_DATA, or allow the download")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        urllib.request.urlretrieve(URL + archive.file, path)  # noqa: S310  # a constant https address
+        raise ConfigurationError(f"{path} is not there; put it there (from {URL}), or set PRIVBO_DATA")
     found = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
     if found != archive.md5:
         raise ConfigurationError(f"{path} has md5 {found}, not {archive.md5}; remove it and fetch it again")

@@ -39,14 +39,11 @@ class Fields:
 
     def __init__(self, folder: Path) -> None:
         packed, original = folder / "landmine.npz", folder / "LandmineData.mat"
-        if packed.exists():
-            self.halves = _from_npz(packed)
-        elif original.exists():
-            self.halves = _from_mat(original)
-        else:
+        if not packed.exists() and not original.exists():
             raise pb.ConfigurationError(
                 f"PRIVBO_DATA={str(folder)!r} holds neither landmine.npz nor LandmineData.mat; name a folder that does"
             )
+        self.halves = _from_npz(packed) if packed.exists() else _from_mat(original)
         self._known: dict[tuple[int, float, float, Scores, int], float] = {}
 
     def auc(self, field: int, unit: FloatArray, scores: Scores = "decision", *, folds: int = 0) -> float:
@@ -135,11 +132,6 @@ def clients(seed: int) -> FieldClients:  # noqa: ARG001  # the split is fixed
 def authors_clients(seed: int) -> FieldClients:
     """The 29 fields, scored as the authors do, at random, to reproduce their curves."""
     return FieldClients(fields(), "probability", seed=seed)
-
-
-def problem(scores: Scores = "decision") -> pb.Problem:
-    """For configuration files."""
-    return FieldClients(fields(), scores).problem()
 
 
 Halves = tuple[FloatArray, IntArray, FloatArray, IntArray]

@@ -111,11 +111,6 @@ def log_clients(seed: int) -> WriterClients:  # noqa: ARG001  # the table is fix
     return WriterClients(table(), log=True)
 
 
-def problem(*, log: bool = False) -> pb.Problem:
-    """For configuration files."""
-    return (log_clients if log else clients)(0).problem()
-
-
 def interpolate(values: FloatArray, points: FloatArray) -> FloatArray:
     """Multilinear interpolation on the grid, ``(n,)``.
 
