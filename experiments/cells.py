@@ -8,7 +8,7 @@ for today's. Where only finished cells are shown, older ones are too, and the ve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -19,15 +19,15 @@ from rich.progress import Progress
 
 import privbo as pb
 from experiments.outcome import Outcome, Player, Task, named_delta, world
-from experiments.study import Arm, Panel
+from experiments.study import Arm, Panel, merged
 from privbo.comparisons.cells import Cell, complete, digest, finished
 from privbo.comparisons.results import CellResult, Kept
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings
+from privbo.runs.algorithms import algorithm_table, algorithms, read_algorithm
 from privbo.runs.code import CodeKey, code_key
-from privbo.runs.config import algorithm_from, algorithms, construct, load_function
-from privbo.runs.manifest import describe
+from privbo.runs.sources import load_function
+from privbo.runs.spec import read_privacy
 
 Found: TypeAlias = dict[str, dict[int, Outcome]]
 
@@ -122,28 +122,17 @@ def algorithm_of(table: JsonObject) -> Algorithm:
         >>> algorithm_of({"type": "fed-pne", "preset": "heuristic"}).cap
         8
     """
-    name, preset, local = table.get("type"), table.get("preset"), table.get("local", False)
-    kinds = algorithms()
-    if name not in kinds:
-        raise ConfigurationError(f"algorithm.type={name!r} is unknown; allowed: {', '.join(sorted(kinds))}")
-    kind = kinds[str(name)]
-    start = describe(getattr(kind, str(preset))()) if preset else {"type": kind.__name__}
-    changes = {key: value for key, value in table.items() if key not in ("type", "preset", "local")}
-    found = algorithm_from(_on_top(start, changes))
-    return found.local() if local else found
-
-
-def _on_top(below: JsonObject, above: JsonObject) -> JsonObject:
-    found = dict(below)
-    for key, value in above.items():
-        under = found.get(key)
-        found[key] = _on_top(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
-    return found
+    plain: Mapping[str, object] = {key: value for key, value in table.items() if key not in ("preset", "local")}
+    if preset := table.get("preset"):
+        start = getattr(algorithms()[str(table["type"])], str(preset))()
+        plain = merged(algorithm_table(start), plain)
+    found = read_algorithm(plain)
+    return found.local() if table.get("local", False) else found
 
 
 def privacy_of(table: JsonObject) -> pb.Privacy | pb.NoPrivacy:
     """Make the privacy of a run; an empty table is none."""
-    return construct(pb.Privacy, table, "privacy") if table else pb.NoPrivacy()
+    return read_privacy(table or {"none": True})
 
 
 def priced(arm: Arm, arms: Sequence[Arm]) -> JsonObject:

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.study import Panel, Picture
 from experiments.summary import Measure, Row, Rows
 from experiments.table import fields_of, text_of
-from privbo.runs.config import load_function
+from privbo.runs.sources import load_function
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,10 +11,11 @@ from typing import Literal, Protocol, cast
 import numpy as np
 
 import privbo as pb
+from accountant.events import to_dict
 from privbo.protocol.messages import Algorithm, ClientHistory, FloatArray
 from privbo.protocol.settings import JsonObject, settings
-from privbo.runs.config import load_function
-from privbo.runs.notes import OnRound
+from privbo.runs.history import OnRound
+from privbo.runs.sources import load_function
 
 
 @settings(table="outcome")
@@ -75,7 +76,7 @@ class Task:
 
     def run(
         self, problem: pb.Problem, algorithm: Algorithm | None = None, *, on_round: OnRound | None = None
-    ) -> pb.Result:
+    ) -> pb.Record:
         """Run the algorithm (or another one) on a problem; the delta that every table names is not warned of."""
         chosen = algorithm or self.algorithm
         if chosen is None:
@@ -154,13 +155,13 @@ def named_delta() -> Iterator[None]:
         yield
 
 
-def paid(result: pb.Result) -> Paid:
+def paid(record: pb.Record) -> Paid:
     """Give the plan of a run."""
-    plan = result.config["plan"]
+    plan = record.plan
     return Paid(
-        n_clients=result.config["problem"]["n_clients"],
-        releases=plan["releases"],
-        noise_multiplier=plan["noise_multiplier"],
-        event=plan["event"],
-        adjacency=plan["adjacency"],
+        n_clients=plan.n_clients,
+        releases=plan.releases,
+        noise_multiplier=plan.noise_multiplier,
+        event=to_dict(plan.event),
+        adjacency=plan.adjacency.value,
     )

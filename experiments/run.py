@@ -15,7 +15,7 @@ from experiments.summary import Rows, summarise
 from experiments.table import table
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_atomically, write_json
-from privbo.runs.config import load_function
+from privbo.runs.sources import load_function
 
 
 @dataclass(frozen=True, kw_only=True)

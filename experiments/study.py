@@ -203,7 +203,7 @@ def _study(name: str, table: Table, shared: Table) -> Table:
     panels = [
         _panel(panel, shared)
         for entry in cast("list[Table]", table.get("panels", [{}]))
-        for panel in _each(_merged(common, _used(entry, shared)))
+        for panel in _each(merged(common, _used(entry, shared)))
     ]
     found = {key: table[key] for key in of_study if key in table}
     return {"pictures": {"figure": {}}} | found | {"name": name, "panels": panels}
@@ -212,7 +212,7 @@ def _study(name: str, table: Table, shared: Table) -> Table:
 def _panel(panel: Table, shared: Table) -> Table:
     names = shared | cast("Table", panel.pop("names", {}))
     given = {key: panel[key] for key in _OF_ARMS if key in panel}
-    arms = [_resolved(_merged(given, arm), names) for arm in _arms(panel["arms"], names)]
+    arms = [_resolved(merged(given, arm), names) for arm in _arms(panel["arms"], names)]
     kept = {key: value for key, value in panel.items() if key not in ("problem", "play", "rounds", "arms")}
     return {"title": "", **cast("Table", _resolved(kept, names)), "arms": arms}
 
@@ -278,8 +278,8 @@ def _used(table: Table, names: Table) -> Table:
     for name in [use] if isinstance(use, str) else cast("list[str]", use):
         if name not in names:
             raise ConfigurationError(f"use={name!r} names nothing that is shared; there are {', '.join(names)}")
-        found = _merged(found, _used(cast("Table", names[name]), names))
-    return _merged(found, {key: value for key, value in table.items() if key != "use"})
+        found = merged(found, _used(cast("Table", names[name]), names))
+    return merged(found, {key: value for key, value in table.items() if key != "use"})
 
 
 def _resolved(value: object, names: Table) -> object:
@@ -289,9 +289,10 @@ def _resolved(value: object, names: Table) -> object:
     return [_resolved(inside, names) for inside in value] if isinstance(value, list) else value
 
 
-def _merged(below: Table, above: Table) -> Table:
+def merged(below: Mapping[str, object], above: Mapping[str, object]) -> Table:
+    """Give a table on top of another, table by table."""
     found = dict(below)
     for key, value in above.items():
         under = found.get(key)
-        found[key] = _merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+        found[key] = merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
     return found

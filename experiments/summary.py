@@ -19,8 +19,7 @@ from experiments.cells import Found, algorithm_of
 from experiments.outcome import Outcome, Paid
 from experiments.study import Arm, Panel
 from privbo.protocol.messages import FloatArray
-from privbo.protocol.settings import JsonObject
-from privbo.runs.config import construct
+from privbo.protocol.settings import JsonObject, read_settings
 
 T = TypeVar("T")
 Rows: TypeAlias = dict[str, "Row"]
@@ -248,7 +247,7 @@ def printed(arm: Arm, plan: Paid | None) -> float | None:
     """Give what the paper would print: the nominal multiplier in every release; None where it prints nothing."""
     if plan is None or not plan.releases or "noise_multiplier" not in arm.privacy:
         return None
-    privacy = construct(pb.Privacy, arm.privacy, "privacy")
+    privacy = read_settings(pb.Privacy, arm.privacy, "privacy")
     delta, z = pb.paper_delta(plan.n_clients), float(privacy.noise_multiplier or 0)
     if privacy.sampling == "fixed-size":
         size = round(privacy.sample_rate * plan.n_clients)

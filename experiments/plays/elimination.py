@@ -60,7 +60,7 @@ def _setting(env: Environment, rounds: int) -> Setting:
     return Setting(space=env.problem().search_space, n_clients=env.n_clients, rounds=rounds, public_seed=0)
 
 
-def _outcome(env: Environment, result: pb.Result | None = None) -> Outcome:
+def _outcome(env: Environment, result: pb.Record | None = None) -> Outcome:
     curves = {"global": _thin(env.regret(env.global_best)), "local": _thin(env.regret(env.local_best))}
     found = {name: curve[-1] for name, curve in curves.items()}
     if result is None:
