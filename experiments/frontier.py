@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def main() -> None:
     parser.add_argument("picture", type=Path, help="PNG to write")
     arguments = parser.parse_args()
     write_atomically(arguments.picture, draw(read_json(arguments.comparison / "summary.json")))
-    print(f"written: {arguments.picture}")
+    sys.stdout.write(f"written: {arguments.picture}\n")
 
 
 if __name__ == "__main__":

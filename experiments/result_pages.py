@@ -78,9 +78,9 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         for page in arguments.pages:
-            print(f"{page}: {', '.join(refresh(arguments.results, page)) or 'shows no table'}")
+            sys.stdout.write(f"{page}: {', '.join(refresh(arguments.results, page)) or 'shows no table'}\n")
     except ConfigurationError as error:
-        print(f"result_pages: {error}", file=sys.stderr)
+        sys.stderr.write(f"result_pages: {error}\n")
         return 2
     return 0
 
