@@ -15,7 +15,7 @@ import privbo as pb
 from experiments.baselines.arms import fed1_ucb, play_tree, random_arms, random_search
 from experiments.baselines.fn_ucb import fn_ucb
 from experiments.baselines.hoo import HOO
-from experiments.baselines.tree import TreeBandit
+from experiments.baselines.tree import TreeBandit, locate
 from experiments.baselines.trees import HCT, VHCT
 from experiments.outcome import Outcome, Task, make, paid
 from experiments.problems.clients import Clients
@@ -23,7 +23,7 @@ from experiments.problems.environments import Environment, Shifted
 from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.algorithms.elimination.fed_pne_server import FedPNEServer
 from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.personal import PersonalCohort
+from privbo.algorithms.elimination.personal_clients import PersonalCohort
 from privbo.protocol.messages import Algorithm, Ask, Evaluate, FloatArray, IntArray, Release, Request, Server, Setting
 
 Searches: TypeAlias = pb.FedPNE | pb.PFPNE | PersonalElimination
@@ -99,7 +99,8 @@ def lost_optimum(algorithm: pb.FedPNE, env: Environment, releases: tuple[Release
         if server.phase is not None:
             active, depth = server.phase.nodes, server.phase.depth
         server.tell(release)
-    cells = Partition(n_dims=env.model.n_dims, n_children=algorithm.n_children).locate(depth, env.model.global_optima)
+    partition = Partition(n_dims=env.model.n_dims, n_children=algorithm.n_children)
+    cells = locate(partition, depth, env.model.global_optima)
     return not bool(np.isin(cells, active).any())
 
 
@@ -111,6 +112,16 @@ class SharedStage:
     """The shared phases of an algorithm alone: the run ends where it would fall silent."""
 
     algorithm: Searches
+
+    @property
+    def caveat(self) -> str | None:
+        """The algorithm's."""
+        return self.algorithm.caveat
+
+    @property
+    def is_certified(self) -> bool:
+        """The algorithm's."""
+        return self.algorithm.is_certified
 
     def server(self, setting: Setting) -> Server:
         """Give the algorithm's, until it asks for nothing."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.heavy_bandits import Policy, RobustUCBMedian, SGDUCBSMoM
 from experiments.baselines.heavy_bandits import play as play_bandit
 from experiments.cells import Context, Found
@@ -17,7 +18,6 @@ from experiments.problems.suites import minima
 from experiments.problems.three_functions import arm_of
 from experiments.study import Panel, Picture
 from experiments.summary import Rows
-from privbo.algorithms.functional.arms import FunctionArm
 from privbo.algorithms.functional.bounds import RateViolated
 from privbo.algorithms.functional.f_lcb import f_lcb
 
