@@ -20,6 +20,7 @@ import torch
 from accountant.selection import TruncatedNegativeBinomial
 from experiments.baselines import architectures
 from experiments.baselines.halving import early_stopping, hyperband, successive_halving, uniform
+from experiments.baselines.neural import NeuralArm, accuracy, adam
 from experiments.cells import Context, Found
 from experiments.outcome import Outcome, Task, make
 from experiments.plays.curves import RecordedArm
@@ -28,7 +29,6 @@ from privbo.algorithms.functional.arms import Arm
 from privbo.algorithms.functional.bounds import RateViolated
 from privbo.algorithms.functional.f_lcb import FLCB, Selection, f_lcb
 from privbo.training.central import central_run
-from privbo.training.neural import NeuralArm, accuracy, adam
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import PrivateNeuralArm
 from privbo.training.selection import private_selection

@@ -18,7 +18,7 @@ import torch
 
 from experiments.problems.digits import Digits
 from privbo.protocol.errors import ConfigurationError
-from privbo.training.neural import Split
+from privbo.training.private_neural import Split
 
 URL = "https://www.cs.toronto.edu/~kriz/"
 
