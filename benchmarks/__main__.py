@@ -1,7 +1,6 @@
 """``python -m benchmarks [NAME ...]``: measure, print ratios, write ``bench.json``.
 
-A benchmark is a module of this package with ``rows()``, which yields dictionaries with
-``name``, ``ours_s``, ``peer``, ``peer_s`` and ``ratio`` (peer over ours: larger is better).
+A benchmark is a module of this package with ``rows()``, which yields a ``Row`` per measurement.
 """
 
 from __future__ import annotations
@@ -10,9 +9,11 @@ import argparse
 import importlib
 import json
 import pkgutil
+import sys
 from pathlib import Path
 
 import benchmarks
+from benchmarks._rows import Row
 
 
 def main() -> None:
@@ -25,13 +26,14 @@ def main() -> None:
     unknown = set(arguments.names) - set(names)
     if unknown:
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; known: {', '.join(names)}")
-    found = []
+    found: list[Row] = []
     for name in arguments.names or names:
         for row in importlib.import_module(f"benchmarks.{name}").rows():
             found.append(row)
-            print("{name}: {ours_s:.4g} s, {peer} {peer_s:.4g} s, ratio {ratio:.3g}".format_map(row))
-    arguments.out.write_text(json.dumps(found, indent=2) + "\n")
-    print(f"written: {arguments.out}")
+            sys.stdout.write(f"{row}\n")
+            sys.stdout.flush()
+    arguments.out.write_text(json.dumps([row.to_dict() for row in found], indent=2) + "\n")
+    sys.stdout.write(f"written: {arguments.out}\n")
 
 
 if __name__ == "__main__":

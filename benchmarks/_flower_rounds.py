@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -77,7 +78,7 @@ def single_process(n: int, algorithm: str, rounds: int) -> float:
         seed=1,
         on_round=lambda _: stamps.append(time.perf_counter()),
     )
-    return statistics.median(np.diff(stamps))
+    return float(statistics.median(np.diff(stamps)))
 
 
 def _app(folder: Path, *, n_sites: int, n_clients: int, algorithm: str, rounds: int) -> Path:
@@ -89,7 +90,7 @@ def _app(folder: Path, *, n_sites: int, n_clients: int, algorithm: str, rounds: 
 
 def _median(app: Path) -> float:
     rows = read_lines(app / "run" / "private" / "transport.jsonl")
-    return statistics.median(row["seconds"] for row in rows[1:])
+    return float(statistics.median(float(str(row["seconds"])) for row in rows[1:]))
 
 
 def main() -> None:
@@ -101,12 +102,14 @@ def main() -> None:
     parser.add_argument("--deployed", action="store_true", help="The deployment only.")
     chosen = parser.parse_args()
     if chosen.deployed:
-        print(f"deployed, 3 nodes of 10 clients: {deployed(chosen.algorithm, chosen.rounds):.2f} s per round")
+        sys.stdout.write(
+            f"deployed, 3 nodes of 10 clients: {deployed(chosen.algorithm, chosen.rounds):.2f} s per round\n"
+        )
         return
     for n in chosen.clients:
         one = single_process(n, chosen.algorithm, chosen.rounds)
-        print(f"{n} clients, one process: {one:.4f} s per round", flush=True)
-        print(f"{n} nodes simulated: {simulated(n, chosen.algorithm, chosen.rounds):.2f} s per round", flush=True)
+        sys.stdout.write(f"{n} clients, one process: {one:.4f} s per round\n")
+        sys.stdout.write(f"{n} nodes simulated: {simulated(n, chosen.algorithm, chosen.rounds):.2f} s per round\n")
 
 
 if __name__ == "__main__":

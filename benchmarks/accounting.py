@@ -11,10 +11,9 @@ addition, at release 1 and at release 100,000 (peer: the bar of 200 microseconds
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TypeVar
 
 import dp_accounting as dp
 from dp_accounting.pld import PLDAccountant
@@ -24,6 +23,9 @@ from accountant import calibrate, filters, renyi
 from accountant.dp_event import to_dp_event
 from accountant.events import Adjacency, Event, PoissonSampledGaussian, compose, parts, repeat
 from accountant.tight import numerical
+from benchmarks._rows import Row, smallest
+
+T = TypeVar("T")
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 INTERVALS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
@@ -56,20 +58,10 @@ SETTINGS: dict[str, tuple[Event, float]] = {
 }
 
 
-def cpu_seconds(work: Callable[[], Any], repeats: int = 1) -> tuple[float, Any]:
-    """Smallest CPU time of ``repeats`` runs, and the last result."""
-    best, result = float("inf"), None
-    for _ in range(repeats):
-        start = time.process_time()
-        result = work()
-        best = min(best, time.process_time() - start)
-    return best, result
-
-
-def fresh(work: Callable[[], Any]) -> Callable[[], Any]:
+def fresh(work: Callable[[], T]) -> Callable[[], T]:
     """``work`` with every cache of the accountant emptied first."""
 
-    def run() -> object:
+    def run() -> T:
         numerical.clear_caches()
         renyi.clear_caches()
         filters.cost.cache_clear()
@@ -98,8 +90,14 @@ def opacus_epsilon(mechanism: str, event: Event, delta: float) -> float:
     from opacus.accountants import create_accountant
 
     accountant = create_accountant(mechanism)
-    accountant.history = [(part.noise_multiplier, part.sample_rate, count) for part, count in parts(event)]
+    accountant.history = history(event)
     return float(accountant.get_epsilon(delta))
+
+
+def history(event: Event) -> list[tuple[float, float, int]]:
+    """The event as Opacus keeps it: noise multiplier, sample rate, count."""
+    steps = [(part, count) for part, count in parts(event) if isinstance(part, PoissonSampledGaussian)]
+    return [(part.noise_multiplier, part.sample_rate, count) for part, count in steps]
 
 
 def coarse_interval(event: Event, delta: float, truth: float) -> float:
@@ -123,16 +121,11 @@ def prv_epsilon(event: Event, delta: float, error: float) -> float:
     from opacus.accountants import create_accountant
 
     accountant = create_accountant("prv")
-    accountant.history = [(part.noise_multiplier, part.sample_rate, count) for part, count in parts(event)]
+    accountant.history = history(event)
     return float(accountant.get_epsilon(delta, eps_error=error))
 
 
-def row(name: str, ours: float, peer: str, theirs: float) -> dict[str, Any]:
-    """One line of ``bench.json``."""
-    return {"name": name, "ours_s": ours, "peer": peer, "peer_s": theirs, "ratio": theirs / ours}
-
-
-def rows() -> Iterator[dict[str, Any]]:
+def rows() -> Iterator[Row]:
     """All measurements."""
     logging.disable(logging.WARNING)
     with warnings.catch_warnings():
@@ -145,30 +138,31 @@ def rows() -> Iterator[dict[str, Any]]:
     logging.disable(logging.NOTSET)
 
 
-def epsilon_rows(name: str, event: Event, delta: float) -> Iterator[dict[str, Any]]:
+def epsilon_rows(name: str, event: Event, delta: float) -> Iterator[Row]:
     """Tight against tight at two resolutions, Rényi against Rényi."""
-    ours, found = cpu_seconds(fresh(lambda: numerical.epsilon_interval(event, delta, adjacency=ADD)), 5)
+    certified = fresh(lambda: numerical.epsilon_interval(event, delta, adjacency=ADD))
+    ours, found = smallest(certified, 5), certified()
     truth = 0.5 * (found.lower + found.upper)
     tight, quick = f"accounting {name} tight", f"accounting {name} renyi"
-    seconds, _ = cpu_seconds(lambda: pld_epsilon(event, delta, None))
-    yield row(tight, ours, "dp-accounting PLD, default interval", seconds)
+    seconds = smallest(lambda: pld_epsilon(event, delta, None), 1)
+    yield Row(tight, ours, "dp-accounting PLD, default interval", seconds)
     interval = coarse_interval(event, delta, truth)
-    seconds, _ = cpu_seconds(lambda: pld_epsilon(event, delta, interval), 3)
-    yield row(tight, ours, f"dp-accounting PLD, interval {interval:g}", seconds)
-    seconds, _ = cpu_seconds(lambda: opacus_epsilon("prv", event, delta))
-    yield row(tight, ours, "Opacus PRV, default", seconds)
+    seconds = smallest(lambda: pld_epsilon(event, delta, interval), 3)
+    yield Row(tight, ours, f"dp-accounting PLD, interval {interval:g}", seconds)
+    seconds = smallest(lambda: opacus_epsilon("prv", event, delta), 1)
+    yield Row(tight, ours, "Opacus PRV, default", seconds)
     error = coarse_prv(event, delta, truth)
     if error is not None:
-        seconds, _ = cpu_seconds(lambda: prv_epsilon(event, delta, error), 3)
-        yield row(tight, ours, f"Opacus PRV, error {error:g}", seconds)
-    ours, _ = cpu_seconds(fresh(lambda: renyi.epsilon(event, delta, adjacency=ADD)), 5)
-    seconds, _ = cpu_seconds(lambda: rdp_epsilon(event, delta))
-    yield row(quick, ours, "dp-accounting RDP, default orders", seconds)
-    seconds, _ = cpu_seconds(lambda: opacus_epsilon("rdp", event, delta))
-    yield row(quick, ours, "Opacus RDP, default orders", seconds)
+        seconds = smallest(lambda: prv_epsilon(event, delta, error), 3)
+        yield Row(tight, ours, f"Opacus PRV, error {error:g}", seconds)
+    ours = smallest(fresh(lambda: renyi.epsilon(event, delta, adjacency=ADD)), 5)
+    seconds = smallest(lambda: rdp_epsilon(event, delta), 1)
+    yield Row(quick, ours, "dp-accounting RDP, default orders", seconds)
+    seconds = smallest(lambda: opacus_epsilon("rdp", event, delta), 1)
+    yield Row(quick, ours, "Opacus RDP, default orders", seconds)
 
 
-def calibration_rows(target: float) -> Iterator[dict[str, Any]]:
+def calibration_rows(target: float) -> Iterator[Row]:
     """The noise multiplier of 1,000 steps at rate 0.01."""
     from opacus.accountants.utils import get_noise_multiplier
 
@@ -200,18 +194,18 @@ def calibration_rows(target: float) -> Iterator[dict[str, Any]]:
         )
 
     name = f"calibration epsilon {target:g}"
-    mine, _ = cpu_seconds(fresh(ours), 3)
-    seconds, _ = cpu_seconds(theirs_dp)
-    yield row(f"{name} tight", mine, "dp-accounting PLD, default", seconds)
-    seconds, _ = cpu_seconds(lambda: theirs_opacus("prv"))
-    yield row(f"{name} tight", mine, "Opacus PRV, default", seconds)
-    seconds, _ = cpu_seconds(lambda: theirs_opacus("rdp"))
-    yield row(f"{name} tight", mine, "Opacus RDP, default (looser)", seconds)
-    mine, _ = cpu_seconds(fresh(ours_renyi), 3)
-    yield row(f"{name} renyi", mine, "Opacus RDP, default", seconds)
+    mine = smallest(fresh(ours), 3)
+    seconds = smallest(theirs_dp, 1)
+    yield Row(f"{name} tight", mine, "dp-accounting PLD, default", seconds)
+    seconds = smallest(lambda: theirs_opacus("prv"), 1)
+    yield Row(f"{name} tight", mine, "Opacus PRV, default", seconds)
+    seconds = smallest(lambda: theirs_opacus("rdp"), 1)
+    yield Row(f"{name} tight", mine, "Opacus RDP, default (looser)", seconds)
+    mine = smallest(fresh(ours_renyi), 3)
+    yield Row(f"{name} renyi", mine, "Opacus RDP, default", seconds)
 
 
-def charge_rows() -> Iterator[dict[str, Any]]:
+def charge_rows() -> Iterator[Row]:
     """Projected check, addition and reading of one release of a known event."""
     event = PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=1.1)
     guard = filters.fixed_order_filter(epsilon=1e9, delta=DELTA, adjacency=ADD)
@@ -223,5 +217,5 @@ def charge_rows() -> Iterator[dict[str, Any]]:
                 if guard.admits(spent, event):
                     spent.add(event).epsilon(DELTA)
 
-        seconds, _ = cpu_seconds(charge, 5)
-        yield row(f"charge after release {made}", seconds / 1000, "the bar of 200 microseconds", 200e-6)
+        seconds = smallest(charge, 5)
+        yield Row(f"charge after release {made}", seconds / 1000, "the bar of 200 microseconds", 200e-6)

@@ -6,11 +6,11 @@ import math
 import time
 import tracemalloc
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 import privbo as pb
+from benchmarks._rows import Row, smallest
 from experiments.baselines.trees import HCT
 from privbo.algorithms.elimination.partition import Partition
 from privbo.protocol.messages import FloatArray, IntArray
@@ -19,27 +19,14 @@ ROUNDS = 10_000
 CLIENTS, HORIZON, SECONDS = 10_000, 5000, 2.0
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def rows() -> Iterator[Row]:
     """HCT rounds against PyXAB (bar: 20), Fed-PNE against its time limit, bytes per node against objects."""
     noise = np.random.default_rng(0).uniform(-0.1, 0.1, ROUNDS).tolist()
-    peer = _best_of(lambda: _pyxab(noise))
-    ours = _best_of(lambda: _hct(noise))
-    yield _row(f"HCT, {ROUNDS} rounds on Garland", ours, "PyXAB", peer)
-    yield _row(f"Fed-PNE, M={CLIENTS}, T={HORIZON}, environment excluded", _fed_pne(), "limit", SECONDS)
+    peer = smallest(lambda: _pyxab(noise), clock=time.perf_counter)
+    ours = smallest(lambda: _hct(noise), clock=time.perf_counter)
+    yield Row(f"HCT, {ROUNDS} rounds on Garland", ours, "PyXAB", peer)
+    yield Row(f"Fed-PNE, M={CLIENTS}, T={HORIZON}, environment excluded", _fed_pne(), "limit", SECONDS)
     yield from _memory()
-
-
-def _row(name: str, ours: float, peer: str, peer_s: float) -> dict[str, Any]:
-    return {"name": name, "ours_s": ours, "peer": peer, "peer_s": peer_s, "ratio": peer_s / ours}
-
-
-def _best_of(run: Any, times: int = 3) -> float:  # any callable
-    found = []
-    for _ in range(times):
-        start = time.perf_counter()
-        run()
-        found.append(time.perf_counter() - start)
-    return min(found)
 
 
 def _garland(x: float) -> float:
@@ -98,7 +85,7 @@ def _timed_run(n_clients: int) -> float:
     return time.perf_counter() - start - environment.seconds
 
 
-def _memory() -> Iterator[dict[str, Any]]:
+def _memory() -> Iterator[Row]:
     """Peak bytes per node of children and centres in one dimension, beside PyXAB's node objects."""
     from PyXAB.partition.BinaryPartition import BinaryPartition
 
@@ -115,10 +102,5 @@ def _memory() -> Iterator[dict[str, Any]]:
             peer.deepen()
         held = tracemalloc.get_traced_memory()[1] / sum(len(layer) for layer in peer.get_node_list())
         tracemalloc.stop()
-        yield {
-            "name": f"{count} active nodes, peak bytes per node (in the columns of seconds)",
-            "ours_s": ours,
-            "peer": "PyXAB objects",
-            "peer_s": held,
-            "ratio": held / ours,
-        }
+        name = f"{count} active nodes, peak bytes per node (in the columns of seconds)"
+        yield Row(name, ours, "PyXAB objects", held)

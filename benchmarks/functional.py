@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchmarks._rows import Row, smallest
 from privbo.algorithms.functional.f_lcb import f_lcb
 from privbo.training.central import central_run
 from privbo.training.plan import RecordPrivacy
@@ -52,37 +53,25 @@ class Empty:
         return 1.0 / k
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def rows() -> Iterator[Row]:
     """Timed rows: name, our seconds, the peer and its seconds, the ratio."""
     arms = [Empty(limit) for limit in np.linspace(0.0, 1.0, N_ARMS)]
-    seconds = min(_timed(lambda: f_lcb(arms, budget=N_PULLS)) for _ in range(3)) / N_PULLS
-    yield {
-        "name": f"F-LCB's own time per pull, K = {N_ARMS}",
-        "ours_s": seconds,
-        "peer": "the bar, 50 microseconds",
-        "peer_s": LIMIT,
-        "ratio": LIMIT / seconds,
-    }
+    seconds = smallest(lambda: f_lcb(arms, budget=N_PULLS), clock=time.perf_counter) / N_PULLS
+    yield Row(f"F-LCB's own time per pull, K = {N_ARMS}", seconds, "the bar, 50 microseconds", LIMIT)
     yield _private_training()
 
 
-def _private_training() -> dict[str, Any]:
+def _private_training() -> Row:
     """Seconds of processor time for 200 DP-SGD steps on digits, ledger and judge included."""
     import torch
 
-    from experiments.digits_arms import load_digits
+    from experiments.problems.digits import load_digits
 
     torch.set_num_threads(1)
     data = load_digits(0).split
     pairs = [(_ours(data), _plain_opacus(data)) for _ in range(5)]
     ours, plain = (min(times) for times in zip(*pairs, strict=True))
-    return {
-        "name": "private training on digits, 200 steps, charged and judged",
-        "ours_s": ours,
-        "peer": "plain Opacus, the same steps",
-        "peer_s": plain,
-        "ratio": plain / ours,
-    }
+    return Row("private training on digits, 200 steps, charged and judged", ours, "plain Opacus, the same steps", plain)
 
 
 def _ours(data: Split) -> float:
@@ -118,7 +107,7 @@ def _plain_opacus(data: Split) -> float:
         while steps < 40 * N_BLOCKS:
             for x, y in loader:
                 optimiser.zero_grad()
-                torch.nn.functional.cross_entropy(model(x), y).backward()
+                torch.autograd.backward(torch.nn.functional.cross_entropy(model(x), y))
                 optimiser.step()
                 steps += 1
                 if steps == 40 * N_BLOCKS:
@@ -127,7 +116,7 @@ def _plain_opacus(data: Split) -> float:
 
 
 def _model() -> nn.Module:
-    from experiments.digits_arms import perceptron
+    from experiments.problems.digits import perceptron
 
     return perceptron(64)
 
@@ -136,9 +125,3 @@ def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
     from torch.optim import SGD
 
     return SGD(parameters, lr=0.5)
-
-
-def _timed(call: Any) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start

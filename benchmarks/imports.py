@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterator
 from statistics import median
 
+from benchmarks._rows import Row
+
 REPEATS = 7
 
 
-def rows() -> Iterator[dict[str, object]]:
+def rows() -> Iterator[Row]:
     """Median CPU seconds of a whole interpreter that runs the statement."""
     numpy = _cpu("import numpy")
     statements = {
@@ -20,8 +22,7 @@ def rows() -> Iterator[dict[str, object]]:
         "privbo --help": "import sys; sys.argv = ['privbo', '--help']; from privbo.cli.main import main; main()",
     }
     for name, statement in statements.items():
-        ours = _cpu(statement)
-        yield {"name": name, "ours_s": ours, "peer": "import numpy", "peer_s": numpy, "ratio": numpy / ours}
+        yield Row(name, _cpu(statement), "import numpy", numpy)
 
 
 def _cpu(statement: str) -> float:

@@ -13,20 +13,21 @@ import numpy as np
 
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
+from benchmarks._rows import Row, timed
 from privbo.door.noise import SecureNoise
 
 CHARGES, DRAWS, REPEATS = 300, 100_000, 30
 
 
-def rows() -> Iterator[dict[str, object]]:
+def rows() -> Iterator[Row]:
     """Median seconds of one charge, and of one draw."""
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = _charges(Path(folder)), _commits(Path(folder))
-    yield _row("ledger: one durable charge", ours, "a bare SQLite commit of one row", theirs)
+    yield Row("ledger: one durable charge", ours, "a bare SQLite commit of one row", theirs)
     noise, numpy = SecureNoise(), np.random.default_rng()
     ours = _median(lambda: noise.gaussian((DRAWS,), 2.0**16), REPEATS) / DRAWS
     theirs = _median(lambda: numpy.normal(0.0, 1.0, DRAWS), REPEATS) / DRAWS
-    yield _row("noise: one secure draw of 1e5", ours, "numpy Generator.normal (seeded)", theirs)
+    yield Row("noise: one secure draw of 1e5", ours, "numpy Generator.normal (seeded)", theirs)
 
 
 def _charges(folder: Path) -> float:
@@ -54,13 +55,4 @@ def _commits(folder: Path) -> float:
 
 
 def _median(work: Callable[[], object], repeats: int) -> float:
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return median(seconds)
-
-
-def _row(name: str, ours: float, peer: str, theirs: float) -> dict[str, object]:
-    return {"name": name, "ours_s": ours, "peer": peer, "peer_s": theirs, "ratio": theirs / ours}
+    return median(timed(work, clock=time.perf_counter)[0] for _ in range(repeats))

@@ -16,20 +16,26 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import numpy as np
 
 import privbo as pb
+from benchmarks._rows import Row, smallest, timed
 from privbo.protocol.messages import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from privbo.algorithms.thompson.features import FourierFeatures
 
 N_CLIENTS, N_INIT, ROUNDS = 29, 10, 60
 REFIT = 5  # as in the authors' published code (gp_opt_schedule)
 RECORDED = 0.2247, 0.0957  # CPU seconds per client and iteration of the authors' code on landmine: all, the fits
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def rows() -> Iterator[Row]:
     """A landmine-sized run, the quality of searches, posterior draws, clients by the thousand."""
     import torch
 
@@ -38,19 +44,6 @@ def rows() -> Iterator[dict[str, Any]]:
     yield from _quality()
     yield from _weight_draws()
     yield from _scaling()
-
-
-def _row(name: str, ours: float, peer: str, peer_s: float) -> dict[str, Any]:
-    return {"name": name, "ours_s": ours, "peer": peer, "peer_s": peer_s, "ratio": peer_s / ours}
-
-
-def _cpu(call: Callable[[], Any], times: int = 3) -> float:
-    found = []
-    for _ in range(times):
-        start = time.process_time()
-        call()
-        found.append(time.process_time() - start)
-    return min(found)
 
 
 class _Surfaces:
@@ -68,17 +61,17 @@ class _Surfaces:
         return np.asarray(values)
 
 
-def _landmine() -> Iterator[dict[str, Any]]:
+def _landmine() -> Iterator[Row]:
     """CPU seconds per client and iteration, objective excluded, with the authors' refit schedule."""
     _ours(rounds=3)  # imports
     ours, fits = _ours(rounds=ROUNDS)
     plain, plain_fits = _Plain(0).per_iteration()
     whose = "the authors' way, written out"
     size = f"N={N_CLIENTS}, T={ROUNDS}, M=100, P=4, refit every {REFIT}"
-    yield _row(f"DP-FTS-DE per client and iteration, {size}", ours, whose, plain)
-    yield _row("the same without the hyperparameter fits", ours - fits, whose, plain - plain_fits)
-    yield _row("DP-FTS-DE per client and iteration, same run", ours, "the authors' code, as recorded", RECORDED[0])
-    yield _row("the same without fits", ours - fits, "the authors' code, as recorded", RECORDED[0] - RECORDED[1])
+    yield Row(f"DP-FTS-DE per client and iteration, {size}", ours, whose, plain)
+    yield Row("the same without the hyperparameter fits", ours - fits, whose, plain - plain_fits)
+    yield Row("DP-FTS-DE per client and iteration, same run", ours, "the authors' code, as recorded", RECORDED[0])
+    yield Row("the same without fits", ours - fits, "the authors' code, as recorded", RECORDED[0] - RECORDED[1])
 
 
 def _ours(rounds: int) -> tuple[float, float]:
@@ -90,16 +83,15 @@ def _ours(rounds: int) -> tuple[float, float]:
     )
     model = pb.OwnModel(kernel="se", n_features=100, refit_every=REFIT, n_candidates=256)
     privacy = pb.Privacy(noise_multiplier=1.0, sample_rate=0.35, calibration="paper", noise="simulation")
-    fit = room.fit
+    fit = vars(room)["fit"]
 
-    def timed(*arguments: Any) -> Any:
-        start = time.process_time()
-        fitted = fit(*arguments)
-        spent[0] += time.process_time() - start
+    def counted(*arguments: object) -> object:
+        seconds, fitted = timed(partial(fit, *arguments))
+        spent[0] += seconds
         return fitted
 
     start = time.process_time()
-    with patch.object(room, "fit", timed):
+    with patch.object(room, "fit", counted):
         pb.run(problem, replace(pb.DPFTSDE.paper(), own=model), privacy=privacy, rounds=rounds, seed=0)
     whole = time.process_time() - start - surfaces.seconds
     return whole / (N_CLIENTS * rounds), spent[0] / (N_CLIENTS * rounds)
@@ -160,17 +152,17 @@ class _Plain:
         """CPU seconds of an iteration on average over a run, and those of its fits."""
         points = self.generator.random((N_INIT + ROUNDS, 2))
         values = _Surfaces(1)(np.zeros(len(points), dtype=np.int64), points)
-        draw = float(np.mean([_cpu(partial(self.weights, points[:t], values[:t])) for t in (10, 40, 70)]))
+        draw = float(np.mean([smallest(partial(self.weights, points[:t], values[:t])) for t in (10, 40, 70)]))
         weights, vectors = self.weights(points[:40], values[:40]), self.generator.normal(size=(4, len(self.phases)))
-        own = _cpu(lambda: self.search(lambda x: float(weights @ self.phi(x))))
-        shared = _cpu(lambda: self.search(partial(self.regional, vectors)), times=2)
+        own = smallest(lambda: self.search(lambda x: float(weights @ self.phi(x))))
+        shared = smallest(lambda: self.search(partial(self.regional, vectors)), times=2)
         alone = 1.0 - float(np.mean(1.0 / np.arange(1, ROUNDS + 1)))  # 1 - p_t = 1/t
-        fits = [_cpu(partial(self.fit, points[:t], values[:t]), times=1) for t in (10, 30, 50, 70)]
+        fits = [smallest(partial(self.fit, points[:t], values[:t]), times=1) for t in (10, 30, 50, 70)]
         fit = float(np.mean(fits)) / REFIT
         return fit + draw * (1.0 + alone) + alone * own + (1.0 - alone) * shared, fit
 
 
-def _quality() -> Iterator[dict[str, Any]]:
+def _quality() -> Iterator[Row]:
     """Share of the true maximum on a 601 x 601 grid that searches reach (in the columns of seconds)."""
     import torch
 
@@ -189,7 +181,7 @@ def _quality() -> Iterator[dict[str, Any]]:
         plain.frequencies, plain.phases = features.frequencies, np.asarray(features.phases)
         vectors = np.random.default_rng(2).normal(size=(n, 4 if label == "server vectors" else 1, 100))
 
-        def heights(units: FloatArray, chosen: FloatArray, features: Any = features) -> Any:
+        def heights(units: FloatArray, chosen: FloatArray, features: FourierFeatures = features) -> Tensor:
             phi = features(torch.as_tensor(units))
             every = torch.einsum("...cm,npm->ncp", phi[0], torch.as_tensor(chosen)) if len(units) == 1 else None
             if every is None:
@@ -202,20 +194,17 @@ def _quality() -> Iterator[dict[str, Any]]:
         search = Search(n_candidates=candidates, n_starts=starts)
         found = maximise(partial(heights, chosen=vectors), space, search, np.random.default_rng(3))
         ours = float((heights(found[:, None], vectors)[:, 0].numpy() / top).mean())
-        searched = [plain.search(lambda x, w=w: _height(plain, w, x)) for w in vectors[:4]]
+        searched = [plain.search(partial(_height, plain, w)) for w in vectors[:4]]
         theirs = heights(np.array(searched)[:, None], vectors[:4])[:, 0].numpy() / top[:4]
         peer = "share the authors' way reaches (4 functions)"
-        yield {
-            **_row(f"{label}: share of the maximum", ours, peer, float(theirs.mean())),
-            "ratio": ours / theirs.mean(),
-        }
+        yield Row(f"{label}: share of the maximum", ours, peer, float(theirs.mean()), more_is_better=True)
 
 
 def _height(plain: _Plain, vectors: FloatArray, point: FloatArray) -> float:
     return float(vectors[0] @ plain.phi(point)) if len(vectors) == 1 else plain.regional(vectors, point)
 
 
-def _weight_draws() -> Iterator[dict[str, Any]]:
+def _weight_draws() -> Iterator[Row]:
     """200 clients' posterior weights, M=100, 60 points: BoTorch's batched pathwise sampler beside ours."""
     import torch
 
@@ -243,17 +232,17 @@ def _weight_draws() -> Iterator[dict[str, Any]]:
         ridge.append(features(points[:, -1]))
         ridge.sample(values, **normals())
 
-    fresh = _cpu(lambda: ridge_sample(features(points), values, noise, **normals()), times=7)
-    ours = _cpu(grown, times=7)
+    fresh = smallest(lambda: ridge_sample(features(points), values, noise, **normals()), times=7)
+    ours = smallest(grown, times=7)
     size = f"{n} clients' posterior weights, M={m}, {t} points"
     try:
         peer = _botorch(points, values, m, noise)
     except ModuleNotFoundError:
-        yield _row(f"{size}, as a run draws them", ours, "ours from nothing (BoTorch is not installed)", fresh)
+        yield Row(f"{size}, as a run draws them", ours, "ours from nothing (BoTorch is not installed)", fresh)
         return
-    yield _row(f"{size}, as a run draws them (one new point)", ours, "BoTorch's pathwise sampler", peer)
-    yield _row(f"{size}, from nothing", fresh, "BoTorch's pathwise sampler", peer)
-    yield _row(
+    yield Row(f"{size}, as a run draws them (one new point)", ours, "BoTorch's pathwise sampler", peer)
+    yield Row(f"{size}, from nothing", fresh, "BoTorch's pathwise sampler", peer)
+    yield Row(
         f"{size}, as a run draws them",
         ours,
         "two products with the features at the speed of a large one",
@@ -266,13 +255,11 @@ def _flops() -> float:
     import torch
 
     matrix = torch.rand(1500, 1500, dtype=torch.float64)
-    return 2.0 * 1500**3 / _cpu(lambda: matrix @ matrix)
+    return 2.0 * 1500**3 / smallest(lambda: matrix @ matrix)
 
 
-def _botorch(points: Any, values: Any, n_features: int, noise: float) -> float:
+def _botorch(points: Tensor, values: Tensor, n_features: int, noise: float) -> float:
     """BoTorch's draw of the same functions: as many random features, the same kernel and noise."""
-    from functools import partial
-
     import torch
     from botorch.models import SingleTaskGP
     from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
@@ -287,10 +274,10 @@ def _botorch(points: Any, values: Any, n_features: int, noise: float) -> float:
         model.eval()
         prior = partial(draw_kernel_feature_paths, num_features=n_features)
         with torch.no_grad():
-            return _cpu(lambda: draw_matheron_paths(model, torch.Size([1]), prior_sampler=prior), times=7)
+            return smallest(lambda: draw_matheron_paths(model, torch.Size([1]), prior_sampler=prior), times=7)
 
 
-def _scaling() -> Iterator[dict[str, Any]]:
+def _scaling() -> Iterator[Row]:
     """Synthetic clients without hyperparameter fits: CPU seconds, against a time limit, and linearity."""
     limit, per_client = 600.0, {}
     for n in (1_000, 10_000, 100_000):
@@ -298,8 +285,8 @@ def _scaling() -> Iterator[dict[str, Any]]:
         per_client[n] = seconds / n
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         name = f"N={n}, M=100, T=40 synthetic, one thread, {memory:.1f} GiB at most so far"
-        yield _row(name, seconds, "limit for N=100,000, in proportion", limit * n / 100_000)
-    yield _row("CPU seconds per client at N=100,000", per_client[100_000], "at N=1,000", per_client[1_000])
+        yield Row(name, seconds, "limit for N=100,000, in proportion", limit * n / 100_000)
+    yield Row("CPU seconds per client at N=100,000", per_client[100_000], "at N=1,000", per_client[1_000])
 
 
 def _many(n_clients: int) -> float:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,12 @@ def strict_epsilon(setting: Mapping[str, Any]) -> float:
 
 def draw(found: Mapping[str, Any]) -> bytes:
     """The picture as PNG."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     private = sorted((s for s in found["settings"] if s["kind"] == "private"), key=lambda s: s["epsilon"])
     delta = private[0]["delta"]
-    figure, axes = plt.subplots(figsize=(7.2, 3.8), dpi=110, layout="constrained")
+    figure = Figure(figsize=(7.2, 3.8), dpi=110, layout="constrained")
+    axes = figure.subplots()
     for kind, colour, label in CONTROLS:
         # Only the direction of noise matters to who maximises it, so zeroed runs agree at every epsilon.
         for setting in [s for s in found["settings"] if s["kind"] == kind][:1]:
@@ -50,19 +49,14 @@ def draw(found: Mapping[str, Any]) -> bytes:
     bars = [s["standard_error"] for s in private]
     axes.errorbar(x, [s["utility"] for s in private], bars, marker="o", capsize=3, color=BLUE, label="privbo")
     axes.set_xscale("log")
-    _name(axes, x, [f"{s['epsilon']:.3g}\n({strict_epsilon(s):.2g})" for s in private])
+    axes.set_xticks(x, [f"{s['epsilon']:.3g}\n({strict_epsilon(s):.2g})" for s in private])
+    axes.minorticks_off()
     axes.set_xlabel(f"epsilon of the whole run at delta = {delta:.3g} (and at delta = {STRICT:g})")
     axes.set_ylabel("mean best accuracy\nover clients and rounds")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, fontsize=9)
     content = io.BytesIO()
     figure.savefig(content, format="png")
-    plt.close(figure)
     return content.getvalue()
-
-
-def _name(axes: Any, ticks: Sequence[float], names: Sequence[str]) -> None:
-    axes.set_xticks(ticks, names)
-    axes.minorticks_off()
 
 
 def main() -> None:
@@ -72,7 +66,7 @@ def main() -> None:
     parser.add_argument("picture", type=Path, help="PNG to write")
     arguments = parser.parse_args()
     write_atomically(arguments.picture, draw(read_json(arguments.comparison / "summary.json")))
-    print(f"written: {arguments.picture}")
+    sys.stdout.write(f"written: {arguments.picture}\n")
 
 
 if __name__ == "__main__":

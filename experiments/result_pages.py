@@ -14,7 +14,8 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json, write_atomically
@@ -60,7 +61,7 @@ def _table(results: Path, name: str, panel: str | None) -> str:
     raise ConfigurationError(f"{path} has no panel {panel!r}")
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: JsonValue) -> JsonValue:
     """Numbers to five digits, so that pages' data stay small."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
@@ -77,9 +78,9 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         for page in arguments.pages:
-            print(f"{page}: {', '.join(refresh(arguments.results, page)) or 'shows no table'}")
+            sys.stdout.write(f"{page}: {', '.join(refresh(arguments.results, page)) or 'shows no table'}\n")
     except ConfigurationError as error:
-        print(f"result_pages: {error}", file=sys.stderr)
+        sys.stderr.write(f"result_pages: {error}\n")
         return 2
     return 0
 

@@ -3,7 +3,7 @@
     python -m experiments.examples.dose_finding
 
 With scarce vaccine a smaller dose protects more people, each a little less; which fraction is best
-depends on a district's age pyramid, contacts, supply and epidemic. ``experiments/covid.py`` says where
+depends on a district's age pyramid, contacts, supply and epidemic. ``experiments/problems/covid.py`` says where
 the model and its facts come from; districts are drawn from its countries. A trial's outcome is the share
 of people not infected within a year, observed with noise. Regret is what trials cost: the shortfall of
 their true outcomes against the district's best dose, summed over its 200 trials.
@@ -11,11 +11,14 @@ their true outcomes against the district's best dose, summed over its 200 trials
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 import privbo as pb
-from experiments.covid import LOWEST_DOSE, model
-from experiments.environments import Environment
+from experiments.problems.covid import LOWEST_DOSE, model
+from experiments.problems.environments import Environment
+from privbo.protocol.messages import Algorithm
 
 N_DISTRICTS, TRIALS, SEED = 300, 200, 0
 
@@ -25,7 +28,7 @@ def main() -> dict[str, dict[str, float]]:
     districts = model(N_DISTRICTS, SEED)
     together = pb.PFPNE.heuristic(horizon=TRIALS, reward_range=(-0.05, 1.05))
     private = pb.Privacy(epsilon=2, noise="simulation")  # simulated districts: seeded noise is enough
-    arms = {
+    arms: dict[str, tuple[Algorithm, pb.Privacy | pb.NoPrivacy, Literal["zeroed"] | None]] = {
         "together": (together, private, None),
         "each alone": (together.local(), pb.NoPrivacy(), None),
         "noise alone": (together, private, "zeroed"),

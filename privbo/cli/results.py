@@ -1,4 +1,4 @@
-"""What a command found, as types: a priced plan, a finished run, a written report."""
+"""Findings of a command, as types: a priced plan, a finished run, a written report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line does with a configuration: plan it, run it with its controls, resume it."""
+"""Configurations on the command line: planned, run with their controls, resumed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is asked of privacy and what it costs, before any data is touched."""
+"""Privacy as asked for, and its price before any data is touched."""

@@ -26,7 +26,7 @@ from privbo.protocol.settings import JsonObject
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run will cost, fixed and recorded before any data is touched.
+    """The plan of a run: its noise, event and price, fixed and recorded before any data is touched.
 
     Attributes:
         privacy: What was asked for.

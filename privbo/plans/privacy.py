@@ -25,12 +25,22 @@ NoiseSourceName: TypeAlias = Literal["secure", "exact", "simulation", "none"]
 
 
 def paper_delta(n_clients: int) -> float:
-    """N^-1.1, the delta of the federated Bayesian optimisation papers."""
+    """Give N^-1.1, the delta of the federated Bayesian optimisation papers.
+
+    Example:
+        >>> round(paper_delta(200), 5)
+        0.00294
+    """
     return min(0.5, math.pow(n_clients, -1.1))
 
 
 def default_delta(n_clients: int) -> float:
-    """min(1e-5, 1/(10 N)): well below the 1/N at which publishing one random client passes."""
+    """Give min(1e-5, 1/(10 N)), well below the 1/N at which publishing one random client whole passes.
+
+    Example:
+        >>> default_delta(40), default_delta(10_000)
+        (1e-05, 1e-05)
+    """
     return min(1e-5, 0.1 / n_clients)
 
 
@@ -46,6 +56,10 @@ class AdaptiveClipping:
         learning_rate: How fast the bound moves.
         count_stddev: Noise standard deviation of the count of clients within the bound; it
             must be worth more than the release's own noise multiplier.
+
+    Example:
+        >>> Privacy(noise_multiplier=4.0, adaptive_clipping=AdaptiveClipping(count_stddev=10.0)).adaptive_clipping
+        AdaptiveClipping(count_stddev=10.0, target_quantile=0.5, learning_rate=0.2)
     """
 
     count_stddev: Positive
@@ -88,6 +102,13 @@ class Privacy:
     Raises:
         ConfigurationError: If not exactly one of epsilon and noise_multiplier is given
             or a value is out of range.
+
+    Example:
+        >>> Privacy(epsilon=2.0).resolved_delta(n_clients=40)
+        1e-05
+        >>> Privacy(epsilon="2")
+        Traceback (most recent call last):
+        privbo.protocol.errors.ConfigurationError: privacy.epsilon='2': input should be a valid number; correct it
     """
 
     epsilon: Positive | None = None
@@ -230,6 +251,10 @@ class SharedLedger:
 
     Raises:
         ConfigurationError: If only one of epsilon and delta is given.
+
+    Example:
+        >>> SharedLedger(path="ward-3.sqlite", population="ward 3", epsilon=4.0, delta=1e-5).population
+        'ward 3'
     """
 
     path: Annotated[str, Field(min_length=1)]

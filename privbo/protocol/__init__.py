@@ -1,1 +1,1 @@
-"""What servers and clients say to each other: messages, problem, space, errors, files."""
+"""Messages between servers and clients: messages, problem, space, errors, files."""

@@ -1,4 +1,4 @@
-"""What servers and cohorts say to each other; every algorithm speaks only this.
+"""Messages between servers and cohorts; every algorithm speaks only this.
 
 A *server* is a state machine over public data: ``ask`` yields the next broadcast
 together with the shape and the bound of the answers it wants, ``tell`` absorbs the
@@ -33,7 +33,7 @@ UnitName: TypeAlias = Literal["client", "reward"]
 
 @dataclass(frozen=True, kw_only=True)
 class Broadcast:
-    """What every client is shown in one round; public by construction.
+    """The public message that every client is shown in one round.
 
     Attributes:
         round: Zero-based position in the run; a client that is shown the same round
@@ -164,7 +164,7 @@ class Cohort(Protocol):
         ...
 
     def history(self) -> ClientHistory:
-        """What the clients evaluated so far (private)."""
+        """PRIVATE: give every evaluation so far."""
         ...
 
 
@@ -213,7 +213,7 @@ class PlainEvaluate:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What both sides of an algorithm are told before the run; public.
+    """Public facts that both sides of an algorithm are told before the run.
 
     Attributes:
         space: The search space.

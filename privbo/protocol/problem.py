@@ -50,7 +50,7 @@ class ProblemSource:
 
 @settings(table="problem")
 class Problem:
-    """What the clients optimise, each for itself.
+    """A problem: the search space and the objective of every client.
 
     Attributes:
         space: Named parameters.

@@ -1,4 +1,4 @@
-"""What a user writes, checked once: the same values are refused in the same words from Python and TOML.
+"""Settings that a user writes, checked once: Python and TOML refuse the same values in the same words.
 
 ``@settings`` makes a frozen dataclass whose constructor validates strictly (no text for a
 number, no number for a flag) and whose faults are ``ConfigurationError`` with the key, the

@@ -41,6 +41,10 @@ class Real:
     Raises:
         ConfigurationError: If the bounds are not finite, not increasing, or not
             positive with ``log=True``.
+
+    Example:
+        >>> Real(0.01, 100.0, log=True).decode(0.5)
+        1.0
     """
 
     low: float
@@ -86,6 +90,10 @@ class Int:
     Raises:
         ConfigurationError: If the bounds are not integers, not increasing, or not
             positive with ``log=True``.
+
+    Example:
+        >>> [Int(1, 3).decode(unit) for unit in (0.0, 0.5, 1.0)]
+        [1, 2, 3]
     """
 
     low: int
@@ -138,6 +146,10 @@ class Categorical:
 
     Raises:
         ConfigurationError: If there are fewer than two choices or two are equal.
+
+    Example:
+        >>> Categorical(["rbf", "linear"]).decode(0.9)
+        'linear'
     """
 
     choices: Sequence[Value]

@@ -1,4 +1,4 @@
-"""How many threads the batched work may use."""
+"""Limits on the threads of numerical libraries."""
 
 from __future__ import annotations
 

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, IntArray
+from privbo.protocol.settings import Count, settings
+
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
 _PREVIOUS, _NEWEST, _ROUND = "attendance/previous", "attendance/newest", "attendance/round"
 _AWAY, _LATE = 0, 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(table="attendance")
 class Attendance:
-    """How often clients are away or late, drawn for every client and round on its own.
+    """Rates at which clients are away or late, drawn for every client and round on its own.
 
     Attributes:
         dropout: Probability that a client drops out in a round; its messages are lost from then on
@@ -32,31 +36,29 @@ class Attendance:
             one (nothing in its first round).
         seed: Of these draws alone.
 
+    Example:
+        >>> import numpy as np
+        >>> Attendance(dropout=1.0).away(0, np.arange(3)).tolist()
+        [True, True, True]
+
     Raises:
         ConfigurationError: If a number is out of its range.
     """
 
-    dropout: float = 0.0
-    away_for: int = 1
-    late: float = 0.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("dropout", "late"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigurationError(f"attendance.{name}={getattr(self, name)!r} must lie in [0, 1]")
-        if self.away_for < 1:
-            raise ConfigurationError(f"attendance.away_for={self.away_for!r} must be at least 1")
+    dropout: Share = 0.0
+    away_for: Count = 1
+    late: Share = 0.0
+    seed: Annotated[int, Field(ge=0)] = 0
 
     def away(self, round_: int, clients: IntArray) -> npt.NDArray[np.bool_]:
-        """Who is away in a round, ``(len(clients),)``."""
+        """Tell who is away in a round, ``(len(clients),)``."""
         gone = np.zeros(len(clients), dtype=bool)
         for start in range(max(0, round_ - self.away_for + 1), round_ + 1):
             gone |= self._draws(start, clients, _AWAY) < self.dropout
         return gone
 
     def is_late(self, round_: int, clients: IntArray) -> npt.NDArray[np.bool_]:
-        """Whose newest answer of a round has not arrived yet, ``(len(clients),)``."""
+        """Tell whose newest answer of a round has not arrived yet, ``(len(clients),)``."""
         return self._draws(round_, clients, _LATE) < self.late
 
     def _draws(self, round_: int, clients: IntArray, purpose: int) -> FloatArray:

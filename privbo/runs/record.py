@@ -13,7 +13,6 @@ from privbo.plans.plan import Plan
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import load_arrays
 from privbo.protocol.messages import ClientHistory, FloatArray, Release
-from privbo.protocol.settings import JsonObject
 from privbo.protocol.space import Value
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.spec import Spec
@@ -21,7 +20,16 @@ from privbo.runs.spec import Spec
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """PRIVATE: a client's best evaluated point."""
+    """PRIVATE: a client's best evaluated point.
+
+    Attributes:
+        params: Values by name.
+        value: The objective there.
+
+    Example:
+        >>> Best(params={"C": 1.0}, value=0.9).params["C"]
+        1.0
+    """
 
     params: dict[str, Value]
     value: float
@@ -66,19 +74,6 @@ class Record:
     def run_id(self) -> str:
         """The run's name in the ledger."""
         return self.manifest.run_id
-
-    @property
-    def config(self) -> JsonObject:
-        """The manifest as one flat table."""
-        table = self.spec.to_dict()
-        return {
-            **table,
-            **self.manifest.to_dict(),
-            "problem": self.spec.identity()["problem"],
-            "algorithm": table["algorithm"],
-            "plan": self.plan.to_dict(),
-            "source": table,
-        }
 
     @property
     def home(self) -> RunDirectory:
@@ -165,6 +160,15 @@ def load(directory: str | Path) -> Record:
     Raises:
         RunError: If no run stands there.
         LedgerError: If its ledger is missing, corrupt or foreign.
+
+    Example:
+        >>> import tempfile
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     made = pb.run(problem, pb.FederatedFLCB(), privacy=pb.NoPrivacy(), rounds=2, directory=home)
+        ...     load(home).best(client=1) == made.best(client=1)
+        True
     """
     home = RunDirectory(Path(directory))
     manifest = home.manifest()

@@ -11,7 +11,6 @@ import pytest
 
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, Unit, compose
 from accountant.ledger import Ledger, LedgerPolicy
-from privbo.audits.replay import ScriptedNoise
 from privbo.door.adaptive import (
     AdaptiveSum,
     QuantileClipper,
@@ -26,6 +25,7 @@ from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SimulatedNoise
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
+from tests.door.replayed_runs import ScriptedNoise
 
 N, DIM = 400, 4
 

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privbo.audits.replay import ScriptedNoise
 from privbo.door.answer import answer, draw_participants
 from privbo.door.clipping import BOUND_FACTORS, NORM_LEVELS, clip_rows, clip_statistics
 from privbo.door.mechanism import mechanism_for
 from privbo.protocol.messages import Request
+from tests.door.replayed_runs import ScriptedNoise
 
 FINITE = st.floats(-1e150, 1e150, allow_subnormal=True)
 

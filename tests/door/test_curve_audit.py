@@ -14,9 +14,9 @@ from accountant.events import Adjacency, PoissonSampledGaussian
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.tight import numerical
 from privbo.audits import black_box as audit
-from privbo.audits.replay import ScriptedNoise
 from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.protocol.messages import Request
+from tests.door.replayed_runs import ScriptedNoise
 
 WEIGHTS = np.array([[0.3, 0.2, 0.6], [0.1, 0.2, 0.8]])  # the last client is the canary, of norm 1
 EPSILONS = np.array(audit._EPSILONS)

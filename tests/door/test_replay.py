@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, NonPrivate, PoissonSampledGaussian
-from privbo.audits import replay as module
-from privbo.audits.replay import ScriptedNoise, adversarial_rows, replay
 from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.protocol.messages import Request
+from tests.door import replayed_runs as module
+from tests.door.replayed_runs import ScriptedNoise, adversarial_rows, replay
 
 WEIGHTS = np.array([[0.2, 0.9, 0.1, 0.4], [0.3, 0.9, 0.2, 0.4]])
 REQUEST = Request(dim=2, clipping_norm=2.0, weights=WEIGHTS)

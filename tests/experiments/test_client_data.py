@@ -10,7 +10,7 @@ from scipy.io import savemat
 from sklearn.metrics import roc_auc_score
 
 import privbo as pb
-from experiments import activity, data, landmine, writers
+from experiments.problems import activity, data, landmine, writers
 
 RNG = np.random.default_rng(8)
 

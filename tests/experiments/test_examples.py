@@ -40,9 +40,9 @@ def test_a_good_network_is_chosen_within_the_plan(tmp_path: Path) -> None:
     from experiments.examples.private_networks import PULLS, main
 
     found = main(tmp_path)
-    assert found["chosen"] in {"conv-4", "mlp-64"}
-    assert sum(found["pulls"].values()) <= PULLS
-    assert found["epsilon"]["maximum"] <= 4.0
+    assert found.chosen in {"conv-4", "mlp-64"}
+    assert sum(found.pulls.values()) <= PULLS
+    assert found.epsilon["maximum"] <= 4.0
 
 
 def test_the_audit_leads_to_a_better_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from experiments.covid import EFFICACY, Countries, efficacy, simulate, world
-from experiments.environments import Environment, Shifted, draw_noise
-from experiments.objectives import (
+from experiments.problems.covid import EFFICACY, Countries, efficacy, simulate, world
+from experiments.problems.environments import Environment, Shifted, draw_noise
+from experiments.problems.objectives import (
     ACKLEY_TOP,
     BRANIN_BOTTOM,
     BRANIN_TOP,
@@ -152,7 +152,7 @@ def test_steps_of_a_day_are_fine_enough() -> None:
 
 def test_without_immunity_to_gain_the_final_size_equation_holds() -> None:
     """No vaccine, R = 2 in one country: the final size of the next-generation matrix, solved by iteration."""
-    from experiments.covid import IMMUNE, _force, _start
+    from experiments.problems.covid import IMMUNE, _force, _start
 
     countries = world(8, seed=0)
     force = _force(countries) / 0.2

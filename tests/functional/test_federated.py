@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.f_lcb_federated import N_CLIENTS, algorithm, problem, run_one
+from experiments.outcome import Task
+from experiments.plays.f_lcb import federated
+from experiments.problems.three_functions import N_CLIENTS, algorithm, problem
+from experiments.summary import tight
 from privbo.algorithms.functional.federated_clients import answers
 from privbo.algorithms.functional.federated_search import Search
 from privbo.protocol.messages import Release, Setting
@@ -16,18 +19,32 @@ from privbo.protocol.messages import Release, Setting
 SETTING = Setting(space=problem(0, 4).search_space, n_clients=4, rounds=12, public_seed=0)
 
 
+def run_one(seed, epsilon, control):
+    """One run of the experiment."""
+    task = Task(
+        problem={"type": "experiments.problems.three_functions:problem"},
+        algorithm=algorithm(),
+        privacy=pb.Privacy(epsilon=epsilon, noise="simulation"),
+        control=control,
+        rounds=60,
+        seed=seed,
+        options={},
+    )
+    return federated(task)
+
+
 def test_best_of_three_among_1000_clients_at_epsilon_4() -> None:
     """The bar is 9 of 10; a choice at random passes it with probability below 4e-4."""
     assert N_CLIENTS == 1000
     runs = [run_one(seed, 4.0, None) for seed in range(10)]
-    assert sum(run["right"] for run in runs) >= 9
-    assert all(run["epsilon"] <= 4.0 for run in runs)
-    assert np.mean([run["loss"] for run in runs]) < 0.02
+    assert sum(run.figures["right"] for run in runs) >= 9
+    assert all(tight(run.paid)[1] <= 4.0 for run in runs)
+    assert np.mean([run.figures["loss"] for run in runs]) < 0.02
 
 
 def test_the_noise_alone_finds_nothing() -> None:
     """Control: the clients' sum set to zero; at random 9 of 10 would be right with probability below 4e-4."""
-    assert sum(run_one(seed, 4.0, "zeroed")["right"] for seed in range(10)) < 9
+    assert sum(run_one(seed, 4.0, "zeroed").figures["right"] for seed in range(10)) < 9
 
 
 def test_the_plan_is_fixed_and_stopping_early_quotes_it(tmp_path) -> None:

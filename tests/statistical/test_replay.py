@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from accountant.events import Adjacency
-from privbo.audits.replay import adversarial_rows, replay
 from privbo.door.mechanism import mechanism_for
 from privbo.door.reward_unit import RewardMove
 from privbo.protocol.messages import Request, Setting
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, problem
+from tests.door.replayed_runs import adversarial_rows, replay
 from tests.statistical.faults import FAULTS, FIXED_SIZE
 
 N_CASES = 320

@@ -1,0 +1,146 @@
+"""Pictures of a study: curves, trade-offs against epsilon, bars; one panel per axes, as PNG."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from experiments.study import Panel, Picture
+from experiments.summary import Measure, Row, Rows
+from experiments.table import fields_of, text_of
+from privbo.runs.sources import load_function
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Draw: TypeAlias = Callable[["Axes", Panel, Rows, Picture], None]
+CONTROLS = {"local TS": "black", "DE start, uniform steps": "dimgray", "DP-FTS-DE, sum zeroed": "darkgray"}
+_CROWDED = 10  # lines beyond which no corner of the axes is free
+
+
+def draw(panels: Sequence[tuple[Panel, Rows]], picture: Picture, title: str) -> bytes:
+    """Draw all panels of a picture as PNG."""
+    from matplotlib.figure import Figure
+
+    kinds: dict[str, Draw] = {"curves": _curves, "trade-off": _trade_off, "bars": _bars}
+    drawing = kinds[picture.kind] if picture.kind in kinds else load_function(picture.kind, "picture.kind")
+    columns = min(picture.columns, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    most = max(len(rows) for _, rows in panels)
+    tall = 1.5 + 0.26 * most if picture.kind == "bars" else 4.6
+    figure = Figure(figsize=((9.5 if most > _CROWDED else 7.0) * columns, tall * lines + 0.4), layout="constrained")
+    grid = np.ravel(figure.subplots(lines, columns, squeeze=False))
+    for axes, (panel, rows) in zip(grid, panels, strict=False):
+        shown = {label: row for label, row in rows.items() if label not in picture.omit}
+        axes.set(title=panel.title, xlabel=picture.x, ylabel=picture.y)
+        axes.grid(alpha=0.3)
+        drawing(axes, panel, shown, picture)
+        if axes.get_legend_handles_labels()[0]:
+            beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if most > _CROWDED else {}
+            axes.legend(frameon=False, fontsize="x-small", **beside)
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    figure.suptitle(title)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=80)
+    return content.getvalue()
+
+
+def _legend(row: Row, picture: Picture) -> str:
+    return text_of(picture.legend, fields_of(row, picture.measure))
+
+
+def _scales(axes: Axes, picture: Picture) -> None:
+    from matplotlib.ticker import LogLocator
+
+    if "x" in picture.log:
+        axes.set_xscale("log")
+    if "y" in picture.log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:g}")
+
+
+def _curves(axes: Axes, panel: Panel, rows: Rows, picture: Picture) -> None:
+    """Mean curves with what is shaded; controls dashed."""
+    from matplotlib.ticker import MaxNLocator
+
+    for label, row in rows.items():
+        if picture.measure not in row.curves:
+            continue
+        mean, error, deviation = row.curves[picture.measure]
+        spread = error if picture.spread == "error" else deviation
+        x = np.linspace(0, panel.horizon, len(mean)) if panel.horizon else np.arange(len(mean))
+        style = "--" if "zeroed" in label or label in CONTROLS else "-"
+        (line,) = axes.plot(x, mean, style, label=_legend(row, picture), color=CONTROLS.get(label))
+        axes.fill_between(x, mean - spread, mean + spread, color=line.get_color(), alpha=0.15, lw=0)
+    _scales(axes, picture)
+    if not panel.horizon:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_ylim(bottom=1 if "y" in picture.log else None)
+
+
+def _trade_off(axes: Axes, _panel: Panel, rows: Rows, picture: Picture) -> None:
+    """Points with error bars against ``x`` or epsilon, a line per series; dashed lines where nothing is paid.
+
+    A thin dotted line goes on to the epsilon that the paper prints.
+    """
+    import matplotlib as mpl
+
+    free = itertools.cycle(colour for name in ("tab10", "Dark2", "Set2") for colour in mpl.color_sequences[name])
+    series: dict[str, list[Row]] = {}
+    for row in rows.values():
+        if picture.measure not in row.measures:
+            continue
+        if place(row) is None:
+            found, half = row.measures[picture.measure].mean, _spread(row.measures[picture.measure], picture)
+            colour = CONTROLS.get(row.label) or next(free)
+            axes.axhline(found, ls="--", lw=1, label=_legend(row, picture), color=colour)
+            axes.axhspan(found - half, found + half, color=colour, alpha=0.08, lw=0)
+        else:
+            series.setdefault(row.series or row.label, []).append(row)
+    for name, points in series.items():
+        colour = CONTROLS.get(name) or next(free)
+        x = [place(row) or 0.0 for row in points]
+        y = [row.measures[picture.measure].mean for row in points]
+        errors = [_spread(row.measures[picture.measure], picture) for row in points]
+        text = name if points[0].series else _legend(points[0], picture)
+        marker = "x" if "zeroed" in name else "o"
+        axes.errorbar(x, y, errors, marker=marker, ms=4, lw=1.2, capsize=2, label=text, color=colour)
+        for row, paid, found in zip(points, x, y, strict=True):
+            if row.printed is not None:
+                axes.plot([paid, row.printed], [found, found], ":", color=colour, lw=1)
+    for name, level in picture.levels.items():
+        axes.axhline(level, ls=":", color="grey", label=name)
+    _scales(axes, picture)
+    if ticks := sorted({row.x for row in rows.values() if row.x is not None}):
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+
+
+def place(row: Row) -> float | None:
+    """Give where a row stands: its ``x``, or its tight epsilon at N^-1.1; None where nothing is paid."""
+    if row.x is not None:
+        return row.x
+    return row.epsilon[0] if row.epsilon and row.releases and math.isfinite(row.epsilon[0]) else None
+
+
+def _spread(measure: Measure, picture: Picture) -> float:
+    return measure.error if picture.spread == "error" else measure.deviation
+
+
+def _bars(axes: Axes, _panel: Panel, rows: Rows, picture: Picture) -> None:
+    """Mean of every arm on its own line."""
+    for index, (label, row) in enumerate(rows.items()):
+        found = row.measures[picture.measure]
+        colour = "tab:blue" if label.startswith("ours") else "tab:orange" if label.startswith("DP-FTS") else "dimgray"
+        marker = "x" if "zeroed" in label else "o"
+        axes.errorbar(found.mean, index, xerr=_spread(found, picture), fmt=marker, color=colour, capsize=2)
+    axes.set_yticks(range(len(rows)), list(rows), fontsize="small")
+    axes.invert_yaxis()
+    axes.set_xlim(left=0)

@@ -1,0 +1,1 @@
+"""Ways to play one arm at one seed."""

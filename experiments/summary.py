@@ -1,0 +1,272 @@
+"""Summaries over seeds: measures, curves, paired differences, ratios of means, and prices."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+
+import privbo as pb
+from accountant import moments, renyi
+from accountant.epsilon import epsilon_table
+from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, PoissonSampledGaussian, from_dict, repeat
+from experiments.cells import Found, algorithm_of
+from experiments.outcome import Outcome, Paid
+from experiments.study import Arm, Panel
+from privbo.protocol.messages import FloatArray
+from privbo.protocol.settings import JsonObject, read_settings
+
+T = TypeVar("T")
+Rows: TypeAlias = dict[str, "Row"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure over seeds.
+
+    Attributes:
+        by_seed: Values, in the order of the seeds.
+    """
+
+    by_seed: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return float(np.mean(self.by_seed))
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation over seeds; 0 for a single one."""
+        return float(np.std(self.by_seed, ddof=1)) if len(self.by_seed) > 1 else 0.0
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean over seeds; 0 for a single one."""
+        return float(self.deviation / np.sqrt(len(self.by_seed)))
+
+    @property
+    def least(self) -> float:
+        """Smallest value."""
+        return min(self.by_seed)
+
+    @property
+    def most(self) -> float:
+        """Largest value."""
+        return max(self.by_seed)
+
+    @property
+    def total(self) -> float:
+        """Sum over seeds."""
+        return float(np.sum(self.by_seed))
+
+    def __format__(self, spec: str) -> str:
+        spread = {"±": self.error, "~": self.deviation}.get(spec[-1:])
+        if spread is None:
+            return format(self.mean, spec)
+        return f"{self.mean:{spec[:-1]}} ± {spread:{spec[:-1].lstrip('+')}}"
+
+    def to_dict(self) -> JsonObject:
+        """Give mean, standard error and values as JSON."""
+        return {"mean": self.mean, "standard_error": self.error, "by_seed": list(self.by_seed)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """Ratio of two means, paired by seed, with its 95 % bootstrap interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def __format__(self, spec: str) -> str:
+        return format(self.ratio, spec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One arm over all its seeds.
+
+    Attributes:
+        label: Name of the arm.
+        seeds: Seeds that were run.
+        measures: Figures by name.
+        curves: Mean and standard error and deviation along every curve, ``(3, length)``.
+        paid: The plan; None where nothing was shared.
+        printed: Epsilon the paper prints: nominal multiplier, moments accountant.
+        epsilon: Tight epsilon at N^-1.1 and at min(1e-5, 1/(10 N)); empty where prices are not asked for.
+        n_regions: Regions in which clients start; 0 for algorithms without.
+        series: Line of a picture.
+        x: Place in a picture.
+        first: Outcome of the first seed.
+        minus: Differences to other arms, paired by seed, by label and measure.
+        over: Ratios to other arms by label.
+    """
+
+    label: str
+    seeds: tuple[int, ...]
+    measures: Mapping[str, Measure]
+    curves: Mapping[str, FloatArray]
+    paid: Paid | None
+    printed: float | None
+    epsilon: tuple[float, ...]
+    n_regions: int
+    series: str
+    x: float | None
+    first: Outcome
+    minus: dict[str, dict[str, Measure]] = dataclasses.field(default_factory=dict)
+    over: dict[str, Ratio] = dataclasses.field(default_factory=dict)
+
+    @property
+    def releases(self) -> int:
+        """Planned releases."""
+        return 0 if self.paid is None else self.paid.releases
+
+    @property
+    def z(self) -> float | None:
+        """Noise multiplier; None where no noise is drawn."""
+        return self.paid.noise_multiplier if self.paid is not None and self.releases else None
+
+    def to_dict(self) -> JsonObject:
+        """Give the row as JSON."""
+        return {
+            "seeds": list(self.seeds),
+            "measures": {name: measure.to_dict() for name, measure in self.measures.items()},
+            "curves": {n: {"mean": c[0].tolist(), "standard_error": c[1].tolist()} for n, c in self.curves.items()},
+            "releases": self.releases,
+            "noise_multiplier": self.z,
+            "printed_epsilon": self.printed,
+            "epsilon": [value if np.isfinite(value) else None for value in self.epsilon],
+            "minus": {other: {name: m.to_dict() for name, m in by.items()} for other, by in self.minus.items()},
+            "over": {other: dict(vars(ratio)) for other, ratio in self.over.items()},
+        }
+
+
+def summarise(panel: Panel, found: Found) -> Rows:
+    """Summarise every arm, with differences to the controls and what the panel's contrasts and ratios ask for."""
+    arms = {arm.label: arm for arm in panel.arms}
+    order = [*(label for label in arms if label in found), *(label for label in found if label not in arms)]
+    rows = {label: _row(label, arms.get(label), found[label], prices=panel.prices) for label in order}
+    pairs = [(label, other) for label in rows for other in _controls(label, rows, panel)]
+    for one, other in (*pairs, *((pair[0], pair[1]) for pair in panel.contrasts)):
+        if one in rows and other in rows and one != other:
+            rows[one].minus[other] = paired(found[one], found[other])
+    for one, other in ((pair[0], pair[1]) for pair in panel.ratios):
+        for label in rows if one == "*" else (one,):
+            if label in rows and other in rows:
+                rows[label].over[other] = ratio(found[label], found[other], panel.measure)
+    return rows
+
+
+def _row(label: str, arm: Arm | None, runs: Mapping[int, Outcome], *, prices: bool) -> Row:
+    first = next(iter(runs.values()))
+    algorithm = algorithm_of(arm.algorithm) if arm is not None and arm.algorithm else None
+    return Row(
+        label=label,
+        seeds=tuple(runs),
+        measures={name: Measure(tuple(values)) for name, values in _collected(run.figures for run in runs.values())},
+        curves={name: along(curves) for name, curves in _collected(run.curves for run in runs.values()) if any(curves)},
+        paid=first.paid,
+        printed=printed(arm, first.paid) if prices and arm is not None else None,
+        epsilon=tuple(tight(first.paid)) if prices and first.paid is not None else (),
+        n_regions=algorithm.n_regions if isinstance(algorithm, pb.DPFTSDE) else 0,
+        series="" if arm is None else arm.series,
+        x=None if arm is None else arm.x,
+        first=first,
+    )
+
+
+def _collected(runs: Iterable[Mapping[str, T]]) -> list[tuple[str, list[T]]]:
+    """Values by name, of the runs that have them."""
+    found: dict[str, list[T]] = {}
+    for run in runs:
+        for name, value in run.items():
+            found.setdefault(name, []).append(value)
+    return list(found.items())
+
+
+def along(curves: Sequence[Sequence[float]]) -> FloatArray:
+    """Give mean, standard error and deviation along curves, of those that are long enough, ``(3, length)``."""
+    length = max(map(len, curves))
+    points = [Measure(tuple(c[i] for c in curves if len(c) > i)) for i in range(length)]
+    return np.array([[p.mean for p in points], [p.error for p in points], [p.deviation for p in points]])
+
+
+def _controls(label: str, rows: Rows, panel: Panel) -> list[str]:
+    """The panel's controls that start in as many regions, and the arm with its sum zeroed.
+
+    Local runs share nothing, so their regions do not matter.
+    """
+    wanted = (control for control in panel.controls if control in rows)
+    alike = [c for c in wanted if c.startswith("local") or _as_many_regions(label, c, rows)]
+    own = zeroed(label, rows, panel)
+    return alike if own is None else [*alike, own]
+
+
+def zeroed(label: str, rows: Rows, panel: Panel) -> str | None:
+    """Give the label of the arm with the clients' sum zeroed: a mechanism's own, or one of as many regions.
+
+    q, z and S scale a noise that stands alone, which moves no maximum; the regions do.
+    What is ours has its own or none.
+    """
+    row = rows[label]
+    if "zeroed" in label or row.z is None:
+        return None
+    if (own := f"{label}, sum zeroed") in rows or label.startswith("ours") or not panel.noise_by_regions:
+        return own if own in rows else None
+    others = (other for other in rows if "sum zeroed" in other and not other.startswith("ours"))
+    return next((other for other in others if row.n_regions and _as_many_regions(label, other, rows)), None)
+
+
+def _as_many_regions(one: str, other: str, rows: Rows) -> bool:
+    return rows[one].n_regions == rows[other].n_regions
+
+
+def paired(ours: Mapping[int, Outcome], theirs: Mapping[int, Outcome]) -> dict[str, Measure]:
+    """Give (ours - theirs) of every measure both have, over the seeds both have."""
+    both = [(run.figures, theirs[seed].figures) for seed, run in ours.items() if seed in theirs]
+    names = [name for name in both[0][0] if name in both[0][1]] if both else []
+    return {name: Measure(tuple(a[name] - b[name] for a, b in both)) for name in names}
+
+
+def ratio(ours: Mapping[int, Outcome], theirs: Mapping[int, Outcome], measure: str, *, draws: int = 4000) -> Ratio:
+    """Give the ratio of means over the seeds both have, with its 95 % bootstrap interval."""
+    both = [(run.figures[measure], theirs[s].figures[measure]) for s, run in ours.items() if s in theirs]
+    a, b = np.array(both).T
+    picks = np.random.default_rng(0).integers(0, len(a), (draws, len(a)))
+    low, high = np.quantile(a[picks].sum(axis=1) / b[picks].sum(axis=1), (0.025, 0.975))
+    return Ratio(ratio=float(a.sum() / b.sum()), low=float(low), high=float(high))
+
+
+def printed(arm: Arm, plan: Paid | None) -> float | None:
+    """Give what the paper would print: the nominal multiplier in every release; None where it prints nothing."""
+    if plan is None or not plan.releases or "noise_multiplier" not in arm.privacy:
+        return None
+    privacy = read_settings(pb.Privacy, arm.privacy, "privacy")
+    delta, z = pb.paper_delta(plan.n_clients), float(privacy.noise_multiplier or 0)
+    if privacy.sampling == "fixed-size":
+        size = round(privacy.sample_rate * plan.n_clients)
+        event: Event = FixedSizeSampledGaussian(n_clients=plan.n_clients, sample_size=size, noise_multiplier=z)
+        return renyi.epsilon(repeat(event, plan.releases), delta, adjacency=Adjacency.REPLACE_ONE)
+    event = PoissonSampledGaussian(sample_rate=privacy.sample_rate, noise_multiplier=z)
+    return moments.epsilon(repeat(event, plan.releases), delta, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
+
+
+def tight(plan: Paid) -> list[float]:
+    """Give the tight price of a plan at both deltas that every table names; infinite without privacy."""
+    return [_epsilon(json.dumps(plan.event), plan.adjacency, delta) for delta in deltas(plan.n_clients)]
+
+
+@cache
+def _epsilon(event: str, adjacency: str, delta: float) -> float:
+    return min(epsilon_table(from_dict(json.loads(event)), delta, adjacency=Adjacency(adjacency)).values())
+
+
+def deltas(n_clients: int) -> tuple[float, float]:
+    """Give the two deltas every table names: N^-1.1 and min(1e-5, 1/(10 N))."""
+    return pb.paper_delta(n_clients), pb.default_delta(n_clients)

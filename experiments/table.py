@@ -1,0 +1,86 @@
+"""The Markdown table of a panel.
+
+A study's ``columns`` maps heads to texts with fields in braces. A field is a measure's name, or
+``label``, ``runs``, ``releases``, ``z``, ``printed`` (what the paper prints), ``paper`` and ``strict`` (tight epsilon
+at N^-1.1 and at min(1e-5, 1/(10 N))), ``minus[LABEL]`` (paired difference), ``over[LABEL]`` (ratio of means).
+``{cumulative:.3f±}`` adds the standard error, ``{cumulative:.1f~}`` the standard deviation, both over seeds;
+``.least``, ``.most`` and ``.total`` are the others. What a row does not have is ``-``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from experiments.study import Panel
+from experiments.summary import Row, Rows, deltas, zeroed
+
+
+def table(panel: Panel, rows: Rows) -> str:
+    """Give the panel as Markdown: what it is, one row per arm, then differences, ratios and slope."""
+    lines = [f"**{panel.title}** ({_facts(panel, rows)})", ""]
+    lines += ["| arm | " + " | ".join(panel.columns) + " |", "|---" * (len(panel.columns) + 1) + "|"]
+    for label, row in rows.items():
+        fields = fields_of(row, panel.measure, zeroed(label, rows, panel))
+        lines.append(f"| {label} | " + " | ".join(text_of(column, fields) for column in panel.columns.values()) + " |")
+    said = [line for pair in panel.contrasts if (line := _contrast(pair[0], pair[1], rows, panel.measure))]
+    said += [
+        f"- {label} / {other} = {r.ratio:.2f} [{r.low:.2f}, {r.high:.2f}]"
+        for label, row in rows.items()
+        for other, r in row.over.items()
+    ]
+    said += _slope(panel, rows)
+    return "\n".join([*lines, "", *said, ""] if said else [*lines, ""])
+
+
+def _facts(panel: Panel, rows: Rows) -> str:
+    facts = [f"seeds {panel.first_seed} and on", panel.note]
+    plans = [row.paid for row in rows.values() if row.paid is not None]
+    if plans:
+        facts.insert(0, f"N={plans[0].n_clients}")
+    if panel.prices and plans:
+        small, default = deltas(plans[0].n_clients)
+        facts.append(
+            "simulated, seeded noise; epsilon as the paper prints it (moments accountant, nominal multiplier), and "
+            f"the tight price of the noise drawn at delta = N^-1.1 = {small:.3g} and at {default:.3g}; differences "
+            "are paired by seed"
+        )
+    return "; ".join(fact for fact in facts if fact)
+
+
+def fields_of(row: Row, measure: str, own: str | None = None) -> dict[str, object]:
+    """Give what a column's text may name."""
+    minus = {other: by[measure] for other, by in row.minus.items() if measure in by}
+    if own in minus:
+        minus["zeroed"] = minus[own]
+    prices = dict(zip(("paper", "strict"), row.epsilon, strict=False)) if row.releases else {}
+    fields = {"z": row.z, "printed": row.printed, **prices}
+    kept = {name: value for name, value in fields.items() if value is not None}
+    counts = {"label": row.label, "runs": len(row.seeds), "releases": row.releases}
+    return {**counts, **kept, "minus": minus, "over": row.over, **row.measures}
+
+
+def text_of(column: str, fields: Mapping[str, object]) -> str:
+    """Fill a column's text; ``-`` where the row has no such field."""
+    try:
+        return column.format_map(fields).replace("inf", "infinite")
+    except KeyError:
+        return "-"
+
+
+def _contrast(one: str, other: str, rows: Rows, measure: str) -> str:
+    if one not in rows or other not in rows[one].minus:
+        return ""
+    found = rows[one].minus[other][measure]
+    return f"- {one} minus {other}: {found:+.3f±} ({len(found.by_seed)} runs)"
+
+
+def _slope(panel: Panel, rows: Rows) -> list[str]:
+    """Slope of the measure's logarithm over that of ``x``."""
+    if not panel.slope:
+        return []
+    low, high = panel.slope
+    inside = [(row.x, row.measures[panel.measure].mean) for row in rows.values() if row.x and low <= row.x <= high]
+    x, y = np.log(np.array(inside)).T
+    return [f"- slope of log {panel.measure} over log x, {low:g} to {high:g}: {np.polyfit(x, y, 1)[0]:.2f}"]

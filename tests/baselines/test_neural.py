@@ -1,0 +1,241 @@
+"""Neural arms, the paper's architectures, and CIFAR's binary format."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import tarfile
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import privbo as pb
+from experiments.baselines import architectures
+from experiments.baselines.neural import NeuralArm, accuracy, adam, validation_loss
+from experiments.plays import neural
+from experiments.plays.curves import RecordedArm
+from experiments.problems import cifar
+from experiments.problems.cifar import CIFAR10, CIFAR100, Images, load
+from experiments.problems.digits import enlarged_digits
+from experiments.run import Options, run, write
+from experiments.study import study
+from privbo.algorithms.functional.f_lcb import f_lcb
+from privbo.training.private_neural import Split
+
+
+def toy_split(n=200, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 6, generator=generator)
+    y = (x[:, 0] + x[:, 1] > 0).long()
+    return Split(train_x=x[: n // 2], train_y=y[: n // 2], validation_x=x[n // 2 :], validation_y=y[n // 2 :])
+
+
+def toy_arm(name="toy", seed=0, learning_rate=1e-2, model=None, **settings):
+    make = model or (lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 2)))
+    return NeuralArm(
+        name=name, model=make, data=toy_split(), optimiser=adam(learning_rate), batch_size=16, seed=seed, **settings
+    )
+
+
+def weights(state):
+    return torch.cat([p.detach().ravel() for p in state.model.parameters()])
+
+
+def test_a_pull_is_forty_steps_and_leaves_no_trace_in_the_global_generator() -> None:
+    arm = toy_arm()
+    before = torch.get_rng_state()
+    state = arm.step(arm.init())
+    assert torch.equal(torch.get_rng_state(), before)
+    assert int(state.optimiser.state_dict()["state"][0]["step"]) == 40
+    assert state.pulls == 1
+    assert arm.value(state) == state.first == state.losses[0]
+    assert arm.rate(state, 4, 0.1) == pytest.approx(state.first)
+
+
+def test_training_is_repeatable_and_seeded() -> None:
+    states = [toy_arm(seed=seed).step(toy_arm(seed=seed).init()) for seed in (1, 1, 2)]
+    assert torch.equal(weights(states[0]), weights(states[1]))
+    assert not torch.equal(weights(states[0]), weights(states[2]))
+
+
+def test_value_is_the_best_loss_so_far() -> None:
+    arm, state = toy_arm(learning_rate=0.5), toy_arm(learning_rate=0.5).init()
+    for _ in range(40):  # so large a step size overshoots sooner or later, when depends on the machine
+        state = arm.step(state)
+        if state.losses[-1] > min(state.losses):
+            break
+    assert arm.value(state) == min(state.losses) < state.losses[-1]
+    assert validation_loss(state.model, arm.data) == pytest.approx(state.losses[-1], rel=1e-6)
+
+
+class NaNs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return self.scale * torch.full((len(x), 2), float("nan"))
+
+
+def test_f_lcb_picks_the_model_that_learns_and_retires_the_one_that_breaks() -> None:
+    frozen = lambda: nn.Sequential(nn.Linear(6, 1), nn.Linear(1, 2))  # noqa: E731 (a line says it)
+    arms = [
+        toy_arm("frozen", learning_rate=1e-9, model=frozen),
+        toy_arm("learner"),
+        toy_arm("broken", model=NaNs),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the heuristic rate may fail; that is reported elsewhere
+        found = f_lcb(arms, budget=30)
+    assert found.chosen == 1
+    assert found.pulls[1] == found.pulls.max()
+    assert "validation loss nan" in found.retired[2]
+    assert accuracy(found.states[1].model, arms[1].data.validation_x, arms[1].data.validation_y) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [  # Table 6
+        ("ShallowMLP", 12.64),
+        ("DeepMLP", 11.55),
+        ("DeepMLPNorm", 11.57),
+        ("VGG", 11.47),
+        ("ResNet18", 11.17),
+    ],
+)
+def test_cifar10_models_have_the_papers_size(name, millions) -> None:
+    check_size(architectures.CIFAR10[name], millions, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [  # Table 5
+        ("mobilenetv2_x1_4", 4.50),
+        ("mobilenetv2_x1_0", 2.35),
+        ("shufflenetv2_x1_5", 2.58),
+        ("mobilenetv2_x0_75", 1.48),
+        ("resnet56", 0.86),
+        ("shufflenetv2_x1_0", 1.36),
+        ("resnet44", 0.67),
+        ("mobilenetv2_x0_5", 0.82),
+        ("resnet32", 0.47),
+        ("resnet20", 0.28),
+        ("shufflenetv2_x0_5", 0.44),
+    ],
+)
+def test_cifar100_models_have_the_papers_size(name, millions) -> None:
+    check_size(architectures.CIFAR100[name], millions, 100)
+
+
+def check_size(make, millions, n_classes):
+    with torch.random.fork_rng(devices=[]):
+        model = make()
+    n = sum(p.numel() for p in model.parameters())
+    assert abs(n / 1e6 - millions) <= 0.0061, n
+    with torch.no_grad():
+        scores = model.eval()(torch.zeros(2, 3, 32, 32))
+    assert scores.shape == (2, n_classes)
+
+
+def tiny_archive(folder, archive, per_member=3):
+    """An archive in the original format: folder name inside, label bytes first, channels first."""
+    rng = np.random.default_rng(0)
+    records = {}
+    with tarfile.open(folder / archive.file, "w:gz") as tar:
+        for name in (*archive.train, *archive.test):
+            raw = rng.integers(0, 256, (per_member, archive.n_labels + 3072), dtype=np.uint8)
+            raw[:, : archive.n_labels] %= 10
+            records[name] = raw
+            info = tarfile.TarInfo(f"cifar-batches-bin/{name}")
+            info.size = raw.nbytes
+            tar.addfile(info, io.BytesIO(raw.tobytes()))
+    md5 = hashlib.md5((folder / archive.file).read_bytes(), usedforsecurity=False).hexdigest()
+    return dataclasses.replace(archive, md5=md5), records
+
+
+@pytest.mark.parametrize("archive", [CIFAR10, CIFAR100], ids=["cifar10", "cifar100"])
+def test_archives_in_the_original_format(archive, tmp_path) -> None:
+    tiny, records = tiny_archive(tmp_path, archive)
+    train, test = load(tiny, tmp_path)
+    assert isinstance(train, Images)
+    assert train.images.shape == (3 * len(archive.train), 3, 32, 32)
+    assert test.images.shape == (3, 3, 32, 32)
+    last = records[archive.train[-1]]
+    np.testing.assert_array_equal(train.classes[-3:], last[:, archive.n_labels - 1])
+    assert train.images[-1, 0, 0, 1] == last[-1, archive.n_labels + 1]  # red, first row, second column
+    assert train.images[-1, 2, 31, 31] == last[-1, -1]  # blue, last row, last column
+
+
+def test_archives_that_do_not_fit_are_refused(tmp_path) -> None:
+    with pytest.raises(pb.ConfigurationError, match="is not there"):
+        load(CIFAR10, tmp_path)
+    tiny, _ = tiny_archive(tmp_path, CIFAR10)
+    with pytest.raises(pb.ConfigurationError, match="has md5"):
+        load(CIFAR10, tmp_path)
+    with pytest.raises(pb.ConfigurationError, match=r"has no member 'train\.bin'"):
+        load(dataclasses.replace(tiny, train=("train.bin",)), tmp_path)
+    with pytest.raises(pb.ConfigurationError, match="whole number"):
+        load(dataclasses.replace(tiny, n_labels=2), tmp_path)
+
+
+def test_the_own_first_loss_starves_a_fast_learner_and_a_common_one_does_not() -> None:
+    """Curves of a fast good model and five slow ones; the paper's g prefers whoever begins badly."""
+    fast = RecordedArm(name="fast", losses=tuple(0.1 + 0.9 / k for k in range(1, 60)), test=())
+    slow = [
+        RecordedArm(name=f"slow {i}", losses=tuple(0.2 + 2.1 / k**0.7 for k in range(1, 60)), test=()) for i in range(5)
+    ]
+    arms = [fast, *slow]
+    own = f_lcb(arms, budget=40)
+    common = f_lcb([dataclasses.replace(arm, reference=2.3) for arm in arms], budget=40)
+    assert own.pulls[0] < own.pulls[1:].min()
+    assert common.pulls[0] > common.pulls[1:].max()
+    assert common.chosen == 0
+
+
+def test_empty_splits_are_refused() -> None:
+    good = toy_split()
+    with pytest.raises(pb.ConfigurationError, match="must be equal and not 0"):
+        dataclasses.replace(good, validation_y=good.validation_y[:1])
+
+
+def linear_models() -> dict:
+    return {"linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)), "none": lambda: nn.Sequential(
+        nn.AvgPool2d(32), nn.Flatten(), nn.Linear(3, 10))}  # fmt: skip
+
+
+def test_the_cifar_study_runs_on_a_tiny_archive(tmp_path, monkeypatch) -> None:
+    tiny, _ = tiny_archive(tmp_path, CIFAR10, per_member=6)
+    monkeypatch.setenv("PRIVBO_DATA", str(tmp_path))
+    monkeypatch.setitem(cifar.ARCHIVES, "cifar10", tiny)
+    monkeypatch.setitem(neural.MODELS, "cifar10", linear_models())
+    given = study("f-lcb-cifar10", "small")
+    (panel,) = given.panels
+    (arm,) = panel.arms
+    small = dataclasses.replace(arm, problem={**arm.problem, "n_validation": 10}, options={**arm.options, "pulls": 3})
+    write(
+        dataclasses.replace(given, panels=(dataclasses.replace(panel, arms=(small,)),)),
+        tmp_path / "out",
+        Options(jobs=1),
+    )
+    assert "| linear |" in (tmp_path / "out" / "table.md").read_text()
+    assert (tmp_path / "out" / "figure.png").exists()
+
+
+def test_the_five_models_study_needs_no_archive_and_keeps_finished_seeds(tmp_path, monkeypatch) -> None:
+    given = enlarged_digits(0)
+    assert given.split.train_x.shape == (1000, 3, 32, 32)
+    assert (float(given.test_x.min()), float(given.test_x.max())) == (-1.0, 1.0)
+    monkeypatch.setitem(neural.MODELS, "cifar10", linear_models())
+    run("f-lcb-five-models", tmp_path / "out", Options(scale="small", seeds=1, jobs=1))
+    written = (tmp_path / "out" / "table.md").read_text()
+    pulls = [float(line.split("|")[2]) for line in written.splitlines() if line.startswith(("| linear", "| none"))]
+    assert sum(pulls) == 20
+    (cell,) = (tmp_path / "cells").iterdir()
+    finished = cell.stat().st_mtime_ns
+    run("f-lcb-five-models", tmp_path / "out", Options(scale="small", seeds=1, jobs=1))
+    assert (tmp_path / "out" / "table.md").read_text() == written
+    assert cell.stat().st_mtime_ns == finished

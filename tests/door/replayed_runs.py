@@ -1,0 +1,273 @@
+"""Replay test of a release against its event: same randomness, neighbouring data.
+
+The shipped door is run again and again with scripted randomness: chosen participants and
+chosen noise. Nothing is statistical, so a finding is a fact. Compared are
+
+- what is drawn: kinds, shapes, scales; it may not depend on data or on who takes part;
+- what noise does: every released entry has its own, of one standard deviation;
+- what one unit (a client, or one reward of a client) does: the largest movement of the
+  released values, which times the event's noise multiplier may not pass the standard deviation;
+- what the event says: its sampler and rate must be the ones that were drawn with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, Unit
+from accountant.ledger import Ledger, LedgerPolicy
+from privbo.door.door import Door
+from privbo.door.mechanism import PrivateSum
+from privbo.door.noise import BoolArray
+from privbo.protocol.messages import FloatArray, IntArray, Request
+
+_TOLERANCE = 1e-9
+Draw: TypeAlias = tuple[str, tuple[int, ...] | int, float]  # kind, shape or number, parameter
+
+
+@dataclass(kw_only=True)
+class ScriptedNoise:
+    """Randomness that was decided beforehand; notes what it is asked for.
+
+    Attributes:
+        participants: Who takes part, ``(n_clients,)``.
+        units: Grid units added to the entries in order, or None for none.
+        drawn: One tuple per call: kind and parameters.
+    """
+
+    participants: BoolArray
+    units: IntArray | None = None
+    drawn: list[Draw] = field(default_factory=list)
+    name: str = "simulation"
+
+    def stream(self, label: str) -> ScriptedNoise:
+        """Itself."""
+        return self
+
+    def gaussian(self, shape: tuple[int, ...], scale: float) -> IntArray:
+        """The scripted units."""
+        self.drawn.append(("gaussian", shape, scale))
+        size = int(np.prod(shape))
+        if self.units is None:
+            return np.zeros(shape, dtype=np.int64)
+        return np.resize(self.units, size).reshape(shape)
+
+    def coins(self, shape: tuple[int, ...], rate: float) -> BoolArray:
+        """The scripted participants."""
+        self.drawn.append(("coins", shape, rate))
+        return np.broadcast_to(self.participants, shape).copy()
+
+    def subsets(self, shape: tuple[int, int], size: int) -> BoolArray:
+        """The scripted participants."""
+        self.drawn.append(("subset", shape[1], size))
+        return np.broadcast_to(self.participants, shape).copy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """Outcome of one case.
+
+    Attributes:
+        findings: Contradictions between release and event; empty if there are none.
+        sensitivity: Largest movement of the released values by one client.
+        noise_stddev: Standard deviation of the noise as found in the released values.
+        event: What the release was charged as.
+    """
+
+    findings: tuple[str, ...]
+    sensitivity: float
+    noise_stddev: float
+    event: Event
+
+
+def adversarial_rows(request: Request, client: int, *, rng: np.random.Generator) -> FloatArray:
+    """Vectors that make a fault visible: a saturating client among hostile others, ``(n_clients, dim)``."""
+    shape = (request.n_clients, request.dim)
+    direction = np.zeros(request.dim)
+    direction[rng.integers(request.dim)] = rng.choice([-1.0, 1.0])
+    long = request.clipping_norm * rng.choice([1.0, 3.0, 1e6])
+    others = [
+        np.zeros(shape),
+        np.broadcast_to(-long * direction, shape),
+        np.broadcast_to(long * direction, shape),
+        rng.normal(size=shape) * request.clipping_norm,
+        np.where(rng.random(shape) < 0.5, np.nan, 1e300),
+    ]
+    rows = np.array(others[rng.integers(len(others))])
+    rows[client] = long * direction
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    values: FloatArray
+    drawn: list[Draw]
+    event: Event
+
+
+def replay(
+    mechanism: Callable[[Request], PrivateSum], request: Request, rows: FloatArray, *, client: int, seed: int
+) -> Replay:
+    """Release ``rows`` and its neighbours through the door with the same randomness.
+
+    Args:
+        mechanism: The mechanism under test, as the run would build it.
+        request: The algorithm's request.
+        rows: Clients' vectors, ``(n_clients, dim)``; adversarial ones find more.
+        client: Who differs between the neighbours.
+        seed: Chooses who else takes part.
+    """
+    spec = mechanism(request)
+    play = _Player(mechanism=mechanism, request=request)
+    others, swapped = _participants(spec, client, seed)
+    base = play(rows, others)
+    moved, of_data = _movement(play, spec, rows, base, others, swapped, client)
+    stddev, of_noise = _noise(play, rows, base, others)
+    findings = _event_findings(base, spec.geometry.n_clients) + of_data + of_noise
+    multiplier = float(getattr(base.event, "noise_multiplier", np.inf))
+    if not stddev >= multiplier * moved * (1 - _TOLERANCE):
+        findings.append(
+            f"noise {stddev:.6g} is below the event's multiplier {multiplier:.6g} times the measured "
+            f"sensitivity {moved:.6g}"
+        )
+    return Replay(findings=tuple(findings), sensitivity=moved, noise_stddev=stddev, event=base.event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Player:
+    mechanism: Callable[[Request], PrivateSum]
+    request: Request
+
+    def __call__(self, rows: FloatArray, participants: BoolArray, units: IntArray | None = None) -> _Run:
+        noise = ScriptedNoise(participants=participants, units=units)
+        policy = LedgerPolicy(
+            unit=Unit(self.request.unit),
+            adjacency=self.mechanism(self.request).adjacency,
+            population="replay",
+            n_clients=self.request.n_clients,
+        )
+        with Ledger.create(None, policy) as ledger:
+            door = Door(ledger, run="replay", noise=noise, mechanism=self.mechanism, n_clients=self.request.n_clients)
+            release, _ = door.close(door.open(0, self.request), rows)
+            (entry,) = ledger.entries()
+        return _Run(values=release.values, drawn=noise.drawn, event=entry.event)
+
+
+def _participants(spec: PrivateSum, client: int, seed: int) -> tuple[BoolArray, list[BoolArray]]:
+    """Participants with ``client`` among them, and those an adversary compares it with: without."""
+    rng = np.random.default_rng(seed)
+    n = spec.geometry.n_clients
+    chosen = np.zeros(n, dtype=bool)
+    if spec.everyone:
+        return ~chosen, []
+    if spec.sampling == "fixed-size":
+        rest = rng.permutation(np.delete(np.arange(n), client))
+        chosen[[client, *rest[: spec.sample_size - 1]]] = True
+        swaps = []
+        for other in rest[spec.sample_size - 1 :]:
+            swap = chosen.copy()
+            swap[client], swap[other] = False, True
+            swaps.append(swap)
+        return chosen, swaps
+    chosen |= rng.random(n) < 0.5
+    chosen[client] = True
+    without = chosen.copy()
+    without[client] = False
+    return chosen, [without]
+
+
+def _movement(
+    play: _Player,
+    spec: PrivateSum,
+    rows: FloatArray,
+    base: _Run,
+    participants: BoolArray,
+    swapped: list[BoolArray],
+    client: int,
+) -> tuple[float, list[str]]:
+    """Largest movement between neighbouring worlds, and what depends on data that must not."""
+    others = _neighbours(rows, client, spec.adjacency, play.request.reward_bound)
+    runs = [play(_with(rows, client, other), participants) for other in others]
+    findings = [
+        "what is drawn depends on a client's data" for run in runs if run.drawn != base.drawn or run.event != base.event
+    ]
+    absent = play(_with(rows, client, np.full(rows.shape[1], np.nan)), participants)
+    silent = play(_with(rows, client, np.zeros(rows.shape[1])), participants)
+    if absent.drawn != base.drawn or not np.array_equal(absent.values, silent.values):
+        findings.append("an absent client is not the same as one that sends zero")
+    for other in swapped:
+        run = play(rows, other)
+        runs.append(run)
+        if run.drawn != base.drawn:
+            findings.append("what is drawn depends on who takes part")
+    return max(float(np.linalg.norm(run.values - base.values)) for run in runs), findings
+
+
+def _neighbours(rows: FloatArray, client: int, adjacency: Adjacency, reward_bound: float | None) -> list[FloatArray]:
+    """Everything else the client could send: any vector, or what another reward makes of its own."""
+    if reward_bound is not None:
+        return _rewarded(rows[client], reward_bound)
+    if adjacency is Adjacency.REPLACE_ONE:
+        return [-rows[client], np.zeros(rows.shape[1])]
+    return [np.zeros(rows.shape[1])]
+
+
+def _rewarded(row: FloatArray, bound: float) -> list[FloatArray]:
+    """The vector moved by ``bound``: along itself, along every axis, and across itself."""
+    length = float(np.linalg.norm(row))
+    ways = [*np.eye(len(row)), np.ones(len(row)) / np.sqrt(len(row))]
+    if 0 < length < np.inf:
+        ways += [row / length, np.roll(row, 1) / length]
+    return [row + sign * bound * way for way in ways for sign in (-1.0, 1.0)]
+
+
+def _with(rows: FloatArray, client: int, vector: FloatArray) -> FloatArray:
+    changed = rows.copy()
+    changed[client] = vector
+    return changed
+
+
+def _noise(play: _Player, rows: FloatArray, base: _Run, participants: BoolArray) -> tuple[float, list[str]]:
+    """Smallest standard deviation over the released entries, and entries that lack their own noise."""
+    findings = []
+    scales = [call for call in base.drawn if call[0] == "gaussian"]
+    size = base.values.size
+    units = (np.arange(1, size + 1, dtype=np.int64) << 20) * np.where(np.arange(size) % 2, -1, 1)
+    nobody = np.zeros_like(participants)
+    stddev = np.inf
+    for who in (participants, nobody):
+        quiet, loud = play(rows, who), play(rows, who, units)
+        added = (loud.values - quiet.values).ravel()
+        if loud.drawn != quiet.drawn or loud.drawn != base.drawn:
+            findings.append("what is drawn depends on who takes part, or on the noise itself")
+        if len(scales) != 1 or len(np.unique(np.abs(added))) != size or np.any(added == 0):
+            findings.append("released entries do not each have noise of their own")
+            stddev = 0.0
+            continue
+        gains = np.abs(added / units)
+        # Rounding of large values hides the last bits of the gain, never more than this.
+        stddev = min(stddev, float(gains.min()) * scales[0][2])
+    return stddev, findings
+
+
+def _event_findings(run: _Run, n_clients: int) -> list[str]:
+    """Whether the event names the sampler and the rate that were drawn with."""
+    samplers = [call for call in run.drawn if call[0] != "gaussian"]
+    if len(samplers) != 1:
+        return [f"participants were drawn {len(samplers)} times"]
+    kind, first, second = samplers[0]
+    everyone = (kind == "coins" and second == 1.0) or (kind == "subset" and second == n_clients)
+    event = run.event
+    if isinstance(event, Gaussian):
+        fits = everyone
+    elif isinstance(event, PoissonSampledGaussian):
+        fits = kind == "coins" and event.sample_rate >= second
+    elif isinstance(event, FixedSizeSampledGaussian):
+        fits = kind == "subset" and (event.n_clients, event.sample_size) == (first, second)
+    else:
+        fits = False
+    return [] if fits else [f"participants were drawn by {kind} of {second}, charged as {event}"]

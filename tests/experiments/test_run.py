@@ -1,0 +1,234 @@
+"""A study from end to end, its table, and what may be reused."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from experiments.cells import algorithm_of
+from experiments.outcome import Outcome, Paid, world
+from experiments.plays.tune import best_so_far
+from experiments.run import Options, write
+from experiments.study import Arm, Panel, Picture, Study, study
+from experiments.summary import Measure, along, paired, printed, ratio, summarise
+from experiments.table import table
+from privbo.protocol.messages import ClientHistory
+
+SMALL = {"n_regions": 2, "n_features": 8, "n_init": 2, "own": {"n_features": 16, "fit_steps": 2, "n_candidates": 64}}
+
+
+def figure(name: str) -> Study:
+    """A figure of the paper on three clients, two rounds and small models."""
+    found = study(name, "small")
+    (panel,) = found.panels
+    arms = tuple(
+        dataclasses.replace(
+            arm,
+            problem={"type": "tests.experiments.worlds:tiny"},
+            rounds=2,
+            algorithm={**arm.algorithm, **SMALL, "n_regions": min(2, int(arm.algorithm["n_regions"]))},
+        )
+        for arm in panel.arms
+    )
+    return dataclasses.replace(found, panels=(dataclasses.replace(panel, arms=arms, first_seed=0, seeds=2),))
+
+
+def summary(out: Path) -> dict:
+    return json.loads((out / "summary.json").read_text())["panels"]["synthetic"]
+
+
+def test_one_figure_from_end_to_end_is_resumed_and_shared(tmp_path: Path) -> None:
+    out = tmp_path / "dp-fts-de-5"
+    write(figure("dp-fts-de-5"), out, Options(scale="small", jobs=1))
+    first = (out / "summary.json").read_bytes()
+    cells = sorted((tmp_path / "cells").iterdir())
+    assert len(cells) == 2 * 7  # three controls and four arms, two seeds
+    kept = {path: path.stat().st_mtime_ns for path in cells[1:]}
+    cells[0].unlink()
+    write(figure("dp-fts-de-5"), out, Options(scale="small", jobs=1))
+    assert (out / "summary.json").read_bytes() == first
+    assert sorted((tmp_path / "cells").iterdir()) == cells
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
+    text = (out / "table.md").read_text()
+    assert text.startswith("`python -m experiments dp-fts-de-5 --scale small`. The paper: Both components")
+    found = summary(out)
+    even, whole = (
+        np.array(found[label]["measures"]["cumulative"]["by_seed"]) for label in ("FTS-DE, equal weights", "FTS-DE")
+    )
+    assert f"- FTS-DE, equal weights minus FTS-DE: {np.mean(even - whole):+.3f} ± " in text
+    # Whatever a study is called: another one with the same arms runs nothing.
+    write(dataclasses.replace(figure("dp-fts-de-5"), name="other"), tmp_path / "other", Options(scale="small", jobs=1))
+    assert sorted((tmp_path / "cells").iterdir()) == cells
+
+
+def test_what_is_finished_is_shown_and_older_code_named(tmp_path: Path) -> None:
+    chosen, out = figure("dp-fts-de-12a"), tmp_path / "dp-fts-de-12a"
+    shown = Options(scale="small", seeds=3, jobs=1, finished=True)
+    with pytest.raises(pb.ConfigurationError, match="two finished runs"):
+        write(chosen, out, shown)
+    write(chosen, out, Options(scale="small", seeds=3, jobs=1))
+    assert {label: row["seeds"] for label, row in summary(out).items()} == {
+        a.label: [0, 1, 2] for a in chosen.panels[0].arms
+    }
+    newest = (out / "table.md").read_text()
+    for path in (tmp_path / "cells").iterdir():
+        content = json.loads(path.read_text())
+        content["code"]["parts"]["privbo's code"] = "older"
+        (path.parent / f"{path.stem.partition('-')[0]}-0123456789abcdef.json").write_text(json.dumps(content))
+        path.unlink()
+    write(chosen, out, shown)
+    text = (out / "table.md").read_text()
+    assert "Made by older code: 15 cells by privbo " in text
+    assert newest.splitlines()[4:9] == text.splitlines()[4:9]
+    write(chosen, out, Options(scale="small", seeds=1, jobs=1))  # never taken for today's
+    assert len([path for path in (tmp_path / "cells").iterdir() if "0123456789abcdef" not in path.name]) == 5
+
+
+def height(value: float, **more: object) -> Arm:
+    play = "tests.experiments.worlds:square"
+    problem = {"type": "tests.experiments.worlds:tiny"}
+    return Arm(label=f"h={value:g}", play=play, problem=problem, options={"height": value}, **more)
+
+
+def test_players_series_ratios_and_slopes_are_data(tmp_path: Path) -> None:
+    panel = Panel(
+        title="heights",
+        arms=[height(1.0, x=1.0, series="s"), height(2.0, x=2.0, series="s"), height(8.0, seeds=1)],
+        seeds=2,
+        columns={"mean": "{cumulative:.2f±}", "runs": "{runs}", "over": "{over[h=1]:.2f}", "none": "{last:.1f}"},
+        contrasts=[["h=2", "h=1"]],
+        ratios=[["*", "h=1"]],
+        slope=[1.0, 2.0],
+    )
+    pictures = {
+        "figure": Picture(kind="trade-off"),
+        "bars": Picture(of="figure", kind="bars"),
+        "curves": Picture(of="figure", measure="loss"),
+    }
+    write(Study(name="heights", title="t", panels=[panel], pictures=pictures), tmp_path / "out", Options(jobs=1))
+    text = (tmp_path / "out/table.md").read_text()
+    assert "| h=1 | 1.50 ± 0.50 | 2 | 1.00 | - |" in text
+    assert "| h=8 | 8.00 ± 0.00 | 1 | 8.00 | - |" in text
+    assert "- h=2 minus h=1: +1.000 ± 0.000 (2 runs)" in text
+    assert f"1 to 2: {np.log(2.5 / 1.5) / np.log(2):.2f}" in text
+    assert all((tmp_path / f"out/{name}.png").stat().st_size > 5000 for name in pictures)
+
+
+def test_best_so_far_against_a_plain_loop() -> None:
+    losses = np.array([[0.5, 0.7, 0.4, np.nan], [0.9, 0.8, np.nan, 0.1]])
+    history = ClientHistory(
+        units=np.zeros((2, 4, 1)), values=-losses, rounds=np.array([-1, -1, 1, 2]), recommended=np.zeros((2, 1))
+    )
+    np.testing.assert_allclose(best_so_far(losses, history), [0.65, 0.6, 0.25])
+    regret = world({"type": "tests.experiments.worlds:known"}, 0).losses(history)
+    np.testing.assert_allclose(regret, 1 + losses)
+
+
+def outcomes(by_seed: dict[int, float]) -> dict[int, Outcome]:
+    return {seed: Outcome(figures={"cumulative": value}) for seed, value in by_seed.items()}
+
+
+def test_differences_and_ratios_are_paired() -> None:
+    ours, theirs = outcomes({1: 3.0, 2: 7.0}), outcomes({2: 6.0, 0: 16.0, 1: 1.0})
+    assert paired(ours, theirs)["cumulative"].by_seed == (2.0, 1.0)
+    found = ratio(outcomes(dict(enumerate([1.0, 2.0, 3.0]))), outcomes(dict(enumerate([2.0, 4.0, 6.0]))), "cumulative")
+    assert (found.ratio, found.low) == pytest.approx((0.5, 0.5))
+    wide = ratio(outcomes({i: i + 1.0 for i in range(8)}), outcomes(dict.fromkeys(range(8), 4.0)), "cumulative")
+    assert wide.low < wide.ratio < wide.high
+
+
+def test_measures_say_their_spread() -> None:
+    found = Measure((1.0, 3.0))
+    assert f"{found:.1f}" == "2.0"
+    assert f"{found:+.1f±}" == "+2.0 ± 1.0"
+    assert f"{found:.2f~}" == "2.00 ± 1.41"
+    np.testing.assert_allclose(along([[1.0, 2.0], [3.0]])[0], [2.0, 2.0])
+
+
+def rows_of(regions: dict[str, int], *, noise_by_regions: bool) -> dict:
+    silent = {"local TS", "DE start, uniform steps"}
+    algorithms = {label: {"type": "dp-fts-de", "n_regions": n} for label, n in regions.items()}
+    panel = Panel(
+        title="p",
+        arms=[Arm(label=label, problem={"type": "m:f"}, algorithm=made) for label, made in algorithms.items()],
+        seeds=1,
+        columns={"zeroed": "{minus[zeroed]:.0f}"},
+        controls=sorted(silent),
+        noise_by_regions=noise_by_regions,
+    )
+    found = {
+        label: {0: Outcome(figures={"cumulative": float(i)}, paid=paid(0 if label in silent else 3))}
+        for i, label in enumerate(regions)
+    }
+    rows = summarise(panel, found)
+    lines = [line for line in table(panel, rows).splitlines() if line.startswith("| ") and "arm" not in line]
+    return {"rows": rows, "shown": dict(line.strip("| ").split(" | ") for line in lines)}
+
+
+def paid(releases: int) -> Paid:
+    z = 1.0 if releases else None
+    return Paid(n_clients=29, releases=releases, noise_multiplier=z, event={}, adjacency="zero-out")
+
+
+def test_noise_alone_stands_in_for_arms_of_as_many_regions_only() -> None:
+    regions = {
+        "local TS": 2,
+        "DP-FTS-DE, sum zeroed": 2,
+        "DP-FTS-DE, P=2": 2,
+        "DP-FTS-DE, P=3": 3,
+        "DP-FTS-DE, P=1": 1,
+        "DP-FTS-DE, P=1, sum zeroed": 1,
+        "DP-FTS, q=0.1": 1,
+        "ours, epsilon 1": 2,
+        "ours, epsilon 2": 2,
+        "ours, epsilon 2, sum zeroed": 2,
+    }
+    found = rows_of(regions, noise_by_regions=True)
+    assert {label: text for label, text in found["shown"].items() if text != "-"} == {
+        "DP-FTS-DE, P=2": "1",
+        "DP-FTS-DE, P=1": "-1",
+        "DP-FTS, q=0.1": "1",
+        "ours, epsilon 2": "-1",
+    }
+    assert set(found["rows"]["ours, epsilon 1"].minus) == {"local TS"}
+    own = rows_of(regions, noise_by_regions=False)["shown"]
+    assert {label for label, text in own.items() if text != "-"} == {"DP-FTS-DE, P=1", "ours, epsilon 2"}
+
+
+def test_printed_prices_are_the_papers() -> None:
+    (panel,) = study("dp-fts-de-3a", "paper").panels
+    arm = next(arm for arm in panel.arms if arm.label == "DP-FTS-DE, q=0.35, z=1")
+    plan = dataclasses.replace(paid(60), n_clients=29)
+    assert round(printed(arm, plan) or 0, 2) == 15.17
+    assert printed(dataclasses.replace(arm, privacy={}), plan) is None
+    assert printed(arm, paid(0)) is None
+
+
+def test_algorithms_from_tables() -> None:
+    assert algorithm_of({"type": "dp-fts-de", "preset": "paper", "own": {"refit_every": 5}}) == dataclasses.replace(
+        pb.DPFTSDE.paper(), own=dataclasses.replace(pb.DPFTSDE.paper().own, refit_every=5)
+    )
+    assert algorithm_of({"type": "dp-fts-de", "local": True}) == pb.DPFTSDE().local()
+    with pytest.raises(pb.ConfigurationError, match=r"algorithm\.type='dp' is unknown"):
+        algorithm_of({"type": "dp"})
+
+
+def test_the_command_line_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from experiments.__main__ import main
+
+    monkeypatch.setenv("PRIVBO_DATA", os.fspath(tmp_path / "nowhere"))
+    monkeypatch.setattr(
+        "sys.argv", ["experiments", "f-lcb-cifar10", "--jobs", "1", "--out", os.fspath(tmp_path / "no")]
+    )
+    assert main() == 2
+    assert "is not there; put it there" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", ["experiments", "--list"])
+    assert main() == 0
+    assert "quickstart: 40 clients tune an SVM" in capsys.readouterr().out
