@@ -1,4 +1,4 @@
-"""What ``privbo compare`` does: a sweep's cells with a live table, or runs side by side, and the tables it prints."""
+"""The command ``privbo compare``: a sweep's cells with a live table, or runs side by side, and the tables it prints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from privbo.reports.tables import contrast_lines, older_lines, strict_text
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What a command shows: a sweep's comparisons or one of runs, and the page.
+    """Outcome of the command: a sweep's comparisons or one of runs, and the page.
 
     Attributes:
         found: As far as it may be shown.
@@ -175,7 +175,7 @@ Clock: TypeAlias = Callable[[], float]
 
 @dataclass(kw_only=True)
 class CellTable:
-    """What is known of every setting while its cells run elsewhere.
+    """State of every setting while its cells run elsewhere.
 
     Cells are taken up in order, so the first ``jobs`` unfinished ones are being worked on.
 

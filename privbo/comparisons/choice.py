@@ -32,7 +32,7 @@ from privbo.protocol.settings import Positive, settings
 
 @settings(table="selection")
 class Selection:
-    """How a choice on private data is paid for.
+    """Price and range of a choice on private data.
 
     Attributes:
         noise_multiplier: Of the one release that the choice is made from.

@@ -1,4 +1,4 @@
-"""What privacy buys and costs across settings: the frontier, paired differences, a recommendation.
+"""Utility against epsilon across settings: the frontier, paired differences, a recommendation.
 
 Plain data and arithmetic; ``privbo.comparisons.sweep`` fills it, ``privbo.reports`` draws it.
 

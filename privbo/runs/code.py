@@ -163,7 +163,7 @@ class _Reader:
     busy: set[int] = field(default_factory=set)
 
     def state(self, value: object) -> object:  # noqa: PLR0911  # one line per kind of value
-        """What tells a value from another, as nested tuples; modules that say the rest are noted.
+        """Tell a value from another by nested tuples; modules that say the rest are noted.
 
         Raises:
             _UnknownStateError: If nothing does.
