@@ -1,5 +1,6 @@
 """Studies are data: every file can be read at both scales, and says what the papers say."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -130,3 +131,29 @@ def test_a_wrong_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             study("one", "small")
     finally:
         module.files.cache_clear()
+
+
+def algorithm(name: str, label: str, panel: int = 0) -> pb.DPFTSDE:
+    found = study(name, "paper").panels[panel]
+    made = algorithm_of(next(arm.algorithm for arm in found.arms if arm.label == label))
+    assert isinstance(made, pb.DPFTSDE)
+    return made
+
+
+def test_settings_are_the_papers_and_ours() -> None:
+    """What one table changes of another stays changed, whatever is merged on top."""
+    refit = dataclasses.replace(pb.DPFTSDE.paper().own, refit_every=5)
+    paper = dataclasses.replace(pb.DPFTSDE.paper(), own=refit)
+    assert algorithm("dp-fts-de-3a", "FTS-DE") == paper
+    assert algorithm("dp-fts-de-10", "FTS-DE, P=6", 1) == dataclasses.replace(paper, n_regions=6)
+    for panel in (0, 1):
+        assert algorithm("dp-fts-de-few-points", "ours, not private", panel) == pb.DPFTSDE()
+        few = dataclasses.replace(paper, n_init=2)
+        assert algorithm("dp-fts-de-few-points", "paper's setting, q=0.35, z=1", panel) == few
+    assert algorithm("dp-fts-de-3d", "ours, epsilon 2") == pb.DPFTSDE(
+        n_init=10, exploration=pb.Exploration(power=1.0), own=pb.OwnModel(refit_every=5)
+    )
+    assert algorithm("dp-fts-de-3d-authors", "FTS-DE").own.ard is False
+    assert algorithm("dp-fts-de-4", "ours, z=1").local_after == 20
+    assert algorithm("thompson-ablation", "ours in all rounds, epsilon 0.9", 2).local_after is None
+    assert (algorithm("dp-fts-de-2a", "FTS").n_regions, algorithm("dp-fts-de-2a", "FTS").clipping_norm) == (1, 11.0)
