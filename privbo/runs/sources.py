@@ -28,7 +28,7 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
                 f"problem.factory={source.factory!r} returned {type(problem).__name__}, not a Problem"
             )
         _require_same(source, problem)
-        return dataclasses.replace(problem, source=source)
+        return dataclasses.replace(problem, source=source, fingerprint=source.fingerprint or problem.fingerprint)
     if source.n_clients is None:
         raise ConfigurationError("problem.n_clients is missing; say how many clients are registered")
     return Problem(

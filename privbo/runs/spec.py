@@ -164,7 +164,7 @@ class Spec:
         """Give the settings that make two runs the same run."""
         table = {key: value for key, value in self.to_dict().items() if key not in _MEANS}
         problem = cast("JsonObject", table["problem"])
-        public = ("name", "provenance", "n_clients", "space", "fingerprint")
+        public = ("name", "provenance", "n_clients", "space", "fingerprint", "arguments")
         return table | {"problem": {key: problem[key] for key in public}}
 
     def require_same(self, other: Spec) -> None:
