@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from privbo.runs.record import Best, Record, load
     from privbo.runs.spec import Spec
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "Attendance": "privbo.runs.attendance",

@@ -149,7 +149,7 @@ def test_finished_shows_older_cells_with_the_version_that_made_them(clinic: Clin
     shown, said = clinic.compare("--finished")
     assert shown == first
     (version,) = said["settings"][0]["older"]
-    assert version.startswith("privbo 0.1.0, 20")
+    assert version.startswith(f"privbo {pb.__version__}, 20")
     assert f"ours: made by older code ({version})" in (clinic.folder / "out" / "table.md").read_text()
     assert version in (clinic.folder / "out" / "compare.html").read_text()
     assert said["reuse"]["older"] == {version: 2}
