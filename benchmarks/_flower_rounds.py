@@ -1,4 +1,4 @@
-"""What a round costs over Flower beside one in a single process: ``python -m benchmarks._flower_rounds``.
+"""Seconds of a round over Flower, and in a single process: ``python -m benchmarks._flower_rounds``.
 
 The objective costs nothing, so what is left is the way there and back. Simulated: N
 nodes of one client each by Flower's simulation (Ray). Deployed: a SuperLink and three

@@ -57,7 +57,8 @@ class Context:
 
         With ``finished`` nothing is run, and arms with fewer than two finished cells are left out.
         """
-        cells = [self._cell(arm, seed) for seed in self.seeds for arm in self.panel.arms if self._due(arm, seed)]
+        arms = [(arm, priced(arm, self.panel.arms)) for arm in self.panel.arms]
+        cells = [self._cell(*arm, seed) for seed in self.seeds for arm in arms if self._due(arm[0], seed)]
         kept = finished(cells) if self.finished else self._completed(cells)
         self.older.update(one.made_by for one in kept if one is not None and not one.is_current)
         found: Found = {}
@@ -80,8 +81,7 @@ class Context:
     def _due(self, arm: Arm, seed: int) -> bool:
         return arm.seeds is None or seed < self.seeds.start + arm.seeds
 
-    def _cell(self, arm: Arm, seed: int) -> Cell:
-        privacy = priced(arm, self.panel.arms)
+    def _cell(self, arm: Arm, privacy: JsonObject, seed: int) -> Cell:
         said = [arm.play, arm.problem, arm.rounds, arm.algorithm, privacy, arm.control, arm.options, seed]
         return Cell(
             label=arm.label,

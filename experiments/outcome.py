@@ -1,4 +1,4 @@
-"""What one arm at one seed gives: figures by name, curves by name, and the plan that was paid for."""
+"""Result of one arm at one seed: figures by name, curves by name, and the plan that was paid for."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def world(problem: JsonObject, seed: int) -> World:
 
 
 class Player(Protocol):
-    """How an arm is played at a seed."""
+    """Function that plays an arm at a seed."""
 
     def __call__(self, task: Task) -> Outcome:
         """Play."""

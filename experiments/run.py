@@ -20,7 +20,7 @@ from privbo.runs.sources import load_function
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a study is run.
+    """Options of the command line.
 
     Attributes:
         scale: ``"paper"`` or ``"small"``.

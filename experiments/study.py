@@ -118,7 +118,7 @@ class Panel:
 
 @settings(table="picture")
 class Picture:
-    """How panels are drawn.
+    """Picture of panels.
 
     Attributes:
         kind: ``"curves"``, ``"trade-off"`` against ``x`` or epsilon, ``"bars"``, or a ``module:function``.

@@ -77,7 +77,7 @@ class FNUCB:
 
 @dataclass(frozen=True, kw_only=True)
 class FNUCBOutcome:
-    """What a run of FN-UCB ends with.
+    """Result of a run of FN-UCB.
 
     Attributes:
         best: The arm with the best mean over all pulls, ``(n_dims,)``.
@@ -112,7 +112,7 @@ class Networks:
         )
 
     def average(self) -> Networks:
-        """The one network whose parameters are the means."""
+        """Give the network whose parameters are the means."""
         return Networks(*(getattr(self, name).mean(axis=0, keepdims=True) for name in self.__dataclass_fields__))
 
     def _hidden(self, inputs: FloatArray) -> FloatArray:

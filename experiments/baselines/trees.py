@@ -71,7 +71,7 @@ class HCT:
         self.tree.split(0)
 
     def _start_epoch(self, epoch: int) -> None:
-        """What changes when t+ doubles."""
+        """Start the next epoch, when t+ doubles."""
         self._epoch = epoch
         log = math.log(1 / min(0.5, self._scaled / epoch))
         self._log_for_upper = math.log(1 / min(1.0, self._scaled / epoch))

@@ -1,1 +1,1 @@
-"""What is optimised: clients, functions and data, each a function or a class that gives a problem."""
+"""Problems that experiments optimise: clients, functions and data, made from a seed."""

@@ -25,7 +25,7 @@ URL = "https://www.cs.toronto.edu/~kriz/"
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    """Where a data set lies and how its records look.
+    """Archive of a data set, and the layout of its records.
 
     Attributes:
         file: Name of the archive.

@@ -236,7 +236,7 @@ class Countries:
 
     @property
     def global_optima(self) -> FloatArray:
-        """That dose alone."""
+        """Best dose on average, alone."""
         return self.global_optimum[None]
 
 

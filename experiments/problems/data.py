@@ -1,4 +1,4 @@
-"""Where experiments find their data: the folder named by ``PRIVBO_DATA``, or a cached download with a checksum.
+"""Data of the experiments: the folder named by ``PRIVBO_DATA``, or a cached download with a checksum.
 
 Data is never part of this project. A source without a known checksum is not downloaded:
 the error says where it comes from and which file is wanted.

@@ -68,7 +68,7 @@ def _truncated_normal_means(
 
 
 class Model(Protocol):
-    """What clients earn without noise."""
+    """Noiseless rewards of clients."""
 
     name: str
     n_dims: int
@@ -89,7 +89,7 @@ class Model(Protocol):
 
     @property
     def global_optimum(self) -> FloatArray:
-        """Where the average objective is largest, ``(d,)``."""
+        """Maximiser of the average objective, ``(d,)``."""
         ...
 
     @property

@@ -208,7 +208,7 @@ class Detectors:
 
     @property
     def global_optima(self) -> FloatArray:
-        """That point alone."""
+        """Best point of the grid for the average, alone."""
         return self.global_optimum[None]
 
 
