@@ -45,7 +45,7 @@ def _fixed_size_accounted_as_poisson(patch: pytest.MonkeyPatch) -> None:
 
 
 def _fixed_size_with_zero_out_sensitivity(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PrivateSum, "_sum_sensitivity", lambda self: self.vector_bound * self.geometry.largest_norm)
+    patch.setattr(PrivateSum, "_sum_sensitivity", lambda self: self.vector_bound * self.geometry.largest_norms[-1])
 
 
 def _divided_by_the_realised_count(patch: pytest.MonkeyPatch) -> None:
