@@ -42,6 +42,10 @@ class Adjacency(StrEnum):
     ZERO_OUT = "zero-out"
     REPLACE_ONE = "replace-one"
 
+    @classmethod
+    def _missing_(cls, value: object) -> Adjacency:
+        raise EventError(f"adjacency={value!r} is unknown; use one of {', '.join(cls)}")
+
 
 class Unit(StrEnum):
     """Unit of privacy, whose presence is hidden; costs of different units never add up.

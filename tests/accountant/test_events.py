@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.errors import EventError
+from accountant import epsilon_table, gaussian_dp, moments, numerical, renyi
+from accountant.errors import AccountingError, EventError
 from accountant.event_text import event_text
 from accountant.events import (
     Adjacency,
@@ -211,3 +212,16 @@ def test_a_composed_event_needs_its_parts_and_nothing_else():
 )
 def test_an_event_in_words(event, words):
     assert event_text(event).endswith(words)
+
+
+@pytest.mark.parametrize("delta", [None, "1e-5", True, 0.0, 1.0, float("nan"), np.array([1e-5, 1e-6]), np.array(1e-5)])
+def test_a_delta_that_is_no_probability_is_refused_with_the_remedy(delta) -> None:
+    for price in (epsilon_table, renyi.epsilon, moments.epsilon, gaussian_dp.epsilon, numerical.epsilon):
+        with pytest.raises(AccountingError, match=r"delta must lie in \(0, 1\).*usual is at most"):
+            price(Gaussian(noise_multiplier=2.0), delta, adjacency=Adjacency.ZERO_OUT)
+
+
+@pytest.mark.parametrize("adjacency", ["nope", None, 3])
+def test_an_unknown_adjacency_is_refused_with_those_that_are_known(adjacency) -> None:
+    with pytest.raises(EventError, match="zero-out"):
+        epsilon_table(Gaussian(noise_multiplier=2.0), 1e-5, adjacency=adjacency)
