@@ -76,13 +76,6 @@ _HOMES = {
     }.items()
     for name in names.split()
 }
-_MODULES = {
-    "calibrate": "calibrate",
-    "gaussian_dp": "gaussian_dp",
-    "moments": "moments",
-    "numerical": "tight.numerical",
-    "renyi": "renyi",
-}
 
 __all__ = [
     "AccountingError",
@@ -125,8 +118,8 @@ def __getattr__(name: str) -> object:
     if name in _HOMES:
         value: object = getattr(import_module(f"accountant.{_HOMES[name]}"), name)
         return value
-    if name in _MODULES:
-        return import_module(f"accountant.{_MODULES[name]}")
+    if name in __all__:
+        return import_module("accountant.tight.numerical" if name == "numerical" else f"accountant.{name}")
     raise AttributeError(f"module 'accountant' has no attribute {name!r}")
 
 

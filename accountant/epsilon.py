@@ -5,7 +5,7 @@ from __future__ import annotations
 from accountant import gaussian_dp, moments, renyi
 from accountant.events import Adjacency, Event
 from accountant.tight import numerical
-from accountant.tight.numerical import Interval, epsilon_interval
+from accountant.tight.numerical import Interval, delta, epsilon, epsilon_interval
 
 __all__ = ["Interval", "delta", "epsilon", "epsilon_interval", "epsilon_table"]
 
@@ -40,13 +40,3 @@ def epsilon_table(event: Event, delta: float, *, adjacency: Adjacency) -> dict[s
     if gaussian_dp.is_exact(event):
         table["gaussian_dp"] = gaussian_dp.epsilon(event, delta, adjacency=adjacency)
     return table
-
-
-def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
-    """The smallest guaranteed epsilon at ``delta`` that any accountant here can show."""
-    return numerical.epsilon(event, delta, adjacency=adjacency)
-
-
-def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
-    """The smallest guaranteed delta at ``epsilon`` that any accountant here can show."""
-    return numerical.delta(event, epsilon, adjacency=adjacency)

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Protocol, Self
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -102,24 +102,6 @@ class Spent:
         return float(np.min(renyi.epsilon_at_orders(self.curve, ORDERS, delta)))
 
 
-class Filter(Protocol):
-    """A stopping rule that guarantees (``epsilon``, ``delta``) under full adaptivity."""
-
-    @property
-    def epsilon(self) -> float:
-        """Epsilon that is guaranteed as long as every charge was admitted."""
-        ...
-
-    @property
-    def delta(self) -> float:
-        """The delta it is guaranteed at."""
-        ...
-
-    def admits(self, spent: Spent, event: Event, count: int = 1) -> bool:
-        """Tell whether ``event`` may be charged on top of ``spent``; changes nothing."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class FixedOrderFilter:
     """Rényi filter at one of ``ORDERS``; build with ``fixed_order_filter``."""
@@ -128,11 +110,6 @@ class FixedOrderFilter:
     delta: float
     index: int
     bound: float
-
-    @property
-    def order(self) -> float:
-        """The Rényi order, fixed before the first release."""
-        return float(ORDERS[self.index])
 
     def admits(self, spent: Spent, event: Event, count: int = 1) -> bool:
         """Tell whether the divergence at the order stays within the bound."""
@@ -152,6 +129,10 @@ class GaussianFilter:
         """Tell whether mu^2 stays within the bound; refuses everything that is no rate-1 Gaussian."""
         price = cost(event, spent.adjacency)
         return spent.mu_squared + count * price.mu_squared <= self.mu_squared
+
+
+Filter: TypeAlias = FixedOrderFilter | GaussianFilter
+"""A stopping rule that guarantees its ``epsilon`` at its ``delta`` under full adaptivity, as long as it admits."""
 
 
 def fixed_order_filter(

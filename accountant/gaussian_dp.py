@@ -21,14 +21,7 @@ from scipy.special import log_ndtr
 
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.errors import EventError
-from accountant.events import (
-    Adjacency,
-    Event,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    PoissonSampledGaussian,
-    parts,
-)
+from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, parts
 
 _SAFE = 1.0 + 1e-12  # quoted values err upwards by more than the closed form's rounding
 

@@ -71,9 +71,7 @@ def renyi_divergence(  # noqa: PLR0911 - one return per kind of event
     """
     orders = np.asarray(orders, dtype=np.float64)
     match event:
-        case Gaussian(noise_multiplier=z):
-            return orders / (2.0 * z * z)
-        case PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=z):
+        case Gaussian(noise_multiplier=z) | PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=z):
             return orders / (2.0 * z * z)
         case PoissonSampledGaussian(sample_rate=q, noise_multiplier=z):
             grid_of = _opposed_grid if adjacency == Adjacency.REPLACE_ONE else _poisson_grid

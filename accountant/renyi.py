@@ -91,12 +91,7 @@ def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
         return trivial
     if delta >= _total_variation(event, adjacency):
         return 0.0
-
-    def bound(orders: FloatArray) -> FloatArray:
-        total = curve(event, orders, adjacency=adjacency)
-        return epsilon_at_orders(total, orders, delta)
-
-    return _best(bound)
+    return _best(lambda orders: epsilon_at_orders(curve(event, orders, adjacency=adjacency), orders, delta))
 
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
@@ -104,12 +99,8 @@ def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
     trivial = trivial_delta(event, epsilon, adjacency)
     if trivial is not None:
         return trivial
-
-    def bound(orders: FloatArray) -> FloatArray:
-        total = curve(event, orders, adjacency=adjacency)
-        return log_delta_at_orders(total, orders, epsilon)
-
-    return min(math.exp(_best(bound)), _total_variation(event, adjacency))
+    least = _best(lambda orders: log_delta_at_orders(curve(event, orders, adjacency=adjacency), orders, epsilon))
+    return min(math.exp(least), _total_variation(event, adjacency))
 
 
 def _total_variation(event: Event, adjacency: Adjacency) -> float:

@@ -37,12 +37,7 @@ from typing import ClassVar, Self
 
 from accountant.disjoint import combination
 from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
-from accountant.events import (
-    Composed,
-    Event,
-    check_adjacency,
-    to_dict,
-)
+from accountant.events import Composed, Event, check_adjacency, to_dict
 from accountant.ledger.policy import (
     NOISE_SOURCES,
     Budget,

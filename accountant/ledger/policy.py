@@ -109,14 +109,10 @@ class LedgerPolicy:
 
     def to_dict(self) -> Json:
         """Plain values, as stored."""
-        budget = None if self.budget is None else asdict(self.budget)
-        return {
-            "unit": self.unit.value,
-            "adjacency": self.adjacency.value,
-            "population": self.population,
-            "n_clients": self.n_clients,
-            "budget": budget,
-        } | ({"disjoint": True} if self.disjoint else {})
+        content = asdict(self) | {"unit": self.unit.value, "adjacency": self.adjacency.value}
+        if not self.disjoint:
+            del content["disjoint"]
+        return content
 
     @staticmethod
     def from_dict(content: Json) -> LedgerPolicy:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from accountant import epsilon as tightest
+from accountant import gaussian_dp
 from accountant.events import Adjacency, Composed
+from accountant.filters import Spent, fixed_order_filter
 from accountant.ledger.policy import Budget
 
 Price = Callable[[Composed], float]
@@ -17,33 +20,19 @@ def price_under(budget: Budget, adjacency: Adjacency) -> Price:
     Every rule is a cap on something that adds up over releases, so a charge is priced from
     the distinct events so far, however many there are of each.
     """
-    if budget.rule == "planned":
-        return _planned(budget, adjacency)
-    return _gaussian(budget) if budget.rule == "gaussian" else _renyi(budget, adjacency)
-
-
-def _planned(budget: Budget, adjacency: Adjacency) -> Price:
-    from accountant.epsilon import epsilon
-
-    return lambda event: epsilon(event, budget.delta, adjacency=adjacency) if event.parts else 0.0
-
-
-def _gaussian(budget: Budget) -> Price:
-    from accountant import gaussian_dp
+    if budget.rule == "renyi":
+        return _renyi(budget, adjacency)
+    epsilon = tightest.epsilon if budget.rule == "planned" else gaussian_dp.epsilon
 
     def price(event: Composed) -> float:
-        mu_squared = gaussian_dp.mu_squared(event) if event.parts else 0.0
-        if mu_squared is None:
+        if budget.rule == "gaussian" and not gaussian_dp.is_exact(event):
             return math.inf
-        exact = gaussian_dp.epsilon_from_mu(math.sqrt(mu_squared), budget.delta) if mu_squared else 0.0
-        return gaussian_dp.safe_epsilon(exact, budget.delta)
+        return epsilon(event, budget.delta, adjacency=adjacency)
 
     return price
 
 
 def _renyi(budget: Budget, adjacency: Adjacency) -> Price:
-    from accountant.filters import Spent, fixed_order_filter
-
     order = fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, adjacency=adjacency)
 
     def price(event: Composed) -> float:

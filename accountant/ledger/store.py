@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from accountant.errors import LedgerError
 from accountant.ledger.file import (
@@ -255,15 +255,9 @@ class Store:
             self._connection.close()
 
 
-def _require_row(table: Table, row: tuple[object, ...]) -> Row:
-    sequence, release_id, body, previous, digest = row
-    if (
-        isinstance(sequence, int)
-        and isinstance(release_id, str)
-        and isinstance(body, bytes)
-        and isinstance(previous, str)
-        and isinstance(digest, str)
-        and row_digest(previous, sequence, release_id, body) == digest
-    ):
-        return Row(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)
-    raise LedgerError(f"{table} row {sequence!r} does not match its digest; restore the ledger from a copy")
+def _require_row(table: Table, values: tuple[Any, ...]) -> Row:
+    row = Row(**dict(zip(Row.__dataclass_fields__, values, strict=True)))
+    typed = all(isinstance(value, kind) for value, kind in zip(values, (int, str, bytes, str, str), strict=True))
+    if typed and row_digest(row.previous, row.sequence, row.release_id, row.body) == row.digest:
+        return row
+    raise LedgerError(f"{table} row {row.sequence!r} does not match its digest; restore the ledger from a copy")

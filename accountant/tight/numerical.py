@@ -38,14 +38,7 @@ from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, BestOfRandomRuns, Event, Gaussian, parts
 from accountant.tight.bounds import Place, lower_delta, lower_epsilon, lower_sums, upper_delta, upper_epsilon, upper_sum
 from accountant.tight.pairs import Pair, pairs_of
-from accountant.tight.steering import (
-    Rough,
-    rough,
-    spacing_for,
-    tilt_for_delta,
-    tilt_for_epsilon,
-    window_for,
-)
+from accountant.tight.steering import Rough, rough, spacing_for, tilt_for_delta, tilt_for_epsilon, window_for
 
 MAX_LOSS: Final = 500.0
 MAX_POINTS: Final = 2**21
@@ -171,7 +164,8 @@ def delta_interval(event: Event, epsilon: float, *, adjacency: Adjacency) -> Int
         found = [_delta_of(direction, epsilon, bound) for direction in _directions(event, adjacency)]
     except _OutOfRangeError:
         return Interval(lower=0.0, upper=bound, method="renyi")
-    return _larger(found)
+    lower, upper = max(low for low, _ in found), max(high for _, high in found)
+    return Interval(lower=min(lower, upper), upper=upper, method="numerical")
 
 
 def _epsilon_interval(directions: Sequence[_Direction], delta: float) -> Interval:
@@ -185,11 +179,6 @@ def _epsilon_interval(directions: Sequence[_Direction], delta: float) -> Interva
         lower, upper = max(lower, low), max(upper, min(high, ceiling))
     if not _narrow((lower, upper), PROMISED_WIDTH):
         raise _OutOfRangeError
-    return Interval(lower=min(lower, upper), upper=upper, method="numerical")
-
-
-def _larger(found: Sequence[tuple[float, float]]) -> Interval:
-    lower, upper = max(low for low, _ in found), max(high for _, high in found)
     return Interval(lower=min(lower, upper), upper=upper, method="numerical")
 
 

@@ -18,7 +18,7 @@ from accountant.events import (
     compose,
     repeat,
 )
-from accountant.filters import ORDERS, Spent, fixed_order_filter, gaussian_filter, quote
+from accountant.filters import Spent, fixed_order_filter, gaussian_filter, quote
 from accountant.quadrature import renyi_divergence
 from accountant.tight import numerical
 
@@ -168,7 +168,3 @@ def test_a_remembered_price_cannot_be_changed():
         filters.cost(ROUND, ZERO).curve[0] = 0.0
     free = filters.cost(NonPrivate(), ZERO)
     assert (set(free.curve.tolist()), free.mu_squared) == ({math.inf}, math.inf)
-
-
-def test_a_filter_names_its_order():
-    assert fixed_order_filter(epsilon=2.0, delta=1e-5, adjacency=ZERO).order in ORDERS

@@ -25,7 +25,9 @@ from privbo.protocol.space import Space
 
 BoolArray = npt.NDArray[np.bool_]
 
-_STATE = ("size", "first", "depths", "indices", "visits", "means", "bounds", "open_")
+# What a node holds that nobody has seen yet.
+_FRESH = {"first": -1, "depths": 0, "indices": 0, "visits": 0, "means": 0.0, "bounds": np.inf, "open_": False}
+_STATE = ("size", *_FRESH)
 
 
 @dataclass
@@ -80,20 +82,9 @@ class Forest:
     @staticmethod
     def roots(n: int, partition: Partition, space: Space, confidence: Confidence) -> Forest:
         """Trees that are split once at the root."""
-        one = np.zeros((n, 1), dtype=np.int64)
-        forest = Forest(
-            partition=partition,
-            space=space,
-            confidence=confidence,
-            size=np.ones(n, dtype=np.int64),
-            first=one - 1,
-            depths=one.copy(),
-            indices=one.copy(),
-            visits=one.copy(),
-            means=np.zeros((n, 1)),
-            bounds=np.full((n, 1), np.inf),
-            open_=np.ones((n, 1), dtype=bool),
-        )
+        state = {name: np.full((n, 1), fill) for name, fill in (_FRESH | {"open_": True}).items()}
+        size = np.ones(n, dtype=np.int64)
+        forest = Forest(partition=partition, space=space, confidence=confidence, size=size, **state)
         forest.split(np.arange(n), np.zeros(n, dtype=np.int64))
         forest._derive()
         return forest
@@ -124,8 +115,7 @@ class Forest:
         if needed <= capacity:
             return
         more = max(2 * capacity, needed, 16) - capacity
-        fills = {"first": -1, "depths": 0, "indices": 0, "visits": 0, "means": 0.0, "bounds": np.inf, "open_": False}
-        for name, fill in (fills | {"uppers": np.inf, "ways": -1}).items():
+        for name, fill in (_FRESH | {"uppers": np.inf, "ways": -1}).items():
             array = getattr(self, name)
             setattr(self, name, np.pad(array, ((0, 0), (0, more)), constant_values=fill))
         self.points = np.pad(self.points, ((0, 0), (0, more), (0, 0)))

@@ -12,6 +12,8 @@ from privbo.algorithms.elimination.rewards import pull_nodes
 from privbo.algorithms.elimination.settings import SharingSettings
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
+_STATE = ("depths", "nodes", "pulls", "rounds", "means", "worked", "best")
+
 
 class PhaseCohort:
     """Clients that all pull what the server announces and answer with centred mean rewards.
@@ -75,23 +77,12 @@ class PhaseCohort:
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Everything (private)."""
-        return {
-            "depths": self._depths,
-            "nodes": self._nodes,
-            "pulls": self._pulls,
-            "rounds": self._rounds,
-            "means": self._means,
-            "worked": self._worked,
-            "best": self._best,
-        }
+        return {name: getattr(self, f"_{name}") for name in _STATE}
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Take the state of ``snapshot``."""
-        self._depths, self._nodes, self._pulls, self._rounds, self._best = (
-            np.array(snapshot[name], dtype=np.int64) for name in ("depths", "nodes", "pulls", "rounds", "best")
-        )
-        self._means = np.array(snapshot["means"], dtype=np.float64)
-        self._worked = np.array(snapshot["worked"], dtype=np.int64)
+        for name in _STATE:
+            setattr(self, f"_{name}", np.array(snapshot[name]))
 
     def history(self) -> ClientHistory:
         """One evaluation per node and phase: its value is the mean of the client's pulls (private).

@@ -12,8 +12,6 @@ from privbo.algorithms.elimination.partition import Partition
 from privbo.protocol.messages import ClientHistory, FloatArray, IntArray
 from privbo.protocol.space import Space
 
-_INTEGERS = ("owners", "depths", "nodes", "pulls", "worked", "rounds")
-
 
 @dataclass(frozen=True, kw_only=True)
 class PullTable:
@@ -42,27 +40,11 @@ class PullTable:
         none = np.zeros(0, dtype=np.int64)
         return PullTable(owners=none, depths=none, nodes=none, pulls=none, worked=none, means=np.zeros(0), rounds=none)
 
-    def add(
-        self,
-        *,
-        owners: IntArray,
-        depth: int,
-        nodes: IntArray,
-        pulls: IntArray,
-        worked: IntArray,
-        means: FloatArray,
-        round_: int,
-    ) -> PullTable:
-        """With the rows of one turn."""
-        return PullTable(
-            owners=np.append(self.owners, owners),
-            depths=np.append(self.depths, np.full(len(owners), depth)),
-            nodes=np.append(self.nodes, nodes),
-            pulls=np.append(self.pulls, pulls),
-            worked=np.append(self.worked, worked),
-            means=np.append(self.means, means),
-            rounds=np.append(self.rounds, np.full(len(owners), round_)),
-        )
+    def add(self, *, depth: int, round_: int, **turn: IntArray | FloatArray) -> PullTable:
+        """With the rows of one turn; every other column is named and given whole."""
+        n = len(turn["owners"])
+        turn |= {"depths": np.full(n, depth), "rounds": np.full(n, round_)}
+        return PullTable(**{name: np.append(array, turn[name]) for name, array in vars(self).items()})
 
     def of_round(self, round_: int) -> PullTable:
         """The rows of one round."""
@@ -76,10 +58,7 @@ class PullTable:
     @staticmethod
     def of(arrays: Mapping[str, npt.NDArray[np.generic]]) -> PullTable:
         """The table of a snapshot."""
-        return PullTable(
-            **{name: np.array(arrays[f"table_{name}"], dtype=np.int64) for name in _INTEGERS},
-            means=np.array(arrays["table_means"], dtype=np.float64),
-        )
+        return PullTable(**{name: np.array(arrays[f"table_{name}"]) for name in PullTable.__dataclass_fields__})
 
     def history(self, *, n_clients: int, space: Space, partition: Partition, best: IntArray) -> ClientHistory:
         """The table as the protocol's history: per round as many columns as its busiest client needs.

@@ -17,6 +17,9 @@ import numpy.typing as npt
 
 from privbo.protocol.messages import FloatArray
 
+# An arm is retired when its value passes the first one by more than this many times max(g(1), |first value|).
+_DIVERGENCE = 1e6
+
 
 class RateViolated(UserWarning):
     """An arm's rate was seen to fail; its lower bounds prove nothing."""
@@ -44,12 +47,10 @@ class Bounds:
 
     Args:
         n_arms: K.
-        divergence: An arm is retired when its value passes the first one by more than
-            ``divergence`` times ``max(g(1), |first value|)``.
         warn: Whether a violation is also a Python warning; it is always recorded.
     """
 
-    def __init__(self, n_arms: int, *, divergence: float = 1e6, warn: bool = True) -> None:
+    def __init__(self, n_arms: int, *, warn: bool = True) -> None:
         self.lower: FloatArray = np.full(n_arms, -np.inf)
         self.value: FloatArray = np.full(n_arms, np.nan)
         self.width: FloatArray = np.zeros(n_arms)
@@ -61,7 +62,6 @@ class Bounds:
         self._limit = [math.inf] * n_arms
         self._warned: set[int] = set()
         self._warn = warn
-        self._divergence = divergence
 
     def select(self) -> int | None:
         """The arm with the smallest bound (the first of equals); None if all are retired."""
@@ -78,7 +78,7 @@ class Bounds:
             self.retire(arm, f"value {value:.6g} diverges; it passed {self._limit[arm]:.6g}")
             return
         if self._limit[arm] == math.inf:
-            self._limit[arm] = value + self._divergence * max(abs(rate), abs(value), 1e-300)
+            self._limit[arm] = value + _DIVERGENCE * max(abs(rate), abs(value), 1e-300)
         self._check(arm, value + width)
         lower = value - rate - width
         self._highest_lower[arm] = max(self._highest_lower[arm], lower)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,6 @@ from privbo.algorithms.functional.arms import Arm
 from privbo.algorithms.functional.bounds import Bounds, Violation
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
-
-Stopping: TypeAlias = Literal["selected", "printed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +52,9 @@ class Selection:
     states: dict[int, Any] = field(default_factory=dict, repr=False)
 
 
-def union_delta(n_arms: int, budget: int, value_bound: float) -> float:
-    """1/(K T^2 A), the confidence at which a failed rate costs at most a constant regret."""
-    return min(0.5, 1.0 / (n_arms * max(budget, 1) ** 2 * max(value_bound, 1.0)))
+def union_delta(n_arms: int, budget: int) -> float:
+    """1/(K T^2), the confidence at which a failed rate costs at most a constant regret where values stay below 1."""
+    return min(0.5, 1.0 / (n_arms * max(budget, 1) ** 2))
 
 
 class FLCB:
@@ -65,14 +63,11 @@ class FLCB:
     Args:
         arms: K arms, of any kinds and dimensions.
         budget: Most pulls, the K first ones included (the paper's T is ``budget - K``).
-        epsilon: Stop when the selected arm's rate is below epsilon/2; None plays on.
-        stopping: ``"selected"`` looks at the arm about to be pulled, whose minimum is then
-            within epsilon/2 of the best. ``"printed"`` (Algorithm 1, line 7) looks after the
-            pull, when the arm need no longer be the one with the smallest bound: a rate
-            that drops steeply then returns arms that are not within epsilon.
+        epsilon: Stop when the rate of the arm about to be pulled is below epsilon/2, so that its
+            minimum is within epsilon/2 of the best; None plays on. Algorithm 1 (line 7) looks after
+            the pull, when the arm need no longer be the one with the smallest bound, and may return
+            an arm that is not within epsilon.
         delta: Confidence per rate; ``union_delta`` if None.
-        value_bound: A, an upper bound on all values, for ``union_delta``.
-        divergence: When a growing value retires its arm; see ``Bounds``.
 
     Raises:
         ConfigurationError: If there is no arm or a number is out of its range.
@@ -84,24 +79,19 @@ class FLCB:
         *,
         budget: int,
         epsilon: float | None = None,
-        stopping: Stopping = "selected",
         delta: float | None = None,
-        value_bound: float = 1.0,
-        divergence: float = 1e6,
     ) -> None:
         if not arms or budget < 1:
             raise ConfigurationError(f"{len(arms)} arms and budget={budget!r}: give at least one of each")
         if epsilon is not None and not epsilon > 0:
             raise ConfigurationError(f"epsilon={epsilon!r} must be > 0, or None")
-        if stopping not in ("selected", "printed"):
-            raise ConfigurationError(f"stopping={stopping!r} must be 'selected' or 'printed'")
-        self.delta = union_delta(len(arms), budget, value_bound) if delta is None else float(delta)
+        self.delta = union_delta(len(arms), budget) if delta is None else float(delta)
         if not 0.0 < self.delta <= 1.0:
             raise ConfigurationError(f"delta={delta!r} must lie in (0, 1]")
         self.arms = tuple(arms)
-        self.bounds = Bounds(len(arms), divergence=divergence)
+        self.bounds = Bounds(len(arms))
         self.states: dict[int, Any] = {}
-        self._budget, self._epsilon, self._stopping = budget, epsilon, stopping
+        self._budget, self._epsilon = budget, epsilon
         self._played: list[int] = []
         self._before: list[float] = []
         self._after: list[float] = []
@@ -123,22 +113,16 @@ class FLCB:
         if arm is None:
             self._stop("retired", None)
             return None
-        if self._stopping == "selected" and self._done(arm):
+        if self._epsilon is not None and self.bounds.rate[arm] < self._epsilon / 2.0:
             self._stop("rate", arm)
             return None
         self._played.append(arm)
         self._before.append(float(self.bounds.value[arm]))
-        first = arm not in self.states
         self._advance(arm)
         self._after.append(float(self.bounds.value[arm]))
-        if self._stopping == "printed" and not first and self._done(arm):
-            self._stop("rate", arm)
-        elif len(self._played) >= self._budget:
+        if len(self._played) >= self._budget:
             self._stop("budget", self.bounds.best())
         return arm
-
-    def _done(self, arm: int) -> bool:
-        return self._epsilon is not None and bool(self.bounds.rate[arm] < self._epsilon / 2.0)
 
     def _stop(self, reason: str, chosen: int | None) -> None:
         self._reason, self._chosen = reason, chosen

@@ -97,7 +97,7 @@ def require_bounded(domain: ConvexSet, smoothness: float, lipschitz: float) -> N
 class StochasticAccelerated:
     """Lan 2020, Proposition 4.5: convex functions, noisy gradients.
 
-    With D' = D^2/2 and gam = sqrt((M^2 + sigma^2)/D') unless given:
+    With D' = D^2/2 and gam = sqrt((M^2 + sigma^2)/D'):
     4 L D'/(k(k+1)) + 2 gam D'/sqrt(k) + 4 sqrt(2) (M^2 + sigma^2)/(3 gam sqrt(k)) in
     expectation. Printed: the last two terms with R = D for D', up to a constant.
 
@@ -106,14 +106,12 @@ class StochasticAccelerated:
         lipschitz: M, may be 0.
         noise: Of the gradients.
         domain: A bounded set.
-        gamma: gam.
     """
 
     smoothness: float
     noise: GradientNoise
     domain: ConvexSet
     lipschitz: float = 0.0
-    gamma: float | None = None
     rates: Rates = "certified"
 
     def __post_init__(self) -> None:
@@ -122,8 +120,6 @@ class StochasticAccelerated:
 
     @property
     def _gamma(self) -> float:
-        if self.gamma is not None:
-            return self.gamma
         return math.sqrt(2.0 * (self.lipschitz**2 + self.noise.sigma**2)) / self.domain.diameter
 
     def init(self, start: FloatArray) -> State:

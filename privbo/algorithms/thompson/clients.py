@@ -172,7 +172,8 @@ class Agents:
     def _shared_maximiser(self, vectors: FloatArray, round_: int) -> FloatArray:
         """Maximiser of phi(x) . vectors[region(x)], the same for all clients (Algorithm 2, line 8)."""
         search = Search(n_candidates=self._algorithm.n_candidates, n_starts=8)
-        best = maximise(self._heights(vectors), self._setting.space, search, self._candidates(round_))
+        generator = public_stream(self._setting.public_seed, Stream.CANDIDATES, round_)
+        best = maximise(self._heights(vectors), self._setting.space, search, generator)
         return np.asarray(best[0])
 
     def _heights(self, vectors: FloatArray) -> Callable[[FloatArray], torch.Tensor]:
@@ -262,9 +263,6 @@ class Agents:
 
     def _normals(self, clients: IntArray, round_: int, stream: Stream, count: int) -> torch.Tensor:
         return self._tensor(client_normals(self._seed, clients, round_, stream, (count,)))
-
-    def _candidates(self, round_: int) -> np.random.Generator:
-        return public_stream(self._setting.public_seed, Stream.CANDIDATES, round_)
 
     def _tensor(self, array: FloatArray) -> torch.Tensor:
         return torch.as_tensor(array, dtype=torch.float64, device=self._device)
