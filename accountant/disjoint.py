@@ -24,7 +24,7 @@ def dearest(events: Iterable[Event]) -> Composed:
         EventError: If an event is neither Gaussian at rate 1 nor without any guarantee, or
             is itself a composition of several on the same units.
     """
-    found: Gaussian | NonPrivate | None = None
+    alone: list[Gaussian | NonPrivate] = []
     for event in events:
         for part, count in parts(event):
             if not isinstance(part, Gaussian | NonPrivate) or count > 1:
@@ -32,15 +32,12 @@ def dearest(events: Iterable[Event]) -> Composed:
                     f"{event} has no price where releases share no unit; only single Gaussian releases without "
                     "sampling do"
                 )
-            if found is None or _is_dearer(part, found):
-                found = part
-    return Composed() if found is None else compose([found])
+            alone.append(part)
+    return compose([min(alone, key=_noise)] if alone else [])
 
 
-def _is_dearer(event: Gaussian | NonPrivate, other: Gaussian | NonPrivate) -> bool:
-    if isinstance(other, NonPrivate):
-        return False
-    return isinstance(event, NonPrivate) or event.noise_multiplier < other.noise_multiplier
+def _noise(event: Gaussian | NonPrivate) -> float:
+    return event.noise_multiplier if isinstance(event, Gaussian) else 0.0
 
 
 def combination(*, disjoint: bool) -> Combine:

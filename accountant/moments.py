@@ -65,11 +65,8 @@ def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
 
 @lru_cache(maxsize=1024)
 def _log_moments(event: Basic, adjacency: Adjacency) -> FloatArray:
-    match event:
-        case PoissonSampledGaussian(sample_rate=q, noise_multiplier=z) if (
-            q < 1.0 and adjacency != Adjacency.REPLACE_ONE
-        ):
-            return _poisson_series(q, z)
+    if isinstance(event, PoissonSampledGaussian) and event.sample_rate < 1.0 and adjacency != Adjacency.REPLACE_ONE:
+        return _poisson_series(event.sample_rate, event.noise_multiplier)
     return _LAMBDAS * renyi_divergence(event, _LAMBDAS + 1.0, adjacency)
 
 

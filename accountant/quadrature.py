@@ -143,7 +143,7 @@ def _poisson_grid(q: float, z: float, top: float) -> _Grid:
     t = _line(z, top)
     s = t / z - 0.5 / (z * z)
     log_weight = math.log(_step(z)) - _LOG_SQRT_2PI - 0.5 * t * t
-    return _Grid(log_weight=log_weight, excess=_shift(q, s), log_ratio=_log_mixture(q, s))
+    return _Grid(log_weight=log_weight, excess=_shift(q, s), log_ratio=log_mixture(q, s))
 
 
 @lru_cache(maxsize=512)
@@ -151,8 +151,8 @@ def _opposed_grid(q: float, z: float, top: float) -> _Grid:
     """Q = (1-q) N(0) + q N(-1/2), P = (1-q) N(0) + q N(1/2): replace-one; the pair is symmetric."""
     t = _line(z, top)
     s_up, s_down = 0.5 * t / z - 0.125 / (z * z), -0.5 * t / z - 0.125 / (z * z)
-    log_q = _log_mixture(q, s_down)
-    log_ratio = _log_mixture(q, s_up) - log_q
+    log_q = log_mixture(q, s_down)
+    log_ratio = log_mixture(q, s_up) - log_q
     near = np.abs(t / z) < 1.0
     # r - 1 = q (e^s_up - e^s_down) / mixture; the hyperbolic sine keeps the digits near t = 0
     excess = np.expm1(np.minimum(log_ratio, 300.0))
@@ -169,7 +169,7 @@ def _shift(q: float, s: FloatArray) -> FloatArray:
     return np.asarray(q * np.expm1(np.minimum(s, 300.0)), dtype=np.float64)
 
 
-def _log_mixture(q: float, s: FloatArray) -> FloatArray:
+def log_mixture(q: float, s: FloatArray) -> FloatArray:
     """log(1 - q + q exp(s)) without overflow and without loss for small q."""
     direct = np.log1p(_shift(q, np.minimum(s, 30.0)))
     far = s + math.log(q) + np.log1p((1.0 - q) / q * np.exp(-np.maximum(s, 30.0)))
@@ -269,7 +269,7 @@ def _fixed_size_divergence(q: float, z: float, orders: FloatArray) -> FloatArray
     """
     t, log_dt = _half_line(z, _top(orders))
     s = t / z - 0.5 / (z * z)
-    log_ratio, excess = _log_mixture(q, s), _shift(q, s)
+    log_ratio, excess = log_mixture(q, s), _shift(q, s)
     log_base = log_dt - _LOG_SQRT_2PI - 0.5 * t * t
     above = _Grid(log_weight=log_base, excess=excess, log_ratio=log_ratio)
     inverse = -excess / (1.0 + excess)

@@ -36,6 +36,7 @@ from accountant.events import (
     Laplace,
     PoissonSampledGaussian,
 )
+from accountant.quadrature import log_mixture
 
 FloatArray = npt.NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
@@ -106,10 +107,7 @@ def _normal_error(t: FloatArray) -> FloatArray:
 
 def _mixture_loss(q: float, z: float, x: FloatArray) -> FloatArray:
     """log(1 - q + q exp(s)), s = (2x - 1) / (2 z^2)."""
-    s = (x - 0.5) / (z * z)
-    small = np.log1p(q * np.expm1(np.minimum(s, 30.0)))
-    large = s + math.log(q) + np.log1p((1.0 - q) / q * np.exp(-np.maximum(s, 30.0)))
-    return np.where(s > 30.0, large, small)
+    return log_mixture(q, (x - 0.5) / (z * z))
 
 
 def _mixture_position(q: float, z: float, loss: FloatArray) -> FloatArray:
@@ -228,12 +226,10 @@ def _fixed_size(q: float, z: float) -> Pair:
     def tails(edges: FloatArray) -> Tails:
         side = _mixture_tails(q, z, _mixture_position(q, z, np.abs(edges)))
         right = edges >= 0.0
-        p_above = np.where(right, side.p_above, 1.0 - side.q_above)
-        q_above = np.where(right, side.q_above, 1.0 - side.p_above)
         return Tails(
-            p_above=p_above,
+            p_above=np.where(right, side.p_above, 1.0 - side.q_above),
             p_below=np.where(right, 1.0 - side.p_above, side.q_above),
-            q_above=q_above,
+            q_above=np.where(right, side.q_above, 1.0 - side.p_above),
             q_below=np.where(right, 1.0 - side.q_above, side.p_above),
             relative_error=side.relative_error + EPS,
         )

@@ -23,7 +23,7 @@ from accountant.events import (
     repeat,
     to_dict,
 )
-from accountant.filters import fixed_order_filter
+from accountant.filters import ORDERS, fixed_order_filter
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 from accountant.ledger.policy import canonical, read_entry, refusal, require_names, require_population, sampler_of
@@ -128,7 +128,7 @@ def test_nothing_costs_nothing_and_one_release_what_it_costs(rule: str) -> None:
     assert price(Composed()) == 0.0
     exact = epsilon_from_mu(0.5, 1e-5)  # closed form of Gaussian DP at z = 2
     if rule == "renyi":  # a / (2 z^2) at the order a that suits this budget, converted
-        order = fixed_order_filter(epsilon=8.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT).order
+        order = ORDERS[fixed_order_filter(epsilon=8.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT).index]
         exact = renyi.epsilon_at_orders(np.array([order / 8]), np.array([order]), 1e-5)[0]
     assert price(compose([GAUSSIAN])) == pytest.approx(exact, rel=1e-6)
     assert price(repeat(GAUSSIAN, 4)) > 1.05 * price(compose([GAUSSIAN]))

@@ -41,7 +41,7 @@ def close(found, truth, relative):
 def test_the_mixtures_log_ratio(q):
     mp.mp.dps = 60
     s = np.array([-800.0, -40.0, -3.0, -1e-7, 0.0, 1e-9, 0.4, 29.9, 30.1, 299.0, 301.0, 5000.0])
-    for at, log_ratio, shift in zip(s, quadrature._log_mixture(q, s), quadrature._shift(q, s), strict=True):
+    for at, log_ratio, shift in zip(s, quadrature.log_mixture(q, s), quadrature._shift(q, s), strict=True):
         truth = mp.log(1 - mp.mpf(q) + mp.mpf(q) * mp.exp(mp.mpf(float(at))))
         assert close(log_ratio, truth, 1e-14 / (1 - q) if at < 0 else 1e-14)
         if at <= 300:

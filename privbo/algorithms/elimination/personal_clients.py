@@ -67,19 +67,16 @@ class PersonalCohort:
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
         """Play the shared phase and answer with centred means, or play a depth alone and send nothing."""
-        fresh = broadcast.round > self._answered
-        if fresh:
+        shared = "nodes" in broadcast.arrays
+        if broadcast.round > self._answered:
             kept = Kept.of(broadcast)
             if kept is not None:
                 self._kept[kept.depth] = kept
-        if "nodes" not in broadcast.arrays:
-            if fresh:
-                self._play_alone(broadcast)
-                self._answered = broadcast.round
-            return np.zeros((len(self._clients), 0))
-        if fresh:
-            self._play_shared(broadcast)
+            play = self._play_shared if shared else self._play_alone
+            play(broadcast)
             self._answered = broadcast.round
+        if not shared:
+            return np.zeros((len(self._clients), 0))
         own = self._own(int(broadcast.arrays["depth"]))
         return self._sharing.vector(own.means, own.worked / own.pulls if self._unit == "reward" else None)
 

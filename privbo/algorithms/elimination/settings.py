@@ -95,8 +95,7 @@ class SharingSettings(TreeSettings):
     @property
     def caveat(self) -> str | None:
         """Say in one sentence what a heuristic form gives up; None for the certified one."""
-        said = self.sharing.caveat(None)
-        return said and f"{said}. The optimum may be lost with a probability nothing here bounds."
+        return self.sharing.caveat(None)
 
     @property
     def is_certified(self) -> bool:
@@ -123,8 +122,7 @@ class CappedSettings(PhasedSettings, SharingSettings):
     @property
     def caveat(self) -> str | None:
         """Say in one sentence what a heuristic form gives up; None for the certified one."""
-        said = self.sharing.caveat(self.cap)
-        return said and f"{said}. The optimum may be lost with a probability nothing here bounds."
+        return self.sharing.caveat(self.cap)
 
 
 @settings(table="algorithm")
@@ -149,10 +147,9 @@ class PFPNESettings(CappedSettings):
     @property
     def caveat(self) -> str | None:
         """Say in one sentence what a heuristic form gives up; None for the certified one."""
-        said = self.sharing.caveat(self.cap)
         advice = "The shared stage only advises: pulls may be lost, no optimum."
         loss = advice if self.stage2 == "optimistic" else "An optimum may be lost with a probability nothing bounds."
-        return said and f"{said}. {loss}"
+        return self.sharing.caveat(self.cap, loss)
 
     @property
     def is_certified(self) -> bool:

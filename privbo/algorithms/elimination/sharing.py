@@ -22,6 +22,7 @@ Centre: TypeAlias = Literal["client", "middle"]
 Outside: TypeAlias = Literal["error", "clip"]
 
 _UNIT_ROUNDOFF = 2.0**-53
+_LOSS = "The optimum may be lost with a probability nothing here bounds."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +82,12 @@ class Sharing:
     widen: float = 1.0
     centre: Centre = "middle"
 
-    def caveat(self, cap: int | None) -> str | None:
+    def caveat(self, cap: int | None, loss: str = _LOSS) -> str | None:
         """Say for pages what a form with these settings gives up; None where comparisons are covered.
 
         Args:
             cap: Most nodes of a shared phase, or None.
+            loss: Sentence on what may be lost by it.
         """
         clips = self.clipping_norm(1) < self.allowed.half_width
         faults = {
@@ -94,7 +96,7 @@ class Sharing:
             f"radii widened by {self.widen:g} half-widths do not cover the noise": self.widen < 1,
         }
         found = [fault for fault, is_there in faults.items() if is_there]
-        return f"Heuristic form: {'; '.join(found)}" if found else None
+        return f"Heuristic form: {'; '.join(found)}. {loss}" if found else None
 
     def clipping_norm(self, n_nodes: int) -> float:
         """S for a phase of K nodes."""

@@ -195,8 +195,7 @@ class OwnActors:
         return self.models.rows(torch.as_tensor(rows, device=self._device))
 
     def _normals(self, rows: IntArray, round_: int, stream: Stream, count: int) -> torch.Tensor:
-        draws = client_normals(self._seed, self._clients[rows], round_, stream, (count,))
-        return self._tensor(draws)
+        return self._tensor(client_normals(self._seed, self._clients[rows], round_, stream, (count,)))
 
     def _inflation(self, n_observations: int) -> float:
         """Beta after so many queries; the information they can give depends on the prior alone."""
