@@ -38,8 +38,8 @@ class CurveAudit:
         passed: Whether no point of the measured curve lies above the accountant's.
         world: The world it was measured in: what the other clients send.
         epsilon: Where the measured curve comes closest to (or passes) the accountant's.
-        delta_measured: Lower confidence bound there.
-        delta_accounted: The accountant's value there.
+        delta_lower: Lower confidence bound there.
+        delta_claimed: The accountant's value there.
         trials: Releases per side.
         alpha: False-alarm rate of the whole audit.
     """
@@ -47,8 +47,8 @@ class CurveAudit:
     passed: bool
     world: World
     epsilon: float
-    delta_measured: float
-    delta_accounted: float
+    delta_lower: float
+    delta_claimed: float
     trials: int
     alpha: float
 
@@ -101,8 +101,8 @@ def audit_curve(
         passed=bound <= delta,
         world=world,
         epsilon=epsilon,
-        delta_measured=bound,
-        delta_accounted=delta,
+        delta_lower=bound,
+        delta_claimed=delta,
         trials=trials,
         alpha=alpha,
     )

@@ -133,14 +133,8 @@ def _audit(
         measured = audit_curve(build, request.weights, noise=noise, world=world, trials=trials)
         yield Empirical(
             event=f"{event_text(whole.event())}, clipped to {request.clipping_norm:.4g}",
-            world=world,
-            trials=trials,
-            passed=measured.passed,
-            epsilon=measured.epsilon,
-            delta_lower=measured.delta_measured,
-            delta_claimed=measured.delta_accounted,
             delta=delta,
             epsilon_lower=bounds[0],
             epsilon_claimed=bounds[1],
-            alpha=measured.alpha,
+            **vars(measured),
         )

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
 
 from rich.console import Console, RenderableType
-from rich.live import Live
 from rich.markup import escape
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from privbo.cli.terminal import number, render
+from privbo.comparisons.cells import OnCell, OnReuse
 from privbo.comparisons.choice import recommend
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.results import CellResult, Reuse
 from privbo.comparisons.runs import compare
 from privbo.comparisons.setting import Data
 from privbo.comparisons.sweep import SweepResult, read_sweep, recommended, run_sweep
-from privbo.plans.prices import smallest
 from privbo.protocol.files import private_folder, write_json
 from privbo.protocol.settings import JsonObject
 from privbo.reports.compare_page import write_comparison
@@ -136,7 +135,7 @@ def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
     if comparison.shows_utility and comparison.data == "private":
         yield "private diagnostics, not covered by epsilon"
     if comparison.composed is not None:
-        least = number(smallest(comparison.composed))
+        least = number(min(comparison.composed.values()))
         yield f"all cells together cost epsilon {least} at delta {comparison.composed_delta:.3g}"
     if comparison.recommendation is not None:
         chosen = comparison.recommendation
@@ -159,20 +158,6 @@ def _comparison_table(comparison: Comparison) -> Table:
     return table
 
 
-class Labelled(Protocol):
-    """A finished cell of a sweep."""
-
-    @property
-    def label(self) -> str:
-        """The setting it belongs to."""
-        ...
-
-
-OnCell: TypeAlias = Callable[[Labelled, CellResult], None]
-OnReuse: TypeAlias = Callable[[Reuse], None]
-Clock: TypeAlias = Callable[[], float]
-
-
 @dataclass(kw_only=True)
 class CellTable:
     """State of every setting while its cells run elsewhere.
@@ -182,59 +167,36 @@ class CellTable:
     Attributes:
         planned: Number of cells by setting, in order.
         jobs: Cells that run at the same time; None where a cluster decides.
-        clock: Seconds.
+        progress: The table: one line for all cells, then one for every setting.
     """
 
     planned: Mapping[str, int]
     jobs: int | None
-    clock: Clock = time.monotonic
-    done: dict[str, int] = field(default_factory=dict)
-    epsilon: dict[str, str] = field(default_factory=dict)
-    started: dict[str, float] = field(default_factory=dict)
-    ended: dict[str, float] = field(default_factory=dict)
+    progress: Progress
 
     def __post_init__(self) -> None:
-        self._begin = self.clock()
+        add = partial(self.progress.add_task, epsilon="", state="")
+        self._all = add("all cells", total=sum(self.planned.values()))
+        self._tasks = {label: add(escape(label), total=n, start=False) for label, n in self.planned.items()}
+        self._mark()
 
-    def finished(self, cell: Labelled, result: CellResult) -> None:
-        """A cell is there, from now or from before."""
-        label, now = cell.label, self.clock()
-        self.states()  # whoever works on it has begun
-        self.started.setdefault(label, now)
-        self.done[label] = self.done.get(label, 0) + 1
-        self.epsilon[label] = _price(result)
-        if self.done[label] == self.planned[label]:
-            self.ended[label] = now
-        self.states()
+    def finished(self, label: str, result: CellResult) -> None:
+        """Count a cell that is there, from now or from before."""
+        self.progress.start_task(self._tasks[label])
+        self.progress.update(self._tasks[label], advance=1, epsilon=f"epsilon {_price(result)}")
+        self.progress.advance(self._all)
+        self._mark()
 
-    def states(self) -> dict[str, str]:
-        """``"done"``, ``"running"`` or ``"waiting"`` by setting."""
-        free, found = self.jobs, {}
-        for label, total in self.planned.items():
-            left = total - self.done.get(label, 0)
-            running = bool(left) and (free > 0 if free is not None else label in self.done)
-            found[label] = "running" if running else "waiting" if left else "done"
+    def _mark(self) -> None:
+        """Mark every setting as done, running or waiting."""
+        free = self.jobs
+        for task in (self.progress.tasks[at] for at in self._tasks.values()):
+            left = int(task.remaining or 0)
+            running = left > 0 and (task.started if free is None else free > 0)
             if running:
-                self.started.setdefault(label, self.clock())
-            if free is not None:
-                free -= min(free, left)
-        return found
-
-    def __rich__(self) -> Table:
-        """The table as it is now."""
-        states, now = self.states(), self.clock()
-        count = sum(self.done.values())
-        table = Table(
-            title=f"{count} of {sum(self.planned.values())} cells, {_duration(now - self._begin)}", title_justify="left"
-        )
-        for name in ("setting", "seeds done", "epsilon", "state", "elapsed"):
-            table.add_column(name, justify="right" if name in ("seeds done", "epsilon", "elapsed") else "left")
-        for label, total in self.planned.items():
-            begun = self.started.get(label)
-            elapsed = "" if begun is None else _duration(self.ended.get(label, now) - begun)
-            seeds = f"{self.done.get(label, 0)}/{total}"
-            table.add_row(escape(label), seeds, self.epsilon.get(label, ""), states[label], elapsed)
-        return table
+                self.progress.start_task(task.id)
+            self.progress.update(task.id, state="running" if running else "waiting" if left else "done")
+            free = None if free is None else max(0, free - left)
 
 
 @contextmanager
@@ -243,22 +205,20 @@ def cell_progress(planned: Mapping[str, int], *, jobs: int | None) -> Iterator[t
 
     Where standard error is no terminal the table is printed once, at the end.
     """
-    table, console = CellTable(planned=planned, jobs=jobs), Console(stderr=True)
+    console = Console(stderr=True)
+    texts = [TextColumn(f"{{task.fields[{name}]}}") for name in ("epsilon", "state")]
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), *texts, TimeElapsedColumn())
 
     def say(reuse: Reuse) -> None:
         for words in reuse.lines():
             console.print(words, soft_wrap=True, markup=False, highlight=False)
 
-    with Live(table, console=console, refresh_per_second=2):
-        yield table.finished, say
+    with Progress(*columns, console=console, refresh_per_second=2) as progress:
+        table = CellTable(planned=planned, jobs=jobs, progress=progress)
+        yield lambda cell, result: table.finished(cell.label, result), say
 
 
 def _price(result: CellResult) -> str:
     if result.releases == 0:
         return "nothing released"
     return "infinite" if result.epsilon is None else f"{result.epsilon:.4g}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02d}"

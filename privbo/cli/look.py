@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
-from accountant.ledger.export import Format, export
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import clipping_audit
 from privbo.audits.empirical import audit_plan, audit_run
@@ -20,8 +18,7 @@ from privbo.protocol.plain import fields_of
 from privbo.reports.audit_page import write_audit
 from privbo.reports.data import report, write_page
 from privbo.reports.diagnostics import diagnostics
-from privbo.reports.history import write_parquet
-from privbo.reports.ledger import LedgerCheck, LedgerView, check_ledger, ledger_view
+from privbo.reports.ledger import LedgerCheck, check_ledger
 from privbo.runs.config import read_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import plan_run, planned_requests
@@ -85,11 +82,6 @@ def _audit_configuration(path: Path, trials: int) -> Audit:
     return Audit(name=spec.name, clipping=None, empirical=attacked)
 
 
-def write_history(directory: Path, path: Path) -> Path:
-    """Write a run's public history as Parquet."""
-    return write_parquet(load(directory), path)
-
-
 def _best_values(home: RunDirectory) -> FloatArray | Callable[[], FloatArray]:
     problem = home.manifest().spec.problem
     values = None if problem.source is None else load_problem(problem.source, problem.name).best_values
@@ -102,14 +94,3 @@ def verify_ledger(directory: Path) -> LedgerCheck:
     """Read a run's whole ledger again, and hold it against the heads its history has seen."""
     seen = [(row["sequence"], row["head"]) for row in read_lines(RunDirectory(directory).history_path) if "head" in row]
     return check_ledger(load(directory), seen)
-
-
-def export_ledger(directory: Path, form: str, *, population: bool) -> str:
-    """Export a run's charges (or its whole population's) as text for another program."""
-    record = load(directory)
-    return export(record.ledger, cast("Format", form), None if population else record.run_id)
-
-
-def show_ledger(directory: Path) -> LedgerView:
-    """List entries, totals and verification of a run's ledger."""
-    return ledger_view(load(directory))

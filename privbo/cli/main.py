@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from privbo.cli.flower import app as flower_app
+from privbo.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from accountant.ledger.export import Format
     from privbo.comparisons.setting import Data
 
 app = typer.Typer(
@@ -30,6 +32,10 @@ app.add_typer(ledger_app, name="ledger")
 app.add_typer(flower_app, name="flower")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a value: --set privacy.epsilon=2")]
+OutDir = Annotated[Path | None, typer.Option("--out", help="Directory of the run.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print plan and price; touch no data.")]
+SharedAssets = Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")]
 RunDir = Annotated[Path, typer.Argument(help="Directory of a run.")]
 
 
@@ -70,17 +76,14 @@ def _options(
 @app.command()
 def run(
     config: Annotated[Path | None, typer.Argument(help="Configuration file (TOML).")] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a value: --set privacy.epsilon=2")
-    ] = None,
+    overrides: Overrides = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this directory.")] = None,
-    directory: Annotated[Path | None, typer.Option("--out", help="Directory of the run.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print plan and price; touch no data.")] = False,
+    directory: OutDir = None,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a configuration, or go on with an interrupted run."""
     from privbo.cli.run import carry_out, price_run, read_run
-    from privbo.protocol.errors import ConfigurationError
 
     if (config is None) == (resume is None):
         raise ConfigurationError("give a configuration file or --resume DIR")
@@ -106,11 +109,9 @@ def schema() -> None:
 
 @app.command()
 def quickstart(
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a value: --set privacy.epsilon=1")
-    ] = None,
-    directory: Annotated[Path | None, typer.Option("--out", help="Directory of the run.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print plan and price; touch no data.")] = False,
+    overrides: Overrides = None,
+    directory: OutDir = None,
+    dry_run: DryRun = False,
     show_config: Annotated[bool, typer.Option("--print", help="Print the configuration, to start from.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -131,15 +132,17 @@ def report_command(
         bool, typer.Option("--private", help="Add private diagnostics; the page stays private.")
     ] = False,
     regret: Annotated[bool, typer.Option("--regret", help="Private diagnostics with regret.")] = False,
-    shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
+    shared_assets: SharedAssets = False,
     parquet: Annotated[Path | None, typer.Option(help="Also write the public history as Parquet.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Report what a run cost: writes report.html and prints the tables, or prints JSON."""
-    from privbo.cli.look import read_report, report_run, write_history
+    from privbo.cli.look import read_report, report_run
+    from privbo.reports.history import write_parquet
+    from privbo.runs.record import load
 
     if parquet is not None:
-        write_history(directory, parquet)
+        write_parquet(load(directory), parquet)
     if as_json:
         _show(read_report(directory, private=private, regret=regret), as_json=True)
         return
@@ -166,7 +169,7 @@ def compare(
     finished: Annotated[
         bool, typer.Option("--finished", help="Run nothing: show a sweep's finished cells, older code's too, named.")
     ] = False,
-    shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
+    shared_assets: SharedAssets = False,
     as_json: AsJson = False,
 ) -> None:
     """Utility against epsilon: a sweep of settings over seeds, or runs side by side.
@@ -204,7 +207,6 @@ def _data(name: str | None, *, is_sweep: bool) -> Data:
     from typing import get_args
 
     from privbo.comparisons.setting import Data
-    from privbo.protocol.errors import ConfigurationError
 
     if name is None:
         return "private"
@@ -216,8 +218,6 @@ def _data(name: str | None, *, is_sweep: bool) -> Data:
 
 
 def _cells_of_a_sweep(*, fresh: bool, finished: bool, is_sweep: bool) -> None:
-    from privbo.protocol.errors import ConfigurationError
-
     if (fresh or finished) and not is_sweep:
         raise ConfigurationError("--fresh and --finished are for a sweep's cells; runs are compared as they are")
     if fresh and finished:
@@ -225,8 +225,6 @@ def _cells_of_a_sweep(*, fresh: bool, finished: bool, is_sweep: bool) -> None:
 
 
 def _budget(recommend: str | None) -> float | None:
-    from privbo.protocol.errors import ConfigurationError
-
     if recommend is None:
         return None
     name, _, text = recommend.partition("=")
@@ -248,7 +246,7 @@ def audit(
         float | None, typer.Option(help="Release a noisy histogram of norms with this noise multiplier; charged.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Where the page goes; DIR/private/audit.html by default.")] = None,
-    shared_assets: Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")] = False,
+    shared_assets: SharedAssets = False,
     as_json: AsJson = False,
 ) -> None:
     """PRIVATE: audit the clipping. Exit code 3 if the black-box audit contradicts the claim."""
@@ -283,9 +281,10 @@ def calibrate(
 @ledger_app.command("show")
 def ledger_show(directory: RunDir, as_json: AsJson = False) -> None:
     """Entries, totals and verification."""
-    from privbo.cli.look import show_ledger
+    from privbo.reports.ledger import ledger_view
+    from privbo.runs.record import load
 
-    _show(show_ledger(directory), as_json=as_json)
+    _show(ledger_view(load(directory)), as_json=as_json)
 
 
 @ledger_app.command("verify")
@@ -307,9 +306,11 @@ def ledger_export(
     out: Annotated[Path | None, typer.Option(help="A file instead of the terminal.")] = None,
 ) -> None:
     """Charges for other programs: JSON lines, CSV, or dp-accounting's DpEvent."""
-    from privbo.cli.look import export_ledger
+    from accountant.ledger.export import export
+    from privbo.runs.record import load
 
-    content = export_ledger(directory, form, population=population)
+    record = load(directory)
+    content = export(record.ledger, cast("Format", form), None if population else record.run_id)
     if out is None:
         typer.echo(content, nl=False)
         return

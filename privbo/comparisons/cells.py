@@ -71,11 +71,6 @@ class Completed:
     cells: tuple[Kept, ...]
     reuse: Reuse
 
-    @property
-    def results(self) -> tuple[CellResult, ...]:
-        """Numbers alone."""
-        return tuple(kept.result for kept in self.cells)
-
 
 def digest(settings: object) -> str:
     """Give JSON-able settings a short name.
@@ -164,7 +159,7 @@ def _older(cell: Cell) -> Iterator[Kept]:
 
 
 def _reason(cell: Cell, *, fresh: bool) -> str:
-    """Why a cell is run."""
+    """Say why a cell is run."""
     older = next(_older(cell), None)
     if older is None:
         return "never run before"

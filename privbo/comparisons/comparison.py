@@ -115,7 +115,7 @@ class Comparison:
     contrasts: tuple[tuple[str, str], ...] = ()
     statement: str = ""
     seeded: bool = False
-    composed: Mapping[str, float | None] | None = None
+    composed: Mapping[str, float] | None = None
     composed_delta: float | None = None
     recommendation: Recommendation | None = None
 

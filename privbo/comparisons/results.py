@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+
+from privbo.comparisons.setting import Kind, Setting
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, write_json
-from privbo.protocol.plain import fields_of
+from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.settings import JsonObject, read_settings
 from privbo.runs.code import CodeKey
 
@@ -44,18 +47,32 @@ class CellResult:
     best_per_client: tuple[float | None, ...] = ()
     extra: JsonObject = field(default_factory=dict)
 
-    def to_dict(self) -> JsonObject:
-        """Give the result as JSON."""
-        return fields_of(self)
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, object]) -> CellResult:
-        """Read a result back.
-
-        Raises:
-            ConfigurationError: If it is none.
-        """
-        return read_settings(cls, content, "cell.result")
+def setting_of(
+    results: Mapping[int, CellResult],
+    *,
+    label: str,
+    kind: Kind,
+    curve: str,
+    overrides: JsonObject | None = None,
+    older: tuple[str, ...] = (),
+) -> Setting:
+    """Collect one setting's results by seed; ``curve`` is the measure that is compared."""
+    first = next(iter(results.values()))
+    return Setting(
+        label=label,
+        kind=kind,
+        epsilon=first.epsilon,
+        delta=first.delta,
+        strict_epsilon=first.strict_epsilon,
+        strict_delta=first.strict_delta,
+        noise_multiplier=first.noise_multiplier,
+        releases=first.releases,
+        overrides=overrides or {},
+        seeds=tuple(results),
+        curves=np.array([result.curves[curve] for result in results.values()]),
+        older=older,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +102,7 @@ class Kept:
 def keep(path: Path, result: CellResult, code: CodeKey) -> None:
     """Write a finished cell atomically."""
     made = f"{datetime.now(UTC):%Y-%m-%d}"
-    write_json(path, {"format": _FORMAT, "made": made, "code": code.to_dict(), "result": result.to_dict()})
+    write_json(path, {"format": _FORMAT, "made": made, "code": plain(code), "result": plain(result)})
 
 
 def read_kept(path: Path, wanted: CodeKey) -> Kept | None:
@@ -94,7 +111,8 @@ def read_kept(path: Path, wanted: CodeKey) -> Kept | None:
         content = read_json(path)
         if content.get("format") != _FORMAT:
             return None
-        code, result = CodeKey.from_dict(content["code"]), CellResult.from_dict(content["result"])
+        code = read_settings(CodeKey, content["code"], "code")
+        result = read_settings(CellResult, content["result"], "cell.result")
     except (RunError, ConfigurationError, KeyError, TypeError, AttributeError):
         return None
     current = code.digest is not None and code.digest == wanted.digest

@@ -105,7 +105,7 @@ def _quiet() -> Iterator[None]:
 def run_public(task: Task) -> CellResult:
     """Simulate a run in memory: seeded noise, no guarantee, nobody charged."""
     record = run_spec(Spec.from_dict(task.table).loaded(), None)
-    return _summary(record, _curves(record, task.judge))
+    return summary(record, _curves(record, task.judge))
 
 
 @_quiet()
@@ -119,7 +119,7 @@ def run_private(task: Task, home: Path, ledger: SharedLedger) -> CellResult:
     record = run_spec(spec, home, resume=RunDirectory(home).config_path.exists())
     values = record.clients.values
     best = np.where(np.isfinite(values), values, -np.inf).max(axis=1)
-    found = _summary(record, {"score": record.best_so_far()})
+    found = summary(record, {"score": record.best_so_far()})
     return replace(found, best_per_client=tuple(finite(float(value)) for value in best))
 
 
@@ -144,7 +144,8 @@ def _smallest_so_far(losses: FloatArray, history: ClientHistory) -> FloatArray:
     return np.asarray(np.nanmean(running[:, last], axis=0))
 
 
-def _summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
+def summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
+    """Sum up a run: its curves, and what it cost."""
     plan, at = record.plan, default_delta(record.plan.n_clients)
     return CellResult(
         curves={name: tuple(curve.tolist()) for name, curve in curves.items()},

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from privbo.comparisons.cells import digest
 from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.results import setting_of
+from privbo.comparisons.run_cell import summary
 from privbo.comparisons.setting import Data, Kind, Setting
 from privbo.comparisons.sweep import composed
-from privbo.plans import prices
-from privbo.plans.privacy import default_delta
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.settings import JsonObject
 from privbo.runs.record import Record, load
@@ -70,28 +68,17 @@ def _identity(spec: Spec) -> JsonObject:
 
 
 def _grouped(index: int, group: Sequence[Record]) -> Setting:
-    first = group[0]
-    plan = first.plan
+    spec, plan = group[0].spec, group[0].plan
     curves = [result.best_so_far() for result in group]
     if len({len(curve) for curve in curves}) > 1:
-        raise RunError(f"runs of {first.spec.name!r} have different lengths; finish them before comparing")
-    seeds = [result.spec.seed for result in group]
-    known = [seed for seed in seeds if seed is not None]
-    distinct = len(set(known)) == len(seeds)
-    kind: Kind = "non-private" if plan.noise_source == "none" and plan.releases else "private"
-    if plan.releases == 0:
-        kind = "local"
-    at = default_delta(plan.n_clients)
-    return Setting(
-        label=f"{index + 1}: {first.spec.name}",
-        kind=kind,
-        epsilon=prices.finite(first.epsilon()),
-        delta=first.delta,
-        strict_epsilon=prices.finite(first.epsilon(at)) if plan.releases else 0.0,
-        strict_delta=at,
-        noise_multiplier=plan.noise_multiplier,
-        releases=plan.releases,
-        overrides={},
-        seeds=tuple(known) if distinct else tuple(range(len(group))),
-        curves=np.array(curves),
+        raise RunError(f"runs of {spec.name!r} have different lengths; finish them before comparing")
+    known = [result.spec.seed for result in group if result.spec.seed is not None]
+    seeds = known if len(set(known)) == len(group) else range(len(group))
+    kind: Kind = "non-private" if plan.noise_source == "none" else "private"
+    found = [summary(result, {"score": curve}) for result, curve in zip(group, curves, strict=True)]
+    return setting_of(
+        dict(zip(seeds, found, strict=True)),
+        label=f"{index + 1}: {spec.name}",
+        kind=kind if plan.releases else "local",
+        curve="score",
     )

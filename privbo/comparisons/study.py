@@ -57,11 +57,6 @@ class Sweep:
     panels: tuple[Panel, ...]
     ledger: SharedLedger | None
 
-    @property
-    def settings(self) -> tuple[Planned, ...]:
-        """Settings of all panels."""
-        return tuple(setting for panel in self.panels for setting in panel.settings)
-
 
 def read_sweep(path: Path, *, small: bool = False, seeds: int | None = None) -> Sweep:
     """Read a sweep file and plan its settings; no data is touched.

@@ -14,18 +14,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
+from accountant.epsilon import epsilon_table
 from accountant.ledger import Ledger
 from privbo.comparisons import cells as work
 from privbo.comparisons.cells import Cell, OnCell, OnReuse, complete, digest, next_attempt
 from privbo.comparisons.choice import paid_recommendation, recommend
 from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.results import Kept, Reuse, summarised
+from privbo.comparisons.results import Kept, Reuse, setting_of, summarised
 from privbo.comparisons.run_cell import Task, code_of, run_private, run_public, settings_digest, spec_of
 from privbo.comparisons.setting import Setting, curve_of
 from privbo.comparisons.study import Panel, Planned, Sweep, read_sweep
-from privbo.plans import prices
 from privbo.plans.privacy import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import private_folder
@@ -51,17 +49,6 @@ class SweepResult:
     comparisons: tuple[Comparison, ...]
     reuse: Reuse
     cells: tuple[Mapping[str, tuple[Kept, ...]], ...]
-
-    @property
-    def comparison(self) -> Comparison:
-        """The one comparison of a sweep over one problem.
-
-        Raises:
-            ConfigurationError: If the sweep has several panels.
-        """
-        if len(self.comparisons) != 1:
-            raise ConfigurationError(f"{self.sweep.config.name!r} has {len(self.comparisons)} panels; take one of them")
-        return self.comparisons[0]
 
     def exportable(self) -> SweepResult:
         """Leave out what may not be published."""
@@ -197,24 +184,18 @@ def _compared(sweep: Sweep, panel: Panel, results: Mapping[str, Sequence[Kept | 
 
 def _collected(sweep: Sweep, planned: Planned, seeds: tuple[int, ...], kept: Sequence[Kept | None]) -> Setting:
     there = [(seed, k) for seed, k in zip(seeds, kept, strict=True) if k is not None]
-    first, name = there[0][1].result, curve_of(sweep.config.measure)
+    name = curve_of(sweep.config.measure)
     if any(name not in k.result.curves for _, k in there):
         raise ConfigurationError(
             f"measure={sweep.config.measure!r}: the problem of {planned.label!r} states no best_values; "
             "let its factory state them, or measure the score"
         )
-    return Setting(
+    return setting_of(
+        {seed: k.result for seed, k in there},
         label=planned.label,
         kind=planned.kind,
-        epsilon=first.epsilon,
-        delta=first.delta,
-        strict_epsilon=first.strict_epsilon,
-        strict_delta=first.strict_delta,
-        noise_multiplier=first.noise_multiplier,
-        releases=first.releases,
+        curve=name,
         overrides=planned.overrides,
-        seeds=tuple(seed for seed, _ in there),
-        curves=np.array([k.result.curves[name] for _, k in there]),
         older=tuple(dict.fromkeys(k.made_by for _, k in there if not k.is_current)),
     )
 
@@ -223,5 +204,5 @@ def composed(comparison: Comparison, shared: SharedLedger, delta: float) -> Comp
     """Add the price of everything the comparison's population has paid so far."""
     at = shared.delta or delta
     with Ledger.open(shared.path) as ledger:
-        table = prices.table(ledger.event(), at, ledger.policy.adjacency)
+        table = epsilon_table(ledger.event(), at, adjacency=ledger.policy.adjacency)
     return dataclasses.replace(comparison, composed=table, composed_delta=at)

@@ -125,16 +125,6 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def smallest(values: Mapping[str, float | None]) -> float | None:
-    """Find the smallest finite bound; None if all are infinite."""
-    return min((value for value in values.values() if value is not None and math.isfinite(value)), default=None)
-
-
-def table(event: Event, delta: float, adjacency: Adjacency) -> dict[str, float | None]:
-    """Give epsilon by accountant in the form JSON has for it: None where it is infinite."""
-    return {name: finite(value) for name, value in epsilon_table(event, delta, adjacency=adjacency).items()}
-
-
 def price(event: Event, *, delta: float, n_clients: int, adjacency: Adjacency) -> tuple[PriceColumn, ...]:
     """Price a plan at the run's delta, at min(1e-5, 1/(10 N)) and at N^-1.1; each delta once.
 

@@ -10,7 +10,7 @@ from privbo.audits.audit import Audit
 from privbo.audits.black_box import World
 from privbo.audits.clipping import ClippedRound, ClippingAudit
 from privbo.reports.document import Document, Figure, write_document
-from privbo.reports.figures import bars, layout, line
+from privbo.reports.figures import bars, figure, line
 
 
 def write_audit(audit: Audit, path: Path, *, shared_assets: bool = False) -> Path:
@@ -60,7 +60,7 @@ def _bias_and_noise(rounds: Sequence[ClippedRound]) -> Figure:
         line("lost to clipping (bias)", x, [r.bias for r in rounds], 1),
         line("noise", x, [r.noise for r in rounds], 2),
     ]
-    return {"data": data, "layout": layout("round", "norm of the sums", yaxis={"rangemode": "tozero"})}
+    return figure(data, "round", "norm of the sums", yaxis={"rangemode": "tozero"})
 
 
 def _norms(rounds: Sequence[ClippedRound]) -> Figure:
@@ -71,12 +71,12 @@ def _norms(rounds: Sequence[ClippedRound]) -> Figure:
         for index, level in enumerate(levels)
     ]
     bound = line("bound", x, [r.bound for r in rounds], 1, mode="lines", line={"width": 4, "dash": "solid"})
-    return {"data": [*data, bound], "layout": layout("round", "norm of one vector", yaxis={"rangemode": "tozero"})}
+    return figure([*data, bound], "round", "norm of one vector", yaxis={"rangemode": "tozero"})
 
 
 def _clipped_share(rounds: Sequence[ClippedRound]) -> Figure:
     shown = bars([r.round for r in rounds], [r.clipped_share for r in rounds])
-    return {"data": [shown], "layout": layout("round", "clipped", yaxis={"range": [0, 1], "tickformat": ".0%"})}
+    return figure([shown], "round", "clipped", yaxis={"range": [0, 1], "tickformat": ".0%"})
 
 
 def _error_by_bound(audit: ClippingAudit) -> Figure:
@@ -88,4 +88,4 @@ def _error_by_bound(audit: ClippingAudit) -> Figure:
     ]
     ticks = x[::2]  # decades alone would leave most of the axis bare
     axis = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
-    return {"data": data, "layout": layout("clipping norm S", "error of the sums", xaxis=axis)}
+    return figure(data, "clipping norm S", "error of the sums", xaxis=axis)

@@ -11,21 +11,11 @@ import numpy as np
 
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.setting import Setting, curve_of, standard_error
-from privbo.plans.prices import smallest
 from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import FloatArray
 from privbo.reports import document as doc
-from privbo.reports.figures import COLOURS, layout, line
-from privbo.reports.tables import (
-    csv_text,
-    delta_text,
-    epsilon_text,
-    latex,
-    markdown,
-    older_lines,
-    strict_head,
-    strict_text,
-)
+from privbo.reports.figures import COLOURS, figure, line
+from privbo.reports.tables import cells, csv_text, latex, markdown, older_lines
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -48,7 +38,7 @@ class _Panel:
     curve: str
     warnings: Sequence[str]
     head: Sequence[str]
-    rows: Sequence[Sequence[object]]
+    rows: Sequence[Sequence[str]]
     differences: Sequence[Sequence[object]]
 
 
@@ -101,7 +91,7 @@ def _shapes(comparison: Comparison) -> dict[str, doc.Figure]:
 
 def _panel(comparison: Comparison, suffix: str) -> _Panel:
     seeds = max(len(s.seeds) for s in comparison.settings)
-    head, rows = _table(comparison)
+    head, rows = cells(comparison)
     return _Panel(
         comparison=comparison,
         suffix=suffix,
@@ -132,32 +122,12 @@ def _warnings(comparison: Comparison) -> list[str]:
         notes.append("Noise was seeded: these runs are simulations and protect nobody.")
     notes += older_lines(comparison)
     if comparison.composed is not None:
-        best = smallest(comparison.composed)
+        best = min(comparison.composed.values())
         notes.append(
             f"All cells together cost their population epsilon {doc.bound(best)} at delta "
             f"{comparison.composed_delta:.3g}; whoever was in one of them was in all."
         )
     return notes
-
-
-def _table(comparison: Comparison) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
-    shows, strict = comparison.shows_utility, strict_head(comparison)
-    judged = (comparison.measure, "standard error", "final") if shows else ()
-    head = ("setting", "epsilon", "delta", *strict, "multiplier", "releases", *judged, "seeds")
-    rows = [
-        (
-            row.setting,
-            epsilon_text(row),
-            delta_text(row),
-            *(strict_text(row) for _ in strict),
-            row.noise_multiplier,
-            row.releases,
-            *((row.utility, row.standard_error, row.final) if shows else ()),
-            row.seeds,
-        )
-        for row in comparison.rows()
-    ]
-    return head, rows
 
 
 def frontier(comparison: Comparison) -> doc.Figure:
@@ -175,7 +145,7 @@ def frontier(comparison: Comparison) -> doc.Figure:
             index, dash = _LINES[control.kind]
             level = float(control.utilities(comparison.measure).mean())
             data.append(line(control.label, reach, [level] * 2, index, mode="lines", line={"dash": dash}))
-    return {"data": data, "layout": layout("epsilon", comparison.measure, xaxis=_scale(epsilons))}
+    return figure(data, "epsilon", comparison.measure, xaxis=_scale(epsilons))
 
 
 def _is_one_curve(settings: Sequence[Setting]) -> bool:
@@ -192,7 +162,7 @@ def released(comparison: Comparison, scores: Mapping[str, float], stddev: float 
     bars = {"type": "data", "array": [stddev or 0.0] * len(shown), "visible": True}
     hover = {"text": [s.label for s in shown], "hovertemplate": "%{text}<br>epsilon %{x:.3g}: %{y:.4f}<extra></extra>"}
     points = line("released", epsilons, [scores[s.label] for s in shown], 0, mode="markers", error_y=bars, **hover)
-    return {"data": [points], "layout": layout("epsilon", "mean best score, released", xaxis=_scale(epsilons))}
+    return figure([points], "epsilon", "mean best score, released", xaxis=_scale(epsilons))
 
 
 def _scale(epsilons: Sequence[float]) -> dict[str, object]:
@@ -207,7 +177,7 @@ def convergence(comparison: Comparison) -> doc.Figure:
         if setting.curves is not None:
             data += _band(setting.label, setting.curves, index)
     name = _CURVES[curve_of(comparison.measure)]
-    return {"data": data, "layout": layout("round", name[:1].lower() + name[1:])}
+    return figure(data, "round", name[:1].lower() + name[1:])
 
 
 def _band(label: str, curves: FloatArray, index: int) -> list[dict[str, object]]:

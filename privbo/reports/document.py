@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.resources
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,14 +35,12 @@ class Document:
         template: File name in ``privbo/reports/templates``, or a template, that extends ``base.html.j2``.
         content: Names the template reads; ``figures`` is added.
         figures: Plotly's data and layout by the name of the place in the template.
-        body: HTML of a page without a template of its own.
     """
 
     title: str
-    template: str | Template = "base.html.j2"
+    template: str | Template
     content: Mapping[str, object] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
-    body: str = ""
 
 
 def write_document(document: Document, path: Path, *, shared_assets: bool = False) -> Path:
@@ -66,15 +63,13 @@ def render(document: Document, *, shared_assets: bool = False) -> str:
         f"default-src 'none'; script-src {' '.join([*allowed, _source(draw)])}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    ours = {"policy": policy, "style": style, "library": library, "draw": draw, "body": document.body}
-    specs = json_block(document.figures) if document.figures else ""
+    ours = {"policy": policy, "style": style, "library": library, "draw": draw}
     return (
         environment()
         .get_template(document.template)
         .render(
             {name: Markup(text) for name, text in ours.items()},  # noqa: S704  # our own files, no value of a run
             title=document.title,
-            specs=Markup(specs),  # noqa: S704  # holds no character that HTML reads
             figures=document.figures,
             **document.content,
         )
@@ -93,6 +88,7 @@ def environment() -> Environment:
     )
     made.filters |= {"text": plain_text, "bound": bound, "percent": _unbroken_percent}
     made.globals["infinity"] = math.inf
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return made
 
 
@@ -111,12 +107,6 @@ def plotly_script() -> str:
 def _source(script: str) -> str:
     """A script's name in a content-security policy: its hash."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-
-
-def json_block(content: object) -> str:
-    """Dump JSON that no HTML parser reads as a tag."""
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def plain_text(value: object) -> str:

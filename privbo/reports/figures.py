@@ -27,6 +27,11 @@ def layout(x: str, y: str, **more: Mapping[str, object]) -> dict[str, object]:
     }
 
 
+def figure(data: Sequence[Mapping[str, object]], x: str, y: str, **axes: Mapping[str, object]) -> Figure:
+    """Put lines and bars on titled axes."""
+    return {"data": list(data), "layout": layout(x, y, **axes)}
+
+
 def line(name: str, x: Sequence[float], y: Sequence[float | None], index: int = 0, **more: object) -> dict[str, object]:
     """Draw a line with marks in the colour and dash of its index; further settings are Plotly's."""
     colour = COLOURS[index % len(COLOURS)]
@@ -56,10 +61,7 @@ def epsilon_by_release(points: Sequence[CumulativePrice], delta: float) -> Figur
         for index, name in enumerate(names)
         if any(finite(p.epsilon[name]) is not None for p in points)
     ]
-    return {
-        "data": lines,
-        "layout": layout("releases", f"epsilon at delta = {delta:.3g}", yaxis={"rangemode": "tozero"}),
-    }
+    return figure(lines, "releases", f"epsilon at delta = {delta:.3g}", yaxis={"rangemode": "tozero"})
 
 
 def delta_epsilon(curve: Sequence[CurvePoint], epsilon: float, delta: float) -> Figure:
@@ -71,53 +73,40 @@ def delta_epsilon(curve: Sequence[CurvePoint], epsilon: float, delta: float) -> 
         line("lower bound", x, [p.delta_lower or None for p in seen], 4, mode="lines"),
         line("quoted", [epsilon], [delta], 1, mode="markers", marker={"size": 11, "symbol": "x"}),
     ]
-    return {
-        "data": data,
-        "layout": layout("epsilon", "delta", yaxis={"type": "log", "exponentformat": "power"}),
-    }
+    return figure(data, "epsilon", "delta", yaxis={"type": "log", "exponentformat": "power"})
 
 
 def trade_off(points: Sequence[Caught]) -> Figure:
     """Draw what an attacker can catch at most against what it falsely accuses."""
     x = [p.false_alarms for p in points]
-    return {
-        "data": [
-            line("upper bound", x, [p.caught for p in points], 0),
-            line("guessing blindly", x, x, 6, mode="lines"),
-        ],
-        "layout": layout(
-            "false accusations",
-            "caught at most",
-            xaxis={"type": "log", "tickformat": "~%"},
-            yaxis={"tickformat": ".0%"},
-        ),
-    }
+    data = [
+        line("upper bound", x, [p.caught for p in points], 0),
+        line("guessing blindly", x, x, 6, mode="lines"),
+    ]
+    axes = {"xaxis": {"type": "log", "tickformat": "~%"}, "yaxis": {"tickformat": ".0%"}}
+    return figure(data, "false accusations", "caught at most", **axes)
 
 
 def release_norms(releases: Sequence[Released]) -> Figure:
     """Draw the norm of what was released beside the noise it holds."""
     x = [row.round for row in releases]
-    return {
-        "data": [
-            line("released, noise included", x, [row.norm for row in releases], 0),
-            line("noise alone, expected", x, [row.noise_norm for row in releases], 1, mode="lines"),
-        ],
-        "layout": layout("round", "norm of the release", yaxis={"rangemode": "tozero"}),
-    }
+    data = [
+        line("released, noise included", x, [row.norm for row in releases], 0),
+        line("noise alone, expected", x, [row.noise_norm for row in releases], 1, mode="lines"),
+    ]
+    return figure(data, "round", "norm of the release", yaxis={"rangemode": "tozero"})
 
 
 def active_nodes(rows: Sequence[ActiveNodes]) -> Figure:
     """Draw the nodes still active at every depth that was announced."""
     drawn = bars([r.depth for r in rows], [r.nodes for r in rows], name="active nodes")
-    return {"data": [drawn], "layout": layout("depth", "active nodes", xaxis={"dtick": 1})}
+    return figure([drawn], "depth", "active nodes", xaxis={"dtick": 1})
 
 
 def best_scores(curves: Mapping[str, Sequence[float]]) -> Figure:
     """PRIVATE: draw the mean best score over clients against rounds, one line per arm."""
-    return {
-        "data": [
-            line(name, range(len(curve)), list(map(finite, curve)), index, mode="lines")
-            for index, (name, curve) in enumerate(curves.items())
-        ],
-        "layout": layout("round", "mean best score over clients"),
-    }
+    data = [
+        line(name, range(len(curve)), list(map(finite, curve)), index, mode="lines")
+        for index, (name, curve) in enumerate(curves.items())
+    ]
+    return figure(data, "round", "mean best score over clients")

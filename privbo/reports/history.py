@@ -19,17 +19,10 @@ if TYPE_CHECKING:
 def history_rows(found: Report) -> list[dict[str, object]]:
     """List a run's releases: charge, price so far, and the norm of what was released."""
     made = {f"{found.run}/{row.round}": row for row in found.utility.releases}
+    charged = ("sequence", "release", "noise_multiplier", "sample_rate", "cumulative_epsilon", "noise_source", "digest")
     return [
-        {
-            "sequence": entry.sequence,
-            "release": entry.release,
-            "noise_multiplier": entry.noise_multiplier,
-            "sample_rate": entry.sample_rate,
-            "cumulative_epsilon": entry.cumulative_epsilon,
-            "noise_source": entry.noise_source,
-            "digest": entry.digest,
-            "delta": found.delta,
-        }
+        {name: getattr(entry, name) for name in charged}
+        | {"delta": found.delta}
         | (fields_of(made[entry.release]) if entry.release in made else {})
         for entry in found.entries
     ]

@@ -13,12 +13,7 @@ from privbo.reports.diagnostics import Diagnostics
 from privbo.reports.report import TRUST, Report
 
 
-def page(report: Report) -> str:
-    """Render the report as one self-contained HTML document."""
-    return doc.render(document(report, None))
-
-
-def document(report: Report, private: Diagnostics | None) -> doc.Document:
+def document(report: Report, private: Diagnostics | None = None) -> doc.Document:
     """Compose the page; ``private`` adds diagnostics that are not covered by epsilon."""
     content = {
         "report": report,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def markdown(comparison: Comparison) -> str:
     """Write the table as Markdown, with the versions that made older rows and the contrasts that were asked for."""
-    head, rows = _cells(comparison)
+    head, rows = cells(comparison)
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     notes = [f"- {words}" for words in (*contrast_lines(comparison), *older_lines(comparison))]
@@ -54,14 +54,15 @@ _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"
 
 def latex(comparison: Comparison) -> str:
     """Write the table as LaTeX (booktabs)."""
-    head, rows = _cells(comparison)
+    head, rows = cells(comparison)
     lines = [" & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in row) + r" \\" for row in (head, *rows)]
     columns = "l" + "r" * (len(head) - 1)
     body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"]
     return "\n".join([*body, r"\end{tabular}"]) + "\n"
 
 
-def _cells(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+def cells(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Write a comparison's table as text: its head, and a row per setting."""
     judged = [comparison.measure, "final"] if comparison.shows_utility else []
     strict = strict_head(comparison)
     head = ["setting", "epsilon", "delta", *strict, "noise multiplier", "releases", *judged, "seeds"]

@@ -36,8 +36,6 @@ from pathlib import Path
 
 import numpy as np
 
-from privbo.protocol.plain import fields_of
-from privbo.protocol.settings import JsonObject, read_settings
 from privbo.runs import source_files
 from privbo.runs.source_files import TOOLKIT
 
@@ -90,15 +88,6 @@ class CodeKey:
 
     def _version_change(self, older: CodeKey, name: str) -> str:
         return f"{name.removeprefix('version ')} {older.parts.get(name, 'none')} -> {self.parts.get(name, 'none')}"
-
-    def to_dict(self) -> JsonObject:
-        """Give the key as JSON."""
-        return fields_of(self)
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, object]) -> CodeKey:
-        """Read a key back."""
-        return read_settings(cls, content, "code")
 
 
 def code_key(*roots: object, fingerprint: str | None = None) -> CodeKey:

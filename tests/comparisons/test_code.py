@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privbo.protocol.plain import plain
+from privbo.protocol.settings import read_settings
 from privbo.runs.code import CodeKey, code_key
 
 
@@ -141,5 +143,5 @@ def test_a_module_edited_after_it_was_loaded_has_no_key_until_it_is_loaded_again
 
 def test_a_key_is_read_back_as_it_was_written() -> None:
     key = code_key(closure(1), fingerprint="of May")
-    assert CodeKey.from_dict(key.to_dict()).digest == key.digest
-    assert CodeKey.from_dict(code_key(math.sqrt).to_dict()).digest is None
+    assert read_settings(CodeKey, plain(key), "code").digest == key.digest
+    assert read_settings(CodeKey, plain(code_key(math.sqrt)), "code").digest is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.progress import Progress
 
 import privbo as pb
 from accountant.errors import BudgetExceeded
@@ -106,13 +106,13 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
     done: list[str] = []
     found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1, on_cell=lambda cell, _: done.append(cell.label))
     assert sorted(done) == sorted(["epsilon=1.0", "epsilon=4.0", "local only", "non-private"] * 2)
-    assert [round(s.epsilon or 0, 3) for s in found.comparison.private] == [1.0, 4.0]
+    assert [round(s.epsilon or 0, 3) for s in found.comparisons[0].private] == [1.0, 4.0]
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()}
     again = run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
-    assert again.comparison.rows() == found.comparison.rows()
+    assert again.comparisons[0].rows() == found.comparisons[0].rows()
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()} == before
-    assert list(frame(found.comparison)["setting"]) == ["epsilon=1.0", "epsilon=4.0", "local only", "non-private"]
-    assert len(figures(found.comparison)["frontier"].data) == 3
+    assert list(frame(found.comparisons[0])["setting"]) == ["epsilon=1.0", "epsilon=4.0", "local only", "non-private"]
+    assert len(figures(found.comparisons[0])["frontier"].data) == 3
     other = PUBLIC.replace("n_features = 8", "n_features = 10").replace("seeds = 2", "seeds = 1\ncontrols = []")
     path.write_text(other)
     run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
@@ -153,7 +153,9 @@ def test_what_settings_warn_of_is_said_by_the_sweep_and_not_by_its_cells(tmp_pat
     with pytest.warns(UserWarning, match="follows the papers") as said:
         run_sweep(sweep, tmp_path / "out", jobs=1)
     own = [warning for warning in said if "follows the papers" in str(warning.message)]
-    assert len(own) == sum(setting.kind == "private" for setting in sweep.settings)  # cells: twice as many
+    assert len(own) == sum(
+        setting.kind == "private" for panel in sweep.panels for setting in panel.settings
+    )  # cells: twice as many
 
 
 def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(tmp_path: Path) -> None:
@@ -165,20 +167,20 @@ def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(t
         assert len({entry.run for entry in ledger.entries()}) == 4
         assert {entry.noise_source for entry in ledger.entries()} == {"secure"}
         charged = len(ledger.entries())
-    assert min(found.comparison.composed.values()) > 2.0
+    assert min(found.comparisons[0].composed.values()) > 2.0
     assert {p.name for p in out.iterdir()} == {"private"}
     again = run_sweep(sweep, out, jobs=1)
-    assert again.comparison.rows() == found.comparison.rows()
+    assert again.comparisons[0].rows() == found.comparisons[0].rows()
     with pytest.raises(pb.ConfigurationError, match="pay for the choice"):
         recommended(found, 2.0)
     with Ledger.open(people) as ledger:
         assert len(ledger.entries()) == charged
     path.write_text(path.read_text() + "[selection]\nnoise_multiplier = 5.0\nlow = -1.0\n")
-    chosen = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0).comparison
+    chosen = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0).comparisons[0]
     assert chosen.recommendation.label in {"epsilon=1.0", "epsilon=2.0"}
-    assert min(chosen.composed.values()) > min(found.comparison.composed.values())
+    assert min(chosen.composed.values()) > min(found.comparisons[0].composed.values())
     once_more = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0)
-    assert once_more.comparison.recommendation == chosen.recommendation
+    assert once_more.comparisons[0].recommendation == chosen.recommendation
     with Ledger.open(people) as ledger:
         assert len(ledger.entries()) == charged + 1
 
@@ -208,29 +210,31 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
 
 def test_the_live_table_tells_done_from_running_from_waiting() -> None:
     """Two jobs, settings of two cells each: the next two cells in order are being worked on."""
-    from rich.console import Console
-
-    seconds = iter(range(1000))
-    table = CellTable(planned={"a": 2, "b [x]": 2, "c": 2}, jobs=2, clock=lambda: float(next(seconds)))
-    assert table.states() == {"a": "running", "b [x]": "waiting", "c": "waiting"}
+    progress = Progress(disable=True)
+    table = CellTable(planned={"a": 2, "b [x]": 2, "c": 2}, jobs=2, progress=progress)
+    assert states(progress) == ["running", "waiting", "waiting"]
     for label in ("a", "b [x]"):  # out of order, as parallel cells end
-        table.finished(setting(label, [1.0]), CellResult(curves={}, releases=2, epsilon=2.0))
-    assert table.states() == {"a": "running", "b [x]": "running", "c": "waiting"}
-    table.finished(setting("a", [1.0]), CellResult(curves={}, releases=2, epsilon=2.0))
-    assert table.states() == {"a": "done", "b [x]": "running", "c": "running"}
-    lasted = table.ended["a"] - table.started["a"]
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(table)
-    text = console.export_text()
-    assert "3 of 6 cells" in text
-    rows = {line.split("│")[1].strip(): [c.strip() for c in line.split("│")[2:6]] for line in text.splitlines()[4:-1]}
-    assert rows["a"] == ["2/2", "2", "done", f"0:{int(lasted):02d}"]
-    assert rows["b [x]"][:3] == ["1/2", "2", "running"]
-    cluster = CellTable(planned={"a": 2}, jobs=None)
-    assert cluster.states() == {"a": "waiting"}
-    cluster.finished(setting("a", [1.0]), CellResult(curves={}))
-    assert cluster.states() == {"a": "running"}
-    assert cluster.epsilon == {"a": "nothing released"}
+        table.finished(label, CellResult(curves={}, releases=2, epsilon=2.0))
+    assert states(progress) == ["running", "running", "waiting"]
+    table.finished("a", CellResult(curves={}, releases=2, epsilon=2.0))
+    assert states(progress) == ["done", "running", "running"]
+    everything, first, second, _ = progress.tasks
+    assert (everything.completed, everything.total) == (3, 6)
+    assert (first.completed, first.fields["epsilon"], first.finished) == (2, "epsilon 2", True)
+    assert second.completed == 1
+
+
+def test_the_live_table_of_a_cluster_knows_only_what_has_ended() -> None:
+    progress = Progress(disable=True)
+    cluster = CellTable(planned={"a": 2}, jobs=None, progress=progress)
+    assert states(progress) == ["waiting"]
+    cluster.finished("a", CellResult(curves={}))
+    assert states(progress) == ["running"]
+    assert progress.tasks[1].fields["epsilon"] == "epsilon nothing released"
+
+
+def states(progress: Progress) -> list[str]:
+    return [task.fields["state"] for task in progress.tasks[1:]]
 
 
 def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> None:
@@ -263,7 +267,7 @@ def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> No
     after = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
     assert len(after) == 12
     assert before.items() <= after.items()
-    assert [len(s.seeds) for s in found.comparison.settings] == [6, 6]
+    assert [len(s.seeds) for s in found.comparisons[0].settings] == [6, 6]
 
 
 @pytest.mark.slow

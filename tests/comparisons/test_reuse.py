@@ -182,7 +182,7 @@ def test_workers_that_stayed_do_not_go_on_with_older_code(clinic: Clinic) -> Non
         work = __import__("clinicwork").work
         asked = {"code": code_key(work), "folder": clinic.folder / "cells", "work": work}
         todo = [cells.Cell(label="a", seed=seed, settings=f"{seed}", **asked) for seed in range(2)]
-        return {result.curves["score"][0] for result in cells.complete(todo, jobs=2).results}
+        return {kept.result.curves["score"][0] for kept in cells.complete(todo, jobs=2).cells}
 
     assert ideals() == {0.3}
     clinic.edit("doses.py", "0.3", "9.3")
@@ -290,7 +290,7 @@ def test_a_measure_the_problem_can_not_give_is_refused_with_the_remedy(tmp_path:
 def test_a_damaged_or_foreign_cell_is_made_again(tmp_path: Path) -> None:
     key = CodeKey(parts={"module a": "1"})
     cell = cells.Cell(label="a", seed=0, settings="abc", code=key, folder=tmp_path, work=lambda: RESULT)
-    assert cells.complete([cell], jobs=1).results == (RESULT,)
+    assert [kept.result for kept in cells.complete([cell], jobs=1).cells] == [RESULT]
     assert cells.complete([cell], jobs=1).reuse.reused == 1
     for content in ("", "[]", '{"format": 1}', '{"format": 3, "code": 1, "result": {}}'):
         cell.path.write_text(content)

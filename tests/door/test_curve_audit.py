@@ -242,10 +242,10 @@ def test_one_point_above_the_curve_is_enough_and_one_on_it_is_not(monkeypatch, c
         return points
 
     on, _ = audited(monkeypatch, lambda n: curve(n, 1.0), trials=7)
-    assert (on.passed, on.epsilon, on.delta_measured) == (True, 1.0, accounted[3])
+    assert (on.passed, on.epsilon, on.delta_lower) == (True, 1.0, accounted[3])
     above, _ = audited(monkeypatch, lambda n: curve(n, 1.001), trials=7)
-    assert (above.passed, above.epsilon, above.delta_accounted) == (False, 1.0, accounted[3])
-    assert above.delta_measured == pytest.approx(1.001 * accounted[3])
+    assert (above.passed, above.epsilon, above.delta_claimed) == (False, 1.0, accounted[3])
+    assert above.delta_lower == pytest.approx(1.001 * accounted[3])
 
 
 # --- the bound on epsilon -------------------------------------------------------------------

@@ -13,11 +13,13 @@ import pytest
 import privbo as pb
 from accountant.ledger.export import FORMATS, export
 from privbo.cli.compare import compare_runs, compare_sweep
-from privbo.cli.look import audit_target, read_report, report_run, write_history
+from privbo.cli.look import audit_target, read_report, report_run
 from privbo.comparisons.runs import compare
 from privbo.door import answer, door, inbox
 from privbo.protocol.plain import plain
 from privbo.reports.compare_page import write_comparison
+from privbo.reports.history import write_parquet
+from privbo.runs.record import load
 from tests.conformance.cases import bumps
 from tests.reports.leaks import leaks, private_folder_numbers, public_files, scramble, sets_as_text, telling
 
@@ -102,7 +104,7 @@ def export_run(home: Path, to: Path) -> None:
     report_run(home, out=to / "report.html", private=False, regret=False, shared_assets=False)
     report_run(home, out=to / "shared.html", private=False, regret=False, shared_assets=True)
     (to / "report.json").write_text(json.dumps(plain(read_report(home))))
-    write_history(home, to / "history.parquet")
+    write_parquet(load(home), to / "history.parquet")
     audit_target(home, empirical=True, trials=1000, publish=2.0, out=None, shared_assets=False)
     shutil.copy(home / "published_norms.json", to)
     result = pb.load(home)

@@ -18,7 +18,8 @@ from privbo.cli.run import carry_out
 from privbo.plans import prices
 from privbo.reports.data import report
 from privbo.reports.document import bound
-from privbo.reports.page import page
+from privbo.reports.document import render as render_page
+from privbo.reports.page import document
 from privbo.runs.replay import replay
 from privbo.runs.spec import Spec
 from tests.conformance.cases import CASES, problem
@@ -127,7 +128,7 @@ def test_every_server_replays_from_public_files(case) -> None:
     assert (nodes is None) == case.name.startswith(("dp-fts-de", "f-lcb", "zoom"))
     if nodes is not None:
         assert all(row.nodes >= 1 for row in nodes)
-    assert found.name in page(found)
+    assert found.name in render_page(document(found))
 
 
 def test_regret_is_what_clients_missed(tmp_path: Path) -> None:

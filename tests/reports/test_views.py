@@ -24,8 +24,9 @@ from privbo.plans.calibration import calibrate
 from privbo.protocol.plain import plain
 from privbo.reports.data import report
 from privbo.reports.document import environment, percent_bound, plain_text
+from privbo.reports.document import render as render_page
 from privbo.reports.ledger import check_ledger, ledger_view
-from privbo.reports.page import page
+from privbo.reports.page import document
 from tests.conformance.cases import problem
 from tests.reports.runs import EVIL, evil_run, small_run
 
@@ -70,7 +71,7 @@ def test_every_view_quotes_the_same_epsilon(result: pb.Record) -> None:
     assert found.smallest_epsilon == min(plain(found)["epsilon"].values()) == result.epsilon()
     assert quoted in shown(found)
     assert f"<td>{quoted} at delta" in notebook(found)
-    assert f'<b id="epsilon">{quoted}</b>' in page(found)
+    assert f'<b id="epsilon">{quoted}</b>' in render_page(document(found))
     assert shown(WrittenReport(report=found, page=Path("x.html"))).endswith("report: x.html\n")
 
 
@@ -82,7 +83,7 @@ def test_a_run_without_noise_is_infinite_in_every_view() -> None:
     json.dumps(plain(found), allow_nan=False)
     assert "Nothing limits what can be learnt" in shown(found)
     assert "infinite" in notebook(found)
-    assert "This run is not private" in page(found)
+    assert "This run is not private" in render_page(document(found))
 
 
 def test_ledger_views(result: pb.Record) -> None:

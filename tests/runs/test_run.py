@@ -18,7 +18,8 @@ import privbo as pb
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.ledger import Budget
 from privbo.reports.data import report
-from privbo.reports.page import page
+from privbo.reports.document import render as render_page
+from privbo.reports.page import document
 from privbo.runs.loop import run_spec
 from privbo.runs.opening import derive_seed
 from privbo.runs.spec import Spec
@@ -88,7 +89,7 @@ def test_simulation_says_so_everywhere() -> None:
     assert not found.has_secret_noise
     assert {entry.noise_source for entry in result.ledger.entries()} == {"simulation"}
     assert [entry.plan_position for entry in result.ledger.entries()] == [0, 1]
-    assert "simulation, not a guarantee" in page(found)
+    assert "simulation, not a guarantee" in render_page(document(found))
 
 
 def test_a_non_private_run_costs_infinity_and_says_so() -> None:
@@ -96,7 +97,7 @@ def test_a_non_private_run_costs_infinity_and_says_so() -> None:
     assert result.epsilon() == float("inf")
     found = report(result)
     assert found.to_dict()["epsilon"]["renyi"] is None
-    assert "not private" in page(found)
+    assert "not private" in render_page(document(found))
     json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -106,7 +107,7 @@ def test_names_are_inert_on_the_page() -> None:
         pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=bumps, n_clients=7, name=evil),
         ALGORITHM, privacy=SIMULATED, rounds=1, seed=1,
     )  # fmt: skip
-    text = page(report(result))
+    text = render_page(document(report(result)))
     assert evil not in text
     assert "&lt;script&gt;" in text
 
