@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeGuard, TypeVar, cast, dataclass_transform, get_args
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeGuard, TypeVar, cast, dataclass_transform, get_args
 
 import numpy as np
 import pydantic
@@ -137,13 +137,13 @@ def _is_settings(kind: object) -> TypeGuard[type[DataclassInstance]]:
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
-def _keys(item: ErrorDetails, given: Any) -> tuple[str, ...]:
+def _keys(item: ErrorDetails, given: object) -> tuple[str, ...]:
     """The user's keys on the way to a fault: pydantic's location without the branches of unions it names."""
     keys: list[str] = []
     for step in item["loc"]:
-        listed = isinstance(step, int) and isinstance(given, list | tuple)
-        if listed or (isinstance(given, Mapping) and step in given):
-            given = given[step]
+        inside = dict(enumerate(given)) if isinstance(given, list | tuple) else given
+        if isinstance(inside, Mapping) and step in inside:
+            given = inside[step]
             keys.append(str(step))
     if item["type"] in _MISSING:
         keys.append(str(item["loc"][-1]))
