@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from privbo.audits.clipping import clipping_audit as audit
     from privbo.comparisons.comparison import Comparison
     from privbo.comparisons.runs import compare
+    from privbo.door.adaptive import AdaptiveClipping
     from privbo.plans.plan import Plan
-    from privbo.plans.privacy import AdaptiveClipping, NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
+    from privbo.plans.privacy import NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
     from privbo.protocol.errors import ConfigurationError, RunError
     from privbo.protocol.problem import Problem
     from privbo.protocol.space import Categorical, Int, Real, Space
@@ -43,7 +44,7 @@ __version__ = "0.2.0"
 
 _HOME = {
     "Attendance": "privbo.runs.attendance",
-    "AdaptiveClipping": "privbo.plans.privacy",
+    "AdaptiveClipping": "privbo.door.adaptive",
     "Best": "privbo.runs.record",
     "Categorical": "privbo.protocol.space",
     "Comparison": "privbo.comparisons.comparison",

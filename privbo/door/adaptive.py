@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from accountant.events import Event
 from privbo.door.clipping import row_norms
@@ -24,6 +26,7 @@ from privbo.door.geometry import WeightGeometry
 from privbo.door.mechanism import PrivateSum
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
+from privbo.protocol.settings import Positive, settings
 
 # The split of the noise is rounded; this much more noise makes the rounding safe.
 _MARGIN = 1.0 + 2.0**-40
@@ -99,42 +102,50 @@ class AdaptiveSum:
         return self.vectors.noise_stddev()
 
 
+@settings(table="privacy.adaptive_clipping")
+class AdaptiveClipping:
+    """Clip at a noisy quantile of the norms, found as the run goes, within the same price.
+
+    A statistical guarantee that rests on a fixed clipping norm (certified
+    eliminations) does not hold with it; privacy is unchanged.
+
+    Attributes:
+        target_quantile: Share of vectors that should be within the bound, in (0, 1).
+        learning_rate: How fast the bound moves.
+        count_stddev: Noise standard deviation of the count of clients within the bound; it
+            must be worth more than the release's own noise multiplier.
+
+    Example:
+        >>> AdaptiveClipping(count_stddev=10.0)
+        AdaptiveClipping(count_stddev=10.0, target_quantile=0.5, learning_rate=0.2)
+    """
+
+    count_stddev: Positive
+    target_quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    learning_rate: Positive = 0.2
+
+
 @dataclass(kw_only=True)
 class QuantileClipper:
     """Public state: where the bound stands after the releases so far.
 
     Attributes:
-        target_quantile: gamma, the share of vectors that should be within the bound.
-        learning_rate: eta.
-        count_stddev: sigma_b.
-
-    Raises:
-        ConfigurationError: If a number is out of range.
+        settings: Quantile gamma, rate eta, and noise sigma_b of the counts.
     """
 
-    target_quantile: float = 0.5
-    learning_rate: float = 0.2
-    count_stddev: float
+    settings: AdaptiveClipping
     _fractions: dict[int, float] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        if not 0 < self.target_quantile < 1:
-            raise ConfigurationError(f"target_quantile={self.target_quantile!r} must lie in (0, 1)")
-        for name in ("learning_rate", "count_stddev"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise ConfigurationError(f"{name}={getattr(self, name)!r} must be a finite number > 0")
 
     def clipping_norm(self, initial: float) -> float:
         """The bound now, for a request that began with ``initial``."""
-        drift = math.fsum(fraction - self.target_quantile for fraction in self._fractions.values())
+        drift = math.fsum(fraction - self.settings.target_quantile for fraction in self._fractions.values())
         # Far from any sensible scale the bound stops rather than overflow.
-        return initial * math.exp(min(max(-self.learning_rate * drift, -100.0), 100.0))
+        return initial * math.exp(min(max(-self.settings.learning_rate * drift, -100.0), 100.0))
 
     def mechanism(self, base: PrivateSum) -> AdaptiveSum:
         """The mechanism of this round."""
-        return AdaptiveSum(
-            base=base, clipping_norm=self.clipping_norm(base.clipping_norm), count_stddev=self.count_stddev
-        )
+        norm = self.clipping_norm(base.clipping_norm)
+        return AdaptiveSum(base=base, clipping_norm=norm, count_stddev=self.settings.count_stddev)
 
     def absorb(self, round: int, fraction: float) -> None:  # noqa: A002 (the protocol's word)
         """Take the released fraction of a round; a round that was taken before changes nothing."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from privbo.flower.keys import KeyFolder
 from privbo.flower.scaffold import write_site
 from privbo.protocol.errors import ConfigurationError, RunError
 
@@ -33,33 +34,18 @@ QUIET = {
 QUIET_NOTE = "Flower's telemetry, its update check and its installing of dependencies at run time are turned off"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Certificates:
-    """Certificate files with which a SuperLink speaks TLS and checks its nodes' keys.
-
-    Attributes:
-        authority: Certificate of the authority that signed the server's; everyone has it.
-        certificate: The server's certificate.
-        key: The server's private key.
-    """
-
-    authority: Path
-    certificate: Path
-    key: Path
-
-
 @dataclass(kw_only=True)
 class Deployment:
     """A SuperLink and SuperNodes on loopback, stopped when the block ends.
 
     Attributes:
         root: Folder for logs and for what Flower keeps (one folder per process).
-        certificates: With them, TLS and node authentication; without, plaintext for trying out.
+        certificates: The federation's keys: TLS and node authentication; None is plaintext for trying out.
         environment: Further environment variables of every process.
     """
 
     root: Path
-    certificates: Certificates | None = None
+    certificates: KeyFolder | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     port: int = field(default_factory=lambda: free_port(), init=False)  # noqa: PLW0108 (defined below)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)

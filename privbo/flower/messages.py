@@ -48,18 +48,8 @@ class Header:
 
 def encode_question(header: Header, question: Question, nonce: bytes) -> RecordDict:
     """Encode one question to one node as Flower's records."""
-    fields: dict[str, int | str | bytes] = {
-        "format": _FORMAT,
-        "run": header.run,
-        "n_clients": header.n_clients,
-        "rounds": header.rounds,
-        "public_seed": header.public_seed,
-        "round": question.broadcast.round,
-        "dim": question.dim,
-        "nonce": nonce,
-    }
-    if header.clients_seed is not None:
-        fields["clients_seed"] = header.clients_seed
+    facts: dict[str, int | str | bytes] = {key: value for key, value in vars(header).items() if value is not None}
+    fields = facts | {"format": _FORMAT, "round": question.broadcast.round, "dim": question.dim, "nonce": nonce}
     arrays = {name: Array(np.asarray(array)) for name, array in question.broadcast.arrays.items()}
     return RecordDict({"question": ConfigRecord(fields), "broadcast": ArrayRecord(arrays)})
 

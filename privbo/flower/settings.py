@@ -20,45 +20,41 @@ A site keeps its own ``site.toml`` and shows it to nobody::
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import sys
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from privbo.flower.registry import Registry, parse_clients
 from privbo.flower.transport import Timeouts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.problem import ProblemSource
-from privbo.protocol.settings import dump_settings, explain
+from privbo.protocol.settings import Count, Positive, dump_settings, read_settings, settings
 from privbo.runs.config import read_toml
 from privbo.runs.spec import Spec
-
-T = TypeVar("T", bound=BaseModel)
 
 RUN_FILE = "run.toml"
 FEDERATION_FILE = "federation.toml"
 
 
-class SiteEntry(BaseModel):
+@settings(table="sites")
+class SiteEntry:
     """One ``[sites.NAME]`` table."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     clients: str
     public_key: str | None = None
 
 
-class Federation(BaseModel):
+@settings(table="federation")
+class Federation:
     """``federation.toml``, checked for shape."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    round_timeout: float = 300.0
-    start_timeout: float = 300.0
-    min_sites: int = Field(default=1, ge=1)
-    sites: dict[str, SiteEntry] = Field(min_length=1)
+    sites: Annotated[dict[str, SiteEntry], Field(min_length=1)]
+    round_timeout: Positive = 300.0
+    start_timeout: Positive = 300.0
+    min_sites: Count = 1
 
     def registry(self, n_clients: int) -> Registry:
         """Which clients live where.
@@ -78,10 +74,9 @@ class Federation(BaseModel):
         return Timeouts(round_timeout=self.round_timeout, start_timeout=self.start_timeout, min_sites=self.min_sites)
 
 
-class SiteSettings(BaseModel):
+@settings(table="site")
+class SiteSettings:
     """``site.toml``, checked for shape; private to the site."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     directory: str
@@ -94,7 +89,7 @@ def read_federation(home: Path) -> Federation:
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
-    return _checked(Federation, home / FEDERATION_FILE)
+    return read_settings(Federation, read_toml(home / FEDERATION_FILE), FEDERATION_FILE)
 
 
 def read_site(path: Path) -> SiteSettings:
@@ -103,8 +98,8 @@ def read_site(path: Path) -> SiteSettings:
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
-    site = _checked(SiteSettings, path)
-    return site.model_copy(update={"directory": str(path.parent.absolute() / site.directory)})
+    site = read_settings(SiteSettings, read_toml(path), str(path))
+    return dataclasses.replace(site, directory=str(path.parent.absolute() / site.directory))
 
 
 def public_spec(home: Path) -> Spec:
@@ -144,10 +139,3 @@ def _require_same_problem(public: Spec, own: Spec) -> None:
             f"this site's problem has space {dict(ours.search_space.parameters)!r} and {ours.n_clients} clients, the "
             f"run's {dict(theirs.search_space.parameters)!r} and {theirs.n_clients}; state the same space and N"
         )
-
-
-def _checked(kind: type[T], path: Path) -> T:
-    try:
-        return kind.model_validate_json(json.dumps(read_toml(path), default=str))
-    except ValidationError as error:
-        raise ConfigurationError(f"{path}: {explain(error, '')}") from None

@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from pydantic import Field
 
 from accountant.events import Adjacency
+from privbo.door.adaptive import AdaptiveClipping
 from privbo.door.mechanism import Mechanism, mechanism_for
 from privbo.door.reward_unit import require_reward_unit
 from privbo.protocol.errors import ConfigurationError
@@ -42,29 +43,6 @@ def default_delta(n_clients: int) -> float:
         (1e-05, 1e-05)
     """
     return min(1e-5, 0.1 / n_clients)
-
-
-@settings(table="privacy.adaptive_clipping")
-class AdaptiveClipping:
-    """Clip at a noisy quantile of the norms, found as the run goes, within the same price.
-
-    A statistical guarantee that rests on a fixed clipping norm (certified
-    eliminations) does not hold with it; privacy is unchanged.
-
-    Attributes:
-        target_quantile: Share of vectors that should be within the bound, in (0, 1).
-        learning_rate: How fast the bound moves.
-        count_stddev: Noise standard deviation of the count of clients within the bound; it
-            must be worth more than the release's own noise multiplier.
-
-    Example:
-        >>> Privacy(noise_multiplier=4.0, adaptive_clipping=AdaptiveClipping(count_stddev=10.0)).adaptive_clipping
-        AdaptiveClipping(count_stddev=10.0, target_quantile=0.5, learning_rate=0.2)
-    """
-
-    count_stddev: Positive
-    target_quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    learning_rate: Positive = 0.2
 
 
 @settings(table="privacy")

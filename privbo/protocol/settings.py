@@ -22,6 +22,7 @@ from privbo.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
 
@@ -32,6 +33,10 @@ Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 
+_UNKNOWN = {"unexpected_keyword_argument", "extra_forbidden"}
+_MISSING = {"missing", "missing_argument"}
+_NO_TABLE = {"dict_type", "dataclass_type"}
+_BOUNDS = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
 _CONFIG = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False)
 
 
@@ -68,7 +73,7 @@ def settings(*, table: str = "", kw_only: bool = True) -> Callable[[type[T]], ty
             try:
                 checked(self, **{key: _plain(value) for key, value in given.items()})
             except ValidationError as error:
-                raise ConfigurationError(explain(error, table, cls)) from None
+                raise ConfigurationError(_explain(error, table, given, cls)) from None
 
         setattr(made, "__init__", __init__)  # noqa: B010  # the same constructor with our errors; mypy refuses the plain form
         return cast("type[T]", made)
@@ -90,7 +95,7 @@ def read_settings(kind: type[T], table: Mapping[str, object], where: str) -> T:
         # As JSON, where arrays may become tuples and objects settings, however strict the types are.
         return TypeAdapter(kind).validate_json(json.dumps(table, default=str))
     except ValidationError as error:
-        raise ConfigurationError(explain(error, where, kind)) from None
+        raise ConfigurationError(_explain(error, where, table, kind)) from None
 
 
 def dump_settings(value: object) -> JsonObject:
@@ -112,26 +117,63 @@ def settings_schema(kind: type[object]) -> JsonObject:
     return cast("JsonObject", TypeAdapter(kind).json_schema())
 
 
-def explain(error: ValidationError, where: str, kind: type[object] | None = None) -> str:
-    """Say every fault of a table on one line: key, value, what is allowed, remedy."""
+def _explain(error: ValidationError, where: str, given: Mapping[str, object], kind: type[object]) -> str:
+    """Say every fault of a table on one line: key, value, what is allowed, remedy; once per key."""
     allowed = ", ".join(sorted(f.name for f in dataclasses.fields(kind) if f.init)) if _is_settings(kind) else ""
-    faults = (_fault(item["loc"], item, where, allowed) for item in error.errors(include_url=False))
-    return "; ".join(dict.fromkeys(faults))
+    faults: dict[tuple[str, ...], list[ErrorDetails]] = {}
+    for item in error.errors(include_url=False):
+        faults.setdefault(_keys(item, given), []).append(item)
+    # Where a key inside a table is at fault, that the table is no number either helps nobody.
+    told = {
+        keys: items for keys, items in faults.items() if not any(k != keys and k[: len(keys)] == keys for k in faults)
+    }
+    return "; ".join(
+        _fault(".".join([where, *keys]).strip("."), items, allowed if len(keys) == 1 else "")
+        for keys, items in told.items()
+    )
 
 
 def _is_settings(kind: object) -> TypeGuard[type[DataclassInstance]]:
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
-def _fault(location: tuple[int | str, ...], item: object, where: str, allowed: str) -> str:
-    fault = cast("Mapping[str, object]", item)
-    key = ".".join([*([where] if where else []), *map(str, location)])
-    kind, message = str(fault["type"]), str(fault["msg"])
-    if kind in {"unexpected_keyword_argument", "extra_forbidden"}:
-        return f"{key} is unknown; allowed: {allowed}" if len(location) == 1 and allowed else f"{key} is unknown"
-    if kind in {"missing", "missing_argument"}:
+def _keys(item: ErrorDetails, given: object) -> tuple[str, ...]:
+    """The user's keys on the way to a fault: pydantic's location without the branches of unions it names."""
+    keys: list[str] = []
+    for step in item["loc"]:
+        inside = dict(enumerate(given)) if isinstance(given, list | tuple) else given
+        if isinstance(inside, Mapping) and step in inside:
+            given = inside[step]
+            keys.append(str(step))
+    if item["type"] in _MISSING:
+        keys.append(str(item["loc"][-1]))
+    return tuple(keys)
+
+
+def _fault(key: str, items: list[ErrorDetails], allowed: str) -> str:
+    """All that is wrong with one key; the branches of a union are what its value may be instead."""
+    first = items[0]
+    if first["type"] in _UNKNOWN:
+        return f"{key} is unknown; allowed: {allowed}" if allowed else f"{key} is unknown"
+    if first["type"] in _MISSING:
         return f"{key} is missing; give it"
-    return f"{key}={fault['input']!r}: {message[:1].lower()}{message[1:]}; correct it"
+    if first["type"] == "union_tag_not_found":
+        return f"{key}.{first['ctx']['discriminator'].strip(chr(39))} is missing; give it"
+    makers = [f"{item['ctx']['class_name']}(...)" for item in items if item["type"] == "dataclass_exact_type"]
+    if makers and (len(makers) == len(items) or isinstance(first["input"], Mapping)):
+        remedy = f"make one: {' or '.join(makers)}"
+    else:
+        remedy = f"write [{key}] and its keys" if first["type"] in _NO_TABLE else "correct it"
+    said, *others = dict.fromkeys(map(_expected, items))
+    expected = ", or ".join([said, *(other.removeprefix("input should be ") for other in others)])
+    return f"{key}={first['input']!r}: {expected}; {remedy}"
+
+
+def _expected(item: ErrorDetails) -> str:
+    sign = _BOUNDS.get(item["type"])
+    if sign is not None:
+        return f"input should be a number {sign} {next(iter(item['ctx'].values())):g}"
+    return item["msg"][:1].lower() + item["msg"][1:].replace("an object", "a table")
 
 
 def choices(alias: object) -> tuple[str, ...]:

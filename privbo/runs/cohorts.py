@@ -36,14 +36,16 @@ class InProcess:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZeroedCohort:
-    """A control: clients act as ever, but every vector they send is zero.
+class AlteredCohort:
+    """Clients that act as ever and whose answers are altered on the way.
 
-    Run behind the same mechanism it shows what the noise alone does; a gain of sharing
-    is claimed only against it.
+    Attributes:
+        cohort: The clients.
+        alter: Gives what arrives from their answers, ``(n, dim)``, and the index of the round.
     """
 
     cohort: Cohort
+    alter: Callable[[FloatArray, int], FloatArray]
 
     @property
     def clients(self) -> npt.NDArray[np.int64]:
@@ -51,8 +53,8 @@ class ZeroedCohort:
         return self.cohort.clients
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
-        """Act on the broadcast, answer with zeros."""
-        return np.zeros_like(self.cohort.respond(broadcast))
+        """Act on the broadcast, answer with what is made of the answers."""
+        return self.alter(self.cohort.respond(broadcast), broadcast.round)
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """As the wrapped cohort."""
@@ -65,3 +67,12 @@ class ZeroedCohort:
     def history(self) -> ClientHistory:
         """As the wrapped cohort."""
         return self.cohort.history()
+
+
+def zeroed(cohort: Cohort) -> AlteredCohort:
+    """Give the control in which clients act as ever, but every vector they send is zero.
+
+    Run behind the same mechanism it shows what the noise alone does; a gain of sharing
+    is claimed only against it.
+    """
+    return AlteredCohort(cohort=cohort, alter=lambda answers, _: np.zeros_like(answers))

@@ -19,16 +19,15 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from privbo.door.door import Door
 from privbo.door.noise import BoolArray
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import NoPrivacy, Privacy, SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import save_arrays
-from privbo.protocol.messages import Algorithm, Ask, Cohort, FloatArray, Server
+from privbo.protocol.messages import Algorithm, Ask, Cohort, FloatArray
 from privbo.protocol.problem import Problem
 from privbo.runs.attendance import Attendance, UnreliableCohort
-from privbo.runs.cohorts import InProcess, ZeroedCohort
+from privbo.runs.cohorts import InProcess, zeroed
 from privbo.runs.history import History, OnRound, Round
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
@@ -197,7 +196,7 @@ def _play_in_process(
 
 def _sending(cohort: Cohort, spec: Spec, home: RunDirectory | None) -> Cohort:
     """The clients as they send: under a control, now and then away, with what they knew before a crash."""
-    sending: Cohort = ZeroedCohort(cohort=cohort) if spec.control == "zeroed" else cohort
+    sending: Cohort = zeroed(cohort) if spec.control == "zeroed" else cohort
     if spec.attendance is not None:
         sending = UnreliableCohort(cohort=sending, attendance=spec.attendance)
     if home is not None and (snapshot := home.load_clients()) is not None:
@@ -206,28 +205,18 @@ def _sending(cohort: Cohort, spec: Spec, home: RunDirectory | None) -> Cohort:
 
 
 def play(opened: Run, transport: Transport, on_round: OnRound | None = None) -> Record:
-    """Play a run over a transport, from its first open round to the last.
+    """Play a run over a transport, from its first open round to the last: ask, open, collect, close, tell, record.
 
     Raises:
         ConfigurationError: If only sampled clients shall send over a transport that shows who sends.
     """
-    record = opened.record
-    home = None if record.directory is None else record.home
-    history = History(home=home, on_round=on_round, sending_share=record.plan.sending_share)
-    play_rounds(opened.server, transport, opened.door, history)
-    return dataclasses.replace(record, releases=tuple(history.releases))
-
-
-def play_rounds(server: Server, transport: Transport, door: Door, history: History) -> None:
-    """Play the one loop: ask, open, collect, close, tell, record.
-
-    Raises:
-        ConfigurationError: If only sampled clients shall send over a transport that shows who sends.
-    """
-    if door.only_sampled_send and not isinstance(transport, AnonymousTransport):
+    if opened.door.only_sampled_send and not isinstance(transport, AnonymousTransport):
         raise ConfigurationError(
             f"privacy.channel='anonymous', but {type(transport).__name__} does not hide who sends; use channel='open'"
         )
+    record, server, door = opened.record, opened.server, opened.door
+    home = None if record.directory is None else record.home
+    history = History(home=home, on_round=on_round, sending_share=record.plan.sending_share)
     position = 0
     while (ask := server.ask()) is not None:
         if ask.request is None:
@@ -248,6 +237,7 @@ def play_rounds(server: Server, transport: Transport, door: Door, history: Histo
             release, clipping = ticket.release, None
         server.tell(release)
         history.add(ask.broadcast.round, release, clipping)
+    return dataclasses.replace(record, releases=tuple(history.releases))
 
 
 def _both(first: OnRound | None, second: OnRound | None) -> OnRound:

@@ -87,13 +87,14 @@ def open_run(spec: Spec, plan: Plan, home: RunDirectory | None, *, resume: bool 
     ledger = _open_ledger(home, manifest)
     if not resume:
         _require_affordable(ledger, plan)
+    asked = plan.privacy.adaptive_clipping
     door = Door(
         ledger,
         run=manifest.run_id,
         noise=_noise(plan, root),
         mechanism=plan.mechanism,
         n_clients=plan.n_clients,
-        clipper=_clipper(plan),
+        clipper=None if asked is None else QuantileClipper(settings=asked),
         only_sampled_send=plan.privacy.channel == "anonymous",
     )
     setting = spec.setting(manifest.public_seed)
@@ -184,12 +185,3 @@ def _noise(plan: Plan, root: int) -> NoiseSource:
     if plan.noise_source == "simulation":
         return SimulatedNoise(derive_seed(root, "noise"))
     return ExactNoise() if plan.noise_source == "exact" else SecureNoise()
-
-
-def _clipper(plan: Plan) -> QuantileClipper | None:
-    asked = plan.privacy.adaptive_clipping
-    if asked is None:
-        return None
-    return QuantileClipper(
-        target_quantile=asked.target_quantile, learning_rate=asked.learning_rate, count_stddev=asked.count_stddev
-    )

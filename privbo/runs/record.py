@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from accountant.epsilon import epsilon_table
 from accountant.ledger import Ledger
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import ConfigurationError, RunError
@@ -97,7 +96,7 @@ class Record:
         The plan is quoted, not the releases made so far: when a run ends may depend on
         what it saw.
         """
-        return epsilon_table(self.plan.event, self.delta if delta is None else delta, adjacency=self.plan.adjacency)
+        return self.plan.epsilon(delta)
 
     def epsilon(self, delta: float | None = None, *, accountant: str | None = None) -> float:
         """Give epsilon of the whole plan: the smallest valid one, or that of a named accountant.

@@ -29,11 +29,21 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
             )
         _require_same(source, problem)
         return dataclasses.replace(problem, source=source, fingerprint=source.fingerprint or problem.fingerprint)
+    objective = cast("Objective", load_function(str(source.objective), "problem.objective"))
+    return stated_problem(source, default_name, objective)
+
+
+def stated_problem(source: ProblemSource, default_name: str, objective: Objective) -> Problem:
+    """Make a problem of the public facts in its table and an objective.
+
+    Raises:
+        ConfigurationError: If the table leaves out the clients or the space.
+    """
     if source.n_clients is None:
         raise ConfigurationError("problem.n_clients is missing; say how many clients are registered")
     return Problem(
         space=source.space,
-        objective=cast("Objective", load_function(str(source.objective), "problem.objective")),
+        objective=objective,
         n_clients=source.n_clients,
         name=source.name or default_name,
         provenance=source.provenance,

@@ -31,10 +31,9 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Algorithm, Setting
 from privbo.protocol.problem import Problem, ProblemSource
 from privbo.protocol.settings import Count, JsonObject, Sequence, dump_settings, read_settings, settings
-from privbo.protocol.space import Space
 from privbo.runs.algorithms import ForeignAlgorithm, algorithm_table, read_algorithm, require_algorithm
 from privbo.runs.attendance import Attendance
-from privbo.runs.sources import load_problem
+from privbo.runs.sources import load_problem, stated_problem
 
 Control = Literal["local", "zeroed"]
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -125,20 +124,13 @@ class Spec:
             ConfigurationError: Naming the key, the value and what is allowed.
         """
         found = read_settings(SpecTable, table, "")
-        return Spec(
-            name=found.name,
-            problem=_described(found.problem, found.name),
-            algorithm=read_algorithm(found.algorithm),
-            privacy=read_privacy(found.privacy),
-            rounds=found.rounds,
-            seed=found.seed,
-            ledger=found.ledger,
-            attendance=found.attendance,
-            control=found.control,
-            controls=found.controls,
-            device=found.device,
-            threads=found.threads,
-        )
+        plain = {f.name: getattr(found, f.name) for f in dataclasses.fields(found) if f.name != "directory"}
+        objects = {
+            "problem": _described(found.problem, found.name),
+            "algorithm": read_algorithm(found.algorithm),
+            "privacy": read_privacy(found.privacy),
+        }
+        return Spec(**plain | objects)
 
     def loaded(self) -> Spec:
         """Give the run with the objective and the algorithm that its table names, importing their modules.
@@ -223,17 +215,7 @@ def _described(source: ProblemSource, default_name: str) -> Problem:
     """The problem as its table describes it, without its objective; loaded at once where the table leaves facts out."""
     if source.factory is not None and (source.n_clients is None or not source.space):
         return load_problem(source, default_name)
-    if source.n_clients is None:
-        raise ConfigurationError("problem.n_clients is missing; say how many clients are registered")
-    return Problem(
-        space=Space(source.space),
-        n_clients=source.n_clients,
-        objective=_elsewhere,
-        name=source.name or default_name,
-        provenance=source.provenance,
-        fingerprint=source.fingerprint,
-        source=source,
-    )
+    return stated_problem(source, default_name, _elsewhere)
 
 
 def _elsewhere(client: int, _params: Mapping[str, object]) -> float:

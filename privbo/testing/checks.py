@@ -17,12 +17,12 @@ from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Cohort, FloatArray, IntArray, Server
 from privbo.protocol.problem import Problem
 from privbo.protocol.space import Value
+from privbo.runs.cohorts import AlteredCohort
 from privbo.runs.history import Round
 from privbo.testing.holding import holds_a_row_of
 from privbo.testing.subject import (
     N_CLIENTS,
     NO_PRIVACY,
-    Spoiled,
     Subject,
     Watched,
     bumps,
@@ -197,20 +197,21 @@ def keeps_its_sensitivity(subject: Subject) -> None:
 def hides_vectors_from_its_server(subject: Subject) -> None:
     """The public side never holds a client's vector."""
     servers: list[Watched] = []
-    cohorts: list[Spoiled] = []
+    answers: list[FloatArray] = []
 
     def watch(server: Server) -> Server:
         require(not isinstance(server, Cohort), "a server is no cohort")
         servers.append(Watched(server))
         return servers[-1]  # type: ignore[return-value]  # a server in every way that is asked for
 
-    def keep(cohort: Cohort) -> Cohort:
-        cohorts.append(Spoiled(cohort, lambda answers, _: answers))
-        return cohorts[-1]
+    def keep(sent: FloatArray, _: int) -> FloatArray:
+        answers.append(sent)
+        return sent.copy()
 
-    subject.play(algorithm=subject.wrapped(on_cohort=keep, on_server=watch))
-    answers = [answer for answer in cohorts[-1].seen if np.any(answer)]
-    require(answers, "some client answers with more than zero")
+    subject.play(
+        algorithm=subject.wrapped(on_cohort=lambda cohort: AlteredCohort(cohort=cohort, alter=keep), on_server=watch)
+    )
+    require(any(np.any(answer) for answer in answers), "some client answers with more than zero")
     for server in servers:
         require(not any(holds_a_row_of(server, a) for a in answers), "the server holds a client's vector")
 

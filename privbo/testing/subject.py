@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -17,8 +17,6 @@ from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.messages import (
     Algorithm,
     Ask,
-    Broadcast,
-    ClientHistory,
     Cohort,
     Evaluate,
     FloatArray,
@@ -32,6 +30,7 @@ from privbo.protocol.messages import (
 from privbo.protocol.problem import Problem
 from privbo.protocol.space import Real
 from privbo.runs.algorithms import require_algorithm
+from privbo.runs.cohorts import AlteredCohort
 from privbo.runs.history import OnRound
 from privbo.runs.loop import run_spec
 from privbo.runs.opening import plan_run
@@ -144,39 +143,12 @@ class Subject:
 
     def spoiled(self, spoil: Spoil) -> Wrapped:
         """Give the algorithm with its clients' answers spoiled on the way."""
-        return self.wrapped(on_cohort=lambda cohort: Spoiled(cohort, spoil))
+        return self.wrapped(on_cohort=lambda cohort: spoiled(cohort, spoil))
 
 
-@dataclass
-class Spoiled:
-    """A cohort some of whose answers are replaced on the way."""
-
-    cohort: Cohort
-    spoil: Spoil
-    seen: list[FloatArray] = field(default_factory=list)
-
-    @property
-    def clients(self) -> IntArray:
-        """The cohort's clients."""
-        return self.cohort.clients
-
-    def respond(self, broadcast: Broadcast) -> FloatArray:
-        """Answer as the cohort does, then spoil the answers."""
-        answers = self.cohort.respond(broadcast)
-        self.seen.append(answers)
-        return self.spoil(answers.copy(), broadcast.round)
-
-    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """Give the cohort's state."""
-        return self.cohort.snapshot()
-
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Take a state."""
-        self.cohort.restore(snapshot)
-
-    def history(self) -> ClientHistory:
-        """Give what the clients evaluated."""
-        return self.cohort.history()
+def spoiled(cohort: Cohort, spoil: Spoil) -> Cohort:
+    """Give a cohort some of whose answers are replaced on the way."""
+    return AlteredCohort(cohort=cohort, alter=lambda answers, round_: spoil(answers.copy(), round_))
 
 
 @dataclass

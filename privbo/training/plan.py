@@ -36,7 +36,7 @@ class RecordPrivacy:
         Composed(parts=((Gaussian(noise_multiplier=5.0), 4),))
         >>> RecordPrivacy(epsilon=-2.0, pulls=4)
         Traceback (most recent call last):
-        privbo.protocol.errors.ConfigurationError: privacy.epsilon=-2.0: input should be greater than 0; correct it
+        privbo.protocol.errors.ConfigurationError: privacy.epsilon=-2.0: input should be a number > 0; correct it
     """
 
     epsilon: Positive

@@ -16,7 +16,7 @@ from experiments.examples.zoom import Zoom
 from privbo.protocol.messages import Cohort, FloatArray, Release, Server
 from privbo.testing import CHECKS, ConformanceError, Subject, check_algorithm
 from privbo.testing.holding import holds_a_row_of
-from privbo.testing.subject import Spoiled
+from privbo.testing.subject import spoiled
 from tests.conformance.cases import CASES, Case
 
 
@@ -98,7 +98,7 @@ def test_a_server_that_holds_a_vector_is_noticed() -> None:
             leaks.append(answers)
             return answers
 
-        return Spoiled(cohort, keep)
+        return spoiled(cohort, keep)
 
     def holding(server: Server) -> Any:
         return Faulty(server, {"held": lambda side: leaks})

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from privbo.flower.keys import KeyFolder, make_keys
-from privbo.flower.launch import Certificates, Deployment
+from privbo.flower.launch import Deployment
 from privbo.protocol.files import read_lines
 from tests.deployment.federations import SITES, Federation
 
@@ -28,13 +28,10 @@ def deployed(
 ) -> Iterator[Deployment]:
     """A SuperLink for a federation; SuperNodes are started by the test."""
     mark = secrets.token_hex(8)
-    tls = None
-    if keys is not None:
-        tls = Certificates(authority=keys.authority, certificate=keys.certificate, key=keys.key)
     environment = {_MARK: mark, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = "0.2"
     try:
-        with Deployment(root=federation.root / "flower", certificates=tls, environment=environment) as deployment:
+        with Deployment(root=federation.root / "flower", certificates=keys, environment=environment) as deployment:
             deployment.start_superlink(simulation=simulation)
             yield deployment
     finally:

@@ -12,6 +12,7 @@ import pytest
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, Unit, compose
 from accountant.ledger import Ledger, LedgerPolicy
 from privbo.door.adaptive import (
+    AdaptiveClipping,
     AdaptiveSum,
     QuantileClipper,
     clip_bits,
@@ -77,11 +78,11 @@ def test_bits_that_cost_more_than_the_release_are_refused() -> None:
 )
 def test_impossible_settings_are_refused(setting) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(setting))):
-        QuantileClipper(**{"count_stddev": 1.0} | setting)
+        AdaptiveClipping(**{"count_stddev": 1.0} | setting)
 
 
 def test_a_released_fraction_moves_the_bound_by_no_more_than_its_range_and_once_a_round() -> None:
-    clipper = QuantileClipper(count_stddev=1.0, target_quantile=0.25, learning_rate=0.5)
+    clipper = QuantileClipper(settings=AdaptiveClipping(count_stddev=1.0, target_quantile=0.25, learning_rate=0.5))
     clipper.absorb(0, 7.0)  # noise carried it out of [0, 1]
     assert clipper.clipping_norm(2.0) == pytest.approx(2.0 * math.exp(-0.5 * 0.75))
     clipper.absorb(0, 0.0)
@@ -91,7 +92,7 @@ def test_a_released_fraction_moves_the_bound_by_no_more_than_its_range_and_once_
 
 def test_the_bound_stops_far_from_any_sensible_scale() -> None:
     for fraction, end in ((0.0, 100.0), (1.0, -100.0)):
-        clipper = QuantileClipper(count_stddev=1.0, learning_rate=1e6)
+        clipper = QuantileClipper(settings=AdaptiveClipping(count_stddev=1.0, learning_rate=1e6))
         clipper.absorb(0, fraction)
         assert clipper.clipping_norm(2.0) == 2.0 * math.exp(end)
 
@@ -116,7 +117,7 @@ def test_the_fraction_within_the_bound_is_that_of_the_participants_bits() -> Non
 
 def adaptive_run(path: Path | None, start: float, rounds: range, *, seed: int, quantile: float = 0.5):
     """Rounds of adaptive clipping on norms with median 1; the bound on one vector after each."""
-    clipper = QuantileClipper(count_stddev=10.0, target_quantile=quantile)
+    clipper = QuantileClipper(settings=AdaptiveClipping(count_stddev=10.0, target_quantile=quantile))
     policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=N)
     exists = path is not None and path.exists()
     ledger = Ledger.open(path) if exists else Ledger.create(path, policy)
@@ -187,7 +188,8 @@ def test_a_stored_release_is_read_whether_or_not_the_bound_adapts_now(adapted_fi
             )
 
         clippers = [
-            QuantileClipper(count_stddev=10.0) if adapts else None for adapts in (adapted_first, not adapted_first)
+            QuantileClipper(settings=AdaptiveClipping(count_stddev=10.0)) if adapts else None
+            for adapts in (adapted_first, not adapted_first)
         ]
         made = door(clippers[0])
         first, _ = made.close(made.open(0, request), vectors(0))

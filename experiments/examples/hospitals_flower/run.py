@@ -9,7 +9,8 @@ import argparse
 import os
 from pathlib import Path
 
-from privbo.flower.launch import QUIET_NOTE, Certificates, Deployment
+from privbo.flower.keys import KeyFolder
+from privbo.flower.launch import QUIET_NOTE, Deployment
 
 HERE = Path(__file__).parent
 
@@ -18,9 +19,10 @@ def main(out: Path) -> None:
     """TLS, node authentication, three hospitals."""
     print(QUIET_NOTE)
     keys = out / "keys"
-    tls = Certificates(authority=keys / "ca.crt", certificate=keys / "server.crt", key=keys / "server.key")
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])  # where ward_model is "installed"
-    with Deployment(root=out / "processes", certificates=tls, environment={"PYTHONPATH": path}) as deployment:
+    with Deployment(
+        root=out / "processes", certificates=KeyFolder(path=keys), environment={"PYTHONPATH": path}
+    ) as deployment:
         deployment.start_superlink()
         hospitals = sorted(path.parent for path in out.glob("*/site.toml"))
         for hospital in hospitals:
