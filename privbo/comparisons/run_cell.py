@@ -19,10 +19,8 @@ from privbo.plans.prices import finite
 from privbo.plans.privacy import NoPrivacy, SharedLedger, default_delta
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import ClientHistory, FloatArray
-from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import JsonObject
-from privbo.runs.algorithms import algorithm_table
-from privbo.runs.code import CodeKey, code_key
+from privbo.runs.code import CodeKey
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import Record
@@ -82,15 +80,15 @@ def _table(value: JsonValue) -> JsonObject:
 
 def code_of(spec: Spec, judge: str | None) -> CodeKey:
     """Digest the code behind a setting: its problem's function, an algorithm of the user's own, the judge."""
-    source = spec.problem.source or ProblemSource()
-    references = [source.factory or source.objective, str(algorithm_table(spec.algorithm)["type"]), judge]
-    named = [reference for reference in references if reference is not None and ":" in reference]
-    name = spec.problem.fingerprint or source.fingerprint
-    found = code_key(*(load_function(reference, "sweep") for reference in named), fingerprint=name)
+    found = spec.code(*_judges(judge))
     if found.edited:  # a notebook's process, which would go on with what it has loaded
         forget(found.modules)
-        found = code_key(*(load_function(reference, "sweep") for reference in named), fingerprint=name)
+        found = spec.code(*_judges(judge))
     return found
+
+
+def _judges(judge: str | None) -> tuple[object, ...]:
+    return () if judge is None else (load_function(judge, "judge"),)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeGuard, TypeVar, cast, dataclass_transform, get_args
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeGuard, TypeVar, cast, dataclass_transform
 
 import numpy as np
 import pydantic
@@ -174,11 +174,6 @@ def _expected(item: ErrorDetails) -> str:
     if sign is not None:
         return f"input should be a number {sign} {next(iter(item['ctx'].values())):g}"
     return item["msg"][:1].lower() + item["msg"][1:].replace("an object", "a table")
-
-
-def choices(alias: object) -> tuple[str, ...]:
-    """Give the values that a ``Literal`` allows."""
-    return tuple(map(str, get_args(alias)))
 
 
 def _plain(value: object) -> object:

@@ -33,7 +33,8 @@ from privbo.protocol.problem import Problem, ProblemSource
 from privbo.protocol.settings import Count, JsonObject, Sequence, dump_settings, read_settings, settings
 from privbo.runs.algorithms import ForeignAlgorithm, algorithm_table, read_algorithm, require_algorithm
 from privbo.runs.attendance import Attendance
-from privbo.runs.sources import load_problem, stated_problem
+from privbo.runs.code import CodeKey, code_key
+from privbo.runs.sources import load_function, load_problem, stated_problem
 
 Control = Literal["local", "zeroed"]
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -158,6 +159,25 @@ class Spec:
         problem = cast("JsonObject", table["problem"])
         public = ("name", "provenance", "n_clients", "space", "fingerprint", "arguments")
         return table | {"problem": {key: problem[key] for key in public}}
+
+    def code(self, *also: object) -> CodeKey:
+        """Digest the code that makes the run's numbers: its problem's function, a class of the user's, and ``also``."""
+        source = self.problem.source or ProblemSource()
+        names = [source.factory or source.objective, str(algorithm_table(self.algorithm)["type"])]
+        roots: list[object] = [load_function(name, "code") for name in names if name is not None and ":" in name]
+        if names[0] is None:
+            roots.append(self.problem.objective or self.problem.batch_objective)
+        return code_key(*roots, *also, fingerprint=self.problem.fingerprint or source.fingerprint)
+
+    def cell_key(self) -> str | None:
+        """Give the name under which this run's results may be reused: its whole table and its code.
+
+        None where the code can't be told from its own past, so that nothing is reused. It serves
+        reuse only: ledger, receipts and resuming bind ``digest``, which holds no hash of code.
+        """
+        code = self.code().digest
+        said = json.dumps([self.to_dict(), code], sort_keys=True)
+        return None if code is None else hashlib.sha256(said.encode()).hexdigest()
 
     def require_same(self, other: Spec) -> None:
         """Refuse to go on with a run of other settings.

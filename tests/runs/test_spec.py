@@ -1,0 +1,74 @@
+"""A run as asked for: one table, two hashes."""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import pytest
+
+import privbo as pb
+from privbo.runs.spec import Spec
+from tests.conformance.cases import CASES, Case, problem
+
+
+def score(client: int, params: dict[str, Any]) -> float:
+    return -float(params["x"])
+
+
+def spec(**changes: Any) -> Spec:
+    mine = pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=3)
+    plain = {"name": "toy", "problem": mine, "algorithm": pb.DPFTSDE(), "privacy": pb.Privacy(epsilon=2), "rounds": 5}
+    return Spec(**plain | changes)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_spec_is_its_table(case: Case) -> None:
+    asked = spec(problem=problem(), algorithm=case.algorithm, privacy=case.privacy(), seed=3)
+    back = Spec.from_dict(asked.to_dict())
+    assert back == asked
+    assert hash(back) == hash(asked)
+    assert back.digest() == asked.digest()
+
+
+def test_a_table_that_names_its_code_is_the_run() -> None:
+    table = spec().to_dict() | {"problem": {"factory": "privbo.quickstart.digits_svm:problem"}}
+    loaded = Spec.from_dict(table).loaded()
+    again = Spec.from_dict(loaded.to_dict())  # with the facts stated nothing is imported
+    assert again == loaded
+    assert again.loaded().problem.n_clients == 40
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rounds": 6}, {"seed": 1}, {"privacy": pb.Privacy(epsilon=3)}, {"algorithm": pb.DPFTSDE(n_features=8)},
+     {"control": "zeroed"}, {"attendance": pb.Attendance(dropout=0.5)}],
+    ids=str,
+)  # fmt: skip
+def test_every_setting_changes_both_hashes(change: dict[str, Any]) -> None:
+    assert spec(**change).digest() != spec().digest()
+    assert spec(**change).cell_key() != spec().cell_key()
+    assert spec(**change) != spec()
+
+
+def test_code_enters_the_key_for_reuse_and_no_other() -> None:
+    def other(client: int, params: dict[str, Any]) -> float:
+        return score(client, params) + 1.0
+
+    mine = spec().problem
+    changed = spec(problem=dataclasses.replace(mine, objective=other))
+    assert changed.digest() == spec().digest()
+    assert changed.cell_key() != spec().cell_key()
+    assert spec().cell_key() == spec().cell_key() is not None
+    named = spec(problem=dataclasses.replace(mine, fingerprint="data of 2007"))
+    assert named.cell_key() != spec().cell_key()
+
+
+def test_an_objective_of_unknown_state_is_never_reused() -> None:
+    for objective in (math.hypot, functools.partial(score, object())):
+        mine = dataclasses.replace(spec().problem, objective=objective)
+        assert spec(problem=mine).cell_key() is None
+
+
+def test_how_a_run_is_carried_out_is_no_setting_of_it() -> None:
+    assert spec(threads=4, controls=["local"]) == spec()
