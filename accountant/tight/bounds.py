@@ -7,6 +7,7 @@ upper bounds add, lower bounds subtract, all slack that the sums report.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -139,7 +140,8 @@ def upper_epsilon(sums: UpperSum, delta: float) -> float:
     slack = float(tails.slack[index - 1]) * math.exp(sums.place.theta * sums.place.spacing)
     excess = float(tails.mass[index]) + slack - float(target[index])
     low = float(tails.loss[index - 1])
-    value = low if excess <= 0.0 else high + math.log(excess / float(tails.discounted[index]))
+    rest = float(tails.discounted[index])  # 0 where nothing lies beyond: then this point itself is needed
+    value = low if excess <= 0.0 else high if rest == 0.0 else high + math.log(excess / rest)
     return max(0.0, min(max(value, low), high) + sums.loss_error)
 
 
@@ -149,10 +151,11 @@ def lower_epsilon(sums: LowerSums, delta: float) -> float:
     q = _tails(sums.q, sums.place)
     target = np.exp(np.minimum(math.log(delta) - p.log_unit, 700.0))
     gain = p.mass - p.slack - target
-    use = gain > 0.0
+    against = q.discounted + q.slack
+    use = (gain > 0.0) & (against > 0.0)  # a tail that underflowed to nothing shows nothing
     if not np.any(use):
         return 0.0
-    against = (q.discounted + q.slack)[use]
+    against = against[use]
     values = p.loss[use] + np.log(gain[use]) - np.log(against) + (p.log_unit - q.log_unit)[use]
     return max(0.0, float(np.max(values)))
 
@@ -166,6 +169,7 @@ def upper_delta(sums: UpperSum, epsilon: float) -> float:
         return 1.0
     value = float(tails.mass[index]) - math.exp(shifted - float(tails.loss[index])) * float(tails.discounted[index])
     total = value + float(tails.slack[index - 1]) * math.exp(sums.place.theta * sums.place.spacing)
+    total = max(total, sys.float_info.min)  # a tail that underflowed is smaller than this, not nothing
     return sums.infinite + math.exp(min(0.0, math.log(total) + float(tails.log_unit[index])))
 
 

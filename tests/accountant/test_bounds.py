@@ -17,7 +17,7 @@ from accountant.events import (
     Laplace,
     PoissonSampledGaussian,
 )
-from accountant.tight import bounds
+from accountant.tight import bounds, numerical
 from accountant.tight.bounds import LowerSums, Place, UpperSum
 from accountant.tight.fourier import TiltedSum, Window, tilted_sum
 from accountant.tight.lattice import lower_cells, upper_cells
@@ -267,3 +267,21 @@ def test_beyond_what_the_lattice_holds_the_upper_end_is_trivial_and_the_lower_en
     assert bounds.upper_delta(upper, 1e6) == 1.0
     assert bounds.lower_delta(lower, 1e6) == 0.0
     assert 0.0 < bounds.lower_delta(lower, 0.1) <= bounds.upper_delta(upper, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("scale", "delta"),
+    [
+        (40.29518174782092, 1.4565125919757189e-12),
+        (0.5073265957796602, 3.339456822994724e-13),
+        (0.06373608461580248, 9.937094683247361e-10),
+        *((scale, delta) for scale in (0.05, 0.3, 2.0, 60.0) for delta in (1e-14, 1e-9, 1e-3)),
+    ],
+)
+def test_bounds_hold_at_the_largest_loss_beyond_which_nothing_lies(scale, delta):
+    """Laplace noise's loss ends at 1 / b; delta(eps) = 1 - exp((eps - 1 / b) / 2) below it."""
+    event, add = Laplace(scale_multiplier=scale), Adjacency.ADD_OR_REMOVE_ONE
+    truth = max(0.0, 1.0 / scale + 2.0 * math.log1p(-delta))
+    found = numerical.epsilon_interval(event, delta, adjacency=add)
+    assert found.lower <= truth * (1 + 1e-12) <= found.upper * (1 + 2e-12)
+    assert found.upper - found.lower <= 1e-3 * max(1.0, truth)
