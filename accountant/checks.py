@@ -40,13 +40,13 @@ def trivial_delta(event: Event, epsilon: float, adjacency: Adjacency) -> float |
 def check_delta(delta: float) -> None:
     """Refuse a delta outside (0, 1)."""
     if not (_is_number(delta) and 0.0 < delta < 1.0):
-        raise AccountingError(f"delta must lie in (0, 1), got {delta!r}; one number, usual is at most 1/(10 n_clients)")
+        raise AccountingError(f"delta must lie in (0, 1), got {delta!r}; usual is at most 1/(10 n_clients)")
 
 
 def check_epsilon(epsilon: float) -> None:
     """Refuse a negative epsilon and NaN."""
     if not (_is_number(epsilon) and epsilon >= 0.0):
-        raise AccountingError(f"epsilon must be a number of at least 0, got {epsilon!r}")
+        raise AccountingError(f"epsilon must be at least 0, got {epsilon!r}")
 
 
 def _is_number(value: object) -> bool:
