@@ -22,7 +22,7 @@ from privbo.comparisons.setting import (
     difference,
     standard_error,
 )
-from privbo.protocol.plain import fields_of, plain
+from privbo.protocol.plain import fields_of, notebook_table, plain
 from privbo.protocol.settings import JsonObject
 
 
@@ -118,6 +118,15 @@ class Comparison:
     composed: Mapping[str, float] | None = None
     composed_delta: float | None = None
     recommendation: Recommendation | None = None
+
+    def _repr_html_(self) -> str:
+        """Show a line per setting in a notebook; over private data prices alone."""
+        facts = {}
+        for row in self.exportable().rows():
+            price = "infinite" if row.epsilon is None else f"{row.epsilon:.4g}"
+            score = "" if row.utility is None else f", {self.measure} {row.utility:.4g}"
+            facts[row.setting] = f"epsilon {price} at delta {row.delta:.3g}{score}"
+        return notebook_table(self.name, facts)
 
     @property
     def private(self) -> tuple[Setting, ...]:

@@ -73,10 +73,7 @@ def in_process(case: Case, *, split: bool) -> pb.Record:
     return pb.run(problem(), used, privacy=case.privacy(), rounds=ROUNDS, seed=3)
 
 
-CONFIGURABLE = [case for case in CASES if ":" not in str(algorithm_table(case.algorithm)["type"])]
-
-
-@pytest.mark.parametrize("case", CONFIGURABLE, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_grid_gives_the_queries_and_releases_of_one_process(case: Case, tmp_path: Path) -> None:
     privacy = {"noise_multiplier": 1.0, "noise": "simulation", "unit": case.unit}
     federation = make(tmp_path, without_none(algorithm_table(case.algorithm)), privacy=privacy)
