@@ -93,7 +93,7 @@ def read_settings(kind: type[T], table: Mapping[str, object], where: str) -> T:
             raise ConfigurationError(f"{where}.{key} is unknown; allowed: {', '.join(allowed)}".lstrip("."))
     try:
         # As JSON, where arrays may become tuples and objects settings, however strict the types are.
-        return TypeAdapter(kind).validate_json(json.dumps(table, default=str))
+        return cast("T", _adapter(kind).validate_json(json.dumps(table, default=str)))
     except ValidationError as error:
         raise ConfigurationError(_explain(error, where, table, kind)) from None
 
@@ -105,7 +105,7 @@ def dump_settings(value: object) -> JsonObject:
         ConfigurationError: If a field's type has no place in a document.
     """
     try:
-        adapter = TypeAdapter(type(value))
+        adapter = _adapter(type(value))
     except pydantic.errors.PydanticSchemaGenerationError as error:
         first = str(error).partition(chr(10))[0]
         raise ConfigurationError(f"{type(value).__name__}: {first} Use plain values or dataclasses") from None
@@ -114,7 +114,17 @@ def dump_settings(value: object) -> JsonObject:
 
 def settings_schema(kind: type[object]) -> JsonObject:
     """Give the JSON schema of settings, for editors."""
-    return cast("JsonObject", TypeAdapter(kind).json_schema())
+    return cast("JsonObject", _adapter(kind).json_schema())
+
+
+_ADAPTERS: dict[object, TypeAdapter[object]] = {}
+
+
+def _adapter(kind: type[object]) -> TypeAdapter[object]:
+    """The validator of a type, kept: making one takes milliseconds, and a sweep asks for thousands."""
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
 
 
 def _explain(error: ValidationError, where: str, given: Mapping[str, object], kind: type[object]) -> str:
