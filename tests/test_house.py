@@ -76,7 +76,7 @@ def test_docstrings_begin_with_what_a_search_would_find() -> None:
 def test_tests_ask_for_outcomes() -> None:
     lines = [line for _, text in sources("tests") for line in text.splitlines()]
     assert sum("monkeypatch.setattr" in line for line in lines) <= REPLACED
-    assert sum(re.search(r"(?<!self)(?<!os)\._[a-z]", line) is not None for line in lines) <= PEEKED
+    assert sum(re.search(r"(?<!self)(?<!os)\._(?!repr_html_)[a-z]", line) is not None for line in lines) <= PEEKED
 
 
 def unexplained(source: str) -> list[str]:
