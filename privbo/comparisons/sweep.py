@@ -9,6 +9,7 @@ version that made it, until ``fresh`` charges people once more.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,10 +27,11 @@ from privbo.comparisons.setting import Setting, curve_of
 from privbo.comparisons.study import Panel, Planned, Sweep, read_sweep
 from privbo.plans.privacy import SharedLedger
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import private_folder
+from privbo.protocol.files import private_folder, read_json
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CodeKey
 from privbo.runs.config import with_overrides
+from privbo.runs.manifest import FORMAT
 
 __all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "recommended", "run_sweep"]
 
@@ -93,6 +95,8 @@ def run_sweep(
         ConfigurationError: If a setting is impossible; no cell was run.
     """
     folder = cells or (private_folder(out) if sweep.config.data == "private" else out) / "cells"
+    if sweep.config.data == "private":
+        _refuse_older_format(folder)
     planned = _cells(sweep, folder, fresh=fresh)
     everything = [cell for group in planned.values() for cell in group]
     if finished:
@@ -128,6 +132,21 @@ def recommended(found: SweepResult, budget: float) -> SweepResult:
         named = dataclasses.replace(comparison, recommendation=paid)
         chosen.append(composed(named, sweep.ledger, comparison.settings[0].delta))
     return dataclasses.replace(found, comparisons=tuple(chosen))
+
+
+def _refuse_older_format(folder: Path) -> None:
+    """Cells of 0.1.0 were paid for and are not recognised by name, so to go on here would charge them again.
+
+    Raises:
+        ConfigurationError: If there are any, finished or not.
+    """
+    old = [path for path in folder.glob("*") if re.fullmatch(r"[0-9a-f]{16}\.json", path.name)]
+    old += [path.parent for path in folder.glob("*/config.json") if read_json(path).get("format") != FORMAT]
+    if old:
+        raise ConfigurationError(
+            f"{folder} holds cells of privbo 0.1.0, such as {min(old).name}, which have been charged; finish it "
+            "with that version, or name another folder with --out and pay for its cells again"
+        )
 
 
 def _cells(sweep: Sweep, folder: Path, *, fresh: bool) -> dict[tuple[int, str], list[Cell]]:

@@ -185,6 +185,21 @@ def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(t
         assert len(ledger.entries()) == charged + 1
 
 
+@pytest.mark.parametrize(
+    ("name", "content"), [("0123456789abcdef.json", "{}"), ("0123456789abcdef/config.json", '{"format": 1}')]
+)
+def test_cells_that_0_1_0_charged_are_not_charged_again(tmp_path: Path, name: str, content: str) -> None:
+    path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
+    path.write_text(PRIVATE.format(path=people, bound="epsilon = 20.0\ndelta = 1e-5\n"))
+    old = tmp_path / "out" / "private" / "cells" / name
+    old.parent.mkdir(parents=True)
+    old.write_text(content)
+    for fresh in (False, True):
+        with pytest.raises(pb.ConfigurationError, match=r"cells of privbo 0\.1\.0.*which have been charged"):
+            run_sweep(read_sweep(path), tmp_path / "out", jobs=1, fresh=fresh)
+    assert not people.exists()
+
+
 def test_a_population_that_cannot_pay_stops_the_sweep(tmp_path: Path) -> None:
     path = tmp_path / "sweep.toml"
     path.write_text(PRIVATE.format(path=tmp_path / "people.sqlite", bound="epsilon = 2.5\ndelta = 1e-5\n"))
