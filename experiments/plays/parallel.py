@@ -22,7 +22,8 @@ def parallel(task: Task) -> Outcome:
     environment = cast("Environment", make(task.problem, task.seed))
     algorithm = cast("pb.ParallelXArmed", task.algorithm)
     result = task.run(environment.problem())
-    loss = float(_losses(environment, result.clients.recommended[:1])[0])
+    curve = _by_pulls(algorithm, environment, result.releases, task.rounds)
+    loss = curve[-1]  # of the point the server returns; players would use one of their own
     depth = len(result.releases) - 1
     figures = {
         "loss": loss,
@@ -32,7 +33,6 @@ def parallel(task: Task) -> Outcome:
         "above": float(loss > 6 * algorithm.nu1 * algorithm.rho**depth),
         "pulls": int(environment.pulls[0]),
     }
-    curve = _by_pulls(algorithm, environment, result.releases, task.rounds)
     return Outcome(figures=figures, curves={"loss": curve}, paid=paid(result))
 
 

@@ -2,7 +2,9 @@
 
 Li et al., "Federated X-armed bandit". The server keeps a set of active nodes, all clients
 pull every one of them equally often, and the averages decide which nodes go on to be split.
-A run takes a handful of phases; each is one release.
+A run takes a handful of phases; each is one release. A client would use the point it has seen with
+the largest lower confidence bound of its own rewards: the common best node, which the tail pulls most,
+unless its own rewards say another is better. Where rewards carry no noise, say so with a small c.
 
 Private form: a client's answer is its vector of mean rewards, centred, clipped to
 ``S = clip sqrt(K)``; every comparison of the server is widened by the release's noise.

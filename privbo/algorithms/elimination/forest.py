@@ -230,13 +230,6 @@ class Forest:
             changes[who] = bound != bounds.take(here)
             bounds[here] = bound
 
-    def best(self) -> IntArray:
-        """Depth and index of the node with the largest lower bound in every tree, ``(n, 2)``; unpulled ones lose."""
-        with np.errstate(invalid="ignore"):
-            lower = np.where(self.visits > 0, self.means - self.confidence.radius(self.visits), -np.inf)
-        rows, nodes = np.arange(len(self.size)), lower.argmax(axis=1)
-        return np.stack([self.depths[rows, nodes], self.indices[rows, nodes]], axis=1)
-
     def book(self, table: PullTable, visits: IntArray, totals: FloatArray, round_: int) -> PullTable:
         """Add the pulls since ``visits`` and ``totals`` (rewards summed) to a table, depth by depth."""
         width = self.visits.shape[1] - visits.shape[1]

@@ -2,8 +2,9 @@
 
 Chen, Liu, Zhang, Li, "A parallel algorithm for X-armed bandits". At every depth all players
 pull all active nodes equally often, exchange means once, and keep what lies within
-``3 nu1 rho^h`` of the best. Judged by simple regret: what is returned is the best node of
-the last completed depth, whose loss is at most ``6 nu1 rho^h`` with probability 1 - delta_b.
+``3 nu1 rho^h`` of the best. Judged by simple regret: what is returned, in the last broadcast, is the
+best node of the last completed depth, whose loss is at most ``6 nu1 rho^h`` with probability 1 - delta_b.
+A player uses the point it has seen with the largest lower confidence bound of its own rewards.
 
 Private form: mean vectors are centred and clipped as in Fed-PNE, and the margin grows by
 twice the half-width of the release's noise, so the optimum's cell is kept as before.
@@ -14,7 +15,7 @@ from __future__ import annotations
 from privbo.algorithms.elimination.alone import PersonalElimination, alone
 from privbo.algorithms.elimination.parallel_server import ParallelServer
 from privbo.algorithms.elimination.phase_clients import PhaseCohort
-from privbo.algorithms.elimination.settings import ParallelSettings
+from privbo.algorithms.elimination.settings import HOEFFDING, ParallelSettings
 from privbo.protocol.messages import Evaluate, IntArray, Setting
 from privbo.protocol.settings import settings
 
@@ -58,4 +59,4 @@ class ParallelXArmed(ParallelSettings):
 
     def local(self) -> PersonalElimination:
         """Give the control: every player alone; ``c = 1/sqrt(2)`` makes its margin ``3 nu1 rho^h`` too."""
-        return alone(self, c=2.0**-0.5, stage2="printed")
+        return alone(self, c=HOEFFDING, stage2="printed")

@@ -132,7 +132,6 @@ class PersonalCohort:
             self._left -= one
             forest.receive(path, pulled.means)
         self._forest = forest
-        self._best = forest.best()
         self._table = forest.book(self._table, *before, round_)
 
     def _plant(self) -> Forest:
@@ -282,5 +281,5 @@ class PersonalCohort:
     def history(self) -> ClientHistory:
         """One evaluation per node and turn, the mean of its pulls (private); padded with NaN."""
         return self._table.history(
-            n_clients=len(self._clients), space=self._space, partition=self._partition, best=self._best
+            n_clients=len(self._clients), space=self._space, partition=self._partition, confidence=self._confidence
         )

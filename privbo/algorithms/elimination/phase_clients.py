@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.algorithms.elimination.phases import Phase
+from privbo.algorithms.elimination.recommend import recommend
 from privbo.algorithms.elimination.rewards import pull_nodes
-from privbo.algorithms.elimination.settings import SharingSettings
+from privbo.algorithms.elimination.settings import FedPNESettings, ParallelSettings
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
 _STATE = ("depths", "nodes", "pulls", "rounds", "means", "worked", "best")
@@ -25,12 +26,20 @@ class PhaseCohort:
         evaluate: The clients' objectives.
     """
 
-    def __init__(self, algorithm: SharingSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+    def __init__(
+        self,
+        algorithm: FedPNESettings | ParallelSettings,
+        setting: Setting,
+        *,
+        clients: IntArray,
+        evaluate: Evaluate,
+    ) -> None:
         self._space = setting.space
         self._partition = algorithm.partition(setting)
         self._clients = np.asarray(clients, dtype=np.int64)
         self._evaluate = evaluate
         self._sharing = algorithm.sharing
+        self._radius = algorithm.confidence(setting.n_clients).radius
         self._unit = setting.unit
         empty = np.zeros(0, dtype=np.int64)
         self._depths, self._nodes, self._pulls, self._rounds = empty, empty, empty, empty
@@ -87,14 +96,22 @@ class PhaseCohort:
     def history(self) -> ClientHistory:
         """One evaluation per node and phase: its value is the mean of the client's pulls (private).
 
-        Every client would use the node that is best for their average.
+        A client would use the node that is best for their average unless it has seen a better one, by the lower
+        confidence bounds of its own pulls.
         """
-        n, d = len(self._clients), self._space.n_dims
+        (n, k), d = self._means.shape, self._space.n_dims
         points = self._partition.points(self._space, self._depths, self._nodes)
-        best = self._partition.points(self._space, self._best[:1], self._best[1:])
+        common = self._partition.points(self._space, self._best[:1], self._best[1:])
         return ClientHistory(
-            units=np.broadcast_to(points, (n, *points.shape)),
+            units=np.broadcast_to(points, (n, k, d)),
             values=self._means.copy(),
             rounds=self._rounds.copy(),
-            recommended=np.broadcast_to(best, (n, d)),
+            recommended=recommend(
+                np.repeat(np.arange(n), k),
+                np.tile(points, (n, 1)),
+                self._worked.reshape(-1),
+                self._means.reshape(-1),
+                self._radius,
+                np.broadcast_to(common, (n, d)),
+            ),
         )

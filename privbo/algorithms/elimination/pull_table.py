@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.partition import Partition
+from privbo.algorithms.elimination.recommend import recommend
 from privbo.protocol.messages import ClientHistory, FloatArray, IntArray
 from privbo.protocol.space import Space
 
@@ -60,21 +62,23 @@ class PullTable:
         """The table of a snapshot."""
         return PullTable(**{name: np.array(arrays[f"table_{name}"]) for name in PullTable.__dataclass_fields__})
 
-    def history(self, *, n_clients: int, space: Space, partition: Partition, best: IntArray) -> ClientHistory:
+    def history(self, *, n_clients: int, space: Space, partition: Partition, confidence: Confidence) -> ClientHistory:
         """The table as the protocol's history: per round as many columns as its busiest client needs.
 
         Args:
             n_clients: Clients of the cohort.
             space: The search space.
             partition: The partition.
-            best: Depth and index of the node each client would use, ``(n_clients, 2)``.
+            confidence: Of a client's own means, by which it recommends one of its points.
         """
         columns, rounds = self._columns(n_clients)
         values = np.full((n_clients, len(rounds)), np.nan)
         units = np.full((n_clients, len(rounds), space.n_dims), 0.5)
+        points = partition.points(space, self.depths, self.nodes)
         values[self.owners, columns] = self.means
-        units[self.owners, columns] = partition.points(space, self.depths, self.nodes)
-        recommended = partition.points(space, best[:, 0], best[:, 1])
+        units[self.owners, columns] = points
+        root = partition.points(space, np.zeros(n_clients, dtype=np.int64), np.zeros(n_clients, dtype=np.int64))
+        recommended = recommend(self.owners, points, self.worked, self.means, confidence.radius, root)
         return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
 
     def _columns(self, n_clients: int) -> tuple[IntArray, IntArray]:

@@ -18,6 +18,9 @@ from privbo.protocol.settings import Count, Positive, settings
 # Silent rounds of the optimistic stage; a killed run repeats at most one of them.
 SEGMENTS = 8
 
+# c of rewards in [0, 1]: b = sqrt(L / 2n).
+HOEFFDING = 2.0**-0.5
+
 Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 Bounds: TypeAlias = Annotated[tuple[Finite, Finite], Strict(strict=False)]
@@ -171,6 +174,10 @@ class ParallelSettings(SharingSettings):
     nu1: Positive = 1.37
     rho: Fraction = 2.0**-0.5
     delta_b: Fraction | None = None
+
+    def confidence(self, n_clients: int) -> Confidence:
+        """Radii of a player's own means for rewards in [0, 1] (Hoeffding); the margin between nodes has its own."""
+        return Confidence(horizon=self.horizon, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=HOEFFDING, c1=1.0)
 
     def pulls_per_player(self, depth: int, n_nodes: int, n_players: int) -> int:
         """T_h, so that every mean is within ``nu1 rho^h`` of its node with the probability the run needs."""
