@@ -24,7 +24,18 @@ from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.algorithms.elimination.fed_pne_server import FedPNEServer
 from privbo.algorithms.elimination.partition import Partition
 from privbo.algorithms.elimination.personal_clients import PersonalCohort
-from privbo.protocol.messages import Algorithm, Ask, Evaluate, FloatArray, IntArray, Release, Request, Server, Setting
+from privbo.protocol.messages import (
+    Algorithm,
+    Ask,
+    Evaluate,
+    FloatArray,
+    IntArray,
+    PlainEvaluate,
+    Release,
+    Request,
+    Server,
+    Setting,
+)
 
 Searches: TypeAlias = pb.FedPNE | pb.PFPNE | PersonalElimination
 POINTS = 100  # of every curve
@@ -166,7 +177,7 @@ def _sampled(task: Task, clients: Clients, env: Environment, fitted: Searches, s
     )
     setting, releases = _setting(env, task.rounds), iter(result.releases)
     server = fitted.server(setting)
-    cohort = fitted.cohort(setting, clients=np.arange(sampled), evaluate=few, seed=0)
+    cohort = fitted.cohort(setting, clients=np.arange(sampled), evaluate=PlainEvaluate(few, few.pull), seed=0)
     while (ask := server.ask()) is not None:
         cohort.respond(ask.broadcast)
         server.tell(None if ask.request is None else next(releases))

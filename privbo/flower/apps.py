@@ -127,7 +127,7 @@ def _answer(
     cohort = spec.algorithm.cohort(
         spec.setting(header.public_seed),
         clients=clients,
-        evaluate=problem.evaluator(),
+        evaluate=problem.evaluator(on_failure=record.keep_failure),
         seed=record.seed(header.clients_seed),
     )
     with limited_loaded_threads(spec.threads):

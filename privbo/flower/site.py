@@ -158,6 +158,11 @@ class SiteRecord:
         with (self.path / "errors.log").open("a") as file:
             file.write(traceback.format_exc() + "\n")
 
+    def keep_failure(self, client: int, reason: str) -> None:
+        """Append a client's failure to this site's own log."""
+        with (self.path / "errors.log").open("a") as file:
+            file.write(f"client {client}: {reason}\n")
+
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One process of the site at a time, so that a round is never acted on twice."""

@@ -198,6 +198,10 @@ class Evaluate(Protocol):
         """Means of many rewards at once, which simulations may offer; None where every pull is an evaluation."""
         ...
 
+    def note(self, client: int, reason: str) -> None:
+        """PRIVATE: tell a client's own side why something of it was changed or left out."""
+        ...
+
 
 @dataclass(frozen=True)
 class PlainEvaluate:
@@ -209,6 +213,9 @@ class PlainEvaluate:
     def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
         """Objective of ``clients[i]`` at ``units[i]``; ``(n,)``, NaN where it failed."""
         return self.function(clients, units)
+
+    def note(self, client: int, reason: str) -> None:
+        """Keep nothing: a plain function has no private side."""
 
 
 @dataclass(frozen=True, kw_only=True)

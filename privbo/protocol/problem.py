@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import SkipValidation
 
 from privbo.protocol.errors import ConfigurationError
@@ -19,8 +20,13 @@ from privbo.protocol.space import Parameter, Space, Value
 
 Objective: TypeAlias = Callable[[int, dict[str, Value]], float]
 BatchObjective: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
+OnFailure: TypeAlias = Callable[[int, str], None]
+
+LARGEST_VALUE = 1e100
+"""Largest magnitude of an objective's value: squares and sums of such values stay finite."""
 
 _private_log = logging.getLogger("privbo.private")
+_private_log.addHandler(logging.NullHandler())  # else Python prints warnings of a logger without handler
 
 
 @settings(table="problem")
@@ -56,9 +62,11 @@ class Problem:
         space: Named parameters.
         objective: ``objective(client, params) -> float``, larger is better. It may raise
             or return NaN: that client's round then contributes nothing and the run goes on.
+            Values beyond 1e100 in magnitude count as failures.
         n_clients: N, the number of registered clients, public.
         batch_objective: Optional vectorised form for simulations,
-            ``batch_objective(clients (n,), units (n, n_dims)) -> (n,)``.
+            ``batch_objective(clients (n,), units (n, n_dims)) -> (n,)``; where it fails for
+            many it is asked for one client at a time, and only those that fail are left out.
         best_values: Optional best attainable value per client ``(n_clients,)`` or a
             function that computes it, for regret in experiments; private.
         name: Shown in reports.
@@ -107,25 +115,31 @@ class Problem:
             fingerprint=self.fingerprint,
         )
 
-    def evaluator(self, on_evaluation: Callable[[], None] | None = None) -> Evaluator:
+    def evaluator(
+        self, on_evaluation: Callable[[], None] | None = None, on_failure: OnFailure | None = None
+    ) -> Evaluator:
         """The batched objective for one run.
 
         Args:
             on_evaluation: Called after every evaluation, for progress bars.
+            on_failure: PRIVATE: told every client's first failure.
         """
-        return Evaluator(problem=self, on_evaluation=on_evaluation)
+        return Evaluator(problem=self, on_evaluation=on_evaluation, on_failure=on_failure)
 
 
 @dataclass(kw_only=True)
 class Evaluator:
-    """Calls the objective and turns failures into NaN, telling each client's first failure once.
+    """Calls the objective and turns failures into NaN, noting each client's first failure once.
 
-    The text of an error is private: it goes to the logger ``privbo.private`` on this
-    machine and to ``errors``, never into anything that is published.
+    Whatever an objective raises is its client's failure; only KeyboardInterrupt, by which an
+    operator stops a run, passes. The text of an error is private: it goes to the logger
+    ``privbo.private`` on this machine, to ``errors`` and to ``on_failure``, never into
+    anything that is published.
     """
 
     problem: Problem
     on_evaluation: Callable[[], None] | None = None
+    on_failure: OnFailure | None = None
     errors: dict[int, str] = field(default_factory=dict)
 
     def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
@@ -146,35 +160,74 @@ class Evaluator:
         reward; it is meant for simulations.
         """
         pull: PullObjective | None = getattr(self.problem.batch_objective, "pull", None)
-        return pull
+        if pull is None:
+            return None
+        return lambda clients, units, counts: self._guarded(pull, clients, units, counts)
+
+    def note(self, client: int, reason: str) -> None:
+        """PRIVATE: tell a client's own side why something of it was changed or left out; the first time only."""
+        if client in self.errors:
+            return
+        self.errors[client] = reason
+        _private_log.warning("client %d: %s", client, reason)
+        if self.on_failure is not None:
+            self.on_failure(client, reason)
 
     def _batch(self, objective: BatchObjective, clients: IntArray, units: FloatArray) -> FloatArray:
-        values = np.asarray(objective(clients, units), dtype=np.float64)
-        if values.shape != (len(clients),):
-            raise ConfigurationError(
-                f"batch_objective returned shape {values.shape}; return one value per client: ({len(clients)},)"
-            )
-        for client in clients[~np.isfinite(values)]:
-            self._failed(int(client), "the objective returned a value that is not finite")
+        values = self._guarded(objective, clients, units)
+        for client in clients[np.isnan(values)]:
+            self.note(int(client), _NOT_FINITE)
         if self.on_evaluation is not None:
             self.on_evaluation()
-        return np.where(np.isfinite(values), values, np.nan)
+        return values
+
+    def _guarded(self, function: Callable[..., object], *given: npt.NDArray[np.generic]) -> FloatArray:
+        """Values of many clients at once; where that fails, of each half, so that who fails does so alone."""
+        n = len(given[0])
+        try:
+            values = np.asarray(function(*given), dtype=np.float64)
+            if values.shape == (n,):
+                return _usable(values)
+            reason = f"the objective returned shape {values.shape} for {n} clients"
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            reason = _named(error)
+        if n == 1:
+            self.note(int(given[0][0]), reason)
+            return np.full(1, np.nan)
+        halves = (slice(n // 2), slice(n // 2, n)) if n else ()
+        return np.concatenate([np.empty(0), *(self._guarded(function, *(a[half] for a in given)) for half in halves)])
 
     def _one(self, objective: Objective, client: int, unit: FloatArray) -> float:
+        params = self.problem.search_space.decode(unit)
         try:
-            value = float(objective(client, self.problem.search_space.decode(unit)))
-        except Exception as error:  # a user's objective may raise anything; the run goes on
-            self._failed(client, f"{type(error).__name__}: {error}")
+            value = float(objective(client, params))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a user's objective raises is its client's; the run goes on
+            self.note(client, _named(error))
             value = math.nan
         else:
-            if not math.isfinite(value):
-                self._failed(client, f"the objective returned {value!r}")
+            if not abs(value) <= LARGEST_VALUE:
+                self.note(client, f"the objective returned {value!r}; {_NOT_FINITE}")
                 value = math.nan
         if self.on_evaluation is not None:
             self.on_evaluation()
         return value
 
-    def _failed(self, client: int, reason: str) -> None:
-        if client not in self.errors:
-            self.errors[client] = reason
-            _private_log.warning("client %d contributes nothing while its objective fails: %s", client, reason)
+
+_NOT_FINITE = f"only finite values up to {LARGEST_VALUE:g} in magnitude count"
+
+
+def _usable(values: FloatArray) -> FloatArray:
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(values) <= LARGEST_VALUE, values, np.nan)
+
+
+def _named(error: BaseException) -> str:
+    """An error's class and text; an error may fail to say what it is, too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

@@ -46,12 +46,14 @@ class Diagnostics:
             every round, by arm (the run and its controls).
         best_score_per_client: Number and best score of every client; NaN without a finite one.
         regret: Distance from the best attainable scores, where it was asked for.
+        first_errors: First error of every client that ever failed, in its own words.
         note: What all of this is.
     """
 
     mean_best_score: Mapping[str, Sequence[float]]
     best_score_per_client: tuple[tuple[int, float], ...]
     regret: Regret | None
+    first_errors: Mapping[int, str]
     note: str = NOTE
 
 
@@ -74,7 +76,12 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
             simple_regret=float(np.nanmean(attainable - best)),
             cumulative_regret={name: float(np.sum(top - np.array(curve[1:]))) for name, curve in labelled.items()},
         )
-    return Diagnostics(mean_best_score=labelled, best_score_per_client=tuple(enumerate(best.tolist())), regret=regret)
+    return Diagnostics(
+        mean_best_score=labelled,
+        best_score_per_client=tuple(enumerate(best.tolist())),
+        regret=regret,
+        first_errors=home.failures(),
+    )
 
 
 def _best(home: RunDirectory) -> FloatArray:

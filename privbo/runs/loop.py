@@ -181,7 +181,9 @@ def _play_in_process(
     opened: Run, home: RunDirectory | None, on_round: OnRound, on_evaluation: Callable[[], None] | None
 ) -> Record:
     spec = opened.record.spec
-    evaluate = spec.problem.evaluator(on_evaluation)
+    failures = {} if home is None else home.failures()
+    evaluate = spec.problem.evaluator(on_evaluation, None if home is None else home.keep_failure)
+    evaluate.errors |= failures
     everyone = np.arange(spec.problem.n_clients)
     cohort = spec.algorithm.cohort(opened.setting, clients=everyone, evaluate=evaluate, seed=opened.clients_seed)
     transport = InProcess(
@@ -191,7 +193,7 @@ def _play_in_process(
     history = cohort.history()
     if home is not None:
         save_arrays(home.evaluations_path, vars(history))
-    return dataclasses.replace(record, _clients=history)
+    return dataclasses.replace(record, _clients=history, _failures=evaluate.errors)
 
 
 def _sending(cohort: Cohort, spec: Spec, home: RunDirectory | None) -> Cohort:

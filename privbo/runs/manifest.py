@@ -7,7 +7,7 @@ Layout::
     DIR/history.jsonl          one line per round (public)
     DIR/report.html            (public)
     DIR/private/               clients' evaluations and clip statistics: NOT covered by epsilon
-        README.txt  clients.npz  clipping.jsonl  errors.json
+        README.txt  clients.npz  clipping.jsonl  errors.jsonl
 """
 
 from __future__ import annotations
@@ -26,7 +26,15 @@ import numpy.typing as npt
 
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import load_arrays, private_folder, read_json, save_arrays, write_json
+from privbo.protocol.files import (
+    append_line,
+    load_arrays,
+    private_folder,
+    read_json,
+    read_lines,
+    save_arrays,
+    write_json,
+)
 from privbo.protocol.settings import JsonObject
 from privbo.runs.spec import Spec
 
@@ -79,6 +87,19 @@ class RunDirectory:
     def evaluations_path(self) -> Path:
         """Every evaluation of a finished run (private)."""
         return self.private / "evaluations.npz"
+
+    @property
+    def errors_path(self) -> Path:
+        """Every client's first error (private)."""
+        return self.private / "errors.jsonl"
+
+    def keep_failure(self, client: int, reason: str) -> None:
+        """PRIVATE: keep a client's first error."""
+        append_line(self.errors_path, {"client": client, "error": reason})
+
+    def failures(self) -> dict[int, str]:
+        """PRIVATE: read the clients' first errors by client."""
+        return {int(row["client"]): str(row["error"]) for row in read_lines(self.errors_path)}
 
     @property
     def seed_path(self) -> Path:

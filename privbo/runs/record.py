@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,6 +59,7 @@ class Record:
     directory: Path | None
     releases: tuple[Release, ...] = ()
     _clients: ClientHistory | None = field(default=None, repr=False)
+    _failures: Mapping[int, str] = field(default_factory=dict, repr=False)
 
     @property
     def spec(self) -> Spec:
@@ -129,10 +131,16 @@ class Record:
             raise RunError(f"client={client} is not registered; clients are 0..{history.values.shape[0] - 1}")
         values = history.values[client]
         if not np.isfinite(values).any():
-            raise RunError(f"client {client} has no finite value; look at its objective's first error")
+            reason = self.failures.get(client, "none of its evaluations was stored")
+            raise RunError(f"client {client} has no finite value: {reason}")
         index = int(np.nanargmax(values))
         space = self.spec.problem.search_space
         return Best(params=space.decode(history.units[client, index]), value=float(values[index]))
+
+    @property
+    def failures(self) -> Mapping[int, str]:
+        """PRIVATE: every failing client's first error."""
+        return self._failures
 
     def best_so_far(self) -> FloatArray:
         """PRIVATE: give the mean over clients of the best value seen after each round.
@@ -177,6 +185,7 @@ def load(directory: str | Path) -> Record:
         ledger=Ledger.open(home.ledger_path if shared is None else Path(shared.path)),
         directory=home.path,
         _clients=_history(home) if home.evaluations_path.exists() else None,
+        _failures=home.failures(),
     )
 
 

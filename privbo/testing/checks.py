@@ -10,6 +10,7 @@ import dataclasses
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from privbo.testing.holding import holds_a_row_of
 from privbo.testing.subject import (
     N_CLIENTS,
     NO_PRIVACY,
+    SEED,
     Subject,
     Watched,
     bumps,
@@ -46,6 +48,32 @@ HOSTILE: Mapping[str, Callable[[FloatArray], object]] = {
     "objects": lambda a: np.full(a.shape, "x", dtype=object),
     "nothing": lambda _: None,
     "empty": lambda _: np.zeros((0, 0)),
+}
+
+
+class _CancelledError(BaseException):
+    """As asyncio's: no Exception."""
+
+
+def _raise(error: BaseException) -> object:
+    raise error
+
+
+BAD_VALUES: Mapping[str, Callable[[], object]] = {
+    "the largest number": lambda: 1.7e308,
+    "the smallest number": lambda: -1.7e308,
+    "a large number": lambda: -1e100,
+    "a denormal number": lambda: 5e-324,
+    "a reward above its range": lambda: 1.01,
+    "infinity": lambda: float("-inf"),
+    "text": lambda: "a score",
+    "nothing": lambda: None,
+    "a complex number": lambda: 1j,
+    "an array": lambda: np.zeros(3),
+    "an error": lambda: _raise(ValueError("secret")),
+    "no memory": lambda: _raise(MemoryError()),
+    "an exit": lambda: _raise(SystemExit(3)),
+    "a cancellation": lambda: _raise(_CancelledError()),
 }
 
 
@@ -282,6 +310,35 @@ def survives_failing_objectives(subject: Subject) -> None:
     require(all(np.isfinite(r.values).all() for r in record.releases), "releases are finite")
 
 
+def keeps_clients_apart(subject: Subject) -> None:
+    """Whatever one client's objective returns or raises, the others answer as if it had been well."""
+    whole = _answers_of_others(subject, None)
+    for name, bad in BAD_VALUES.items():
+        require(same(_answers_of_others(subject, bad), whole), f"a client whose objective gives {name} moves no other")
+
+
+def _answers_of_others(subject: Subject, bad: Callable[[], object] | None) -> FloatArray:
+    """Answers of everyone but client 2, who evaluates what ``bad`` gives."""
+
+    def objective(client: int, params: Mapping[str, Value]) -> float:
+        if client == 2 and bad is not None:
+            return cast("float", bad())
+        return float(bumps(np.array([client]), np.array([[float(params["x"]), 0.5]]))[0])
+
+    problem = Problem(space=toy_problem().space, objective=objective, n_clients=N_CLIENTS)
+    cohort = subject.algorithm.cohort(
+        subject.setting(), clients=np.arange(N_CLIENTS), evaluate=problem.evaluator(), seed=SEED
+    )
+    server, answers = subject.server(), []
+    for index in range(subject.rounds):
+        ask = server.ask()
+        if ask is None:
+            break
+        answers.append(np.delete(cohort.respond(ask.broadcast), 2, axis=0).ravel())
+        server.tell(noise_release(ask, index))
+    return np.concatenate(answers)
+
+
 def has_a_local_control(subject: Subject) -> None:
     """``local()`` releases nothing and costs nothing."""
     record = subject.play(algorithm=subject.algorithm.local(), privacy=NO_PRIVACY)
@@ -312,6 +369,7 @@ CHECKS: Mapping[str, Callable[[Subject], None]] = {
         splits_into_cohorts,
         snapshots_everything,
         survives_failing_objectives,
+        keeps_clients_apart,
         has_a_local_control,
         has_a_zeroed_control,
     )

@@ -116,16 +116,22 @@ def test_equal_optima_end_on_one_of_them(name: str) -> None:
 
 @pytest.mark.parametrize("privacy", PRIVACIES)
 @pytest.mark.parametrize("name", SHARED)
-def test_a_reward_outside_its_range_is_refused_or_clipped_as_declared(name: str, privacy: str) -> None:
+def test_a_reward_outside_its_range_stops_nobody_and_its_client_is_told(name: str, privacy: str) -> None:
     def loud(clients: IntArray, units: FloatArray) -> FloatArray:
-        return np.where(clients == 2, 41.75, hill(clients, units))
+        return np.where(clients == 2, 1.01, hill(clients, units))
 
-    with pytest.raises(pb.ConfigurationError, match="reward_range") as refused:
-        run(SHARED[name], loud, 4, PRIVACIES[privacy])
-    assert "41" not in str(refused.value)
-    clipping = dataclasses.replace(SHARED[name], outside="clip")
-    result = run(clipping, loud, 4, PRIVACIES[privacy])
-    assert np.nanmax(result.clients.values) <= 1.0
+    releases = len(run(SHARED[name], hill, 4, PRIVACIES[privacy]).releases)
+    clipped, absent = (
+        run(dataclasses.replace(SHARED[name], outside=outside), loud, 4, PRIVACIES[privacy])
+        for outside in ("clip", "absent")
+    )
+    assert len(clipped.releases) == len(absent.releases) == releases
+    assert np.nanmax(clipped.clients.values[2]) == 1.0
+    assert np.isnan(absent.clients.values[2]).all()
+    for result, fate in ((clipped, "clipped"), (absent, "nothing")):
+        assert list(result.failures) == [2]
+        assert fate in result.failures[2]
+        assert "1.01" not in result.failures[2]
 
 
 @pytest.mark.parametrize("name", SHARED)

@@ -217,17 +217,9 @@ def test_a_client_that_drops_out_for_good_costs_one_share() -> None:
     assert abs(result.clients.recommended[0, 0] - whole.clients.recommended[0, 0]) < 0.02
 
 
-def test_rewards_outside_the_declared_range_are_refused_without_being_shown() -> None:
-    loud = problem(lambda clients, units: np.where(clients == 7, 41.75, hills(clients, units)))
-    with pytest.raises(pb.ConfigurationError, match="reward_range") as refused:
-        pb.run(loud, pb.FedPNE(horizon=300), privacy=PLAIN, rounds=5, seed=1)
-    assert "41" not in str(refused.value)
-    assert "7" not in str(refused.value)
-
-
-def test_declared_clipping_clips() -> None:
+def test_a_reward_outside_the_declared_range_is_clipped() -> None:
     setting = Setting(space=problem().search_space, n_clients=4, rounds=5, public_seed=0)
-    algorithm = pb.FedPNE(horizon=300, outside="clip")
+    algorithm = pb.FedPNE(horizon=300)
     server = algorithm.server(setting)
     cohort = algorithm.cohort(
         setting, clients=np.arange(4), evaluate=PlainEvaluate(lambda c, u: np.where(c == 1, 7.0, hills(c, u))), seed=0

@@ -18,9 +18,11 @@ import privbo as pb
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.ledger import Budget
 from privbo.reports.data import report
+from privbo.reports.diagnostics import diagnostics
 from privbo.reports.document import render as render_page
 from privbo.reports.page import document
 from privbo.runs.loop import run_spec
+from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import derive_seed
 from privbo.runs.spec import Spec
 from tests.conformance.cases import bumps, problem
@@ -53,6 +55,28 @@ def test_result_answers_what_its_users_ask(tmp_path: Path) -> None:
     assert again.epsilon() == result.epsilon()
     assert again.ledger.head == result.ledger.head
     assert {entry.noise_source for entry in again.ledger.entries()} == {"secure"}
+
+
+def test_no_clients_failure_changes_the_public_course_and_its_first_error_is_stored(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def objective(client: int, params: dict) -> float:
+        if client == 4:
+            raise SystemExit("no data at clinic 4")
+        return -1.7e308 if client == 5 else params["x"]
+
+    shaky = pb.Problem(space=problem().space, objective=objective, n_clients=7, name="shaky")
+    for algorithm in (ALGORITHM, pb.FedPNE(horizon=200, c=0.02), pb.FederatedFLCB()):
+        home = tmp_path / type(algorithm).__name__
+        made = pb.run(shaky, algorithm, privacy=SIMULATED, rounds=2, seed=1, directory=home)
+        assert len(made.releases) == made.plan.releases
+        for record in (made, pb.load(home)):
+            with pytest.raises(pb.RunError, match="no finite value: SystemExit: no data at clinic 4"):
+                record.best(client=4)
+            assert list(record.failures) == [4, 5]
+        assert diagnostics(RunDirectory(home)).first_errors == made.failures
+        assert not [path for path in home.iterdir() if path.is_file() and b"clinic" in path.read_bytes()]
+    assert "clinic" not in "".join(capfd.readouterr())
 
 
 def test_a_private_run_lands_in_a_directory_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

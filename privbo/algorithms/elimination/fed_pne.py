@@ -62,7 +62,8 @@ class FedPNE(FedPNESettings):
             the survival of the optimum's cell is not covered.
         centre: ``"middle"`` or ``"client"``, what a client subtracts before sending.
         reward_range: Declared bounds of a reward.
-        outside: ``"error"`` or ``"clip"`` for rewards outside.
+        outside: ``"clip"`` clips rewards outside, so that what is certified speaks of the clipped
+            objective; ``"absent"`` counts them as failed. Their client's own side is told.
 
     Raises:
         ConfigurationError: If a setting is impossible.

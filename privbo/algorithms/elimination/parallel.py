@@ -36,7 +36,8 @@ class ParallelXArmed(ParallelSettings):
         widen: w, the multiple of the noise half-width in the margin.
         centre: ``"middle"`` or ``"client"``, what a player subtracts before sending.
         reward_range: Declared bounds of a reward.
-        outside: ``"error"`` or ``"clip"`` for rewards outside.
+        outside: ``"clip"`` clips rewards outside, so that what is certified speaks of the clipped
+            objective; ``"absent"`` counts them as failed. Their client's own side is told.
 
     Raises:
         ConfigurationError: If a setting is impossible.

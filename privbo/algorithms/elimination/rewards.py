@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from privbo.algorithms.elimination.sharing import RewardRange
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Evaluate, FloatArray, IntArray, UnitName
 
 
@@ -33,26 +32,26 @@ def pull_nodes(
 ) -> Pulled:
     """Pull ``units[i]`` as ``clients[i]``, ``counts[i]`` times.
 
-    Raises:
-        ConfigurationError: If a reward is not allowed, or one reward is the unit of privacy
-            and an environment that answers many pulls at once failed in some: what their mean
-            hides can't be bounded.
+    Where one reward is the unit of privacy every pull is an evaluation, also in an environment that
+    answers many at once: what the mean of many hides, a failure or a reward that is not allowed, can't be bounded.
     """
-    many = evaluate.pull
+    many = None if unit == "reward" else evaluate.pull
     if many is not None:
-        means = allowed.admit(np.asarray(many(clients, units, counts), dtype=np.float64))
-        if unit == "reward" and np.any(np.isnan(means[counts > 0])):
-            raise ConfigurationError(
-                "an environment that answers many pulls at once failed in some, and what their mean hides can't be "
-                "bounded; offer plain evaluations, or set privacy.unit='client'"
-            )
+        means = _admitted(evaluate, allowed, clients, many(clients, units, counts))
         return Pulled(means=means, worked=np.where(np.isnan(means), 0, counts))
     totals, worked = np.zeros(len(clients)), np.zeros(len(clients), dtype=np.int64)
     for turn in range(int(counts.max(initial=0))):
         due = np.flatnonzero(counts > turn)
-        rewards = allowed.admit(evaluate(clients[due], units[due]))
+        rewards = _admitted(evaluate, allowed, clients[due], evaluate(clients[due], units[due]))
         good = np.isfinite(rewards)
         totals[due[good]] += rewards[good]
         worked[due[good]] += 1
     with np.errstate(invalid="ignore"):
         return Pulled(means=np.asarray(totals / worked), worked=worked)
+
+
+def _admitted(evaluate: Evaluate, allowed: RewardRange, clients: IntArray, rewards: FloatArray) -> FloatArray:
+    """Rewards as the range lets them in; clients whose reward it changed are told."""
+    for client in np.unique(clients[allowed.excludes(rewards)]):
+        evaluate.note(int(client), allowed.words)
+    return allowed.admit(rewards)

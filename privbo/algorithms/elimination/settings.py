@@ -38,7 +38,7 @@ class TreeSettings:
     rho: Fraction = 0.5
     n_children: Annotated[int, Field(ge=2, le=3)] = 2
     reward_range: Bounds = (0.0, 1.0)
-    outside: Outside = "error"
+    outside: Outside = "clip"
 
     def __post_init__(self) -> None:
         low, high = self.reward_range

@@ -6,20 +6,17 @@ A client's answer is its vector of mean rewards over the active nodes, centred, 
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request, Setting
 
-_private_log = logging.getLogger("privbo.private")
-
 Centre: TypeAlias = Literal["client", "middle"]
-Outside: TypeAlias = Literal["error", "clip"]
+Outside: TypeAlias = Literal["clip", "absent"]
 
 _UNIT_ROUNDOFF = 2.0**-53
 _LOSS = "The optimum may be lost with a probability nothing here bounds."
@@ -31,7 +28,7 @@ class RewardRange:
 
     Attributes:
         low, high: Bounds of a reward.
-        outside: ``"error"`` refuses a reward outside, ``"clip"`` clips it.
+        outside: ``"clip"`` clips a reward outside, ``"absent"`` counts it as a failed evaluation.
     """
 
     low: float
@@ -48,22 +45,21 @@ class RewardRange:
         """Middle of the range."""
         return 0.5 * (self.high + self.low)
 
-    def admit(self, rewards: FloatArray) -> FloatArray:
-        """Rewards inside the range, clipped to it where that is declared; NaN passes.
+    @property
+    def words(self) -> str:
+        """Words for a client whose reward lies outside; the value is not named."""
+        fate = "was clipped to it" if self.outside == "clip" else "contributed nothing"
+        return f"a reward outside reward_range=({self.low:g}, {self.high:g}) {fate}; normalise the objective"
 
-        Raises:
-            ConfigurationError: If one lies outside and that is an error. The message names
-                neither the value nor its client: both are private.
-        """
-        if not np.any((rewards < self.low) | (rewards > self.high)):
-            return rewards
-        if self.outside == "error":
-            raise ConfigurationError(
-                f"a reward lies outside reward_range=({self.low:g}, {self.high:g}); normalise the objective, "
-                "declare its range, or set outside='clip'"
-            )
-        _private_log.warning("rewards outside the declared range are clipped")
-        return np.clip(rewards, self.low, self.high)
+    def admit(self, rewards: FloatArray) -> FloatArray:
+        """Rewards inside the range; those outside are clipped to it or become NaN, NaN passes."""
+        if self.outside == "clip":
+            return np.clip(rewards, self.low, self.high)
+        return np.where(self.excludes(rewards), np.nan, rewards)
+
+    def excludes(self, rewards: FloatArray) -> npt.NDArray[np.bool_]:
+        """Tell which rewards lie outside; private."""
+        return (rewards < self.low) | (rewards > self.high)
 
 
 @dataclass(frozen=True, kw_only=True)

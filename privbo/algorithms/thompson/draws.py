@@ -16,6 +16,7 @@ from privbo.algorithms.thompson.features import Kernel
 from privbo.algorithms.thompson.posterior import (
     Hyperparameters,
     Observations,
+    cholesky,
     kernel_values,
     masked_covariance,
     ridge_sample,
@@ -78,7 +79,7 @@ def draw_paths(
     amplitudes = torch.hypot(prior[:, :half], prior[:, half:]) * (scale / half).sqrt()
     phases = torch.atan2(-prior[:, half:], prior[:, :half])
     covariance = scale[..., None] * kernel_values(kernel, known, known)
-    factor = torch.linalg.cholesky(masked_covariance(covariance, observations.mask, hyperparameters.noise))
+    factor = cholesky(masked_covariance(covariance, observations.mask, hyperparameters.noise))
     imagined = _waves(known, frequencies, amplitudes, phases) + noise.sqrt() * observation_noise
     residual = torch.where(observations.mask, observations.values - imagined, 0.0)
     return Paths(
@@ -165,7 +166,7 @@ def own_factors(points: torch.Tensor, hyperparameters: Hyperparameters, kernel: 
     scaled = points / hyperparameters.lengthscale[:, None, :]
     covariance = kernel_values(kernel, scaled, scaled)
     covariance.diagonal(dim1=-2, dim2=-1).add_(_JITTER)
-    return torch.as_tensor(hyperparameters.outputscale.sqrt()[:, None, None] * torch.linalg.cholesky(covariance))
+    return torch.as_tensor(hyperparameters.outputscale.sqrt()[:, None, None] * cholesky(covariance))
 
 
 def draw_exact(

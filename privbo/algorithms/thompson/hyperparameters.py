@@ -16,7 +16,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.settings import lazily_evaluate_kernels
 
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
-from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, masked_covariance
+from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, cholesky, masked_covariance
 
 _LEARNING_RATE = 0.15
 _SMOOTHNESS = {"matern52": 2.5, "matern32": 1.5}
@@ -90,7 +90,7 @@ def _log_posterior(
     with lazily_evaluate_kernels(False):
         dense = covariance(observations.embedded).to_dense()
     noisy = masked_covariance(dense, observations.mask, noise)
-    factor = torch.linalg.cholesky(noisy)
+    factor = cholesky(noisy)
     white = torch.linalg.solve_triangular(factor, observations.values[..., None], upper=False)[..., 0]
     evidence: torch.Tensor = -0.5 * white.square().sum(-1) - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     priors = (

@@ -23,9 +23,9 @@ def ridge_mean(features: torch.Tensor, values: torch.Tensor, noise: float | torc
     """
     n_observations, n_features = features.shape[-2:]
     if n_observations < n_features:
-        dual = torch.linalg.cholesky(_gram(features, noise))
+        dual = cholesky(_gram(features, noise))
         return row_times(torch.cholesky_solve(values[..., None], dual)[..., 0], features)
-    primal = torch.linalg.cholesky(_gram(features.mT, noise))
+    primal = cholesky(_gram(features.mT, noise))
     weights: torch.Tensor = torch.cholesky_solve(features.mT @ values[..., None], primal)[..., 0]
     return weights
 
@@ -59,7 +59,7 @@ def sample_by_cholesky(
     features: torch.Tensor, values: torch.Tensor, noise: float | torch.Tensor, prior: torch.Tensor
 ) -> torch.Tensor:
     """Cholesky draw: nu + sqrt(lambda) L'^-1 z with Sigma = L L'."""
-    factor = torch.linalg.cholesky(_gram(features.mT, noise))
+    factor = cholesky(_gram(features.mT, noise))
     mean = torch.cholesky_solve(features.mT @ values[..., None], factor)
     spread = torch.linalg.solve_triangular(factor.mT, prior[..., None], upper=True)
     draw: torch.Tensor = mean[..., 0] + _column(noise, prior).sqrt() * spread[..., 0]
@@ -74,9 +74,24 @@ def sample_by_matheron(
     observation_noise: torch.Tensor,
 ) -> torch.Tensor:
     """Corrected prior draw: w + Phi' (Phi Phi' + lambda I)^-1 (y - Phi w - sqrt(lambda) e), w a prior draw."""
-    factor = torch.linalg.cholesky(_gram(features, noise))
+    factor = cholesky(_gram(features, noise))
     imagined = row_times(prior, features.mT) + _column(noise, prior).sqrt() * observation_noise
     return prior + row_times(torch.cholesky_solve((values - imagined)[..., None], factor)[..., 0], features)
+
+
+def cholesky(matrices: torch.Tensor) -> torch.Tensor:
+    """Lower factors of a batch ``(..., c, c)``; the identity for a matrix that has none.
+
+    Torch raises for the whole batch where one matrix fails; here a client fails alone.
+    """
+    factors: torch.Tensor
+    factors, failures = torch.linalg.cholesky_ex(matrices)
+    failed = failures != 0  # also where an entry is not a number
+    if not failed.any():
+        return factors
+    identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
+    kept: torch.Tensor = torch.where(failed[..., None, None], identity, factors)
+    return kept
 
 
 def row_times(rows: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
