@@ -58,6 +58,15 @@ from accountant.ledger.store import Row, Store
 __all__ = ["Budget", "Entry", "Ledger", "LedgerPolicy", "Projection", "Receipt", "Verification"]
 
 
+def holds(bound: float, spent: float, projected: float) -> bool:
+    """Tell whether the epsilon before and after a charge both lie within a budget's bound.
+
+    Certified upper ends may fall by their own width when something small is added, so both
+    are held to it; a cost that is not a number passes neither comparison.
+    """
+    return 0.0 <= spent <= bound and 0.0 <= projected <= bound
+
+
 class Ledger:
     """An append-only account of what a population has paid; see the module's page.
 
@@ -317,7 +326,7 @@ class Ledger:
             self._spent = (self.head, price(self._composed))
         spent = self._spent[1]
         projected = spent if event is None else price(self._combine((self._composed, event)))
-        allowed = budget.holds(spent, projected)
+        allowed = holds(budget.epsilon, spent, projected)
         reason = None if allowed else refusal(event, spent, projected, budget)
         return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)
 

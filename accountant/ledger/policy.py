@@ -56,14 +56,6 @@ class Budget:
         if self.rule not in ("planned", "gaussian", "renyi"):
             raise LedgerError(f"budget rule={self.rule!r} must be 'planned', 'gaussian' or 'renyi'")
 
-    def holds(self, spent: float, projected: float) -> bool:
-        """Tell whether the epsilon before and after a charge both lie within the bound.
-
-        Certified upper ends may fall by their own width when something small is added, so both
-        are held to it; a cost that is not a number passes neither comparison.
-        """
-        return 0.0 <= spent <= self.epsilon and 0.0 <= projected <= self.epsilon
-
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerPolicy:

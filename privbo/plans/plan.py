@@ -17,6 +17,7 @@ from accountant.disjoint import dearest
 from accountant.epsilon import epsilon_table
 from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency, Event, compose, from_dict, to_dict
+from accountant.ledger import Budget
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
@@ -35,6 +36,7 @@ class Plan:
         n_clients: N.
         event: The planned event of the whole run.
         releases: Number of releases in the plan.
+        budget: The bound that the run's own ledger refuses to pass; None if there is none.
         mechanisms: The different mechanisms of the plan with their counts; empty for a plan read from disk.
 
     Example:
@@ -51,6 +53,7 @@ class Plan:
     n_clients: int
     event: Event
     releases: int
+    budget: Budget | None = None
     mechanisms: Mapping[Mechanism, int] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -97,13 +100,15 @@ class Plan:
     def from_dict(content: Mapping[str, object], privacy: Privacy | NoPrivacy, n_clients: int) -> Plan:
         """Read the plan of a run as ``to_dict`` wrote it."""
         multiplier = content["noise_multiplier"]
+        delta = float(cast("float", content["delta"]))
         return Plan(
             privacy=privacy,
             noise_multiplier=None if multiplier is None else float(cast("float", multiplier)),
-            delta=float(cast("float", content["delta"])),
+            delta=delta,
             n_clients=n_clients,
             event=from_dict(cast("Mapping[str, object]", content["event"])),
             releases=int(cast("int", content["releases"])),
+            budget=_budget(privacy, delta),
         )
 
 
@@ -130,14 +135,21 @@ def price_plan(privacy: Privacy | NoPrivacy, requests: Iterable[Request], *, n_c
         n_clients=n_clients,
         event=_event(privacy, counts, z),
         releases=counts.total(),
+        budget=_budget(privacy, delta),
         mechanisms={_priced(mechanism, z): count for mechanism, count in counts.items()},
     )
-    if privacy.bound is not None and (cost := min(plan.epsilon().values())) > privacy.bound:
+    if privacy.budget is not None and (cost := min(plan.epsilon().values())) > privacy.budget:
         raise BudgetExceeded(
             f"the plan of {plan.releases} releases costs epsilon {cost:.6g} at delta {delta:.3g}, over the "
-            f"budget {privacy.bound:.6g}; plan fewer rounds, more noise or a larger budget"
+            f"budget {privacy.budget:.6g}; plan fewer rounds, more noise or a larger budget"
         )
     return plan
+
+
+def _budget(privacy: Privacy | NoPrivacy, delta: float) -> Budget | None:
+    """The bound of the run's own ledger: a target is its own budget."""
+    bound = privacy.budget if privacy.epsilon is None else privacy.epsilon
+    return None if bound is None else Budget(epsilon=bound, delta=delta)
 
 
 def _multiplier(privacy: Privacy, counts: Counter[Mechanism], delta: float) -> float:

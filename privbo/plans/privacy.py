@@ -126,11 +126,6 @@ class Privacy:
         return Adjacency.REPLACE_ONE if self.unit == "reward" else Adjacency.ZERO_OUT
 
     @property
-    def bound(self) -> float | None:
-        """Epsilon the ledger refuses to pass; None if there is no bound."""
-        return self.budget if self.epsilon is None else self.epsilon
-
-    @property
     def noise_source(self) -> NoiseSourceName:
         """Source of the noise."""
         return self.noise
@@ -198,7 +193,7 @@ class NoPrivacy:
     noise_multiplier: ClassVar[None] = None
     sample_rate: ClassVar[None] = None
     epsilon: ClassVar[None] = None
-    bound: ClassVar[None] = None
+    budget: ClassVar[None] = None
 
     def sending_share(self, n_clients: int) -> float:  # noqa: ARG002  # as Privacy is asked
         """Give the share of the clients that send in a round: all."""

@@ -103,11 +103,13 @@ def report(record: Record) -> Report:
     combine = combination(disjoint=policy.disjoint)
     points = prices.cumulative([entry.event for entry in entries], delta, adjacency, combine=combine)
     curve = prices.curve(event, delta, adjacency)
+    columns = prices.price(event, delta=delta, n_clients=plan.n_clients, adjacency=adjacency)
     return Report(
         name=spec.name,
         run=record.run_id,
         created=record.manifest.created,
-        epsilon_at=prices.price(event, delta=delta, n_clients=plan.n_clients, adjacency=adjacency),
+        smallest_epsilon=min(columns[0].epsilon.values()),
+        epsilon_at=columns,
         epsilon_interval=numerical.epsilon_interval(event, delta, adjacency=adjacency),
         guarantee=prices.guarantee(
             entries, plan=event, delta=delta, adjacency=adjacency, budget=policy.budget, combine=combine

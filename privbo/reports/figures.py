@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -57,9 +58,9 @@ def epsilon_by_release(points: Sequence[CumulativePrice], delta: float) -> Figur
     """Draw epsilon against the number of releases, one line per accountant."""
     names = list(points[0].epsilon) if points else []
     lines = [
-        line(name, [p.releases for p in points], [finite(p.epsilon[name]) for p in points], index)
-        for index, name in enumerate(names)
-        if any(finite(p.epsilon[name]) is not None for p in points)
+        line(name, [p.releases for p in points], [None if e == math.inf else e for e in found], index)
+        for index, (name, found) in enumerate((name, [p.epsilon[name] for p in points]) for name in names)
+        if min(found) < math.inf
     ]
     return figure(lines, "releases", f"epsilon at delta = {delta:.3g}", yaxis={"rangemode": "tozero"})
 

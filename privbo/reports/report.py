@@ -42,6 +42,7 @@ class Report:
         name: Shown in titles.
         run: Identifier of the run.
         created: When the run was opened, UTC.
+        smallest_epsilon: The smallest bound on the plan's epsilon at the run's delta, which is the one to quote.
         epsilon_at: Price of the plan at every delta of interest; the run's own delta first.
         epsilon_interval: Certified ends of the tight accountant at the run's delta.
         guarantee: Epsilon under adaptive choices, and the epsilon if nothing was adaptive.
@@ -73,6 +74,7 @@ class Report:
     name: str
     run: str
     created: str
+    smallest_epsilon: float
     epsilon_at: tuple[PriceColumn, ...]
     epsilon_interval: Interval
     guarantee: Guarantee
@@ -109,11 +111,6 @@ class Report:
     def delta(self) -> float:
         """The run's delta, in (0, 1)."""
         return self.epsilon_at[0].delta
-
-    @property
-    def smallest_epsilon(self) -> float:
-        """The smallest bound on the plan's epsilon at the run's delta, which is the one to quote."""
-        return self.epsilon_at[0].smallest
 
     @property
     def releases(self) -> int:
@@ -154,7 +151,7 @@ class Report:
         return (
             {"name": self.name, "run": self.run, "created": self.created}
             | {"epsilon": plain(self.epsilon), "delta": self.delta}
-            | fields_of(self, but=("planned_event", "spec"))
+            | fields_of(self, but=("planned_event", "spec", "smallest_epsilon"))
             | {"planned_event": to_dict(self.planned_event), "releases": self.releases, "trust": TRUST}
             | {"unit_text": self.unit_text, "noise_source_text": self.noise_source_text}
             | fields_of(self.guarantee)

@@ -148,7 +148,7 @@ def _open_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
         adjacency=plan.adjacency,
         population=manifest.run_id if shared is None else shared.population,
         n_clients=plan.n_clients,
-        budget=_budget(plan, shared),
+        budget=plan.budget if shared is None else _shared_budget(shared),
         disjoint=plan.unit == "reward",
     )
     path = Path(shared.path) if shared is not None else home.ledger_path if home is not None else None
@@ -172,13 +172,10 @@ def _require_affordable(ledger: Ledger, plan: Plan) -> None:
         raise BudgetExceeded(f"{projection.reason}; nothing was charged and no data was touched")
 
 
-def _budget(plan: Plan, shared: SharedLedger | None) -> Budget | None:
-    if shared is not None:
-        if shared.epsilon is None or shared.delta is None:
-            return None
-        return Budget(epsilon=shared.epsilon, delta=shared.delta, rule="renyi")
-    bound = plan.privacy.bound
-    return None if bound is None else Budget(epsilon=bound, delta=plan.delta)
+def _shared_budget(shared: SharedLedger) -> Budget | None:
+    if shared.epsilon is None or shared.delta is None:
+        return None
+    return Budget(epsilon=shared.epsilon, delta=shared.delta, rule="renyi")
 
 
 def _noise(plan: Plan, root: int) -> NoiseSource:
