@@ -1,6 +1,7 @@
 """``python -m benchmarks [NAME ...]``: measure, print ratios, write ``bench.json``.
 
-A benchmark is a module of this package with ``rows()``, which yields a ``Row`` per measurement.
+A benchmark is a module with ``rows()``, which yields a ``Row`` (or its values) per measurement: one of this
+package by its name, any other by its dotted path.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"of {', '.join(names)}; all by default")
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
     arguments = parser.parse_args()
-    unknown = set(arguments.names) - set(names)
+    unknown = {name for name in arguments.names if "." not in name} - set(names)
     if unknown:
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; known: {', '.join(names)}")
     found: list[Row] = []
     for name in arguments.names or names:
-        for row in importlib.import_module(f"benchmarks.{name}").rows():
+        for measured in importlib.import_module(name if "." in name else f"benchmarks.{name}").rows():
+            row = measured if isinstance(measured, Row) else Row(*measured)
             found.append(row)
             sys.stdout.write(f"{row}\n")
             sys.stdout.flush()

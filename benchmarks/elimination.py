@@ -1,4 +1,4 @@
-"""Eliminations: our HCT against PyXAB's, a large Fed-PNE without its environment, memory of nodes."""
+"""Eliminations: a large Fed-PNE without its environment, memory of nodes."""
 
 from __future__ import annotations
 
@@ -10,46 +10,17 @@ from collections.abc import Iterator
 import numpy as np
 
 import privbo as pb
-from benchmarks._rows import Row, smallest
-from experiments.baselines.trees import HCT
+from benchmarks._rows import Row
 from privbo.algorithms.elimination.partition import Partition
 from privbo.protocol.messages import FloatArray, IntArray
 
-ROUNDS = 10_000
 CLIENTS, HORIZON, SECONDS = 10_000, 5000, 2.0
 
 
 def rows() -> Iterator[Row]:
-    """HCT rounds against PyXAB (bar: 20), Fed-PNE against its time limit, bytes per node against objects."""
-    noise = np.random.default_rng(0).uniform(-0.1, 0.1, ROUNDS).tolist()
-    peer = smallest(lambda: _pyxab(noise), clock=time.perf_counter)
-    ours = smallest(lambda: _hct(noise), clock=time.perf_counter)
-    yield Row(f"HCT, {ROUNDS} rounds on Garland", ours, "PyXAB", peer)
+    """Fed-PNE against its time limit, bytes per node against objects."""
     yield Row(f"Fed-PNE, M={CLIENTS}, T={HORIZON}, environment excluded", _fed_pne(), "limit", SECONDS)
     yield from _memory()
-
-
-def _garland(x: float) -> float:
-    return x * (1 - x) * (4 - math.sqrt(abs(math.sin(60 * x))))
-
-
-def _pyxab(noise: list[float]) -> None:
-    from PyXAB.algos import HCT as peers  # noqa: N811 (a module)
-
-    bandit = peers.HCT(domain=[[0, 1]])
-    for turn, disturbance in enumerate(noise):
-        bandit.receive_reward(turn + 1, _garland(bandit.pull(turn + 1)[0]) + disturbance)
-
-
-def _hct(noise: list[float]) -> None:
-    bandit = HCT(Partition(n_dims=1))
-    known: dict[int, float] = {}
-    for disturbance in noise:
-        node = bandit.select()
-        value = known.get(node)
-        if value is None:
-            value = known[node] = _garland(float(bandit.tree.point(node)[0]))
-        bandit.receive(value + disturbance)
 
 
 class _Timed:

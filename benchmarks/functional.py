@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 N_ARMS = 100
 N_PULLS = 20_000
 N_BLOCKS = 5
+N_TRAINING, N_VALIDATION = 1000, 400
 LIMIT = 50e-6
 
 
@@ -65,10 +66,8 @@ def _private_training() -> Row:
     """Seconds of processor time for 200 DP-SGD steps on digits, ledger and judge included."""
     import torch
 
-    from experiments.problems.digits import load_digits
-
     torch.set_num_threads(1)
-    data = load_digits(0).split
+    data = _digits()
     pairs = [(_ours(data), _plain_opacus(data)) for _ in range(5)]
     ours, plain = (min(times) for times in zip(*pairs, strict=True))
     return Row("private training on digits, 200 steps, charged and judged", ours, "plain Opacus, the same steps", plain)
@@ -76,7 +75,7 @@ def _private_training() -> Row:
 
 def _ours(data: Split) -> float:
     privacy = RecordPrivacy(epsilon=3.0, pulls=N_BLOCKS, noise="simulation")
-    run = central_run(privacy, n_training=1000, n_validation=400, seed=0)
+    run = central_run(privacy, n_training=N_TRAINING, n_validation=N_VALIDATION, seed=0)
     arm = PrivateNeuralArm(name="mlp", model=_model, data=data, optimiser=_sgd, trainer=run.trainer, judge=run.judge)
     state = arm.init()
     start = time.process_time()
@@ -115,10 +114,27 @@ def _plain_opacus(data: Split) -> float:
         return time.process_time() - start
 
 
-def _model() -> nn.Module:
-    from experiments.problems.digits import perceptron
+def _digits() -> Split:
+    import torch
+    from sklearn.datasets import load_digits
 
-    return perceptron(64)
+    from privbo.training.private_neural import Split
+
+    data = load_digits()
+    order = np.random.default_rng(0).permutation(len(data.target))
+    x = torch.tensor(data.images[order] / 16.0, dtype=torch.float32)
+    y = torch.tensor(data.target[order], dtype=torch.int64)
+    last = N_TRAINING + N_VALIDATION
+    return Split(
+        train_x=x[:N_TRAINING], train_y=y[:N_TRAINING],
+        validation_x=x[N_TRAINING:last], validation_y=y[N_TRAINING:last],
+    )  # fmt: skip
+
+
+def _model() -> nn.Module:
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
 
 
 def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
