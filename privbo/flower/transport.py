@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
@@ -30,10 +30,11 @@ from privbo.protocol.messages import Ask, FloatArray
 from privbo.protocol.settings import Count, Positive, settings
 
 _PULLERS = 16
+_PATIENCE = 1.0  # seconds in one call after which a thread no longer counts
 _NETWORK = {"httpx", "httpcore", "grpc"}  # what Flower's grid raises when the SuperLink is gone
 _UNREADABLE = "unreadable"
 # A reply by the name of its question, None in place of one that no decoding can read; an error ends the run.
-_Fetched: TypeAlias = tuple[str, Message | None] | BaseException | None
+_Fetched: TypeAlias = tuple[str, Message | None] | BaseException
 
 
 @settings(table="federation")
@@ -121,10 +122,8 @@ class Flower:
                 refused[_UNREADABLE] += 1
             elif (site := self._take(sent[identity], message, nodes, inbox, refused)) is not None:
                 answered.add(site)
-        if refused[_UNREADABLE] == len(sent):
-            raise RunError(
-                "the SuperLink takes no question or hands out no reply; look at its log and run the app again"
-            )
+        if not sent:
+            raise RunError("the SuperLink takes no question; look at its log and run the app again")
         rows = inbox.close()
         self.note(
             Exchange(
@@ -179,46 +178,32 @@ class Flower:
     def _replies(self, sent: dict[str, _Sent]) -> Iterator[tuple[str, Message | None]]:
         """Yield replies as they come, None for one that can't be read, until all are there or the time is up.
 
-        Flower waits for the parts of a reply in the same call that fetches it, so a node that
-        announces a reply and never delivers it would hold up everyone. Several threads fetch, each
-        for its own nodes, and those that hang are left behind.
+        Flower fetches the replies of one call together and waits for their parts, so one that can't be
+        decoded would lose the others, and a node that announces a reply and never delivers it would hold
+        them up. Every call therefore asks for one reply, and a thread that hangs in its call is left behind
+        and replaced.
         """
+        post = _Post(grid=self.grid, poll=self.timeouts.poll, n_asked=len(sent))
+        for identity in sent:
+            post.waiting.put(identity)
         deadline = time.monotonic() + self.timeouts.round_timeout
-        found: SimpleQueue[_Fetched] = SimpleQueue()
-        groups = [list(sent)[start::_PULLERS] for start in range(min(_PULLERS, len(sent)))]
-        for group in groups:
-            threading.Thread(target=self._pull, args=(group, deadline, found), daemon=True).start()
-        waiting, fetching = set(sent), len(groups)
-        while waiting and fetching and (left := deadline - time.monotonic()) > 0:
-            try:
-                item = found.get(timeout=left)
-            except Empty:
-                return
-            if item is None:
-                fetching -= 1
-            elif isinstance(item, BaseException):
-                raise RunError(f"the SuperLink is out of reach ({type(item).__name__}); run the app again") from item
-            elif item[0] in waiting:
-                waiting.discard(item[0])
-                yield item
-
-    def _pull(self, identities: Sequence[str], deadline: float, found: SimpleQueue[_Fetched]) -> None:
-        waiting = set(identities)
-        while waiting and time.monotonic() < deadline:
-            try:
-                for message in self.grid.pull_messages(sorted(waiting)):
-                    identity = message.metadata.reply_to_message_id
-                    waiting.discard(identity)
-                    found.put((identity, message))
-            except Exception as error:  # what a node sent may break Flower's own decoding
-                if _is_gone(error):
-                    found.put(error)
-                    return
-                if len(identities) == 1:  # Flower hands every reply out once: this one is lost
-                    found.put((identities[0], None))
-                    break
-            time.sleep(self.timeouts.poll)
-        found.put(None)
+        left = set(sent)
+        try:
+            while left and (rest := deadline - time.monotonic()) > 0:
+                post.staff()
+                try:
+                    item = post.found.get(timeout=min(rest, _PATIENCE))
+                except Empty:
+                    continue
+                if isinstance(item, BaseException):
+                    raise RunError(
+                        f"the SuperLink is out of reach ({type(item).__name__}); run the app again"
+                    ) from item
+                if item[0] in left:
+                    left.discard(item[0])
+                    yield item
+        finally:
+            post.over.set()
 
     def _take(
         self, sent: _Sent, message: Message, nodes: dict[int, str | None], inbox: Inbox, refused: Counter[str]
@@ -245,6 +230,60 @@ class Flower:
         if self.registry.keys:
             return nodes[node]
         return reply.site if reply.site in self.registry.clients else None
+
+
+@dataclass(kw_only=True)
+class _Post:
+    """Threads that fetch the replies to one round's questions, each call for one reply.
+
+    Attributes:
+        grid: Flower's grid.
+        poll: Seconds between two looks at the same node's reply.
+        n_asked: Number of nodes that were asked.
+        waiting: Names of the questions that nobody asks about right now.
+        found: Replies, and what ends the run.
+        over: Set when nobody waits any more.
+    """
+
+    grid: Grid
+    poll: float
+    n_asked: int
+    waiting: SimpleQueue[str] = field(default_factory=SimpleQueue)
+    found: SimpleQueue[_Fetched] = field(default_factory=SimpleQueue)
+    over: threading.Event = field(default_factory=threading.Event)
+    _since: dict[int, float] = field(default_factory=dict)
+    _hired: int = 0
+
+    def staff(self) -> None:
+        """Start the threads that are missing: those that hang in a call count no more."""
+        now = time.monotonic()
+        hanging = sum(now - since > _PATIENCE for since in list(self._since.values()))
+        while self._hired - hanging < min(_PULLERS, self.n_asked):
+            threading.Thread(target=self._fetch, args=(self._hired,), daemon=True).start()
+            self._hired += 1
+
+    def _fetch(self, worker: int) -> None:
+        while not self.over.is_set():
+            try:
+                identity = self.waiting.get(timeout=self.poll)
+            except Empty:
+                continue
+            self._since[worker] = time.monotonic()
+            try:
+                replies = list(self.grid.pull_messages([identity]))
+            except Exception as error:  # what a node sent may break Flower's own decoding
+                if _is_gone(error):
+                    self.found.put(error)
+                    return
+                self.found.put((identity, None))  # Flower hands every reply out once: this one is lost
+                continue
+            finally:
+                del self._since[worker]
+            for message in replies:
+                self.found.put((message.metadata.reply_to_message_id, message))
+            if not replies:
+                self.waiting.put(identity)
+                self.over.wait(self.poll / max(1, self.waiting.qsize() // _PULLERS))
 
 
 def _is_gone(error: Exception) -> bool:

@@ -14,12 +14,17 @@ import pytest
 import privbo as pb
 from privbo.flower.apps import serve
 from privbo.flower.registry import parse_clients
+from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Release
 from privbo.runs.algorithms import algorithm_table
 from tests.conformance.cases import CASES, ROUNDS, Case, problem
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.grid import LoopGrid, through_bytes, unavailable
 from tests.deployment.reading import queried, releases, sites
+
+
+def many() -> pb.Problem:
+    return problem(24)
 
 
 def without_none(table: Any) -> Any:
@@ -259,6 +264,50 @@ def test_what_breaks_flowers_own_decoding_is_an_absence(tmp_path: Path, without_
     federation.play(nodes)
     np.testing.assert_array_equal(releases(federation)[0].values, without_north.values)
     assert '"unreadable": 1' in (federation.run.private / "transport.jsonl").read_text()
+
+
+class FetchesTogether(LoopGrid):
+    """As Flower: the replies of one call are lost together where one of them breaks its decoding."""
+
+    def pull_messages(self, message_ids: Any) -> list[Any]:
+        asked = list(message_ids)
+        fetched = [super(FetchesTogether, self).pull_messages([identity]) for identity in asked]
+        if any(reply.metadata.src_node_id in self.breaking for replies in fetched for reply in replies):
+            raise ValueError("no such object")
+        return [reply for replies in fetched for reply in replies]
+
+    breaking: frozenset[int] = frozenset()
+
+
+@pytest.mark.parametrize("kind", ["undecodable", pytest.param("undelivered", marks=pytest.mark.slow)])
+def test_a_bad_reply_loses_nobody_but_itself_however_many_are_asked(kind: str, tmp_path: Path) -> None:
+    n_sites, bad = 24, {103, 111, 112, 119}
+    sites = {f"site-{index}": str(index) for index in range(n_sites)}
+    federation = make(
+        tmp_path,
+        rounds=1,
+        sites=sites,
+        n_clients=n_sites,
+        factory="tests.deployment.test_grid:many",
+        round_timeout=20.0,
+    )
+    nodes = federation.nodes()
+    for node in nodes:
+        if node.node_id in bad and kind == "undelivered":
+            node.tamper = lambda reply, _: time.sleep(30) or reply
+    grid = FetchesTogether(nodes)
+    grid.breaking = frozenset(bad if kind == "undecodable" else ())
+    serve(grid, federation.home, federation.run)
+    honest = {f"site-{node - 100}" for node in grid.nodes if node not in bad}
+    assert all(set(row["answered"]) == honest for row in read_lines(federation.run.private / "transport.jsonl"))
+
+
+def test_a_federation_of_hostile_sites_alone_goes_to_its_end(tmp_path: Path) -> None:
+    federation = make(tmp_path)
+    grid = FetchesTogether(federation.nodes())
+    grid.breaking = frozenset(grid.nodes)
+    serve(grid, federation.home, federation.run)
+    assert len(releases(federation)) == len(plain_run(tmp_path / "honest")[1])
 
 
 class FullGrid(LoopGrid):
