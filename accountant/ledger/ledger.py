@@ -93,6 +93,7 @@ class Ledger:
         self._by_id: dict[str, Entry] = {}
         self._composed = Composed()
         self._sources: set[str] = set()
+        self._dates: dict[str, str] = {}
         self._spent: tuple[str, float] = ("", 0.0)
         self._price: Callable[[Composed], float] | None = None
         try:
@@ -264,6 +265,7 @@ class Ledger:
         entry = read_entry(row, self.policy)
         self._entries.append(entry)
         self._by_id[entry.release_id] = entry
+        self._dates.setdefault(entry.run, entry.time[:10])
         if entry.noise_source != "none":
             self._sources.add(entry.noise_source)
         self._composed = self._combine((self._composed, entry.event))
@@ -350,7 +352,7 @@ class Ledger:
                 "sampler": sampler_of(event),
                 "noise_source": noise_source,
                 "plan_position": plan_position,
-                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "time": self._dates.get(run) or f"{datetime.now(UTC):%Y-%m-%d}",
             }
         )
 

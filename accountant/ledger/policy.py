@@ -117,7 +117,8 @@ class LedgerPolicy:
 class Entry:
     """One charge, as stored.
 
-    ``sequence`` orders entries; ``time`` (UTC) informs only. ``plan_position`` is the
+    ``sequence`` orders entries. ``time`` is the date (UTC) of the run's first charge, in all of its
+    charges: a later one would tell how long clients took. ``plan_position`` is the
     place in the run's plan, or None. ``noise_source`` is "secure", "exact", "simulation"
     (seeded: no guarantee) or "none" (a non-private baseline).
     """

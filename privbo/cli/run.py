@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from privbo.reports.data import report, write_page
 from privbo.reports.diagnostics import LABELS
 from privbo.runs.config import read_spec
 from privbo.runs.loop import run_spec
-from privbo.runs.manifest import RunDirectory
+from privbo.runs.manifest import RunDirectory, fresh_directory
 from privbo.runs.opening import plan_run
 from privbo.runs.spec import Control, Spec
 
@@ -50,7 +49,7 @@ def read_run(
     if config is None:
         raise ConfigurationError("name a configuration file")
     spec, home = read_spec(config, overrides)
-    return spec, directory or home or Path("runs") / f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    return spec, directory or home or fresh_directory(spec.name)
 
 
 def price_run(spec: Spec) -> PricedPlan:
@@ -100,11 +99,14 @@ def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: C
     curves = _same_length(curves)
     lines = {name: curve.tolist() for name, curve in curves.items()}
     write_json(record.home.private / "diagnostics.json", {"mean_best_so_far": lines})
-    found = report(record)
+    with record.ledger:
+        found = report(record)
+    page = write_page(found, record.home.report_path)
+    record.home.settle(record.manifest.created)
     return FinishedRun(
         report=found,
         directory=home,
-        page=write_page(found, record.home.report_path),
+        page=page,
         milestones={LABELS[name]: _milestones(curve) for name, curve in curves.items()},
     )
 

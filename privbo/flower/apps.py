@@ -72,6 +72,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     )
     with run.record.ledger:
         write_report(play(run, transport, _say))
+    directory.settle(run.record.manifest.created)
     _print(f"finished; ledger and report are in {directory.path}")
 
 

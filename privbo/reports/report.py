@@ -41,7 +41,7 @@ class Report:
     Attributes:
         name: Shown in titles.
         run: Identifier of the run.
-        created: When the run was opened, UTC.
+        created: Date on which the run was opened, UTC.
         smallest_epsilon: The smallest bound on the plan's epsilon at the run's delta, which is the one to quote.
         epsilon_at: Price of the plan at every delta of interest; the run's own delta first.
         epsilon_interval: Certified ends of the tight accountant at the run's delta.

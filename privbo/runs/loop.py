@@ -13,7 +13,6 @@ import dataclasses
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -29,7 +28,7 @@ from privbo.protocol.problem import Problem
 from privbo.runs.attendance import Attendance, UnreliableCohort
 from privbo.runs.cohorts import InProcess, zeroed
 from privbo.runs.history import History, OnRound, Round
-from privbo.runs.manifest import RunDirectory
+from privbo.runs.manifest import RunDirectory, fresh_directory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.progress import progress_bar
 from privbo.runs.record import Record
@@ -95,7 +94,7 @@ def run(
         rounds: Number of rounds in which clients act on what was shared.
         seed: Makes the algorithm's and the clients' choices repeatable. Privacy noise is
             never seeded unless ``privacy.noise == "simulation"``.
-        directory: Where the run is kept; by default ``runs/NAME-TIME``, and in memory
+        directory: Where the run is kept; by default ``runs/NAME-DATE-TOKEN``, and in memory
             for simulations.
         resume: Go on with the run in ``directory``.
         name: Shown in reports; the problem's by default.
@@ -170,11 +169,11 @@ def run_spec(
 
 
 def default_directory(spec: Spec) -> Path | None:
-    """Give ``runs/NAME-TIME``; None, memory, for a simulation."""
+    """Give ``runs/NAME-DATE-TOKEN``; None, memory, for a simulation."""
     if spec.privacy.noise_source in {"none", "simulation"}:
         return None
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.name).strip("-") or "run"
-    return Path("runs") / f"{stem}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
+    return fresh_directory(stem)
 
 
 def _play_in_process(
@@ -193,6 +192,7 @@ def _play_in_process(
     history = cohort.history()
     if home is not None:
         save_arrays(home.evaluations_path, vars(history))
+        home.settle(record.manifest.created)
     return dataclasses.replace(record, _clients=history, _failures=evaluate.errors)
 
 

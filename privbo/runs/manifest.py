@@ -13,7 +13,9 @@ Layout::
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -123,6 +125,13 @@ class RunDirectory:
         write_json(self.seed_path, {"seed": seed})
         write_json(self.config_path, manifest.to_dict())
 
+    def settle(self, created: str) -> None:
+        """Date every public file to the day the run was made: a finer time would tell how long clients took."""
+        day = datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp()
+        for path in (*self.path.iterdir(), self.path):
+            if path != self.private and not path.is_symlink():
+                os.utime(path, (day, day))
+
     def manifest(self) -> Manifest:
         """Read the run's manifest.
 
@@ -154,7 +163,7 @@ class Manifest:
         spec: The run as asked for.
         plan: Its plan and price.
         run_id: Its name in the ledger.
-        created: Time of its making, for information only.
+        created: Date of its making (UTC), for information only.
         public_seed: Seed of everything both sides agree on.
         versions: Versions of what the numbers depend on.
         caveat: The algorithm's own warning to readers of a report.
@@ -219,6 +228,11 @@ def _version(name: str) -> str | None:
         return None
 
 
-def now() -> str:
-    """Give the clock, for information only; order comes from the ledger's sequence."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def today() -> str:
+    """Give today's date (UTC); a finer clock would tell how long clients took."""
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def fresh_directory(name: str) -> Path:
+    """Give ``runs/NAME-DATE-TOKEN``; a time of day in place of the token would tell when an earlier run ended."""
+    return Path("runs") / f"{name}-{today().replace('-', '')}-{secrets.token_hex(3)}"

@@ -25,7 +25,7 @@ from privbo.plans.plan import Plan, price_plan
 from privbo.plans.privacy import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Request, Server, Setting
-from privbo.runs.manifest import Manifest, RunDirectory, now, versions
+from privbo.runs.manifest import Manifest, RunDirectory, today, versions
 from privbo.runs.record import Record
 from privbo.runs.spec import Spec
 
@@ -125,7 +125,7 @@ def _made(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifest, 
         spec=spec,
         plan=plan,
         run_id=f"{spec.name}-{secrets.token_hex(6)}",
-        created=now(),
+        created=today(),
         public_seed=derive_seed(root, "public"),
         versions=versions(),
         caveat=spec.algorithm.caveat,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -77,6 +78,31 @@ def test_no_clients_failure_changes_the_public_course_and_its_first_error_is_sto
         assert diagnostics(RunDirectory(home)).first_errors == made.failures
         assert not [path for path in home.iterdir() if path.is_file() and b"clinic" in path.read_bytes()]
     assert "clinic" not in "".join(capfd.readouterr())
+
+
+def test_no_public_artefact_tells_a_time_of_day(tmp_path: Path) -> None:
+    def objective(client: int, params: dict) -> float:
+        time.sleep(0.003 if client == 2 else 0.0)
+        return params["x"]
+
+    slow = pb.Problem(space=problem().space, objective=objective, n_clients=7, name="slow")
+    made = pb.run(slow, ALGORITHM, privacy=pb.Privacy(epsilon=2.0), rounds=3, directory=tmp_path / "run")
+    assert {entry.time for entry in made.ledger.entries()} == {made.manifest.created}
+    made.ledger.close()
+    pb.write_report(pb.load(tmp_path / "run"), tmp_path / "run" / "report.html")
+    RunDirectory(tmp_path / "run").settle(made.manifest.created)
+    public = [path for path in (tmp_path / "run").iterdir() if path.name != "private"]
+    assert {path.name for path in public} >= {"config.json", "ledger.sqlite", "history.jsonl", "report.html"}
+    for path in public:
+        assert not re.search(made.manifest.created.encode() + b"[T ][0-9]", path.read_bytes()), path
+        assert path.stat().st_mtime % 86400 == 0, path
+
+
+def test_a_runs_default_directory_tells_the_day_and_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [pb.run(problem(), ALGORITHM, privacy=pb.Privacy(epsilon=2.0), rounds=1).home.path.name for _ in range(2)]
+    assert all(re.fullmatch(r"bumps-[0-9]{8}-[0-9a-f]{6}", name) for name in names)
+    assert len(set(names)) == 2
 
 
 def test_a_private_run_lands_in_a_directory_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
