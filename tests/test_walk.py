@@ -9,6 +9,7 @@ round counts once. ``python -m tests.test_walk`` prints the walk.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import tempfile
@@ -85,7 +86,7 @@ def followed(opened: tuple[type, ...]) -> Iterator[list[Stop]]:
     def read(self: object, name: str) -> object:
         value = object.__getattribute__(self, name)
         if is_epsilon(value):
-            note(_ours(sys._getframe(1)), f"reads {type(self).__name__}.{name}")
+            note(_ours(getattr(inspect.currentframe(), "f_back", None)), f"reads {type(self).__name__}.{name}")
         return value
 
     with _reading(opened, read):

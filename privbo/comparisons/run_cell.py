@@ -28,7 +28,7 @@ from privbo.runs.source_files import forget
 from privbo.runs.sources import load_function
 from privbo.runs.spec import Spec
 
-_FORMAT = 3  # of what a cell computes; older ones are made again
+NAMING = "4_"  # how a cell's name begins; cells that were named in another way are not recognised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,13 +65,15 @@ def spec_of(content: Mapping[str, object], kind: Kind, *, private: bool) -> Spec
     return spec
 
 
-def settings_digest(table: JsonObject, judge: str | None) -> str:
-    """Digest everything that was asked for; whose ledger pays, and on how many threads, does not change a number.
+def settings_name(departures: JsonObject, judge: str | None) -> str:
+    """Name a cell by everything that was asked for, as ``Spec.departures`` gives it.
 
-    The data's fingerprint is of the code's key: a change of it is a reason to run a cell again.
+    A default is not named, so a setting that is added later leaves the name of what was paid for. Whose
+    ledger pays, and on how many threads, does not change a number; the data's fingerprint is of the
+    code's key, where a change of it is a reason to run a cell again.
     """
-    asked = {key: value for key, value in table.items() if key not in ("controls", "threads", "ledger")}
-    return digest([_FORMAT, asked | {"problem": _table(asked["problem"]) | {"fingerprint": None}}, judge])
+    asked = {key: value for key, value in departures.items() if key not in ("controls", "threads", "ledger")}
+    return NAMING + digest([asked | {"problem": _table(asked["problem"]) | {"fingerprint": None}}, judge])
 
 
 def _table(value: JsonValue) -> JsonObject:

@@ -9,8 +9,7 @@ version that made it, until ``fresh`` charges people once more.
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,16 +21,16 @@ from privbo.comparisons.cells import Cell, OnCell, OnReuse, complete, digest, ne
 from privbo.comparisons.choice import paid_recommendation, recommend
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.results import Kept, Reuse, setting_of, summarised
-from privbo.comparisons.run_cell import Task, code_of, run_private, run_public, settings_digest, spec_of
+from privbo.comparisons.run_cell import NAMING, Task, code_of, run_private, run_public, settings_name, spec_of
 from privbo.comparisons.setting import Setting, curve_of
 from privbo.comparisons.study import Panel, Planned, Sweep, read_sweep
 from privbo.plans.privacy import SharedLedger
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import private_folder, read_json
+from privbo.protocol.files import private_folder
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CodeKey
 from privbo.runs.config import with_overrides
-from privbo.runs.manifest import FORMAT
+from privbo.runs.spec import Spec
 
 __all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "recommended", "run_sweep"]
 
@@ -96,7 +95,7 @@ def run_sweep(
     """
     folder = cells or (private_folder(out) if sweep.config.data == "private" else out) / "cells"
     if sweep.config.data == "private":
-        _refuse_older_format(folder)
+        _refuse_other_names(folder)
     planned = _cells(sweep, folder, fresh=fresh)
     everything = [cell for group in planned.values() for cell in group]
     if finished:
@@ -134,17 +133,17 @@ def recommended(found: SweepResult, budget: float) -> SweepResult:
     return dataclasses.replace(found, comparisons=tuple(chosen))
 
 
-def _refuse_older_format(folder: Path) -> None:
-    """Cells of 0.1.0 were paid for and are not recognised by name, so to go on here would charge them again.
+def _refuse_other_names(folder: Path) -> None:
+    """Cells that an older version named were paid for and are not recognised, so to go on would charge them again.
 
     Raises:
         ConfigurationError: If there are any, finished or not.
     """
-    old = [path for path in folder.glob("*") if re.fullmatch(r"[0-9a-f]{16}\.json", path.name)]
-    old += [path.parent for path in folder.glob("*/config.json") if read_json(path).get("format") != FORMAT]
+    found = [*folder.glob("*.json"), *(path.parent for path in folder.glob("*/config.json"))]
+    old = [path.name for path in found if not path.name.startswith(NAMING)]
     if old:
         raise ConfigurationError(
-            f"{folder} holds cells of privbo 0.1.0, such as {min(old).name}, which have been charged; finish it "
+            f"{folder} holds cells of an older privbo, such as {min(old)}, which have been charged; finish it "
             "with that version, or name another folder with --out and pay for its cells again"
         )
 
@@ -160,23 +159,32 @@ def _cells(sweep: Sweep, folder: Path, *, fresh: bool) -> dict[tuple[int, str], 
             name = digest([table["problem"], table["algorithm"], panel.judge, setting.content["problem"]])
             if name not in codes:
                 codes[name] = code_of(spec, panel.judge)
-            keys = dict.fromkeys((*sweep.config.seed_keys, "seed"))
-            seeded = [(seed, with_overrides(table, dict.fromkeys(keys, seed))) for seed in panel.seeds]
-            tasks = [(seed, Task(table=own, judge=panel.judge)) for seed, own in seeded]
             found[index, setting.label] = [
-                _cell(sweep, setting, seed, task, codes[name], folder, fresh=fresh) for seed, task in tasks
+                _charging(sweep, setting, cell, task, fresh=fresh)
+                for task, cell in _tasks(sweep, panel, setting, spec, codes[name], folder)
             ]
     return found
 
 
-def _cell(sweep: Sweep, setting: Planned, seed: int, task: Task, code: CodeKey, folder: Path, *, fresh: bool) -> Cell:
-    name = settings_digest(task.table, task.judge)
-    work = partial(run_public, task)
-    plain = Cell(label=setting.label, seed=seed, settings=name, code=code, folder=folder, work=work)
+def _tasks(
+    sweep: Sweep, panel: Panel, setting: Planned, spec: Spec, code: CodeKey, folder: Path
+) -> Iterator[tuple[Task, Cell]]:
+    """A setting's work and cell for every seed, as if nobody paid for it."""
+    table, named = spec.to_dict(), spec.departures()
+    for seed in panel.seeds:
+        seeds = dict.fromkeys((*sweep.config.seed_keys, "seed"), seed)
+        task = Task(table=with_overrides(table, seeds), judge=panel.judge)
+        name = settings_name(with_overrides(named, seeds), panel.judge)
+        work = partial(run_public, task)
+        yield task, Cell(label=setting.label, seed=seed, settings=name, code=code, folder=folder, work=work)
+
+
+def _charging(sweep: Sweep, setting: Planned, plain: Cell, task: Task, *, fresh: bool) -> Cell:
     if sweep.ledger is None or setting.kind != "private":
         return plain
-    charged = dataclasses.replace(plain, charges=True, attempt=next_attempt(folder, name) if fresh else 0)
-    home = folder / charged.name
+    attempt = next_attempt(plain.folder, plain.settings) if fresh else 0
+    charged = dataclasses.replace(plain, charges=True, attempt=attempt)
+    home = plain.folder / charged.name
     return dataclasses.replace(charged, work=partial(run_private, task, home, sweep.ledger))
 
 

@@ -12,7 +12,19 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeGuard, TypeVar, cast, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Literal,
+    TypeAlias,
+    TypeGuard,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 import pydantic
@@ -98,8 +110,13 @@ def read_settings(kind: type[T], table: Mapping[str, object], where: str) -> T:
         raise ConfigurationError(_explain(error, where, table, kind)) from None
 
 
-def dump_settings(value: object) -> JsonObject:
-    """Give settings as the table of a document, every field written out.
+def dump_settings(value: object, *, defaults: bool = True) -> JsonObject:
+    """Give settings as the table of a document.
+
+    Args:
+        value: The settings.
+        defaults: Write every field out; otherwise only what departs from its default, which
+            stays the same table when settings are added later.
 
     Raises:
         ConfigurationError: If a field's type has no place in a document.
@@ -109,7 +126,33 @@ def dump_settings(value: object) -> JsonObject:
     except pydantic.errors.PydanticSchemaGenerationError as error:
         first = str(error).partition(chr(10))[0]
         raise ConfigurationError(f"{type(value).__name__}: {first} Use plain values or dataclasses") from None
-    return cast("JsonObject", adapter.dump_python(value, mode="json"))
+    table = cast("JsonObject", adapter.dump_python(value, mode="json"))
+    return table if defaults else cast("JsonObject", _departures(table, value))
+
+
+def _departures(table: JsonValue, value: object) -> JsonValue:
+    """A table without the fields that are as by default; a tag, which says what the table is, stays."""
+    if isinstance(table, list) and isinstance(value, list | tuple):
+        return [_departures(item, held) for item, held in zip(table, value, strict=True)]
+    if not isinstance(table, dict):
+        return table
+    if isinstance(value, Mapping):
+        return {key: _departures(item, value[key]) for key, item in table.items()}
+    if not dataclasses.is_dataclass(value):
+        return table
+    hints = get_type_hints(type(value), include_extras=False)
+    kept = [f.name for f in dataclasses.fields(value) if _is_tag(hints[f.name]) or _departs(f, getattr(value, f.name))]
+    return {name: _departures(table[name], getattr(value, name)) for name in kept}
+
+
+def _is_tag(hint: object) -> bool:
+    return get_origin(hint) is Literal and len(get_args(hint)) == 1
+
+
+def _departs(field: dataclasses.Field[object], held: object) -> bool:
+    if field.default_factory is not dataclasses.MISSING:
+        return held != field.default_factory()
+    return field.default is dataclasses.MISSING or held != field.default
 
 
 def settings_schema(kind: type[object]) -> JsonObject:

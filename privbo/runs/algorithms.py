@@ -106,8 +106,14 @@ def read_algorithm(table: Mapping[str, object]) -> Algorithm:
     return read_settings(kinds[str(name)], settings, "algorithm")
 
 
-def algorithm_table(algorithm: Algorithm) -> JsonObject:
-    """Give an algorithm as the ``[algorithm]`` table that names it."""
+def algorithm_table(algorithm: Algorithm, *, defaults: bool = True) -> JsonObject:
+    """Give an algorithm as the ``[algorithm]`` table that names it.
+
+    Args:
+        algorithm: Its settings.
+        defaults: As in ``dump_settings``. A class of the user's is written out in full either way: who
+            reads the table does not import the class, so its defaults are not known to everybody.
+    """
     if isinstance(algorithm, ForeignAlgorithm):
         return {"type": algorithm.reference, **algorithm.table}
     kind = type(algorithm)
@@ -117,7 +123,7 @@ def algorithm_table(algorithm: Algorithm) -> JsonObject:
         raise ConfigurationError(
             f"algorithm={algorithm!r} is no dataclass, so its settings can't be recorded; make it one"
         )
-    return {**dump_settings(algorithm), "type": reference}
+    return {**dump_settings(algorithm, defaults=defaults or kind not in names), "type": reference}
 
 
 def require_algorithm(value: object) -> None:

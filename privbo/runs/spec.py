@@ -40,6 +40,8 @@ Control = Literal["local", "zeroed"]
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 # How a run is carried out, not what it is: neither changes what a run releases.
 _MEANS = ("controls", "threads", "device")
+# Of a problem: where its code stands is nobody's business but the machine's that runs it.
+_PUBLIC = ("name", "provenance", "n_clients", "space", "fingerprint", "arguments")
 
 
 @settings(table="")
@@ -117,6 +119,20 @@ class Spec:
             "attendance": None if self.attendance is None else dump_settings(self.attendance),
         }
 
+    def departures(self) -> JsonObject:
+        """Give what departs from the settings' defaults, as a table that ``from_dict`` reads.
+
+        A setting that is added later does not change it, so it names what was paid for.
+        """
+        plain = {f.name: f.default for f in dataclasses.fields(self)}
+        kept = {key: value for key, value in self.to_dict().items() if value not in (plain[key], [])}
+        kept["problem"] = dump_settings(self.problem.table(), defaults=False)
+        kept["algorithm"] = algorithm_table(self.algorithm, defaults=False)
+        kept["privacy"] = dump_settings(self.privacy, defaults=False)
+        if self.attendance is not None:
+            kept["attendance"] = dump_settings(self.attendance, defaults=False)
+        return kept
+
     @staticmethod
     def from_dict(table: Mapping[str, object]) -> Spec:
         """Read a run from its table; no module of the user's is imported, see ``loaded``.
@@ -149,16 +165,14 @@ class Spec:
     def digest(self) -> str:
         """Give the SHA-256 of the settings, which identifies the run for ledger, receipts, sites and resuming.
 
-        Where the code stands, and how many threads or which device carry it out, do not enter.
+        Where the code stands, and how many threads or which device carry it out, do not enter. Nor do
+        defaults, so that a release of privbo with another setting more gives the same digest.
         """
-        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(_identifying(self.departures()), sort_keys=True).encode()).hexdigest()
 
     def identity(self) -> JsonObject:
         """Give the settings that make two runs the same run."""
-        table = {key: value for key, value in self.to_dict().items() if key not in _MEANS}
-        problem = cast("JsonObject", table["problem"])
-        public = ("name", "provenance", "n_clients", "space", "fingerprint", "arguments")
-        return table | {"problem": {key: problem[key] for key in public}}
+        return _identifying(self.to_dict())
 
     def code(self, *also: object) -> CodeKey:
         """Digest the code that makes the run's numbers: its problem's function, a class of the user's, and ``also``."""
@@ -222,6 +236,12 @@ class SpecTable:
     ledger: SharedLedger | None = None
     attendance: Attendance | None = None
     directory: str | None = None
+
+
+def _identifying(table: JsonObject) -> JsonObject:
+    problem = cast("JsonObject", table["problem"])
+    kept = {key: value for key, value in table.items() if key not in _MEANS}
+    return kept | {"problem": {key: problem[key] for key in _PUBLIC if key in problem}}
 
 
 def read_privacy(table: Mapping[str, object]) -> Privacy | NoPrivacy:

@@ -47,6 +47,8 @@ PRIVATE = (
     + BASE
     + '[grid]\n"privacy.epsilon" = [1.0, 2.0]\n[ledger]\npopulation = "ward"\npath = "{path}"\n{bound}'
 )
+# Names of its cells: one that changes, because a setting was added, would charge people again for what they paid.
+PAID = {"4_65dbe8f4b5976cbf", "4_745074744b5d3767", "4_e8a3282eadbe1ee4", "4_f05ff56145431b5d"}
 
 
 def setting(label: str, finals: list[float], epsilon: float | None = 1.0, kind: str = "private") -> Setting:
@@ -163,6 +165,7 @@ def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(t
     path.write_text(PRIVATE.format(path=people, bound="epsilon = 20.0\ndelta = 1e-5\n"))
     sweep, out = read_sweep(path), tmp_path / "out"
     found = run_sweep(sweep, out, jobs=1)
+    assert {home.name for home in (out / "private" / "cells").iterdir() if home.is_dir()} == PAID
     with Ledger.open(people) as ledger:
         assert len({entry.run for entry in ledger.entries()}) == 4
         assert {entry.noise_source for entry in ledger.entries()} == {"secure"}
@@ -186,16 +189,21 @@ def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(t
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("0123456789abcdef.json", "{}"), ("0123456789abcdef/config.json", '{"format": 1}')]
+    ("name", "content"),
+    [
+        ("0123456789abcdef.json", "{}"),
+        ("0123456789abcdef-fedcba9876543210.json", '{"format": 3}'),
+        ("0123456789abcdef/config.json", '{"format": 2}'),
+    ],
 )
-def test_cells_that_0_1_0_charged_are_not_charged_again(tmp_path: Path, name: str, content: str) -> None:
+def test_cells_that_an_older_version_charged_are_not_charged_again(tmp_path: Path, name: str, content: str) -> None:
     path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
     path.write_text(PRIVATE.format(path=people, bound="epsilon = 20.0\ndelta = 1e-5\n"))
     old = tmp_path / "out" / "private" / "cells" / name
     old.parent.mkdir(parents=True)
     old.write_text(content)
     for fresh in (False, True):
-        with pytest.raises(pb.ConfigurationError, match=r"cells of privbo 0\.1\.0.*which have been charged"):
+        with pytest.raises(pb.ConfigurationError, match=r"cells of an older privbo.*which have been charged"):
             run_sweep(read_sweep(path), tmp_path / "out", jobs=1, fresh=fresh)
     assert not people.exists()
 

@@ -6,13 +6,22 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 from unittest import mock
 
 import pytest
 
 import privbo as pb
 from privbo.cli.main import main
-from privbo.protocol.settings import Positive, read_settings, settings
+from privbo.protocol.settings import (
+    Count,
+    Positive,
+    Probability,
+    Sequence,
+    dump_settings,
+    read_settings,
+    settings,
+)
 from privbo.runs.algorithms import read_algorithm
 from privbo.runs.spec import Spec
 
@@ -161,3 +170,32 @@ def test_a_parameter_without_its_type_is_told_that_the_type_is_missing() -> None
     whole = {"name": "toy", "rounds": 1, "problem": table, "algorithm": {}, "privacy": {}}
     with pytest.raises(pb.ConfigurationError, match=r"^problem\.space\.x\.type is missing; give it$"):
         Spec.from_dict(whole)
+
+
+@settings()
+class Inner:
+    size: Count = 3
+    type: Literal["inner"] = "inner"
+
+
+@settings()
+class Before:
+    rate: Probability = 0.5
+    inner: Inner = Inner()
+    parts: Sequence[Inner] = ()
+
+
+@settings()
+class After:
+    rate: Probability = 0.5
+    inner: Inner = Inner()
+    parts: Sequence[Inner] = ()
+    added: bool = False
+
+
+def test_departures_stay_the_same_table_when_a_setting_is_added() -> None:
+    given = {"rate": 0.25, "parts": (Inner(size=4), Inner())}
+    expected = {"rate": 0.25, "parts": [{"size": 4, "type": "inner"}, {"type": "inner"}]}
+    assert dump_settings(Before(**given), defaults=False) == dump_settings(After(**given), defaults=False) == expected
+    assert read_settings(After, expected, "") == After(**given)
+    assert dump_settings(After(added=True), defaults=False) == {"added": True}
