@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
     from privbo.algorithms.thompson.exploration import Cut, Exploration, Weighting
     from privbo.algorithms.thompson.own_model import OwnModel, Prior
+    from privbo.algorithms.thompson.shared_prior import SharedPrior
     from privbo.algorithms.thompson.theory import Theorem1
     from privbo.audits.clipping import clipping_audit as audit
     from privbo.comparisons.comparison import Comparison
@@ -70,6 +71,7 @@ _HOME = {
     "Spec": "privbo.runs.spec",
     "Round": "privbo.runs.history",
     "RunError": "privbo.protocol.errors",
+    "SharedPrior": "privbo.algorithms.thompson.shared_prior",
     "SharedLedger": "privbo.plans.privacy",
     "Space": "privbo.protocol.space",
     "audit": "privbo.audits.clipping:clipping_audit",
@@ -111,6 +113,7 @@ __all__ = [
     "Round",
     "RunError",
     "SharedLedger",
+    "SharedPrior",
     "Space",
     "Spec",
     "Theorem1",

@@ -10,7 +10,10 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import cast
+
+import numpy as np
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.disjoint import dearest
@@ -19,7 +22,7 @@ from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency, Event, compose, from_dict, to_dict
 from accountant.ledger import Budget
 from privbo.door.mechanism import Mechanism, PrivateSum
-from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy
+from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, paper_delta
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.settings import JsonObject
@@ -31,7 +34,7 @@ class Plan:
 
     Attributes:
         privacy: What was asked for.
-        noise_multiplier: Nominal z; None for a non-private run or an empty plan.
+        noise_multiplier: Nominal z, that of a release of noise scale 1; None for a non-private run or an empty plan.
         delta: The delta epsilon is quoted at.
         n_clients: N.
         event: The planned event of the whole run.
@@ -152,6 +155,23 @@ def _budget(privacy: Privacy | NoPrivacy, delta: float) -> Budget | None:
     return None if bound is None else Budget(epsilon=bound, delta=delta)
 
 
+@lru_cache(maxsize=64)
+def single_release_noise(privacy: Privacy | NoPrivacy, n_clients: int) -> float:
+    """Give the noise of a sum over all clients of vectors of norm at most 1, if it were a run's only release.
+
+    It says what a budget is worth before a plan is made: ``n_clients`` equal vectors stand n_clients over it.
+
+    Raises:
+        CalibrationError: If no noise meets the target.
+    """
+    if isinstance(privacy, NoPrivacy):
+        return 0.0
+    request = Request(dim=1, clipping_norm=1.0, weights=np.ones((1, n_clients)))
+    mechanism = dataclasses.replace(privacy, unit="client").mechanism(request, 1.0)
+    delta = paper_delta(n_clients) if privacy.delta == "paper" else privacy.resolved_delta(n_clients)
+    return _priced(mechanism, _multiplier(privacy, Counter([mechanism]), delta)).noise_stddev()
+
+
 def _multiplier(privacy: Privacy, counts: Counter[Mechanism], delta: float) -> float:
     if privacy.noise_multiplier is not None:
         return privacy.noise_multiplier
@@ -169,5 +189,6 @@ def _event(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], z: float | 
 
 def _priced(mechanism: Mechanism, z: float | None) -> Mechanism:
     if isinstance(mechanism, PrivateSum) and z is not None:
-        return dataclasses.replace(mechanism, noise_multiplier=z)
+        # It was made for a run's multiplier of 1, so what it has is its scale.
+        return dataclasses.replace(mechanism, noise_multiplier=z * mechanism.noise_multiplier)
     return mechanism

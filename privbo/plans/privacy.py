@@ -161,7 +161,7 @@ class Privacy:
             )
         return mechanism_for(
             request,
-            noise_multiplier=noise_multiplier,
+            noise_multiplier=None if noise_multiplier is None else noise_multiplier * request.noise_scale,
             sample_rate=self.sample_rate,
             sampling=self.sampling,
             adjacency=self.adjacency,

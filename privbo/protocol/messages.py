@@ -61,12 +61,15 @@ class Request:
         reward_bound: None where the unit of privacy is one client. Else it is one reward,
             and this bounds the L2 distance between the vectors a client sends when one of its
             rewards is another one; no reward enters two requests of a run.
+        noise_scale: This release's noise multiplier over the run's; public. A run whose scales are
+            ``1 / sqrt(s)`` with shares s that sum to one costs what one release at the run's multiplier costs.
     """
 
     dim: int
     clipping_norm: float
     weights: FloatArray
     reward_bound: float | None = None
+    noise_scale: float = 1.0
 
     @property
     def unit(self) -> UnitName:
@@ -230,6 +233,9 @@ class Setting:
         device: Torch device for batched work.
         unit: The unit of privacy. An algorithm that can state how far one reward moves a
             release does so in its requests when this is ``"reward"``.
+        single_release_noise: Standard deviation of the noise in a sum over all clients of vectors of
+            norm at most 1, if that were the run's only release; 0 without privacy. A function because it takes
+            an accountant; None where nobody said.
     """
 
     space: Space
@@ -238,6 +244,7 @@ class Setting:
     public_seed: int
     device: str = "cpu"
     unit: UnitName = "client"
+    single_release_noise: Callable[[], float] | None = field(default=None, repr=False, compare=False)
 
 
 class Algorithm(Protocol):

@@ -19,6 +19,7 @@ that ``Spec.to_dict`` gives and ``Spec.from_dict`` reads::
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from typing import Annotated, Literal, cast
 
 from pydantic import Field, SkipValidation
 
+from privbo.plans.plan import single_release_noise
 from privbo.plans.privacy import NoPrivacy, Privacy, SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Algorithm, Setting
@@ -216,6 +218,7 @@ class Spec:
             public_seed=public_seed,
             device=self.device,
             unit=self.privacy.unit,
+            single_release_noise=functools.partial(single_release_noise, self.privacy, self.problem.n_clients),
         )
 
 

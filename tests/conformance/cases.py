@@ -50,6 +50,10 @@ CASES = [
             weighting=pb.Weighting(form="square", sharpness=40.0, schedule="synthetic"),
         ),
     ),
+    Case("shared-prior", pb.SharedPrior(n_features=12)),
+    Case(
+        "shared-prior, Thompson draws, always", pb.SharedPrior(n_features=12, acquisition="thompson", least_signal=0.0)
+    ),
     Case("fed-pne", pb.FedPNE(horizon=400, c=0.02)),
     Case("fed-pne heuristic", pb.FedPNE.heuristic(horizon=400, c=0.02)),
     Case("parallel", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8)),

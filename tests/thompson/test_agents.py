@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.algorithms.thompson.clients import standardise
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from privbo.algorithms.thompson.evaluations import standardise
 from privbo.algorithms.thompson.exploration import Exploration, Regions
 from privbo.algorithms.thompson.maximise import Search, maximise
 from privbo.algorithms.thompson.own_model import OwnModel, Prior

@@ -13,18 +13,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations
 from privbo.algorithms.thompson.exploration import Regions, assign_regions
 from privbo.algorithms.thompson.growing import GrowingRidge
 from privbo.algorithms.thompson.informed import Shared
 from privbo.algorithms.thompson.maximise import Search, maximise
 from privbo.algorithms.thompson.own import OwnActors, chunks
-from privbo.algorithms.thompson.posterior import Observations, ridge_mean, ridge_sample
+from privbo.algorithms.thompson.posterior import ridge_mean, ridge_sample
 from privbo.algorithms.thompson.settings import ThompsonSettings, digest_array, shared_vectors
 from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms, public_stream
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
-
-INITIAL_ROUND = -1
 
 
 class Agents:
@@ -35,16 +34,13 @@ class Agents:
     ) -> None:
         self._algorithm, self._setting = algorithm, setting
         self._clients = np.asarray(clients, dtype=np.int64)
-        self._evaluate, self._seed = evaluate, seed
+        self._seed = seed
         self._device = torch.device(setting.device)
         self._regions = algorithm.regions(setting)
         self._home = assign_regions(setting.n_clients, algorithm.n_regions)[self._clients]
         self._features = algorithm.draw_features(setting)
         self._own = OwnActors(algorithm.own, setting, clients=self._clients, seed=seed)
-        n, n_dims = len(self._clients), setting.space.n_dims
-        self._units = np.empty((n, 0, n_dims))
-        self._values = np.empty((n, 0))
-        self._rounds = np.empty(0, dtype=np.int64)
+        self._seen = Evaluations(self._clients, evaluate, setting.space, self._device)
         self._ridge = self._growing_ridge()
 
     @property
@@ -63,21 +59,15 @@ class Agents:
             ConfigurationError: If the broadcast speaks of another run or has a wrong shape.
         """
         self._check(broadcast)
-        if not len(self._rounds):
+        if not len(self._seen.rounds):
             self._initialise()
-        if broadcast.round > self._rounds[-1] and broadcast.round > 0:
+        if broadcast.round > self._seen.rounds[-1] and broadcast.round > 0:
             self._step(broadcast)
         return self._answer(broadcast.round)
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Evaluations and fitted models; private."""
-        return {
-            "clients": self._clients.copy(),
-            "units": self._units.copy(),
-            "values": self._values.copy(),
-            "rounds": self._rounds.copy(),
-            **self._own.snapshot(),
-        }
+        return {**self._seen.snapshot(), **self._own.snapshot()}
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Take the state of ``snapshot``.
@@ -85,26 +75,13 @@ class Agents:
         Raises:
             ConfigurationError: If it belongs to other clients.
         """
-        if not np.array_equal(snapshot["clients"], self._clients):
-            raise ConfigurationError("the snapshot belongs to other clients than this cohort's")
-        self._units = np.array(snapshot["units"], dtype=np.float64)
-        self._values = np.array(snapshot["values"], dtype=np.float64)
-        self._rounds = np.array(snapshot["rounds"], dtype=np.int64)
+        self._seen.restore(snapshot)
         self._own.restore(snapshot)
         self._ridge = self._growing_ridge()
 
     def history(self) -> ClientHistory:
         """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
-        recommended = np.full((len(self._clients), self._setting.space.n_dims), np.nan)
-        known = np.isfinite(self._values).any(axis=1)
-        best = np.nanargmax(self._values[known], axis=1) if known.any() else np.empty(0, dtype=np.int64)
-        recommended[known] = self._units[known, best]
-        return ClientHistory(
-            units=self._units.copy(),
-            values=self._values.copy(),
-            rounds=self._rounds.copy(),
-            recommended=recommended,
-        )
+        return self._seen.history()
 
     def _check(self, broadcast: Broadcast) -> None:
         if not np.array_equal(broadcast.arrays.get("features", ()), digest_array(self._features)):
@@ -126,7 +103,7 @@ class Agents:
         for row, region, generator in zip(points, self._home % regions.count, streams, strict=True):
             row[...] = regions.sample(int(region), count, space, generator)
         for index in range(count):
-            self._query(points[:, index], INITIAL_ROUND)
+            self._seen.query(points[:, index], INITIAL_ROUND)
 
     def _step(self, broadcast: Broadcast) -> None:
         """Query one point per client: its own draw's maximiser or that of the shared vectors."""
@@ -151,23 +128,16 @@ class Agents:
         else:
             points[~alone] = self._shared_maximiser(vectors, round_)
         if self._algorithm.repeats == "replace":
-            again = (self._units == points[:, None]).all(axis=2).any(axis=1)
+            again = (self._seen.units == points[:, None]).all(axis=2).any(axis=1)
             points[again] = self._uniform_points(self._clients[again], round_, Stream.REPLACEMENT)
-        self._query(points, round_)
+        self._seen.query(points, round_)
 
     def _own_points(self, points: FloatArray, rows: IntArray, round_: int, shared: Shared | None) -> None:
         """Write the maximisers of draws from own models into ``points``."""
-        for chunk in chunks(rows, self._own.entries(len(self._rounds)), self._device):
-            observations = self._observations(chunk, round_ - 1)
-            known = self._units[chunk][:, self._rounds < round_]
+        for chunk in chunks(rows, self._own.entries(len(self._seen.rounds)), self._device):
+            observations = self._seen.observations(chunk, round_ - 1, self._algorithm.values)
+            known = self._seen.before(chunk, round_)
             points[chunk] = self._own.maximisers(chunk, observations, known, round_, shared)
-
-    def _query(self, points: FloatArray, round_: int) -> None:
-        values = np.asarray(self._evaluate(self._clients, points), dtype=np.float64)
-        values = np.where(np.isfinite(values), values, np.nan)
-        self._units = np.concatenate([self._units, points[:, None]], axis=1)
-        self._values = np.concatenate([self._values, values[:, None]], axis=1)
-        self._rounds = np.append(self._rounds, round_)
 
     def _shared_maximiser(self, vectors: FloatArray, round_: int) -> FloatArray:
         """Maximiser of phi(x) . vectors[region(x)], the same for all clients (Algorithm 2, line 8)."""
@@ -201,18 +171,17 @@ class Agents:
             return np.empty((n, 0))
         self._extend_ridge()
         answer = np.empty((n, algorithm.n_features))
-        entries = 3 * len(self._rounds) * algorithm.n_features + algorithm.n_features**2
+        entries = 3 * len(self._seen.rounds) * algorithm.n_features + algorithm.n_features**2
         with torch.no_grad():
             pieces = chunks(np.arange(n), entries, self._device) if self._ridge is None else [np.arange(n)]
             for chunk in pieces:
                 answer[chunk] = self._weights(chunk, round_).cpu().numpy()
-        latest = self._rounds == (INITIAL_ROUND if round_ == 0 else round_)
-        answer[~np.isfinite(self._values[:, latest]).any(axis=1)] = np.nan
+        answer[self._seen.lacking(round_)] = np.nan
         return answer
 
     def _weights(self, rows: IntArray, round_: int) -> torch.Tensor:
         algorithm, clients = self._algorithm, self._clients[rows]
-        seen = self._observations(rows, round_)
+        seen = self._seen.observations(rows, round_, algorithm.values)
         normals: dict[str, torch.Tensor] = {}
         if algorithm.share == "sample":
             normals["prior"] = self._normals(clients, round_, Stream.SHARED_SAMPLE, algorithm.n_features)
@@ -240,44 +209,14 @@ class Agents:
     def _extend_ridge(self) -> None:
         """Append what was evaluated since the last answer."""
         ridge = self._ridge
-        while ridge is not None and ridge.count < len(self._rounds):
+        while ridge is not None and ridge.count < len(self._seen.rounds):
             index = ridge.count
-            mask = torch.as_tensor(np.isfinite(self._values[:, index]), device=self._device)
-            embedded = self._tensor(self._setting.space.embed(self._units[:, index]))
+            mask = torch.as_tensor(np.isfinite(self._seen.values[:, index]), device=self._device)
+            embedded = self._tensor(self._setting.space.embed(self._seen.units[:, index]))
             ridge.append(self._features(embedded) * mask[:, None])
-
-    def _observations(self, rows: IntArray, round_: int) -> Observations:
-        """Histories of some clients up to and including a round, on the scale they are modelled on."""
-        known = self._rounds <= round_
-        units, values = self._units[rows][:, known], self._values[rows][:, known]
-        mask = np.isfinite(values)
-        modelled, scale = np.where(mask, values, 0.0), np.ones(len(values))
-        if self._algorithm.values == "standardised":
-            modelled, scale = standardise(values, mask)
-        return Observations(
-            embedded=self._tensor(self._setting.space.embed(units)),
-            values=self._tensor(modelled),
-            mask=torch.as_tensor(mask, device=self._device),
-            scale=self._tensor(scale),
-        )
 
     def _normals(self, clients: IntArray, round_: int, stream: Stream, count: int) -> torch.Tensor:
         return self._tensor(client_normals(self._seed, clients, round_, stream, (count,)))
 
     def _tensor(self, array: FloatArray) -> torch.Tensor:
         return torch.as_tensor(array, dtype=torch.float64, device=self._device)
-
-
-def standardise(values: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
-    """Values per row at mean 0 and standard deviation 1, zero where masked, and what they were divided by, ``(n,)``.
-
-    Constant rows become zero, divided by one.
-    """
-    count = np.maximum(mask.sum(axis=1, keepdims=True), 1)
-    filled = np.where(mask, values, 0.0)
-    centred = np.where(mask, filled - filled.sum(axis=1, keepdims=True) / count, 0.0)
-    spread = np.sqrt((centred**2).sum(axis=1, keepdims=True) / count)
-    magnitude = np.abs(filled).max(axis=1, keepdims=True, initial=0.0)
-    negligible = spread <= 1e-12 * magnitude
-    scale = np.where(negligible | (spread == 0.0), 1.0, spread)
-    return np.where(negligible, 0.0, centred / scale), scale[:, 0]

@@ -21,7 +21,6 @@ from privbo.protocol.settings import Count, Positive, Sequence, settings
 Share: TypeAlias = Literal["mean", "sample"]
 Start: TypeAlias = Literal["region", "everywhere"]
 FederatedStep: TypeAlias = Literal["shared", "informed", "uniform"]
-Values: TypeAlias = Literal["standardised", "raw"]
 Repeats: TypeAlias = Literal["query", "replace"]
 
 
@@ -47,7 +46,7 @@ class ThompsonSettings:
     n_candidates: Count = 4096
     local_after: Annotated[int, Field(ge=0)] | None = None
     federated_step: FederatedStep = "shared"
-    values: Values = "standardised"
+    values: Literal["standardised", "raw"] = "standardised"
     repeats: Repeats = "query"
 
     def __post_init__(self) -> None:

@@ -1,0 +1,117 @@
+"""Everything a cohort's clients have evaluated: all that has to be kept of them, and private."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from privbo.algorithms.thompson.posterior import Observations
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import ClientHistory, Evaluate, FloatArray, IntArray
+from privbo.protocol.space import Space
+
+INITIAL_ROUND = -1
+Values: TypeAlias = Literal["standardised", "raw"]
+
+
+class Evaluations:
+    """Points and values of n clients, one more of each per query.
+
+    Attributes:
+        clients: Global numbers of the clients, ``(n,)``.
+        units: Points in the cube, ``(n, t, n_dims)``.
+        values: Objective there, ``(n, t)``; NaN where it failed.
+        rounds: Round of each query, ``(t,)``; -1 for initial points.
+    """
+
+    def __init__(self, clients: IntArray, evaluate: Evaluate, space: Space, device: torch.device) -> None:
+        self._evaluate, self._space, self._device = evaluate, space, device
+        self.clients = np.asarray(clients, dtype=np.int64)
+        self.units: FloatArray = np.empty((len(self.clients), 0, space.n_dims))
+        self.values: FloatArray = np.empty((len(self.clients), 0))
+        self.rounds: IntArray = np.empty(0, dtype=np.int64)
+
+    def query(self, points: FloatArray, round_: int) -> None:
+        """Evaluate one point per client, ``(n, n_dims)``."""
+        values = np.asarray(self._evaluate(self.clients, points), dtype=np.float64)
+        values = np.where(np.isfinite(values), values, np.nan)
+        self.units = np.concatenate([self.units, points[:, None]], axis=1)
+        self.values = np.concatenate([self.values, values[:, None]], axis=1)
+        self.rounds = np.append(self.rounds, round_)
+
+    def before(self, rows: IntArray, round_: int) -> FloatArray:
+        """Points of some clients of the rounds before ``round_``, ``(n, t, n_dims)``."""
+        return np.asarray(self.units[rows][:, self.rounds < round_])
+
+    def observations(self, rows: IntArray, round_: int, scale: Values = "standardised") -> Observations:
+        """Histories of some clients up to and including a round, on the scale they are modelled on."""
+        known = self.rounds <= round_
+        units, values = self.units[rows][:, known], self.values[rows][:, known]
+        mask = np.isfinite(values)
+        modelled, divisor = np.where(mask, values, 0.0), np.ones(len(values))
+        if scale == "standardised":
+            modelled, divisor = standardise(values, mask)
+        return Observations(
+            embedded=self._tensor(self._space.embed(units)),
+            values=self._tensor(modelled),
+            mask=torch.as_tensor(mask, device=self._device),
+            scale=self._tensor(divisor),
+        )
+
+    def lacking(self, round_: int) -> npt.NDArray[np.bool_]:
+        """Clients whose evaluations of a round all failed, ``(n,)``; those of round 0 are the initial ones."""
+        latest = self.rounds == (INITIAL_ROUND if round_ == 0 else round_)
+        return np.asarray(~np.isfinite(self.values[:, latest]).any(axis=1))
+
+    def snapshot(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Copies of everything."""
+        return {
+            "clients": self.clients.copy(),
+            "units": self.units.copy(),
+            "values": self.values.copy(),
+            "rounds": self.rounds.copy(),
+        }
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take the state of ``snapshot``.
+
+        Raises:
+            ConfigurationError: If it belongs to other clients.
+        """
+        if not np.array_equal(snapshot["clients"], self.clients):
+            raise ConfigurationError("the snapshot belongs to other clients than this cohort's")
+        self.units = np.array(snapshot["units"], dtype=np.float64)
+        self.values = np.array(snapshot["values"], dtype=np.float64)
+        self.rounds = np.array(snapshot["rounds"], dtype=np.int64)
+
+    def history(self) -> ClientHistory:
+        """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
+        recommended = np.full((len(self.clients), self._space.n_dims), np.nan)
+        known = np.isfinite(self.values).any(axis=1)
+        best = np.nanargmax(self.values[known], axis=1) if known.any() else np.empty(0, dtype=np.int64)
+        recommended[known] = self.units[known, best]
+        return ClientHistory(
+            units=self.units.copy(), values=self.values.copy(), rounds=self.rounds.copy(), recommended=recommended
+        )
+
+    def _tensor(self, array: FloatArray) -> torch.Tensor:
+        return torch.as_tensor(array, dtype=torch.float64, device=self._device)
+
+
+def standardise(values: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    """Values per row at mean 0 and standard deviation 1, zero where masked, and what they were divided by, ``(n,)``.
+
+    Constant rows become zero, divided by one.
+    """
+    count = np.maximum(mask.sum(axis=1, keepdims=True), 1)
+    filled = np.where(mask, values, 0.0)
+    centred = np.where(mask, filled - filled.sum(axis=1, keepdims=True) / count, 0.0)
+    spread = np.sqrt((centred**2).sum(axis=1, keepdims=True) / count)
+    magnitude = np.abs(filled).max(axis=1, keepdims=True, initial=0.0)
+    negligible = spread <= 1e-12 * magnitude
+    scale = np.where(negligible | (spread == 0.0), 1.0, spread)
+    return np.where(negligible, 0.0, centred / scale), scale[:, 0]

@@ -1,0 +1,65 @@
+"""The public side of the shared prior: it pools releases and sees nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.algorithms.thompson.prior_settings import SharedPriorSettings
+from privbo.algorithms.thompson.settings import digest_array
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Ask, Broadcast, Release, Request, Setting
+
+
+class SharedPriorServer:
+    """The weighted mean of all releases so far; it goes out with every round."""
+
+    def __init__(self, algorithm: SharedPriorSettings, setting: Setting) -> None:
+        self._algorithm, self._setting = algorithm, setting
+        self._releases = {release.round: release for release in algorithm.releases(setting)}
+        self._features = digest_array(algorithm.draw_features(setting))
+        self._round = 0
+        self._sum = np.zeros(algorithm.n_features)
+        self._weight, self._noise_variance = 0.0, 0.0
+
+    def plan(self) -> Iterator[Request]:
+        """Every request of the run, in order."""
+        return (self._algorithm.request(release, self._setting.n_clients) for release in self._releases.values())
+
+    def ask(self) -> Ask | None:
+        """The current round; None after the last."""
+        if self._round > self._setting.rounds:
+            return None
+        release = self._releases.get(self._round)
+        request = None if release is None else self._algorithm.request(release, self._setting.n_clients)
+        return Ask(broadcast=Broadcast(round=self._round, arrays=self._arrays()), request=request)
+
+    def tell(self, release: Release | None) -> None:
+        """Add the round's release to the pool.
+
+        A release counts by its budget and by the root of how much its clients had seen.
+        """
+        planned = self._releases.get(self._round)
+        if (release is not None) != (planned is not None):
+            raise ConfigurationError(
+                f"round {self._round} {'ends with' if planned else 'has no'} release, told {release!r}"
+            )
+        if release is not None and planned is not None:
+            weight = planned.share * math.sqrt(self._algorithm.n_init + self._round)
+            self._sum = self._sum + weight * np.asarray(release.values, dtype=np.float64)[0]
+            self._weight += weight
+            self._noise_variance += (weight * release.noise_stddev) ** 2
+        self._round += 1
+
+    def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        public: dict[str, npt.NDArray[np.generic]] = {
+            "rounds": np.array(self._setting.rounds, dtype=np.int64),
+            "features": self._features,
+        }
+        if self._weight > 0.0:
+            public["pooled"] = self._sum / self._weight
+            public["noise_stddev"] = np.array(math.sqrt(self._noise_variance) / self._weight)
+        return public

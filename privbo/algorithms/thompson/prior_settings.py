@@ -1,0 +1,117 @@
+"""Settings of the shared prior, and everything that both sides compute from them; nothing here is private."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias
+
+import numpy as np
+from pydantic import Field
+
+from privbo.algorithms.thompson.features import Form, FourierFeatures, Kernel, draw_features
+from privbo.algorithms.thompson.own_model import OwnModel
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Request, Setting
+from privbo.protocol.settings import Count, Positive, Sequence, settings
+
+Whole: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRelease:
+    """One release of a plan.
+
+    Attributes:
+        round: The round that ends with it.
+        share: Its share of the run's squared budget (Gaussian differential privacy adds in squares), in (0, 1].
+    """
+
+    round: int
+    share: float
+
+    @property
+    def noise_scale(self) -> float:
+        """Its noise multiplier over that of a run's only release."""
+        return 1.0 / math.sqrt(self.share)
+
+
+@settings(table="algorithm")
+class SharedPriorSettings:
+    """Settings of the shared prior; ``SharedPrior`` says what each of them means."""
+
+    type: Literal["shared-prior"] = field(default="shared-prior", repr=False)
+    schedule: Sequence[Whole] = (0, 1, 3, 6)
+    shares: Sequence[Positive] = (4.0, 2.0, 1.0, 1.0)
+    least_signal: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    n_init: Count = 2
+    explore: Whole | None = None
+    n_features: Count = 64
+    clipping_norm: Positive = 1.0
+    lengthscale: Positive | None = None
+    noise: Positive = 0.1
+    kernel: Kernel = "se"
+    features: Form = "paired"
+    own: OwnModel = field(default_factory=OwnModel)
+    acquisition: Literal["log-ei", "thompson"] = "log-ei"
+    repeats: Literal["avoid", "query"] = "avoid"
+
+    def __post_init__(self) -> None:
+        if self.features != "phase" and self.n_features % 2:
+            raise ConfigurationError(
+                f"n_features={self.n_features} must be even for {self.features} features; use {self.n_features + 1}"
+            )
+        if any(b <= a for a, b in zip(self.schedule, self.schedule[1:], strict=False)):
+            raise ConfigurationError(f"schedule={list(self.schedule)} must rise; name every round once, in order")
+        if len(self.shares) < len(self.schedule):
+            raise ConfigurationError(
+                f"shares={list(self.shares)} must name a share for each of the {len(self.schedule)} releases"
+            )
+        if self.own.draw != "paths":
+            raise ConfigurationError(f"own.draw={self.own.draw!r} belongs to DPFTSDE; use 'paths' here")
+
+    def signal(self, setting: Setting) -> float:
+        """Give q = (largest norm of a mean of the clients' vectors / expected norm of one release's noise)^2.
+
+        The release is a run's only one, so this is the most that sharing can stand above its noise. Infinite
+        without noise, and where nobody said what the noise is.
+        """
+        if setting.single_release_noise is None:
+            return math.inf
+        noise = setting.single_release_noise()
+        return math.inf if noise == 0.0 else (setting.n_clients / noise) ** 2 / self.n_features
+
+    def releases(self, setting: Setting) -> tuple[PlannedRelease, ...]:
+        """The releases of a run: those that a later round uses, and none where they would drown in their noise."""
+        used = [round_ for round_ in self.schedule if round_ < setting.rounds]
+        if not used or self.signal(setting) < self.least_signal:
+            return ()
+        shares = self.shares[: len(used)]
+        return tuple(
+            PlannedRelease(round=round_, share=share / sum(shares)) for round_, share in zip(used, shares, strict=True)
+        )
+
+    def request(self, release: PlannedRelease, n_clients: int) -> Request:
+        """Give what the server asks for: the mean of the clients' clipped vectors."""
+        return Request(
+            dim=self.n_features,
+            clipping_norm=self.clipping_norm,
+            weights=np.full((1, n_clients), 1.0 / n_clients),
+            noise_scale=release.noise_scale,
+        )
+
+    def exploring(self, setting: Setting) -> int:
+        """Rounds in which clients go on with their exploring start."""
+        return min(setting.rounds, 0 if self.explore is None else self.explore)
+
+    def draw_features(self, setting: Setting) -> FourierFeatures:
+        """The feature map of a run."""
+        n_embedded = setting.space.n_embedded
+        return draw_features(
+            n_features=self.n_features,
+            n_embedded=n_embedded,
+            lengthscale=self.lengthscale or 0.3 * math.sqrt(n_embedded / 2.0),
+            kernel=self.kernel,
+            form=self.features,
+            public_seed=setting.public_seed,
+        )

@@ -1,0 +1,97 @@
+"""The shared prior: few releases, pooled, as the prior mean of every client's own model.
+
+The public side is in ``prior_server``, the private side in ``prior_clients``. Rounds, for a run of T rounds:
+
+    round 0      clients evaluate their first points; with a release: pool 0
+    round t      clients act on their own models, whose mean holds the pool so far
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from privbo.algorithms.thompson.prior_server import SharedPriorServer
+from privbo.algorithms.thompson.prior_settings import SharedPriorSettings
+from privbo.protocol.messages import Cohort, Evaluate, IntArray, Setting
+from privbo.protocol.settings import settings
+
+
+@settings(table="algorithm")
+class SharedPrior(SharedPriorSettings):
+    """Private federated Bayesian optimisation by a shared prior mean.
+
+    Every client models its own objective and acts by log expected improvement. In a few
+    early rounds the mean of the clients' clipped ridge weights is released; all releases so far,
+    pooled, are one function that enters each client's model as a part of its prior mean, times
+    a slope fitted to the client's own values, for the rest of the run.
+
+    | In a round | what leaves a client | guarantee |
+    |---|---|---|
+    | with a release | one clipped vector; only the noisy mean becomes public | (epsilon, delta) of the run's plan |
+    | without one, and of ``local()`` | nothing | nothing is released or charged |
+    | of any kind | no point after the first, no value, no own model | they stay in memory and in ``private/`` |
+
+    Attributes:
+        schedule: Rounds that end with a release, as far as a later round uses them.
+        shares: Shares of the run's squared budget, one per release: a release of share s has 1 / sqrt(s / sum)
+            times the noise multiplier that the run's only release would have.
+        least_signal: Nothing is released, and nothing charged, where even equal answers of all clients stand
+            less than this above the noise: where (N / z)^2 / M is smaller, z the noise multiplier of
+            a run's only release. 0 always releases.
+        n_init: Points that clients evaluate before the first release.
+        explore: Rounds in which clients go on with their exploring start; None takes them from dimension and rounds.
+        n_features: M, length of the shared vectors.
+        clipping_norm: S, of the shared vectors.
+        lengthscale: Of the shared features' kernel, in units of the cube; public. None is .3 sqrt(e / 2) in e embedded
+            coordinates.
+        noise: lambda of the shared features, variance on standardised values; public.
+        kernel: Of the shared features.
+        features: ``"paired"``, ``"phase"`` or ``"regular"``; see ``FourierFeatures``.
+        own: How clients model their own objective.
+        acquisition: ``"log-ei"``: the largest expected improvement, by its logarithm; ``"thompson"``: the maximiser of
+            a draw from the client's posterior.
+        repeats: ``"avoid"`` never evaluates a point twice, which would tell nothing where the objective
+            is deterministic; ``"query"`` may, for noisy objectives.
+
+    Raises:
+        ConfigurationError: If a number is out of its range.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: -p["x"], n_clients=40)
+        >>> plan = pb.plan(problem, pb.SharedPrior(), privacy=pb.Privacy(epsilon=2.0), rounds=20)
+        >>> plan.releases
+        4
+        >>> pb.plan(problem, pb.SharedPrior(), privacy=pb.Privacy(epsilon=0.1), rounds=20).releases
+        0
+    """
+
+    def local(self) -> SharedPrior:
+        """Give the same clients acting alone: own models, the same start, nothing shared.
+
+        Example:
+            >>> import privbo as pb
+            >>> pb.SharedPrior().local().schedule
+            ()
+        """
+        return dataclasses.replace(self, schedule=())
+
+    @property
+    def caveat(self) -> str | None:
+        """None: every form of it does what its settings say."""
+        return None
+
+    @property
+    def is_certified(self) -> bool:
+        """False: no statement about the optimum rests on the clipping norm."""
+        return False
+
+    def server(self, setting: Setting) -> SharedPriorServer:
+        """Make the public side."""
+        return SharedPriorServer(self, setting)
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
+        """Make the private side for ``clients``."""
+        from privbo.algorithms.thompson.prior_clients import PriorClients  # loads torch, which the public side does not
+
+        return PriorClients(self, setting, clients=clients, evaluate=evaluate, seed=seed)

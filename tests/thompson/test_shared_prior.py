@@ -1,0 +1,202 @@
+"""The shared prior: its releases and their price, its pool, its clients."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import privbo as pb
+from accountant import Gaussian
+from accountant.events import parts
+from privbo.algorithms.thompson.posterior import ridge_mean
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Release
+from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, play, setting
+
+OWN = pb.OwnModel(fit_steps=8, n_candidates=64)
+SMALL = pb.SharedPrior(n_features=12, own=OWN)
+NOISY = pb.Privacy(noise_multiplier=0.5, noise="simulation")
+
+
+def problem(n_clients=40, space=PLANE, objective=bumps):
+    return pb.Problem(space=space, batch_objective=objective, n_clients=n_clients)
+
+
+def test_the_plan_lists_its_releases_by_their_shares():
+    plan = pb.plan(problem(), pb.SharedPrior(), privacy=pb.Privacy(epsilon=2.0), rounds=20)
+    multipliers = [event.noise_multiplier for event, count in parts(plan.event) for _ in range(count)]
+    shares = np.array([4, 2, 1, 1]) / 8
+    np.testing.assert_allclose(sorted(multipliers), sorted(plan.noise_multiplier / np.sqrt(shares)), rtol=1e-12)
+    # Gaussian budgets add in squares: together they cost what one release at the nominal multiplier costs.
+    alone = pb.plan(
+        problem(), pb.SharedPrior(schedule=(0,)), privacy=pb.Privacy(noise_multiplier=plan.noise_multiplier), rounds=20
+    )
+    assert parts(alone.event) == ((Gaussian(noise_multiplier=plan.noise_multiplier), 1),)
+    assert min(plan.epsilon().values()) == pytest.approx(min(alone.epsilon().values()), rel=1e-6)
+    assert 1.999 < min(plan.epsilon().values()) <= 2.0
+
+
+@pytest.mark.parametrize(("rounds", "releases"), [(1, 1), (2, 2), (4, 3), (7, 4), (30, 4)])
+def test_only_releases_that_a_round_uses_are_planned(rounds, releases):
+    assert pb.plan(problem(), SMALL, privacy=NOISY, rounds=rounds).releases == releases
+
+
+def test_what_would_drown_in_its_noise_is_not_released_and_costs_nothing():
+    few, privacy = problem(n_clients=12), pb.Privacy(epsilon=0.5, noise="simulation")
+    assert pb.plan(few, pb.SharedPrior(), privacy=privacy, rounds=20).releases == 0
+    record = pb.run(few, SMALL, privacy=privacy, rounds=5, seed=1)
+    assert (record.releases, record.epsilon()) == ((), 0.0)
+    alone = pb.run(few, SMALL.local(), privacy=pb.NoPrivacy(), rounds=5, seed=1)
+    np.testing.assert_array_equal(record.clients.values, alone.clients.values)
+    always = dataclasses.replace(SMALL, least_signal=0.0)
+    assert pb.plan(few, always, privacy=privacy, rounds=20).releases == 4
+
+
+def test_the_signal_is_the_clients_number_over_the_noise():
+    once = dataclasses.replace(SMALL, schedule=(0,), least_signal=0.0)
+    half = pb.Privacy(epsilon=1.0, sample_rate=0.5)
+    for privacy in (pb.Privacy(epsilon=1.0), pb.Privacy(noise_multiplier=3.0), half):
+        spec = pb.Spec(name="s", problem=problem(), algorithm=SMALL, privacy=privacy, rounds=9)
+        z = pb.plan(problem(), once, privacy=privacy, rounds=9).noise_multiplier / privacy.sample_rate
+        assert SMALL.signal(spec.setting(0)) == pytest.approx((40 / z) ** 2 / 12, rel=1e-3)
+    free = pb.Spec(name="s", problem=problem(), algorithm=SMALL, privacy=pb.NoPrivacy(), rounds=9)
+    assert SMALL.signal(free.setting(0)) == math.inf
+
+
+def test_the_pool_is_the_mean_of_the_releases_weighted_by_budget_and_evidence():
+    where = setting(n_clients=6, rounds=9)
+    server, rng, told = SMALL.server(where), np.random.default_rng(0), []
+    while (ask := server.ask()) is not None:
+        if told:
+            weights = np.array([share * math.sqrt(2 + round_) for round_, share, *_ in told])
+            expected = sum(w * v for w, (_, _, v, _) in zip(weights, told, strict=True)) / weights.sum()
+            np.testing.assert_allclose(ask.broadcast.arrays["pooled"], expected, rtol=1e-12)
+            stddev = math.sqrt(sum((w * s) ** 2 for w, (*_, s) in zip(weights, told, strict=True))) / weights.sum()
+            assert float(ask.broadcast.arrays["noise_stddev"]) == pytest.approx(stddev)
+        else:
+            assert "pooled" not in ask.broadcast.arrays
+        release = None
+        if ask.request is not None:
+            values, stddev, round_ = rng.standard_normal((1, 12)), 0.1 * (1 + ask.broadcast.round), ask.broadcast.round
+            release = Release(round=round_, values=values, noise_stddev=stddev, sequence=len(told), head="")
+            told.append((round_, ask.request.noise_scale**-2, values[0], stddev))
+        server.tell(release)
+    assert [round_ for round_, *_ in told] == [0, 1, 3, 6]
+    assert sum(share for _, share, *_ in told) == pytest.approx(1.0)
+
+
+def test_answers_are_the_ridge_weights_of_the_history():
+    where = setting()
+    trace, cohort = play(SMALL, where)
+    history, features = cohort.history(), SMALL.draw_features(where)
+    asked = [(ask, answers) for ask, answers in trace if ask.request is not None]
+    assert [ask.broadcast.round for ask, _ in asked] == [0, 1, 3]
+    for ask, answers in asked:
+        known = history.rounds <= ask.broadcast.round
+        y = history.values[:, known]
+        y = (y - y.mean(axis=1, keepdims=True)) / y.std(axis=1, keepdims=True)
+        phi = features(torch.as_tensor(PLANE.embed(history.units[:, known])))
+        np.testing.assert_allclose(answers, ridge_mean(phi, torch.as_tensor(y), 0.1), atol=1e-9)
+
+
+@pytest.mark.parametrize("space", [PLANE, MIXED, FINITE], ids=["real", "mixed", "finite"])
+@pytest.mark.parametrize("acquisition", ["log-ei", "thompson"])
+def test_no_point_is_evaluated_twice_while_the_space_has_others(space, acquisition):
+    where, algorithm = setting(space, rounds=8), dataclasses.replace(SMALL, acquisition=acquisition)
+    _, cohort = play(algorithm, where, evaluate=lambda clients, units: units.sum(axis=1))
+    units = cohort.history().units  # ten evaluations; the finite space has ten points
+    assert all(len(np.unique(row, axis=0)) == 10 for row in units)
+
+
+def test_points_are_evaluated_again_where_that_is_asked():
+    flat = setting(FINITE, rounds=30, n_clients=4)
+    _, cohort = play(dataclasses.replace(SMALL, repeats="query"), flat)
+    assert len(cohort.history().values[0]) == 32
+    _, cohort = play(SMALL, flat)  # all points seen after eight rounds: it goes on all the same
+    assert len(np.unique(cohort.history().units[0], axis=0)) == 10
+
+
+def test_the_engine_finds_the_top_of_a_smooth_function():
+    _, cohort = play(pb.SharedPrior().local(), setting(rounds=14), evaluate=bumps)
+    assert cohort.history().values.max(axis=1).min() > 0.999
+
+
+def test_sharing_helps_from_the_second_step_and_a_late_client_too():
+    """200 alike clients with little noise: after the first release all of them stand near the common top.
+
+    A client that joins in the last round starts from the pool, for nothing.
+    """
+    where = setting(n_clients=200, rounds=5)
+    trace, cohort = play(pb.SharedPrior(own=OWN), where)
+    _, alone = play(pb.SharedPrior(own=OWN).local(), where)
+    third = (slice(None), slice(None, 3))
+    ours, theirs = (side.history().values[third].max(axis=1).mean() for side in (cohort, alone))
+    assert ours > theirs + 0.03
+    late = pb.SharedPrior(own=OWN).cohort(where, clients=np.arange(200), evaluate=bumps, seed=8)
+    late.respond(trace[-1][0].broadcast)
+    assert late.history().values.max(axis=1).mean() > theirs + 0.03
+
+
+def test_a_pool_of_noise_leaves_the_clients_as_they_are_alone():
+    where = setting(n_clients=6, rounds=3)
+    algorithm = pb.SharedPrior(own=OWN)
+    cohorts = [algorithm.cohort(where, clients=np.arange(6), evaluate=bumps, seed=1) for _ in range(2)]
+    server = algorithm.server(where)
+    ask = server.ask()
+    for cohort in cohorts:
+        cohort.respond(ask.broadcast)
+    weights = 0.01 * np.random.default_rng(3).standard_normal((1, 64))
+    server.tell(Release(round=0, values=weights, noise_stddev=0.1, sequence=0, head=""))
+    noisy = server.ask().broadcast
+    bare = dataclasses.replace(noisy, arrays={k: v for k, v in noisy.arrays.items() if k in {"rounds", "features"}})
+    for cohort, broadcast in zip(cohorts, (noisy, bare), strict=True):
+        cohort.respond(broadcast)
+    np.testing.assert_array_equal(cohorts[0].history().units, cohorts[1].history().units)
+
+
+def test_failed_evaluations_are_absences_and_the_client_goes_on():
+    def moody(clients, units):
+        return np.where(clients % 2 == 0, bumps(clients, units), np.nan)
+
+    trace, cohort = play(SMALL, setting(), evaluate=Counting(moody))
+    assert np.isnan(trace[0][1][1::2]).all()
+    assert np.isfinite(trace[0][1][::2]).all()
+    assert np.isfinite(cohort.history().recommended[::2]).all()
+
+
+def test_exploring_rounds_share_nothing_of_the_model():
+    algorithm = dataclasses.replace(SMALL, explore=2)
+    _, cohort = play(algorithm, setting(), evaluate=bumps)
+    _, other = play(algorithm, setting(), evaluate=lambda clients, units: -bumps(clients, units))
+    np.testing.assert_array_equal(cohort.history().units[:, :4], other.history().units[:, :4])
+    assert not np.array_equal(cohort.history().units[:, 4:], other.history().units[:, 4:])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_features": 13}, "must be even"),
+        ({"schedule": (1, 1)}, "must rise"),
+        ({"schedule": (0, 1, 2, 3, 4)}, "a share for each"),
+        ({"own": pb.OwnModel(draw="exact")}, "belongs to DPFTSDE"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        pb.SharedPrior(**settings)
+
+
+def test_broadcasts_of_another_run_are_refused():
+    where = setting()
+    cohort = SMALL.cohort(where, clients=np.arange(6), evaluate=bumps, seed=1)
+    broadcast = SMALL.server(where).ask().broadcast
+    for change, message in (
+        ({"features": np.zeros(32, dtype=np.uint8)}, "random features differ"),
+        ({"rounds": np.array(9)}, "use the same setting"),
+        ({"pooled": np.zeros(5), "noise_stddev": np.array(0.1)}, "must be finite and of shape"),
+        ({"pooled": np.full(12, np.nan), "noise_stddev": np.array(0.1)}, "must be finite and of shape"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            cohort.respond(dataclasses.replace(broadcast, arrays={**broadcast.arrays, **change}))
