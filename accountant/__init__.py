@@ -20,6 +20,8 @@ has the same table with its reasons.
 
 Example:
     >>> import accountant
+    >>> round(accountant.epsilon(noise_multiplier=2.0, sample_rate=0.25, rounds=40, delta=1e-5), 2)
+    3.96
     >>> release = accountant.PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
     >>> table = accountant.epsilon_table(
     ...     accountant.repeat(release, 40), 1e-5, adjacency=accountant.Adjacency.ZERO_OUT
@@ -35,7 +37,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from accountant import calibrate, gaussian_dp, moments, renyi
-    from accountant.epsilon import Interval, epsilon_interval, epsilon_table
     from accountant.errors import (
         AccountingError,
         BudgetExceeded,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
         LedgerError,
         PrivacyError,
     )
-    from accountant.event_text import event_text
     from accountant.events import (
         Adjacency,
         BestOfRandomRuns,
@@ -61,23 +61,28 @@ if TYPE_CHECKING:
         repeat,
         to_dict,
     )
+    from accountant.front import Accountant, epsilon, noise_multiplier
     from accountant.ledger import Budget, Ledger, LedgerPolicy
     from accountant.tight import numerical
+    from accountant.tightest import Interval, epsilon_interval, epsilon_table
+    from accountant.wording import event_text
 
 _HOMES = {
     name: home
     for home, names in {
-        "epsilon": "Interval epsilon_interval epsilon_table",
         "errors": "AccountingError BudgetExceeded CalibrationError EventError LedgerError PrivacyError",
-        "event_text": "event_text",
         "events": "Adjacency BestOfRandomRuns Composed Event FixedSizeSampledGaussian Gaussian Laplace NonPrivate "
         "PoissonSampledGaussian Unit compose from_dict repeat to_dict",
+        "front": "Accountant epsilon noise_multiplier",
         "ledger": "Budget Ledger LedgerPolicy",
+        "tightest": "Interval epsilon_interval epsilon_table",
+        "wording": "event_text",
     }.items()
     for name in names.split()
 }
 
 __all__ = [
+    "Accountant",
     "AccountingError",
     "Adjacency",
     "BestOfRandomRuns",
@@ -100,12 +105,14 @@ __all__ = [
     "Unit",
     "calibrate",
     "compose",
+    "epsilon",
     "epsilon_interval",
     "epsilon_table",
     "event_text",
     "from_dict",
     "gaussian_dp",
     "moments",
+    "noise_multiplier",
     "numerical",
     "renyi",
     "repeat",

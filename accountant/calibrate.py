@@ -23,7 +23,7 @@ from typing import Final, Protocol
 
 from scipy.optimize import brentq
 
-from accountant import epsilon as tightest
+from accountant import tightest
 from accountant.checks import check_delta, check_epsilon
 from accountant.errors import CalibrationError
 from accountant.events import Adjacency, Event, PoissonSampledGaussian, repeat

@@ -31,8 +31,7 @@ from typing import Final, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from accountant import epsilon as tightest
-from accountant import gaussian_dp, renyi
+from accountant import gaussian_dp, renyi, tightest
 from accountant.checks import check_delta, check_epsilon
 from accountant.errors import AccountingError
 from accountant.events import Adjacency, Event, check_adjacency, is_non_private, parts

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from accountant import epsilon as tightest
-from accountant import gaussian_dp
+from accountant import gaussian_dp, tightest
 from accountant.events import Adjacency, Composed
 from accountant.filters import Spent, fixed_order_filter
 from accountant.ledger.policy import Budget

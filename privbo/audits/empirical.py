@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import get_args
 
-from accountant.event_text import event_text
+from accountant.wording import event_text
 from privbo.audits.black_box import World, audit_curve, epsilon_lower_bound
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import SecureNoise

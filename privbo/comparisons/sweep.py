@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from accountant.epsilon import epsilon_table
 from accountant.ledger import Ledger
+from accountant.tightest import epsilon_table
 from privbo.comparisons import cells as work
 from privbo.comparisons.cells import Cell, OnCell, OnReuse, complete, digest, next_attempt
 from privbo.comparisons.choice import paid_recommendation, recommend

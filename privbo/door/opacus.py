@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Self
 
 from opacus.accountants.accountant import IAccountant
 
-from accountant.epsilon import epsilon
 from accountant.errors import AccountingError, BudgetExceeded, EventError, LedgerError
 from accountant.events import Event, PoissonSampledGaussian, Unit, repeat
 from accountant.sensitivity import contribution_factor
+from accountant.tightest import epsilon
 
 if TYPE_CHECKING:
     from opacus import PrivacyEngine

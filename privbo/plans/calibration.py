@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accountant import calibrate as solve
-from accountant.epsilon import epsilon_table
 from accountant.events import Adjacency
 from accountant.tight import numerical
 from accountant.tight.numerical import Interval
+from accountant.tightest import epsilon_table
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.plain import notebook_table
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.disjoint import dearest
-from accountant.epsilon import epsilon_table
 from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency, Event, compose, from_dict, to_dict
 from accountant.ledger import Budget
+from accountant.tightest import epsilon_table
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, paper_delta
 from privbo.protocol.errors import ConfigurationError

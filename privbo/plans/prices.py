@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from accountant.disjoint import Combine
-from accountant.epsilon import epsilon_table
 from accountant.events import Adjacency, Composed, Event, compose, is_non_private, parts
 from accountant.filters import Filter, fixed_order_filter, gaussian_filter, quote
 from accountant.ledger import Budget, Entry
 from accountant.tight import numerical
+from accountant.tightest import epsilon_table
 from privbo.plans.privacy import default_delta, paper_delta
 from privbo.protocol.plain import plain
 from privbo.protocol.settings import JsonObject

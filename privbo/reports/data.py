@@ -14,7 +14,6 @@ import numpy as np
 
 from accountant.disjoint import combination
 from accountant.dp_event import dp_event_expression
-from accountant.epsilon import epsilon_table
 from accountant.events import (
     Adjacency,
     BestOfRandomRuns,
@@ -27,6 +26,7 @@ from accountant.events import (
 )
 from accountant.ledger import Entry, Ledger
 from accountant.tight import numerical
+from accountant.tightest import epsilon_table
 from privbo.plans import prices
 from privbo.protocol.messages import Release
 from privbo.reports.diagnostics import Diagnostics

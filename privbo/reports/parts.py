@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accountant.event_text import event_text
 from accountant.events import Event, Gaussian, to_dict
 from accountant.ledger import Budget
+from accountant.wording import event_text
 from privbo.plans.prices import Epsilons
 from privbo.protocol.plain import fields_of
 from privbo.protocol.settings import JsonObject

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
-from accountant.epsilon import epsilon_table
 from accountant.events import Adjacency, Unit
 from accountant.ledger import Ledger
 from accountant.ledger.policy import Budget, LedgerPolicy
+from accountant.tightest import epsilon_table
 from privbo.door.door import Door
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.protocol.errors import ConfigurationError, RunError

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
-from accountant.epsilon import epsilon as best_epsilon
 from accountant.events import BestOfRandomRuns, PoissonSampledGaussian, compose
 from accountant.ledger import Ledger
 from accountant.selection import TruncatedNegativeBinomial
+from accountant.tightest import epsilon as best_epsilon
 from privbo.door.noise import NoiseSource
 from privbo.door.selection import SelectionDoor, draw_runs
 from privbo.protocol.errors import ConfigurationError, RunError

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from accountant import calibrate, moments, renyi
-from accountant import epsilon as tightest
+from accountant import calibrate, moments, renyi, tightest
 from accountant.errors import AccountingError, CalibrationError
 from accountant.events import (
     Adjacency,

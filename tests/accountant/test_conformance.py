@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from accountant import checks, gaussian_dp, moments, renyi
-from accountant import epsilon as best
+from accountant import tightest as best
 from accountant.errors import AccountingError, EventError
 from accountant.events import (
     Adjacency,

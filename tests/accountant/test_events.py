@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from accountant import epsilon_table, gaussian_dp, moments, numerical, renyi
 from accountant.errors import AccountingError, EventError
-from accountant.event_text import event_text
 from accountant.events import (
     Adjacency,
     BestOfRandomRuns,
@@ -26,6 +25,7 @@ from accountant.events import (
     repeat,
     to_dict,
 )
+from accountant.wording import event_text
 
 positive = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False)
 basic = st.one_of(

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from accountant.epsilon import epsilon_table
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose
+from accountant.tightest import epsilon_table
 from privbo.cli.look import read_report, report_run
 from privbo.cli.run import carry_out
 from privbo.plans import prices

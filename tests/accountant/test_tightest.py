@@ -1,10 +1,12 @@
 """The table of all accountants, and the best one."""
 
+from pathlib import Path
+
 import pytest
 
 import accountant
-from accountant import epsilon as best
 from accountant import gaussian_dp, moments, renyi
+from accountant import tightest as best
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, compose, repeat
 from accountant.tight import numerical
 
@@ -35,6 +37,12 @@ def test_the_interval_holds_the_tables_tight_number_and_says_how_it_was_found():
     tight = accountant.epsilon_table(SAMPLED, 1e-5, adjacency=ZERO)["tight"]
     assert found.to_dict() == {"lower": found.lower, "upper": tight, "method": "numerical"}
     assert 0.99 * tight < found.lower <= tight
+
+
+def test_no_name_of_the_package_becomes_a_module_once_its_home_was_loaded():
+    """Python puts every loaded module into its package, where it would hide a function of the same name."""
+    modules = {path.stem for path in Path(accountant.__file__).parent.iterdir()}
+    assert modules & set(accountant.__all__) == {"calibrate", "gaussian_dp", "moments", "renyi"}
 
 
 def test_the_package_lists_its_names_and_no_others():

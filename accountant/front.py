@@ -1,0 +1,149 @@
+"""The front door: prices of the commonest plan in one flat call, and a small accountant that adds events up.
+
+Everything here is a certified upper end (``accountant.tightest``), under add-or-remove-one
+unless another adjacency is named: the adjacency that Opacus and dp-accounting take for granted.
+
+Example:
+    >>> import accountant
+    >>> z = accountant.noise_multiplier(epsilon=2.0, sample_rate=0.25, rounds=40, delta=1e-5)
+    >>> round(z, 2), accountant.epsilon(noise_multiplier=z, sample_rate=0.25, rounds=40, delta=1e-5) <= 2.0
+    (3.41, True)
+    >>> round(accountant.Accountant().compose(accountant.Gaussian(noise_multiplier=4.0), 4).epsilon(1e-5), 3)
+    1.993
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Self
+
+from accountant import calibrate, tightest
+from accountant.errors import AccountingError
+from accountant.events import Adjacency, Composed, Event, check_adjacency, compose
+from accountant.tight.numerical import Interval
+
+_MEANINGS = {
+    "noise_multiplier": "the noise's standard deviation over the L2 sensitivity",
+    "epsilon": "the most that the rounds together may cost",
+    "sample_rate": "the probability with which one unit takes part in a round",
+}
+
+
+def epsilon(
+    *,
+    noise_multiplier: float,
+    rounds: int,
+    delta: float,
+    sample_rate: float = 1.0,
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE,
+) -> float:
+    """Epsilon of equal rounds of a Poisson-sampled Gaussian sum, as in DP-SGD: the certified upper end.
+
+    Args:
+        noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
+        rounds: Number of releases, at least 0.
+        delta: In (0, 1).
+        sample_rate: q in (0, 1], the probability with which a unit takes part in a round.
+        adjacency: Which data sets are neighbours.
+
+    Raises:
+        AccountingError: A value is out of range.
+        EventError: ``adjacency`` is unknown.
+
+    Example:
+        >>> round(epsilon(noise_multiplier=2.0, sample_rate=0.25, rounds=40, delta=1e-5), 2)
+        3.96
+    """
+    return tightest.epsilon(_plan(noise_multiplier, rounds, sample_rate), delta, adjacency=Adjacency(adjacency))
+
+
+def noise_multiplier(
+    *,
+    epsilon: float,
+    rounds: int,
+    delta: float,
+    sample_rate: float = 1.0,
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE,
+) -> float:
+    """The smallest noise multiplier at which equal Poisson-sampled Gaussian rounds cost at most ``epsilon``.
+
+    Args:
+        epsilon: Target, positive.
+        rounds: Number of releases, at least 1.
+        delta: In (0, 1).
+        sample_rate: q in (0, 1], the probability with which a unit takes part in a round.
+        adjacency: Which data sets are neighbours.
+
+    Raises:
+        AccountingError: A value is out of range.
+        CalibrationError: No noise reaches the target.
+        EventError: ``adjacency`` is unknown.
+
+    Example:
+        >>> round(noise_multiplier(epsilon=4.0, sample_rate=0.25, rounds=40, delta=1e-5), 2)
+        1.98
+    """
+    _require("epsilon", epsilon)
+    _plan(1.0, rounds, sample_rate, fewest=1)
+    return calibrate.noise_multiplier(
+        lambda z: calibrate.poisson(sample_rate, z, rounds),
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=Adjacency(adjacency),
+    )
+
+
+class Accountant:
+    """Events on the same data, added up one after another.
+
+    It prices what it was told and stops nobody: a bound that holds while noise or rate are chosen
+    from outputs is a filter's (``accountant.filters``) or a ledger's.
+
+    Example:
+        >>> from accountant import PoissonSampledGaussian
+        >>> spent = Accountant().compose(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 40)
+        >>> round(spent.epsilon(1e-5), 2), spent.delta(8.0) < 1e-12
+        (3.96, True)
+    """
+
+    def __init__(self, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE) -> None:
+        self.adjacency = Adjacency(adjacency)
+        self.event = Composed()
+
+    def compose(self, event: Event, count: int = 1) -> Self:
+        """Add ``event``, made ``count`` times; returns this accountant.
+
+        Raises:
+            EventError: ``event`` is unknown or unsound under the adjacency, or ``count`` below 1.
+        """
+        check_adjacency(event, self.adjacency)
+        self.event = compose([self.event, (event, count)])
+        return self
+
+    def epsilon(self, delta: float) -> float:
+        """Epsilon of everything at ``delta``: the certified upper end."""
+        return tightest.epsilon(self.event, delta, adjacency=self.adjacency)
+
+    def delta(self, epsilon: float) -> float:
+        """Delta of everything at ``epsilon``: the certified upper end."""
+        return tightest.delta(self.event, epsilon, adjacency=self.adjacency)
+
+    def interval(self, delta: float) -> Interval:
+        """Certified bounds of epsilon at ``delta``."""
+        return tightest.epsilon_interval(self.event, delta, adjacency=self.adjacency)
+
+
+def _plan(noise_multiplier: float, rounds: int, sample_rate: float, *, fewest: int = 0) -> Event:
+    _require("noise_multiplier", noise_multiplier)
+    _require("sample_rate", sample_rate, 1.0)
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < fewest:
+        raise AccountingError(f"rounds={rounds!r} must be a whole number of releases, at least {fewest}")
+    return calibrate.poisson(sample_rate, noise_multiplier, rounds)
+
+
+def _require(name: str, value: float, high: float = math.inf) -> None:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and 0.0 < value <= high and math.isfinite(value)):
+        bound = "positive and finite" if high == math.inf else f"above 0 and at most {high:g}"
+        raise AccountingError(f"{name}={value!r} must be {bound}: it is {_MEANINGS[name]}")
