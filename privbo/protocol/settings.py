@@ -141,8 +141,9 @@ def _departures(table: JsonValue, value: object) -> JsonValue:
     if not dataclasses.is_dataclass(value):
         return table
     hints = get_type_hints(type(value), include_extras=False)
-    kept = [f.name for f in dataclasses.fields(value) if _is_tag(hints[f.name]) or _departs(f, getattr(value, f.name))]
-    return {name: _departures(table[name], getattr(value, name)) for name in kept}
+    held = vars(value)
+    kept = [f.name for f in dataclasses.fields(value) if _is_tag(hints[f.name]) or _departs(f, held[f.name])]
+    return {name: _departures(table[name], held[name]) for name in kept}
 
 
 def _is_tag(hint: object) -> bool:
