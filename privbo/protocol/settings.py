@@ -140,9 +140,8 @@ def _departures(table: JsonValue, value: object) -> JsonValue:
         return {key: _departures(item, value[key]) for key, item in table.items()}
     if not dataclasses.is_dataclass(value):
         return table
-    hints = get_type_hints(type(value), include_extras=False)
-    held = vars(value)
-    kept = [f.name for f in dataclasses.fields(value) if _is_tag(hints[f.name]) or _departs(f, held[f.name])]
+    hints, held, default = get_type_hints(type(value)), vars(value), _defaults(type(value))
+    kept = [name for name in table if _is_tag(hints[name]) or name not in default or held[name] != default[name]]
     return {name: _departures(table[name], held[name]) for name in kept}
 
 
@@ -150,10 +149,11 @@ def _is_tag(hint: object) -> bool:
     return get_origin(hint) is Literal and len(get_args(hint)) == 1
 
 
-def _departs(field: dataclasses.Field[object], held: object) -> bool:
-    if field.default_factory is not dataclasses.MISSING:
-        return held != field.default_factory()
-    return field.default is dataclasses.MISSING or held != field.default
+def _defaults(kind: type[DataclassInstance]) -> dict[str, object]:
+    fields = [f for f in dataclasses.fields(kind) if f.init]
+    plain = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+    made = {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
+    return plain | made
 
 
 def settings_schema(kind: type[object]) -> JsonObject:
