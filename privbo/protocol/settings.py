@@ -136,13 +136,17 @@ def _departures(table: JsonValue, value: object) -> JsonValue:
         return [_departures(item, held) for item, held in zip(table, value, strict=True)]
     if not isinstance(table, dict):
         return table
-    if isinstance(value, Mapping):
-        return {key: _departures(item, value[key]) for key, item in table.items()}
-    if not dataclasses.is_dataclass(value):
-        return table
-    hints, held, default = get_type_hints(type(value)), vars(value), _defaults(type(value))
-    kept = [name for name in table if _is_tag(hints[name]) or name not in default or held[name] != default[name]]
-    return {name: _departures(table[name], held[name]) for name in kept}
+    held, names = _held(table, value)
+    inside = {name: _departures(table[name], held[name]) for name in names if isinstance(table[name], dict | list)}
+    return {name: inside.get(name, table[name]) for name in names}
+
+
+def _held(table: JsonObject, value: object) -> tuple[Mapping[str, object], list[str]]:
+    """What a table was made of, and the names to keep of it."""
+    if not _is_settings(kind := type(value)):
+        return cast("Mapping[str, object]", value), list(table)
+    hints, held, default = get_type_hints(kind), vars(value), _defaults(kind)
+    return held, [n for n in table if _is_tag(hints[n]) or n not in default or held[n] != default[n]]
 
 
 def _is_tag(hint: object) -> bool:
