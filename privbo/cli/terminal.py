@@ -75,6 +75,8 @@ def _plan(found: PricedPlan) -> Iterator[RenderableType]:
         f"{number(plan.noise_multiplier)}, {plan.adjacency.value} adjacency, noise {plan.noise_source}; "
         "no data was touched"
     )
+    if plan.outlook is not None:
+        yield plan.outlook
 
 
 @render.register
@@ -159,8 +161,7 @@ def facts_table(report: Report) -> Table:
         "as if non-adaptive, so far": number(held.as_if_non_adaptive),
         "ledger": f"{report.ledger.text}, head {report.ledger.head[:12]}",
     }
-    if report.caveat is not None:
-        rows["caveat"] = report.caveat
+    rows |= {name: text for name in ("caveat", "outlook") if (text := getattr(report, name)) is not None}
     table = Table(show_header=False, box=None)
     for name, value in rows.items():
         table.add_row(name, escape(value))

@@ -171,6 +171,10 @@ class PrivateSum:
         """Standard deviation of the noise in every released entry."""
         return self._sum_stddev() / self.rate
 
+    def largest_norm(self) -> float:
+        """Norm of the released values without their noise where every client answers alike, as loud as it may."""
+        return math.sqrt(self.geometry.n_blocks) * self.geometry.largest_total * self.vector_bound
+
     def grid_step(self) -> float:
         """Power of two on which sums and noise are integers; depends on public numbers only.
 

@@ -7,6 +7,7 @@ arithmetic on public quantities.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,9 @@ class Plan:
         event: The planned event of the whole run.
         releases: Number of releases in the plan.
         budget: The bound that the run's own ledger refuses to pass; None if there is none.
+        largest_over_noise: Norm of the largest sums that clients could send beside the expected norm of
+            their noise, in squares over all releases; of the releases that were given up where there are none. None
+            without noise.
         mechanisms: The different mechanisms of the plan with their counts; empty for a plan read from disk.
 
     Example:
@@ -57,6 +61,7 @@ class Plan:
     event: Event
     releases: int
     budget: Budget | None = None
+    largest_over_noise: float | None = None
     mechanisms: Mapping[Mechanism, int] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -87,6 +92,24 @@ class Plan:
         """Give the planned epsilon by accountant, at the run's delta unless another is named."""
         return epsilon_table(self.event, self.delta if delta is None else delta, adjacency=self.adjacency)
 
+    @property
+    def outlook(self) -> str | None:
+        """One sentence on the most that sharing can bring, from public numbers; None without noise or sharing."""
+        if self.largest_over_noise is None:
+            return None
+        found = f"{self.largest_over_noise:.2g} of the norm of its noise"
+        if not self.releases:
+            return (
+                f"nothing is released or charged: even if all {self.n_clients} clients answered alike, what they share "
+                f"would have {found}"
+            )
+        if self.largest_over_noise < 1.0:
+            return (
+                f"sharing cannot beat its noise: even if all {self.n_clients} clients answer alike, what they share "
+                f"has {found}; take more clients, fewer releases or a larger epsilon"
+            )
+        return f"at best, with all clients answering alike, what they share has {found}"
+
     def to_dict(self) -> JsonObject:
         """Give the plan as JSON, beside the privacy that was asked for."""
         return {
@@ -97,6 +120,7 @@ class Plan:
             "adjacency": self.adjacency.value,
             "delta": self.delta,
             "event": to_dict(self.event),
+            "largest_over_noise": self.largest_over_noise,
         }
 
     @staticmethod
@@ -104,6 +128,7 @@ class Plan:
         """Read the plan of a run as ``to_dict`` wrote it."""
         multiplier = content["noise_multiplier"]
         delta = float(cast("float", content["delta"]))
+        ratio = content.get("largest_over_noise")  # runs of older versions have none
         return Plan(
             privacy=privacy,
             noise_multiplier=None if multiplier is None else float(cast("float", multiplier)),
@@ -112,25 +137,32 @@ class Plan:
             event=from_dict(cast("Mapping[str, object]", content["event"])),
             releases=int(cast("int", content["releases"])),
             budget=_budget(privacy, delta),
+            largest_over_noise=None if ratio is None else float(cast("float", ratio)),
         )
 
 
-def price_plan(privacy: Privacy | NoPrivacy, requests: Iterable[Request], *, n_clients: int) -> Plan:
+def price_plan(
+    privacy: Privacy | NoPrivacy, requests: Iterable[Request], *, n_clients: int, foregone: Iterable[Request] = ()
+) -> Plan:
     """Price a plan: calibrate the noise to the target, or take the multiplier as given.
 
     Args:
         privacy: What is asked for.
         requests: Every request of the run; weights are reduced to their geometry one by one.
         n_clients: N.
+        foregone: Requests that were given up because noise would have drowned them.
 
     Raises:
         ConfigurationError: If a request can't be answered.
         CalibrationError: If no noise meets the target.
         BudgetExceeded: If the plan costs more than its budget.
     """
-    counts = Counter(privacy.mechanism(request, 1.0) for request in requests)
     delta = privacy.resolved_delta(n_clients)
-    z = _multiplier(privacy, counts, delta) if counts and isinstance(privacy, Privacy) else None
+    asked = _counted(privacy, requests)
+    counts = _merged(asked)
+    z = _multiplier(privacy, counts, delta)
+    if not asked:
+        asked = _counted(privacy, foregone)
     plan = Plan(
         privacy=privacy,
         noise_multiplier=z,
@@ -139,6 +171,7 @@ def price_plan(privacy: Privacy | NoPrivacy, requests: Iterable[Request], *, n_c
         event=_event(privacy, counts, z),
         releases=counts.total(),
         budget=_budget(privacy, delta),
+        largest_over_noise=_over_noise(asked, _multiplier(privacy, _merged(asked), delta) if z is None else z),
         mechanisms={_priced(mechanism, z): count for mechanism, count in counts.items()},
     )
     if privacy.budget is not None and (cost := min(plan.epsilon().values())) > privacy.budget:
@@ -172,7 +205,32 @@ def single_release_noise(privacy: Privacy | NoPrivacy, n_clients: int) -> float:
     return _priced(mechanism, _multiplier(privacy, Counter([mechanism]), delta)).noise_stddev()
 
 
-def _multiplier(privacy: Privacy, counts: Counter[Mechanism], delta: float) -> float:
+def _counted(privacy: Privacy | NoPrivacy, requests: Iterable[Request]) -> Counter[tuple[Mechanism, int]]:
+    """Mechanisms for a multiplier of 1 and how many numbers they release."""
+    return Counter((privacy.mechanism(request, 1.0), request.dim * request.n_blocks) for request in requests)
+
+
+def _merged(asked: Counter[tuple[Mechanism, int]]) -> Counter[Mechanism]:
+    counts: Counter[Mechanism] = Counter()
+    for (mechanism, _), count in asked.items():
+        counts[mechanism] += count
+    return counts
+
+
+def _over_noise(asked: Counter[tuple[Mechanism, int]], z: float | None) -> float | None:
+    """Largest norms over the expected norms of the noise, together; as releases of one vector could be averaged."""
+    square = 0.0
+    for (mechanism, numbers), count in asked.items():
+        priced = _priced(mechanism, z)
+        if isinstance(priced, PrivateSum):
+            square += count * (priced.largest_norm() / priced.noise_stddev()) ** 2 / numbers
+    return math.sqrt(square) if square else None
+
+
+def _multiplier(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], delta: float) -> float | None:
+    """The run's noise multiplier; None where nothing is released or nothing hides it."""
+    if not counts or isinstance(privacy, NoPrivacy):
+        return None
     if privacy.noise_multiplier is not None:
         return privacy.noise_multiplier
     if privacy.epsilon is None:

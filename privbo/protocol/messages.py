@@ -141,6 +141,15 @@ class Server(Protocol):
 
 
 @runtime_checkable
+class Foregoing(Protocol):
+    """A server that gives releases up before the run where public numbers say that noise would drown them."""
+
+    def foregone(self) -> Iterator[Request]:
+        """Requests that are not made for that reason; nothing is charged for them."""
+        ...
+
+
+@runtime_checkable
 class Cohort(Protocol):
     """The private side of an algorithm: one or many clients."""
 

@@ -129,6 +129,7 @@ def report(record: Record) -> Report:
         noise_source=plan.noise_source,
         control=spec.control,
         caveat=record.manifest.caveat,
+        outlook=plan.outlook,
         population=_population(ledger, delta, adjacency),
         ledger=ledger_state(ledger),
         entries=rows(entries, points),

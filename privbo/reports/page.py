@@ -95,6 +95,7 @@ def _run_facts(report: Report) -> dict[str, object]:
         "clients": report.n_clients,
         "rounds": report.rounds,
         "releases charged": f"{report.releases} of {report.planned_releases} planned",
+        "sharing": report.outlook or "no bound on what it brings: nothing hides it, or nothing is shared",
         "ledger verified": "yes" if report.ledger.verified else f"NO: {report.ledger.problem}",
         "ledger head": report.ledger.head,
     }

@@ -61,6 +61,7 @@ class Report:
         noise_source: ``"secure"``, ``"exact"``, ``"simulation"`` or ``"none"``.
         control: Name of the control this run is; None for an ordinary run.
         caveat: What the algorithm wants every reader to know, or None.
+        outlook: The most that sharing could bring, from public numbers; None without noise or sharing.
         population: Total of every run on the same people.
         ledger: The ledger's state.
         entries: The run's charges, in order.
@@ -93,6 +94,7 @@ class Report:
     noise_source: str
     control: str | None
     caveat: str | None
+    outlook: str | None
     population: PopulationTotal
     ledger: LedgerState
     entries: tuple[ReleaseRow, ...]

@@ -24,7 +24,7 @@ from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.plans.plan import Plan, price_plan
 from privbo.plans.privacy import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.messages import Request, Server, Setting
+from privbo.protocol.messages import Foregoing, Request, Server, Setting
 from privbo.runs.manifest import Manifest, RunDirectory, today, versions
 from privbo.runs.record import Record
 from privbo.runs.spec import Spec
@@ -61,7 +61,9 @@ def plan_run(spec: Spec) -> Plan:
             "adaptive_clipping would break the guarantee of a certified elimination, which needs its clipping norm "
             "fixed; drop it, or choose the heuristic form"
         )
-    return price_plan(spec.privacy, planned_requests(spec), n_clients=spec.problem.n_clients)
+    server = spec.algorithm.server(spec.setting(public_seed=0))
+    foregone = server.foregone() if isinstance(server, Foregoing) else ()
+    return price_plan(spec.privacy, server.plan(), n_clients=spec.problem.n_clients, foregone=foregone)
 
 
 def planned_requests(spec: Spec) -> Iterator[Request]:

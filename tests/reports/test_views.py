@@ -35,7 +35,7 @@ REPORT_KEYS = {
     "name", "run", "created", "epsilon", "delta", "epsilon_at", "epsilon_interval", "guaranteed", "because",
     "as_if_non_adaptive", "attacker", "delta_epsilon_curve", "planned_event", "dp_event", "releases",
     "planned_releases", "rounds", "n_clients", "unit", "unit_text", "adjacency", "trust", "samplers",
-    "noise_multiplier", "sample_rate", "noise_source", "noise_source_text", "guarantee", "control", "caveat",
+    "noise_multiplier", "sample_rate", "noise_source", "noise_source_text", "guarantee", "control", "caveat", "outlook",
     "population", "ledger", "entries", "cumulative_epsilon", "utility", "problem", "algorithm", "privacy", "seed",
     "public_seed", "device", "source", "versions",
 }  # fmt: skip

@@ -50,6 +50,7 @@ def test_what_would_drown_in_its_noise_is_not_released_and_costs_nothing():
     assert (record.releases, record.epsilon()) == ((), 0.0)
     alone = pb.run(few, SMALL.local(), privacy=pb.NoPrivacy(), rounds=5, seed=1)
     np.testing.assert_array_equal(record.clients.values, alone.clients.values)
+    assert "nothing is released or charged: even if all 12 clients answered alike" in record.plan.outlook
     always = dataclasses.replace(SMALL, least_signal=0.0)
     assert pb.plan(few, always, privacy=privacy, rounds=20).releases == 4
 
@@ -61,6 +62,9 @@ def test_the_signal_is_the_clients_number_over_the_noise():
         spec = pb.Spec(name="s", problem=problem(), algorithm=SMALL, privacy=privacy, rounds=9)
         z = pb.plan(problem(), once, privacy=privacy, rounds=9).noise_multiplier / privacy.sample_rate
         assert SMALL.signal(spec.setting(0)) == pytest.approx((40 / z) ** 2 / 12, rel=1e-3)
+        planned = pb.plan(problem(), SMALL, privacy=privacy, rounds=9).largest_over_noise
+        # Shares of a budget are worth as much as the budget; a secret sample's price is not so simple.
+        assert planned == pytest.approx(SMALL.signal(spec.setting(0)) ** 0.5, rel=1e-3 if z == 1 else 0.2)
     free = pb.Spec(name="s", problem=problem(), algorithm=SMALL, privacy=pb.NoPrivacy(), rounds=9)
     assert SMALL.signal(free.setting(0)) == math.inf
 

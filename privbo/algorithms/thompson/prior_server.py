@@ -29,6 +29,11 @@ class SharedPriorServer:
         """Every request of the run, in order."""
         return (self._algorithm.request(release, self._setting.n_clients) for release in self._releases.values())
 
+    def foregone(self) -> Iterator[Request]:
+        """Requests that are not made because noise would drown even equal answers of all clients."""
+        given_up = () if self._releases else self._algorithm.usable(self._setting)
+        return (self._algorithm.request(release, self._setting.n_clients) for release in given_up)
+
     def ask(self) -> Ask | None:
         """The current round; None after the last."""
         if self._round > self._setting.rounds:

@@ -83,9 +83,11 @@ class SharedPriorSettings:
 
     def releases(self, setting: Setting) -> tuple[PlannedRelease, ...]:
         """The releases of a run: those that a later round uses, and none where they would drown in their noise."""
+        return () if self.signal(setting) < self.least_signal else self.usable(setting)
+
+    def usable(self, setting: Setting) -> tuple[PlannedRelease, ...]:
+        """The releases that a later round uses, whatever their noise."""
         used = [round_ for round_ in self.schedule if round_ < setting.rounds]
-        if not used or self.signal(setting) < self.least_signal:
-            return ()
         shares = self.shares[: len(used)]
         return tuple(
             PlannedRelease(round=round_, share=share / sum(shares)) for round_, share in zip(used, shares, strict=True)

@@ -1,0 +1,60 @@
+"""The most that sharing can bring, from public numbers, before anything is charged."""
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.plans.plan import price_plan
+from privbo.protocol.messages import Request
+
+
+def mean(n_clients, dim=16, norm=2.0, noise_scale=1.0):
+    weights = np.full((1, n_clients), 1 / n_clients)
+    return Request(dim=dim, clipping_norm=norm, weights=weights, noise_scale=noise_scale)
+
+
+def test_it_is_the_norm_of_equal_answers_beside_the_expected_norm_of_the_noise():
+    """40 vectors of norm 2 have a mean of norm 2; noise of standard deviation 2 z / 40 in 16 numbers has norm .2 z."""
+    plan = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40)], n_clients=40)
+    assert plan.largest_over_noise == pytest.approx(2.0)
+    assert plan.outlook == "at best, with all clients answering alike, what they share has 2 of the norm of its noise"
+    four = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40)] * 4, n_clients=40)
+    assert four.largest_over_noise == pytest.approx(4.0)
+    quarters = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40, noise_scale=2.0)] * 4, n_clients=40)
+    assert quarters.largest_over_noise == pytest.approx(2.0)
+    assert quarters.epsilon()["tight"] == pytest.approx(plan.epsilon()["tight"], rel=1e-6)
+
+
+def test_several_regions_are_one_vector():
+    weights = np.full((4, 40), 1 / 40)
+    request = Request(dim=4, clipping_norm=2.0, weights=weights)
+    plan = price_plan(pb.Privacy(noise_multiplier=5.0), [request], n_clients=40)
+    (mechanism,) = plan.mechanisms
+    stacked = np.sqrt(4) * mechanism.vector_bound  # four copies of a vector of norm 2 / sqrt(4)
+    assert plan.largest_over_noise == pytest.approx(stacked / (mechanism.noise_stddev() * np.sqrt(16)))
+
+
+def test_below_its_noise_it_says_so_and_what_to_do():
+    plan = price_plan(pb.Privacy(noise_multiplier=50.0), [mean(40)], n_clients=40)
+    assert "cannot beat its noise: even if all 40 clients answer alike" in plan.outlook
+    assert "0.2 of the norm of its noise" in plan.outlook
+
+
+def test_what_was_given_up_is_named_and_costs_nothing():
+    plan = price_plan(pb.Privacy(epsilon=0.1), [], n_clients=40, foregone=[mean(40)])
+    assert (plan.releases, plan.epsilon()["tight"], plan.noise_multiplier) == (0, 0.0, None)
+    assert plan.largest_over_noise < 1
+    assert plan.outlook.startswith("nothing is released or charged: even if all 40 clients answered alike")
+
+
+def test_without_noise_or_sharing_there_is_nothing_to_say():
+    assert price_plan(pb.NoPrivacy(), [mean(40)], n_clients=40).outlook is None
+    assert price_plan(pb.Privacy(epsilon=1.0), [], n_clients=40).outlook is None
+
+
+def test_it_travels_with_the_plan():
+    plan = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40)], n_clients=40)
+    stored = plan.to_dict()
+    assert pb.Plan.from_dict(stored, plan.privacy, 40).outlook == plan.outlook
+    del stored["largest_over_noise"]  # as an older version wrote it
+    assert pb.Plan.from_dict(stored, plan.privacy, 40).outlook is None
