@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
-from privbo.protocol.frames import frame_of
 from privbo.protocol.plain import fields_of, notebook_table
 from privbo.protocol.settings import JsonObject
 from privbo.runs.record import Record
 from privbo.runs.replay import stored_releases
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NOTE = "private diagnostics, not covered by epsilon"
 COMBINED = "bias and noise combined"
@@ -89,14 +85,6 @@ class ClippingAudit:
     def verdict(self) -> str:
         """The run's S beside the S that would have been best, in one sentence."""
         return f"S was {self.clipping_norm:.4g}; S = {self.best_clipping_norm:.4g} would have minimised {COMBINED}."
-
-    def frame(self) -> pd.DataFrame:
-        """Give one row per round.
-
-        Raises:
-            ConfigurationError: If pandas is not installed.
-        """
-        return frame_of([asdict(row) for row in self.rounds])
 
     def mean_error(self) -> dict[float, float]:
         """Average sqrt(bias^2 + noise^2) over rounds, by factor on S."""

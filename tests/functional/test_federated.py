@@ -102,6 +102,11 @@ def test_after_the_last_round_the_result_is_announced() -> None:
     assert ((best >= 0) & (best <= 1)).all()
 
 
+def test_a_heuristic_says_that_it_is_one() -> None:
+    assert FederatedFLCB().caveat is None
+    assert "heuristic" in FederatedFLCB(rates="printed").caveat
+
+
 def test_fewer_rounds_than_arms() -> None:
     result = pb.run(problem(0, 50), algorithm(), privacy=pb.NoPrivacy(), rounds=2, seed=0)
     assert len(result.releases) == 2

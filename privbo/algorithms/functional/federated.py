@@ -60,8 +60,10 @@ class FederatedFLCB(FLCBSettings):
 
     @property
     def caveat(self) -> str | None:
-        """None: the assumptions of the bounds are named above, and an audit shows them."""
-        return None
+        """The rates' caveat; the other assumptions of the bounds are named above, and an audit shows them."""
+        if self.rates == "certified":
+            return None
+        return "rates='printed' drops constants of the bounds, so the best arm may be given up early: a heuristic."
 
     @property
     def is_certified(self) -> bool:
