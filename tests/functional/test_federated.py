@@ -103,8 +103,8 @@ def test_after_the_last_round_the_result_is_announced() -> None:
 
 
 def test_a_heuristic_says_that_it_is_one() -> None:
-    assert FederatedFLCB().caveat is None
-    assert "heuristic" in FederatedFLCB(rates="printed").caveat
+    assert pb.FederatedFLCB().caveat is None
+    assert "heuristic" in pb.FederatedFLCB(rates="printed").caveat
 
 
 def test_fewer_rounds_than_arms() -> None:
