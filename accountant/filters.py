@@ -9,7 +9,8 @@ Formal guarantees:
 | quoted | guaranteed when parameters are chosen from outputs | admits |
 |---|---|---|
 | ``FixedOrderFilter`` | (epsilon, delta), as long as it admitted every charge | every event |
-| ``GaussianFilter`` | the same, and tight | Gaussian releases at rate 1 |
+| ``GaussianFilter`` | the same, and tight at rate 1 | Gaussian releases; a sampled one counts as one at rate 1 |
+| ``accountant.envelope`` | the same, and tight where every slot is used | releases that a free slot dominates |
 | ``Spent.epsilon`` | nothing: the order would be chosen after the outputs | every event |
 | a numerical privacy-loss distribution | nothing: it would be chosen after the outputs | every event |
 
@@ -26,7 +27,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Self, TypeAlias
+from typing import Final, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,7 @@ ORDERS: Final[FloatArray] = 1.0 + 2.0 ** (np.arange(-16, 41) / 4.0)  # 1.06 to 1
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """One event's additive costs: Rényi divergences at ``ORDERS``; mu^2, infinite if not Gaussian."""
+    """One event's additive costs: Rényi divergences at ``ORDERS``; mu^2 at rate 1, infinite if not Gaussian."""
 
     curve: FloatArray
     mu_squared: float
@@ -62,8 +63,7 @@ def cost(event: Event, adjacency: Adjacency) -> Cost:
         return Cost(curve=np.full_like(ORDERS, math.inf), mu_squared=math.inf)
     curve = renyi.curve(event, ORDERS, adjacency=adjacency)
     curve.flags.writeable = False
-    mu_squared = gaussian_dp.mu_squared(event)
-    return Cost(curve=curve, mu_squared=math.inf if mu_squared is None else mu_squared)
+    return Cost(curve=curve, mu_squared=gaussian_dp.mu_squared_at_rate_one(event))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Spent:
     Attributes:
         adjacency: The ledger's adjacency.
         curve: Summed Rényi divergences at ``ORDERS``.
-        mu_squared: Summed mu^2; infinite once anything but a rate-1 Gaussian was charged.
+        mu_squared: Summed mu^2 as if everybody took part; infinite once anything but a Gaussian was charged.
         releases: Number of basic releases.
     """
 
@@ -93,12 +93,12 @@ class Spent:
         )
 
     def epsilon(self, delta: float) -> float:
-        """Epsilon at ``delta`` as if non-adaptive: the best of ``ORDERS``, or Gaussian DP where exact."""
+        """Epsilon at ``delta`` as if non-adaptive: the best of ``ORDERS`` and of Gaussian DP."""
         check_delta(delta)
-        if self.mu_squared < math.inf:
-            exact = gaussian_dp.epsilon_from_mu(math.sqrt(self.mu_squared), delta) if self.mu_squared else 0.0
-            return gaussian_dp.safe_epsilon(exact, delta)
-        return float(np.min(renyi.epsilon_at_orders(self.curve, ORDERS, delta)))
+        if not self.releases:
+            return 0.0
+        by_order = renyi.epsilon_at_orders(self.curve, ORDERS, delta)
+        return min(float(np.min(by_order)), gaussian_dp.epsilon_of(self.mu_squared, delta))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +110,16 @@ class FixedOrderFilter:
     index: int
     bound: float
 
+    @property
+    def order(self) -> float:
+        """The Rényi order."""
+        return float(ORDERS[self.index])
+
+    def epsilon_at(self, delta: float) -> float:
+        """Epsilon that the bound guarantees at any delta."""
+        found = renyi.epsilon_at_orders(np.array([self.bound]), ORDERS[[self.index]], delta)[0]
+        return min(float(found), self.epsilon) if delta >= self.delta else float(found)
+
     def admits(self, spent: Spent, event: Event, count: int = 1) -> bool:
         """Tell whether the divergence at the order stays within the bound."""
         price = cost(event, spent.adjacency)
@@ -118,45 +128,69 @@ class FixedOrderFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianFilter:
-    """Gaussian-DP filter for releases at rate 1; build with ``gaussian_filter``."""
+    """Gaussian-DP filter; a sampled release counts as one to everybody. Build with ``gaussian_filter``."""
 
     epsilon: float
     delta: float
     mu_squared: float
 
+    def epsilon_at(self, delta: float) -> float:
+        """Epsilon that the bound guarantees at any delta."""
+        found = gaussian_dp.epsilon_of(self.mu_squared, delta)
+        return min(found, self.epsilon) if delta >= self.delta else found
+
     def admits(self, spent: Spent, event: Event, count: int = 1) -> bool:
-        """Tell whether mu^2 stays within the bound; refuses everything that is no rate-1 Gaussian."""
+        """Tell whether mu^2 stays within the bound; refuses everything that is no Gaussian release."""
         price = cost(event, spent.adjacency)
         return spent.mu_squared + count * price.mu_squared <= self.mu_squared
 
 
-Filter: TypeAlias = FixedOrderFilter | GaussianFilter
-"""A stopping rule that guarantees its ``epsilon`` at its ``delta`` under full adaptivity, as long as it admits."""
+class Filter(Protocol):
+    """A stopping rule that guarantees a privacy curve under full adaptivity, as long as it admits every charge."""
+
+    def epsilon_at(self, delta: float) -> float:
+        """Epsilon that it guarantees at ``delta``."""
+        ...
 
 
 def fixed_order_filter(
-    *, epsilon: float, delta: float, plan: Event | None = None, adjacency: Adjacency
+    *, epsilon: float, delta: float, plan: Event | None = None, order: float | None = None, adjacency: Adjacency
 ) -> FixedOrderFilter:
     """A Rényi filter that guarantees (``epsilon``, ``delta``) whatever is chosen adaptively.
 
-    The order must not depend on outputs: it is the one at which ``plan`` (public, made
-    before the run) costs least, or without a plan the one that suits Gaussian releases.
+    The order must not depend on outputs: it is the one at which most copies of ``plan`` (public,
+    made before the first release) fit, or without a plan the one that suits Gaussian releases.
+
+    Args:
+        epsilon: Bound.
+        delta: Where it holds, in (0, 1).
+        plan: Releases that are expected.
+        order: One of ``ORDERS`` instead, as it was found before.
+        adjacency: The ledger's adjacency.
 
     Raises:
-        AccountingError: ``epsilon`` or ``delta`` out of range, or too small for any order.
+        AccountingError: ``epsilon`` or ``delta`` out of range or too small for the order, or an unknown order.
     """
     check_delta(delta)
     check_epsilon(epsilon)
-    shape = ORDERS if plan is None else cost(plan, adjacency).curve
     allowed = epsilon - renyi.epsilon_offsets(ORDERS, delta)
-    index = int(np.argmax(allowed / np.maximum(shape, 1e-300)))
+    if order is not None:
+        index = int(np.argmin(np.abs(ORDERS - order)))
+        if not math.isclose(ORDERS[index], order, rel_tol=1e-9):
+            raise AccountingError(f"order={order!r} is none of the ledger's; the nearest is {ORDERS[index]:.6g}")
+    else:
+        shape = ORDERS if plan is None else cost(plan, adjacency).curve
+        index = int(np.argmax(allowed / np.maximum(shape, 1e-300)))
     if not allowed[index] > 0.0:
-        raise AccountingError(f"no Rényi order up to {ORDERS[-1]:g} leaves room for epsilon={epsilon:g} at {delta=:g}")
+        none = (
+            f"no Rényi order up to {ORDERS[-1]:g} leaves" if order is None else f"the Rényi order {order:g} leaves no"
+        )
+        raise AccountingError(f"{none} room for epsilon={epsilon:g} at {delta=:g}; raise epsilon or delta")
     return FixedOrderFilter(epsilon=epsilon, delta=delta, index=index, bound=float(allowed[index]))
 
 
 def gaussian_filter(*, epsilon: float, delta: float) -> GaussianFilter:
-    """A filter for rate-1 Gaussian releases that guarantees (``epsilon``, ``delta``) exactly."""
+    """A filter for Gaussian releases that guarantees (``epsilon``, ``delta``), exactly where everybody takes part."""
     check_delta(delta)
     check_epsilon(epsilon)
     mu = gaussian_dp.mu_from_epsilon(epsilon, delta)
@@ -191,7 +225,7 @@ def quote(
 
     Args:
         made: Everything charged.
-        delta: Where epsilon is quoted; a filter's guarantee is quoted at its own delta only.
+        delta: Where epsilon is quoted.
         adjacency: The ledger's adjacency.
         plan: The schedule declared before the first release, or None.
         followed: Whether every release was the plan's next one (stopping early is fine).
@@ -202,8 +236,8 @@ def quote(
         candidates.append(
             (tightest.epsilon(plan, delta, adjacency=adjacency), "the plan was declared beforehand and followed")
         )
-    if admitted_by is not None and admitted_by.delta <= delta:
-        candidates.append((admitted_by.epsilon, f"every charge passed a {type(admitted_by).__name__}"))
+    if admitted_by is not None:
+        candidates.append((admitted_by.epsilon_at(delta), f"every charge passed a {type(admitted_by).__name__}"))
     best, because = min(candidates)
     reading = tightest.epsilon(made, delta, adjacency=adjacency) if plan is not None and followed else None
     return Quote(guaranteed=best, because=because, as_if_non_adaptive=reading)

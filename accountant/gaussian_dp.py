@@ -33,14 +33,20 @@ def safe_epsilon(epsilon: float, delta: float) -> float:
 
 def mu_squared(event: Event) -> float | None:
     """mu^2 of a composition of Gaussian mechanisms at rate 1; None where any part is not one."""
+    full = all(isinstance(part, Gaussian) or getattr(part, "sample_rate", None) == 1.0 for part, _ in parts(event))
+    return mu_squared_at_rate_one(event) if full else None
+
+
+def mu_squared_at_rate_one(event: Event) -> float:
+    """mu^2 of a composition as if everybody took part in every release; infinite where a part is no Gaussian release.
+
+    A sampled release is at most as dear as the same release to everybody (``accountant.envelope`` has the proof).
+    """
     total = 0.0
     for part, count in parts(event):
-        full = isinstance(part, Gaussian) or (
-            isinstance(part, PoissonSampledGaussian | FixedSizeSampledGaussian) and part.sample_rate == 1.0
-        )
-        if not full:
-            return None
-        total += count / part.noise_multiplier**2  # type: ignore[union-attr]  # Gaussian kinds only
+        if not isinstance(part, Gaussian | PoissonSampledGaussian | FixedSizeSampledGaussian):
+            return math.inf
+        total += count / part.noise_multiplier**2
     return total
 
 
@@ -59,7 +65,20 @@ def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
     trivial = trivial_epsilon(event, delta, adjacency)
     if trivial is not None:
         return trivial
-    return safe_epsilon(epsilon_from_mu(math.sqrt(_required(event)), delta), delta)
+    return epsilon_of(_required(event), delta)
+
+
+def epsilon_at_rate_one(event: Event, delta: float, *, adjacency: Adjacency) -> float:
+    """Epsilon of ``event`` as if everybody took part in every release; infinite where a part is no Gaussian release."""
+    trivial = trivial_epsilon(event, delta, adjacency)
+    if trivial is not None:
+        return trivial
+    return epsilon_of(mu_squared_at_rate_one(event), delta)
+
+
+def epsilon_of(mu_squared: float, delta: float) -> float:
+    """Epsilon at ``delta`` of Gaussian releases with a total mu^2, which may be infinite; rounded up."""
+    return safe_epsilon(epsilon_from_mu(math.sqrt(mu_squared), delta), delta) if mu_squared < math.inf else math.inf
 
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:

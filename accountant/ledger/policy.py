@@ -33,8 +33,9 @@ class Budget:
         rule: What makes the bound hold. ``"planned"``: everything charged belongs to one
             run whose schedule was fixed beforehand; priced tightly. ``"gaussian"`` and
             ``"renyi"`` hold whatever is chosen after looking at outputs, also by several
-            runs: the first is exact and admits rate-1 Gaussian releases only, the second
-            admits every event and costs more (``accountant.filters``).
+            runs: the first is exact at rate 1, charges sampled Gaussian releases as if everybody took
+            part and admits nothing else, the second admits every event and costs more
+            (``accountant.filters``).
 
     Raises:
         LedgerError: If a value is out of range.

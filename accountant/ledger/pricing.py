@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from accountant import gaussian_dp, tightest
@@ -21,14 +20,8 @@ def price_under(budget: Budget, adjacency: Adjacency) -> Price:
     """
     if budget.rule == "renyi":
         return _renyi(budget, adjacency)
-    epsilon = tightest.epsilon if budget.rule == "planned" else gaussian_dp.epsilon
-
-    def price(event: Composed) -> float:
-        if budget.rule == "gaussian" and not gaussian_dp.is_exact(event):
-            return math.inf
-        return epsilon(event, budget.delta, adjacency=adjacency)
-
-    return price
+    epsilon = tightest.epsilon if budget.rule == "planned" else gaussian_dp.epsilon_at_rate_one
+    return lambda event: epsilon(event, budget.delta, adjacency=adjacency)
 
 
 def _renyi(budget: Budget, adjacency: Adjacency) -> Price:

@@ -39,7 +39,8 @@ def test_spent_adds_up_like_the_composition():
     whole = compose([(ROUND, 2), (other, 6)])
     np.testing.assert_allclose(spent.curve, renyi.curve(whole, filters.ORDERS, adjacency=ZERO), rtol=1e-12)
     assert spent.releases == 8
-    assert spent.mu_squared == math.inf
+    assert spent.mu_squared == pytest.approx(2 / 1.0**2 + 6 / 3.0**2)  # as if everybody took part
+    assert spent.add(Laplace(scale_multiplier=1.0)).mu_squared == math.inf
     assert spent.epsilon(1e-5) == pytest.approx(renyi.epsilon(whole, 1e-5, adjacency=ZERO), rel=0.02)
     assert spent.epsilon(1e-5) >= renyi.epsilon(whole, 1e-5, adjacency=ZERO)
 
@@ -79,12 +80,37 @@ def test_a_fixed_order_filter_never_passes_its_epsilon():
     assert guard.admits(spent, Gaussian(noise_multiplier=1e6))
 
 
-def test_a_gaussian_filter_is_exact_and_refuses_sampling():
+def test_a_gaussian_filter_is_exact_and_charges_a_sample_as_everybody():
     guard = gaussian_filter(epsilon=2.6, delta=1e-5)
     _, count = charge_until_refused(guard, Gaussian(noise_multiplier=5.0))
     assert count == 10
     assert gaussian_dp.epsilon(repeat(Gaussian(noise_multiplier=5.0), 11), 1e-5, adjacency=ZERO) > 2.6
-    assert not guard.admits(Spent(adjacency=ZERO), ROUND)
+    assert not guard.admits(Spent(adjacency=ZERO), ROUND)  # z = 1 once
+    _, sampled = charge_until_refused(guard, PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=5.0))
+    fixed = FixedSizeSampledGaussian(n_clients=40, sample_size=1, noise_multiplier=5.0)
+    assert (sampled, charge_until_refused(guard, fixed)[1]) == (10, 10)
+    assert not guard.admits(Spent(adjacency=ZERO), Laplace(scale_multiplier=1e9))
+    tighter = gaussian_dp.epsilon(repeat(Gaussian(noise_multiplier=5.0), 10), 1e-9, adjacency=ZERO)
+    assert guard.epsilon_at(1e-5) == pytest.approx(2.6, rel=1e-12)
+    assert guard.epsilon_at(1e-5) <= 2.6
+    assert tighter <= guard.epsilon_at(1e-9) < 1.01 * tighter
+
+
+def test_the_order_of_a_plan_is_the_one_at_which_most_of_it_fits_and_can_be_named_again():
+    plan = repeat(PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=0.8), 1000)
+    found = fixed_order_filter(epsilon=3.0, delta=1e-5, plan=plan, adjacency=ZERO)
+    assert fixed_order_filter(epsilon=3.0, delta=1e-5, order=found.order, adjacency=ZERO) == found
+    fits = [
+        fixed_order_filter(epsilon=3.0, delta=1e-5, order=order, adjacency=ZERO).bound
+        / filters.cost(plan, ZERO).curve[index]
+        for index, order in enumerate(filters.ORDERS)
+        if renyi.epsilon_offsets(np.array([order]), 1e-5)[0] < 3.0
+    ]
+    assert found.bound / filters.cost(plan, ZERO).curve[found.index] == max(fits)
+    with pytest.raises(AccountingError, match=r"order=7\.0 is none of the ledger's; the nearest is 6.65"):
+        fixed_order_filter(epsilon=3.0, delta=1e-5, order=7.0, adjacency=ZERO)
+    with pytest.raises(AccountingError, match=r"Rényi order 1\.5 leaves no room for epsilon=3 at delta=1e-05"):
+        fixed_order_filter(epsilon=3.0, delta=1e-5, order=1.5, adjacency=ZERO)
 
 
 @pytest.mark.parametrize("plan", [None, repeat(ROUND, 3)])
@@ -140,7 +166,11 @@ def test_quote_refuses_the_reading_once_the_plan_was_left():
     guarded = quote(repeat(ROUND, 2), 1e-5, adjacency=ZERO, plan=plan, followed=False, admitted_by=guard)
     assert guarded.guaranteed == 9.0
     assert "FixedOrderFilter" in guarded.because
-    assert quote(Composed(), 1e-9, adjacency=ZERO, plan=None, followed=False, admitted_by=guard).guaranteed == math.inf
+    for delta in (1e-9, 1e-3):  # the bound at its order holds at every delta
+        elsewhere = quote(Composed(), delta, adjacency=ZERO, plan=None, followed=False, admitted_by=guard).guaranteed
+        wanted = renyi.epsilon_at_orders(np.array([guard.bound]), np.array([guard.order]), delta)[0]
+        assert elsewhere == wanted == guard.epsilon_at(delta)
+    assert guard.epsilon_at(1e-9) > guard.epsilon_at(1e-5) == 9.0 > guard.epsilon_at(1e-3)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from accountant import gaussian_dp
 from accountant.errors import BudgetExceeded, EventError, LedgerError
 from accountant.events import (
     Adjacency,
     FixedSizeSampledGaussian,
     Gaussian,
+    Laplace,
     NonPrivate,
     PoissonSampledGaussian,
     Unit,
@@ -120,11 +122,14 @@ def test_only_rules_that_hold_under_adaptivity_are_shared_by_runs(tmp_path: Path
                 charge(ledger, 0, Gaussian(noise_multiplier=10.0), run="second")
 
 
-def test_the_gaussian_rule_admits_nothing_else(path: Path) -> None:
+def test_the_gaussian_rule_charges_a_sample_as_everybody_and_admits_nothing_else(path: Path) -> None:
     with Ledger.create(path, policy(Budget(epsilon=2.0, delta=1e-5, rule="gaussian"))) as ledger:
         with pytest.raises(BudgetExceeded, match="inf"):
-            charge(ledger, 0)
+            charge(ledger, 0, Laplace(scale_multiplier=1e9))
         assert ledger.entries() == []
+        charge(ledger, 0, PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=4.0))
+        everybody = gaussian_dp.epsilon(Gaussian(noise_multiplier=4.0), 1e-5, adjacency=ledger.policy.adjacency)
+        assert ledger.check(Gaussian(noise_multiplier=4.0)).spent == everybody
 
 
 def test_infinite_cost_is_refused_by_a_budget_and_noted_by_an_odometer(tmp_path: Path) -> None:
