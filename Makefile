@@ -26,7 +26,7 @@ slow: $(VENV)/.installed-test
 
 # Real processes on loopback: crashes, TLS, hostile nodes, no packet that leaves. About six minutes.
 deployment: $(VENV)/.installed-deployment
-	$(BIN)/python -m pytest -m deployment
+	$(BIN)/python -m pytest $(PARALLEL) -m deployment
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
