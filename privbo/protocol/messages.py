@@ -15,7 +15,7 @@ returns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -254,6 +254,10 @@ class Setting:
     device: str = "cpu"
     unit: UnitName = "client"
     single_release_noise: Callable[[], float] | None = field(default=None, repr=False, compare=False)
+
+    def at_most(self, rounds: int) -> Setting:
+        """Give the facts of a run of at most so many rounds."""
+        return replace(self, rounds=min(self.rounds, rounds))
 
 
 class Algorithm(Protocol):

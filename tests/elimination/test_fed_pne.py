@@ -257,12 +257,11 @@ def test_refuses_bad_settings_by_name(settings: dict[str, Any]) -> None:
         pb.FedPNE(**settings)
 
 
-def test_refuses_a_horizon_below_one_phase_before_any_pull() -> None:
-    calls: list[int] = []
-    counting = problem(lambda clients, units: calls.append(1) or hills(clients, units), n_clients=1000)
-    with pytest.raises(pb.ConfigurationError, match="horizon=5 does not hold one phase"):
-        pb.run(counting, pb.FedPNE(horizon=5), privacy=PLAIN, rounds=5)
-    assert not calls
+def test_the_first_phase_is_split_as_far_as_the_horizon_holds() -> None:
+    """A thousand clients would split the root into 64 nodes at once; with 5 pulls each it is 4."""
+    server = pb.FedPNE(horizon=5).server(Setting(space=problem().search_space, n_clients=1000, rounds=5, public_seed=0))
+    assert server.phase is not None
+    assert (len(server.phase.nodes), server.phase.length) == (4, 4)
 
 
 def test_works_on_logarithmic_integer_and_mixed_spaces() -> None:

@@ -85,5 +85,5 @@ def test_refuses_bad_settings_by_name(settings: dict[str, Any]) -> None:
 
 
 def test_refuses_a_horizon_below_the_root() -> None:
-    with pytest.raises(pb.ConfigurationError, match="does not hold one depth"):
+    with pytest.raises(pb.ConfigurationError, match="do not hold one depth"):
         play(1, horizon=3, nu1=0.1)

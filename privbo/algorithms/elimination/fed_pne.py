@@ -44,6 +44,7 @@ class FedPNE(FedPNESettings):
 
     Attributes:
         horizon: T, pulls of every client.
+        evaluations: Most pulls of every client where that is less than T; a pull is one call of the objective.
         nu1: Variation of the average objective over the space, > 0.
         rho: Factor by which it shrinks with every depth, in (0, 1).
         c: Width of confidence intervals; 0.1 covers reward noise of about +-0.1.

@@ -33,7 +33,7 @@ class FedPNEServer:
         # No run makes more: every phase after the first has at least k nodes.
         deeper = range(self._first.depth + 1, self._partition.max_depth + 1)
         least = (algorithm.n_children * self._confidence.pulls_per_client(depth) for depth in deeper)
-        self._n_releases = count_fitting(chain([self._first.length], least), algorithm.horizon, most)
+        self._n_releases = count_fitting(chain([self._first.length], least), algorithm.budget, most)
 
     @property
     def phase(self) -> Phase | None:
@@ -46,7 +46,7 @@ class FedPNEServer:
         n_nodes = len(first.nodes)
         for depth in range(first.depth, first.depth + self._n_releases):
             yield self._sharing.request(n_nodes, self._confidence.pulls_per_client(depth), self._setting)
-            n_nodes = min(self._algorithm.n_children * n_nodes, self._algorithm.horizon)
+            n_nodes = min(self._algorithm.n_children * n_nodes, self._algorithm.budget)
             if self._algorithm.cap is not None:
                 n_nodes = min(n_nodes, max(self._algorithm.cap, len(first.nodes)))
 
@@ -94,8 +94,8 @@ class FedPNEServer:
         phase = self._next(-1, np.zeros(0, dtype=np.int64))
         if phase is None:
             raise ConfigurationError(
-                f"horizon={self._algorithm.horizon} does not hold one phase for {self._setting.n_clients} clients; "
-                "raise horizon, lower c, or set expand='none'"
+                f"{self._algorithm.budget} pulls of a client do not hold one phase for {self._setting.n_clients} "
+                "clients; raise horizon or evaluations, or lower c"
             )
         return phase
 
@@ -107,13 +107,16 @@ class FedPNEServer:
         while depth < self._partition.max_depth and self._splits(depth, len(nodes)):
             depth, nodes = depth + 1, self._partition.children(nodes)
         pulls = self._confidence.pulls_per_client(depth)
-        if len(nodes) * pulls > self._algorithm.horizon - self._spent:
+        if len(nodes) * pulls > self._algorithm.budget - self._spent:
             return None
         return Phase(depth=depth, nodes=nodes, pulls=equal_pulls(nodes, pulls), best=self._best)
 
     def _splits(self, depth: int, n_nodes: int) -> bool:
         """EXPAND: whether the nodes are split once more before they are pulled."""
         algorithm = self._algorithm
+        deeper = algorithm.n_children * n_nodes * self._confidence.pulls_per_client(depth + 1)
+        if not self._spent and deeper > algorithm.budget:
+            return False  # the first phase has to fit, or nothing would be learned
         if self._spent and algorithm.cap is not None and algorithm.n_children * n_nodes > algorithm.cap:
             return False  # before the first phase nothing is known, so nothing is capped
         if algorithm.expand == "ktau":
@@ -121,7 +124,7 @@ class FedPNEServer:
         return algorithm.expand == "tau" and self._confidence.threshold(depth) < self._setting.n_clients
 
     def _tail(self, depth: int, survivors: IntArray) -> Phase | None:
-        left = self._algorithm.horizon - self._spent
+        left = self._algorithm.budget - self._spent
         if left == 0 or self._algorithm.tail == "stop" or self._best is None:
             return None
         if self._algorithm.tail == "printed" and depth < self._partition.max_depth:

@@ -28,6 +28,7 @@ class ParallelXArmed(ParallelSettings):
 
     Attributes:
         horizon: n, pulls of every player.
+        evaluations: Most pulls of every player where that is less than n; a pull is one call of the objective.
         nu1: Variation of the function over the space, > 0.
         rho: Factor by which it shrinks with every depth, in (0, 1).
         delta_b: Failure probability of the bandit (not of privacy); None is 1/n.

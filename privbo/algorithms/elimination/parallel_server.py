@@ -28,14 +28,15 @@ class ParallelServer:
         self._phase = self._fitting(0, np.zeros(1, dtype=np.int64))
         if self._phase is None:
             raise ConfigurationError(
-                f"horizon={algorithm.horizon} does not hold one depth for {self._n_players} players; raise it or nu1"
+                f"{algorithm.budget} pulls of a player do not hold one depth for {self._n_players} players; "
+                "raise horizon, evaluations or nu1"
             )
         # No run makes more: every depth below the root has at least k nodes.
         k, players = algorithm.n_children, self._n_players
         depths = range(1, self._partition.max_depth + 1)
         least = (k * algorithm.pulls_per_player(depth, k, players) for depth in depths)
         lengths = chain([algorithm.pulls_per_player(0, 1, players)], least)
-        self._n_releases = count_fitting(lengths, algorithm.horizon, setting.rounds)
+        self._n_releases = count_fitting(lengths, algorithm.budget, setting.rounds)
 
     @property
     def best(self) -> tuple[int, int] | None:
@@ -45,7 +46,7 @@ class ParallelServer:
     def plan(self) -> Iterator[Request]:
         """P requests, for as many nodes as each depth could hold."""
         for depth in range(self._n_releases):
-            n_nodes = min(self._algorithm.n_children**depth, self._algorithm.horizon)
+            n_nodes = min(self._algorithm.n_children**depth, self._algorithm.budget)
             pulls = self._algorithm.pulls_per_player(depth, n_nodes, self._n_players)
             yield self._algorithm.sharing.request(n_nodes, pulls, self._setting)
 
@@ -82,7 +83,7 @@ class ParallelServer:
     def _fitting(self, depth: int, nodes: IntArray) -> Phase | None:
         """The phase of a depth, or None if the horizon does not hold it."""
         pulls = self._algorithm.pulls_per_player(depth, len(nodes), self._n_players)
-        if len(nodes) * pulls > self._algorithm.horizon - self._spent:
+        if len(nodes) * pulls > self._algorithm.budget - self._spent:
             return None
         return Phase(depth=depth, nodes=nodes, pulls=equal_pulls(nodes, pulls), best=self._best)
 

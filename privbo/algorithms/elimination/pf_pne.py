@@ -45,6 +45,7 @@ class PFPNE(PFPNESettings):
 
     Attributes:
         horizon: T, pulls of every client.
+        evaluations: Most pulls of every client where that is less than T; a pull is one call of the objective.
         nu1: Variation of every objective over the space, > 0.
         rho: Factor by which it shrinks with every depth, in (0, 1).
         gap: Delta of the paper, bound on the difference between the best values of the

@@ -26,14 +26,14 @@ class PFPNEServer:
         self._confidence = algorithm.confidence(setting.n_clients)
         self._partition = algorithm.partition(setting)
         first, k = self._confidence.pulls_per_client(0), algorithm.n_children
-        if first > algorithm.horizon:
+        if first > algorithm.budget:
             raise ConfigurationError(
-                f"horizon={algorithm.horizon} does not hold one phase for {setting.n_clients} clients; "
-                "raise horizon or lower c"
+                f"{algorithm.budget} pulls of a client do not hold one phase for {setting.n_clients} clients; "
+                "raise horizon or evaluations, or lower c"
             )
         least = (k * self._confidence.pulls_per_client(depth) for depth in range(1, self._partition.max_depth + 1))
         most = min(setting.rounds, algorithm.shared_depths)
-        self._n_releases = count_fitting(chain([first], least), algorithm.horizon, most)
+        self._n_releases = count_fitting(chain([first], least), algorithm.budget, most)
         self._round = 0
         self._depth = 0
         self._nodes = np.zeros(1, dtype=np.int64)
@@ -44,7 +44,7 @@ class PFPNEServer:
     def plan(self) -> Iterator[Request]:
         """H0 requests, or as many as the horizon or the rounds allow."""
         for depth in range(self._n_releases):
-            n_nodes = min(self._algorithm.n_children**depth, self._algorithm.cap or self._algorithm.horizon)
+            n_nodes = min(self._algorithm.n_children**depth, self._algorithm.cap or self._algorithm.budget)
             yield self._sharing.request(n_nodes, self._confidence.pulls_per_client(depth), self._setting)
 
     def ask(self) -> Ask | None:
@@ -71,7 +71,7 @@ class PFPNEServer:
         self._depth += 1
         self._nodes = self._partition.children(self._kept.nodes)
         length = len(self._nodes) * self._confidence.pulls_per_client(self._depth)
-        if self._depth == self._n_releases or self._spent + length > self._algorithm.horizon:
+        if self._depth == self._n_releases or self._spent + length > self._algorithm.budget:
             start = self._depth if self._algorithm.stage2 == "warm" else 0
             self._alone = first_alone(self._confidence, self._partition, start, self._algorithm.stage2)
 

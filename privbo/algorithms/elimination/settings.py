@@ -39,6 +39,7 @@ class TreeSettings:
     n_children: Annotated[int, Field(ge=2, le=3)] = 2
     reward_range: Bounds = (0.0, 1.0)
     outside: Outside = "clip"
+    evaluations: Count | None = None
 
     def __post_init__(self) -> None:
         low, high = self.reward_range
@@ -66,6 +67,11 @@ class TreeSettings:
         low, high = self.reward_range
         return RewardRange(low=low, high=high, outside=self.outside)
 
+    @property
+    def budget(self) -> int:
+        """Most pulls of one client over the whole run: the horizon, or ``evaluations`` where that is less."""
+        return self.horizon if self.evaluations is None else min(self.horizon, self.evaluations)
+
     def variation(self, depth: int) -> float:
         """Largest variation inside a cell of a depth: ``nu1 rho^h``."""
         return float(self.nu1 * self.rho**depth)
@@ -84,7 +90,7 @@ class PhasedSettings(TreeSettings):
 
     def confidence(self, n_clients: int) -> Confidence:
         """Thresholds and radii for M clients; delta_b = 1/M."""
-        return Confidence(horizon=self.horizon, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=self.c, c1=self.c1)
+        return Confidence(horizon=self.budget, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=self.c, c1=self.c1)
 
 
 @settings(table="algorithm")
@@ -177,11 +183,11 @@ class ParallelSettings(SharingSettings):
 
     def confidence(self, n_clients: int) -> Confidence:
         """Radii of a player's own means for rewards in [0, 1] (Hoeffding); the margin between nodes has its own."""
-        return Confidence(horizon=self.horizon, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=HOEFFDING, c1=1.0)
+        return Confidence(horizon=self.budget, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=HOEFFDING, c1=1.0)
 
     def pulls_per_player(self, depth: int, n_nodes: int, n_players: int) -> int:
         """T_h, so that every mean is within ``nu1 rho^h`` of its node with the probability the run needs."""
-        delta_b = 1.0 / self.horizon if self.delta_b is None else self.delta_b
+        delta_b = 1.0 / self.budget if self.delta_b is None else self.delta_b
         log = math.log(math.pi**2 * (depth + 1) ** 2 * n_nodes / (3 * delta_b))
         return max(1, math.ceil(log / (2 * self.variation(depth) ** 2 * n_players)))
 

@@ -44,6 +44,8 @@ class FederatedFLCB(FLCBSettings):
         delta_b: Failure probability of one rate (not of privacy); None is 1/(K T^2).
         rates: ``"certified"`` or ``"printed"`` (drops constants; a heuristic).
         tolerance: Stop when the selected arm's minimum is surely within it of the best.
+        evaluations: Most evaluations of one client over the whole run; it takes so many rounds less. None: ``rounds``
+            decides, with 2 n + 1 evaluations in each for n free parameters.
         share: ``"gradients"``, or ``"nothing"``: each client for itself.
 
     Raises:
@@ -72,11 +74,11 @@ class FederatedFLCB(FLCBSettings):
 
     def server(self, setting: Setting) -> FederatedServer:
         """Make the public side."""
-        return FederatedServer(self, setting)
+        return FederatedServer(self, self.within(setting))
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:  # noqa: ARG002 (the protocol's)
         """Make the private side; clients draw nothing at random, so ``seed`` is not used."""
-        return FederatedCohort(self, setting, clients=clients, evaluate=evaluate)
+        return FederatedCohort(self, self.within(setting), clients=clients, evaluate=evaluate)
 
     def local(self) -> FederatedFLCB:
         """Give the control: every client runs F-LCB on its own function; nothing is shared."""

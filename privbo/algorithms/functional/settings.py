@@ -11,8 +11,8 @@ from pydantic import Field, Strict
 
 from privbo.algorithms.functional.stochastic import Rates
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import FloatArray, IntArray
-from privbo.protocol.settings import Positive, settings
+from privbo.protocol.messages import FloatArray, IntArray, Setting
+from privbo.protocol.settings import Count, Positive, settings
 from privbo.protocol.space import Categorical, Real, Space
 
 Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
@@ -59,6 +59,7 @@ class FLCBSettings:
     rates: Rates = "certified"
     tolerance: Positive | None = None
     share: Literal["gradients", "nothing"] = "gradients"
+    evaluations: Count | None = None
 
     def __post_init__(self) -> None:
         low, high = self.reward_range
@@ -80,6 +81,24 @@ class FLCBSettings:
     def clipping_norm(self) -> float:
         """S: gradient and loss at their bounds together."""
         return self.gradient_bound * math.sqrt(1.0 + self.loss_share**2)
+
+    def within(self, setting: Setting) -> Setting:
+        """Give the run's facts with as many rounds as ``evaluations`` hold.
+
+        A round takes 2 n + 1 evaluations of a client, n being the free parameters; what is announced
+        in the end takes one more where something is shared.
+
+        Raises:
+            ConfigurationError: If they do not hold one round.
+        """
+        if self.evaluations is None:
+            return setting
+        each, last = 2 * len(self.arms(setting.space).free) + 1, int(self.share == "gradients")
+        if self.evaluations < each + last:
+            raise ConfigurationError(
+                f"evaluations={self.evaluations} do not hold one round; give at least {each + last}"
+            )
+        return setting.at_most((self.evaluations - last) // each)
 
     def arms(self, space: Space) -> Arms:
         """The arms in a space.

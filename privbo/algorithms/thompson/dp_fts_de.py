@@ -72,6 +72,8 @@ class DPFTSDE(ThompsonSettings):
             it again, which tells something only where observations are noisy; ``"replace"`` draws
             a uniform random point instead (the authors' code), in a finite space perhaps another
             one evaluated before.
+        evaluations: Most evaluations of one client over the whole run: ``n_init`` and one a round. It ends the run
+            earlier than ``rounds`` where it is less; None: ``rounds`` decides.
 
     Raises:
         ConfigurationError: If a number is out of its range.
@@ -129,10 +131,10 @@ class DPFTSDE(ThompsonSettings):
 
     def server(self, setting: Setting) -> ThompsonServer:
         """Make the public side."""
-        return ThompsonServer(self, setting)
+        return ThompsonServer(self, self.within(setting))
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
         """Make the private side for ``clients``."""
         from privbo.algorithms.thompson.clients import Agents  # loads torch, which the public side does not need
 
-        return Agents(self, setting, clients=clients, evaluate=evaluate, seed=seed)
+        return Agents(self, self.within(setting), clients=clients, evaluate=evaluate, seed=seed)

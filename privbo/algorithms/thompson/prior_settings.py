@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 import numpy as np
 from pydantic import Field
 
+from privbo.algorithms.thompson.budget import within
 from privbo.algorithms.thompson.features import Form, FourierFeatures, Kernel, draw_features
 from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.protocol.errors import ConfigurationError
@@ -55,6 +56,7 @@ class SharedPriorSettings:
     own: OwnModel = field(default_factory=OwnModel)
     acquisition: Literal["log-ei", "thompson"] = "log-ei"
     repeats: Literal["avoid", "query"] = "avoid"
+    evaluations: Count | None = None
 
     def __post_init__(self) -> None:
         if self.features != "phase" and self.n_features % 2:
@@ -69,6 +71,10 @@ class SharedPriorSettings:
             )
         if self.own.draw != "paths":
             raise ConfigurationError(f"own.draw={self.own.draw!r} belongs to DPFTSDE; use 'paths' here")
+
+    def within(self, setting: Setting) -> Setting:
+        """Give the run's facts with as many rounds as ``evaluations`` hold."""
+        return within(setting, evaluations=self.evaluations, n_init=self.n_init)
 
     def signal(self, setting: Setting) -> float:
         """Give q = (largest norm of a mean of the clients' vectors / expected norm of one release's noise)^2.

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from privbo.algorithms.thompson.budget import within
 from privbo.algorithms.thompson.exploration import Cut, Exploration, Regions, Weighting
 from privbo.algorithms.thompson.features import Form, FourierFeatures, Kernel, draw_features
 from privbo.algorithms.thompson.own_model import OwnModel
@@ -48,6 +49,7 @@ class ThompsonSettings:
     federated_step: FederatedStep = "shared"
     values: Literal["standardised", "raw"] = "standardised"
     repeats: Repeats = "query"
+    evaluations: Count | None = None
 
     def __post_init__(self) -> None:
         if self.features != "phase" and self.n_features % 2:
@@ -79,6 +81,10 @@ class ThompsonSettings:
     def asks(self, round_: int, rounds: int) -> bool:
         """Whether round ``round_`` of a run of T = ``rounds`` steps ends with a release."""
         return self.federated_step != "uniform" and round_ < rounds and self.federates(round_ + 1)
+
+    def within(self, setting: Setting) -> Setting:
+        """Give the run's facts with as many rounds as ``evaluations`` hold."""
+        return within(setting, evaluations=self.evaluations, n_init=self.n_init)
 
     def draw_features(self, setting: Setting) -> FourierFeatures:
         """The feature map of a run."""

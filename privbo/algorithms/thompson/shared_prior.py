@@ -52,6 +52,8 @@ class SharedPrior(SharedPriorSettings):
             a draw from the client's posterior.
         repeats: ``"avoid"`` never evaluates a point twice, which would tell nothing where the objective
             is deterministic; ``"query"`` may, for noisy objectives.
+        evaluations: Most evaluations of one client over the whole run: ``n_init`` and one a round. It ends the run
+            earlier than ``rounds`` where it is less; None: ``rounds`` decides.
 
     Raises:
         ConfigurationError: If a number is out of its range.
@@ -88,10 +90,10 @@ class SharedPrior(SharedPriorSettings):
 
     def server(self, setting: Setting) -> SharedPriorServer:
         """Make the public side."""
-        return SharedPriorServer(self, setting)
+        return SharedPriorServer(self, self.within(setting))
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
         """Make the private side for ``clients``."""
         from privbo.algorithms.thompson.prior_clients import PriorClients  # loads torch, which the public side does not
 
-        return PriorClients(self, setting, clients=clients, evaluate=evaluate, seed=seed)
+        return PriorClients(self, self.within(setting), clients=clients, evaluate=evaluate, seed=seed)

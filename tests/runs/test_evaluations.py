@@ -1,0 +1,108 @@
+"""``evaluations``, most calls of the objective by one client over a run, is kept by every algorithm and priced."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.protocol.messages import Algorithm, FloatArray, IntArray
+from privbo.runs.algorithms import algorithms
+
+EVERY: dict[str, Any] = {name: kind() for name, kind in algorithms().items()}
+SHARING: dict[str, Any] = {name: algorithm for name, algorithm in EVERY.items() if name != "pe"}
+STRICT = pb.Privacy(epsilon=2.0, delta=1e-5, noise="simulation")
+
+
+class Counted:
+    """Clients with peaks of their own that count every call."""
+
+    def __init__(self, n_clients: int) -> None:
+        self.peaks = np.linspace(0.3, 0.7, n_clients)
+        self.calls = np.zeros(n_clients, dtype=np.int64)
+
+    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
+        np.add.at(self.calls, clients, 1)
+        return np.asarray(np.exp(-4 * ((units - self.peaks[clients, None]) ** 2).sum(axis=1)))
+
+    def problem(self) -> pb.Problem:
+        return pb.Problem(
+            space={"x": pb.Real(0, 1), "y": pb.Real(0, 1)}, batch_objective=self, n_clients=len(self.calls)
+        )
+
+
+def test_every_algorithm_has_the_setting() -> None:
+    assert [name for name, algorithm in EVERY.items() if not hasattr(algorithm, "evaluations")] == []
+
+
+@pytest.mark.parametrize("n_clients", [1, 40, 1000])
+@pytest.mark.parametrize("evaluations", [7, 22])
+@pytest.mark.parametrize("name", EVERY)
+def test_no_client_evaluates_more_often(name: str, evaluations: int, n_clients: int) -> None:
+    """Without the setting the same run calls more often, or this would show nothing."""
+    if n_clients == 1000 and name in ("dp-fts-de", "shared-prior"):
+        pytest.skip("a thousand clients' models take long and the rounds are the same")
+    clients = Counted(n_clients)
+    problem = clients.problem()
+    pb.run(
+        problem, dataclasses.replace(EVERY[name], evaluations=evaluations), privacy=pb.NoPrivacy(), rounds=22, seed=0
+    )
+    assert clients.calls.max() <= evaluations
+    assert clients.calls.min() >= 1
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_without_the_setting_clients_evaluate_more_often(name: str) -> None:
+    clients = Counted(4)
+    pb.run(clients.problem(), EVERY[name], privacy=pb.NoPrivacy(), rounds=22, seed=0)
+    assert clients.calls.min() > 22
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_the_plan_has_the_releases_and_the_noise_of_so_few_evaluations(name: str) -> None:
+    problem = Counted(40).problem()
+    few = pb.plan(problem, dataclasses.replace(SHARING[name], evaluations=6), privacy=STRICT, rounds=40)
+    many = pb.plan(problem, SHARING[name], privacy=STRICT, rounds=40)
+    assert 1 <= few.releases < many.releases
+    assert few.noise_multiplier is not None
+    assert many.noise_multiplier is not None
+    if name == "shared-prior":  # its multiplier is that of a run's only release, of which releases have their shares
+        assert few.noise_multiplier == pytest.approx(many.noise_multiplier)
+    else:
+        assert few.noise_multiplier < 0.95 * many.noise_multiplier
+    assert max(min(few.epsilon().values()), min(many.epsilon().values())) <= 2.0
+
+
+def test_what_a_round_takes() -> None:
+    """DP-FTS-DE two initial points and one a round; F-LCB five a round in two dimensions and one in the end."""
+    problem = Counted(40).problem()
+
+    def releases(algorithm: Algorithm) -> int:
+        return pb.plan(problem, algorithm, privacy=STRICT, rounds=40).releases
+
+    assert releases(pb.DPFTSDE(evaluations=22)) == 20
+    assert releases(pb.DPFTSDE(evaluations=22, n_init=5)) == 17
+    assert releases(pb.SharedPrior(evaluations=22)) == 4
+    assert releases(pb.SharedPrior(evaluations=5)) == 2
+    assert releases(pb.FederatedFLCB(evaluations=22)) == 4
+    assert releases(pb.FederatedFLCB(evaluations=1000)) == 40
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        pb.DPFTSDE(evaluations=2),
+        pb.SharedPrior(evaluations=2),
+        pb.FederatedFLCB(evaluations=5),
+        pb.FedPNE(evaluations=2, nu1=0.01),
+        pb.PFPNE(evaluations=2, nu1=0.01),
+        pb.ParallelXArmed(evaluations=2, nu1=0.01),
+    ],
+    ids=lambda algorithm: type(algorithm).__name__,
+)
+def test_fewer_than_one_round_takes_are_refused_before_any_call(algorithm: Algorithm) -> None:
+    clients = Counted(3)
+    with pytest.raises(pb.ConfigurationError, match="evaluations"):
+        pb.run(clients.problem(), algorithm, privacy=pb.NoPrivacy(), rounds=22)
+    assert clients.calls.sum() == 0
