@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
-from experiments.cells import Collect, Context
+from experiments.cells import Collect, Context, Found
 from experiments.figure import draw
 from experiments.problems.data import local
 from experiments.study import Panel, Scale, Study, study
@@ -15,6 +16,7 @@ from experiments.summary import Rows, summarise
 from experiments.table import table
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_atomically, write_json
+from privbo.protocol.settings import JsonObject
 from privbo.runs.sources import load_function
 
 
@@ -35,6 +37,24 @@ class Options:
     finished: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """Results over all panels of a study.
+
+    Attributes:
+        text: Tables, as Markdown.
+        summary: The same as JSON.
+        pictures: PNG by the name of the file.
+    """
+
+    text: str
+    summary: JsonObject
+    pictures: dict[str, bytes] = field(default_factory=dict)
+
+
+Overall: TypeAlias = Callable[[Sequence[tuple[Panel, Found]]], Seen]
+
+
 def run(name: str, out: Path, options: Options) -> None:
     """Run an experiment by name and write into ``out``.
 
@@ -52,31 +72,45 @@ def write(chosen: Study, out: Path, options: Options) -> None:
     """
     out.mkdir(parents=True, exist_ok=True)
     panels: dict[str, Rows] = {}
+    every: list[tuple[Panel, Found]] = []
     paper = f" The paper: {chosen.statement}" if chosen.statement else ""
     text = f"`{command(chosen, options)}`.{paper} {chosen.note}".strip() + "\n"
+    details = ""
     for panel in chosen.panels:
         if panel.needs and local(*panel.needs) is None:
             continue
-        rows, older = _rows(panel, out, options)
-        if rows:
-            panels[panel.title] = rows
-            text += "\n" + table(panel, rows) + _of_older_code(older)
+        found, older = _outcomes(panel, out, options)
+        if found:
+            panels[panel.title] = summarise(panel, found)
+            every.append((panel, found))
+            details += "\n" + table(panel, panels[panel.title]) + _of_older_code(older)
     if not panels:
         raise ConfigurationError(f"no arm of {chosen.name} has two finished runs in {out.parent / 'cells'}")
-    found = {title: {label: row.to_dict() for label, row in rows.items()} for title, rows in panels.items()}
-    summary = {"name": chosen.name, "scale": options.scale, "statement": chosen.statement, "panels": found}
+    results = {title: {label: row.to_dict() for label, row in rows.items()} for title, rows in panels.items()}
+    summary: dict[str, object] = {
+        "name": chosen.name,
+        "scale": options.scale,
+        "statement": chosen.statement,
+        "panels": results,
+    }
+    if chosen.overall:
+        seen = cast("Overall", load_function(chosen.overall, "overall"))(every)
+        text += "\n" + seen.text
+        summary["overall"] = seen.summary
+        for file, picture in seen.pictures.items():
+            write_atomically(out / f"{file}.png", picture)
     write_json(out / "summary.json", summary)
-    write_atomically(out / "table.md", text.encode())
-    for file, picture in chosen.pictures.items():
-        of = picture.of or file
+    write_atomically(out / "table.md", (text + details).encode())
+    for file, asked in chosen.pictures.items():
+        of = asked.of or file
         shown = [
             (panel, panels[panel.title]) for panel in chosen.panels if panel.picture == of and panel.title in panels
         ]
         if shown:
-            write_atomically(out / f"{file}.png", draw(shown, picture, f"{chosen.name} ({options.scale} scale)"))
+            write_atomically(out / f"{file}.png", draw(shown, asked, f"{chosen.name} ({options.scale} scale)"))
 
 
-def _rows(panel: Panel, out: Path, options: Options) -> tuple[Rows, Counter[str]]:
+def _outcomes(panel: Panel, out: Path, options: Options) -> tuple[Found, Counter[str]]:
     count = panel.seeds if options.seeds is None or panel.seeds_fixed else options.seeds
     context = Context(
         panel=panel,
@@ -86,7 +120,7 @@ def _rows(panel: Panel, out: Path, options: Options) -> tuple[Rows, Counter[str]
         finished=options.finished,
     )
     collect = cast("Collect", load_function(panel.collect, "collect")) if panel.collect else Context.outcomes
-    return summarise(panel, collect(context)), context.older
+    return collect(context), context.older
 
 
 def _of_older_code(older: Counter[str]) -> str:

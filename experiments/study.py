@@ -35,6 +35,7 @@ FOLDER = Path(__file__).parent / "studies"
 Scale: TypeAlias = Literal["small", "paper"]
 Table: TypeAlias = dict[str, object]
 _OF_ARMS = ("problem", "play", "rounds", "options")
+_OF_STUDY = ("title", "statement", "note", "pictures", "overall")
 
 
 @settings(table="arm")
@@ -48,8 +49,7 @@ class Arm:
         rounds: Federated rounds.
         algorithm: ``type`` as in a configuration file, and what departs from its defaults, or from its
             ``preset`` (``"paper"``, ``"heuristic"``); ``local = true`` shares nothing.
-        privacy: As in a configuration file; empty is none. ``price_of``, the label of an arm whose tight
-            epsilon at N^-1.1 is the target.
+        privacy: As in a configuration file; empty is none. ``price_of`` aims at an arm's tight epsilon at N^-1.1.
         control: ``"zeroed"`` replaces the clients' sum by zero.
         options: Further arguments of the player.
         seeds: At most so many of the panel's seeds.
@@ -82,16 +82,17 @@ class Panel:
         seeds_fixed: Whether ``--seeds`` leaves them alone.
         needs: Files of which one must stand in ``PRIVBO_DATA``, or the panel is left out.
         measure: The measure of differences, ratios and pictures.
-        note: Said below the title.
-        columns: Table columns by head; see ``table``.
+        note, columns: Said below the title; table columns by head, see ``table``.
         contrasts: Pairs of labels whose paired difference the statement is about.
         ratios: Pairs of labels whose ratio of means is given, with a bootstrap interval.
         slope: Range of ``x`` within which the slope of log measure over log x is given.
         controls: Labels every arm's difference to is given, where the arm starts in as many regions.
         noise_by_regions: Whether an arm without a zeroed one of its own is held against that of as many regions.
         prices: Whether epsilons are computed.
-        collect: In place of cells: ``module:function`` of the panel that gives outcomes by label.
+        collect: In place of cells: ``module:function`` that gives outcomes by label.
         picture: The picture that shows the panel; empty for none.
+        purpose: ``"choosing"`` (settings were chosen looking at it), ``"reporting"``, or ``"stress"``.
+        correlation: Between clients' surfaces, where it is stated.
         horizon: Value of the horizontal axis at a curve's end; 0 counts rounds.
     """
 
@@ -114,6 +115,8 @@ class Panel:
     options: JsonObject = field(default_factory=dict)
     picture: str = "figure"
     horizon: float = 0.0
+    purpose: Literal["", "choosing", "reporting", "stress"] = ""
+    correlation: float | None = None
 
 
 @settings(table="picture")
@@ -123,8 +126,7 @@ class Picture:
     Attributes:
         kind: ``"curves"``, ``"trade-off"`` against ``x`` or epsilon, ``"bars"``, or a ``module:function``.
         measure: What is drawn.
-        x: Text of the horizontal axis.
-        y: Text of the vertical axis.
+        x, y: Texts of the axes.
         of: Shows the panels of another picture; empty for its own.
         columns: Panels side by side.
         log: Logarithmic axes: ``"x"``, ``"y"``, ``"xy"``.
@@ -158,6 +160,7 @@ class Study:
         note: Where the paper leaves a value open.
         panels: Its parts.
         pictures: By the name of the file, without ``.png``.
+        overall: ``module:function`` that adds tables and pictures over the outcomes of all panels.
     """
 
     name: str
@@ -166,11 +169,12 @@ class Study:
     note: str = ""
     panels: Sequence[Panel]
     pictures: dict[str, Picture]
+    overall: str = ""
 
 
 def titles() -> dict[str, str]:
     """Give the title of every experiment, by name."""
-    return {name: str(table["title"]) for _, tables in files() for name, table in tables.items() if name != "shared"}
+    return {name: str(table["title"]) for tables in files() for name, table in tables.items() if name != "shared"}
 
 
 def study(name: str, scale: Scale) -> Study:
@@ -183,7 +187,7 @@ def study(name: str, scale: Scale) -> Study:
         >>> study("f-lcb-smooth", "paper").panels[0].seeds
         10
     """
-    for _, tables in files():
+    for tables in files():
         if name in tables and name != "shared":
             content = cast("dict[str, Table]", _scaled(tables, scale))
             return read_settings(Study, _study(name, content[name], content.get("shared", {})), name)
@@ -191,21 +195,20 @@ def study(name: str, scale: Scale) -> Study:
 
 
 @cache
-def files() -> tuple[tuple[str, dict[str, Table]], ...]:
-    """Read every file of studies, by its stem."""
-    return tuple((path.stem, tomllib.loads(path.read_text())) for path in sorted(FOLDER.glob("*.toml")))
+def files() -> tuple[dict[str, Table], ...]:
+    """Read every file of studies."""
+    return tuple(tomllib.loads(path.read_text()) for path in sorted(FOLDER.glob("*.toml")))
 
 
 def _study(name: str, table: Table, shared: Table) -> Table:
     table = _used(table, shared)
-    of_study = ("title", "statement", "note", "pictures")
-    common = {key: value for key, value in table.items() if key not in (*of_study, "panels")}
+    common = {key: value for key, value in table.items() if key not in (*_OF_STUDY, "panels")}
     panels = [
         _panel(panel, shared)
         for entry in cast("list[Table]", table.get("panels", [{}]))
         for panel in _each(merged(common, _used(entry, shared)))
     ]
-    found = {key: table[key] for key in of_study if key in table}
+    found = {key: table[key] for key in _OF_STUDY if key in table}
     return {"pictures": {"figure": {}}} | found | {"name": name, "panels": panels}
 
 
@@ -233,9 +236,8 @@ def _each(table: Table) -> Iterator[Table]:
     """One table per combination of ``each``: lists by name, or a list of combinations."""
     each = table.get("each", {})
     rest = {key: value for key, value in table.items() if key != "each"}
-    if isinstance(each, list):
-        rows = cast("list[Table]", each)
-    else:
+    rows = cast("list[Table]", each)
+    if isinstance(each, dict):
         grid = cast("dict[str, list[object]]", each)
         rows = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     for row in rows:

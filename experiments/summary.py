@@ -170,7 +170,11 @@ def _row(label: str, arm: Arm | None, runs: Mapping[int, Outcome], *, prices: bo
         label=label,
         seeds=tuple(runs),
         measures={name: Measure(tuple(values)) for name, values in _collected(run.figures for run in runs.values())},
-        curves={name: along(curves) for name, curves in _collected(run.curves for run in runs.values()) if any(curves)},
+        curves={
+            name: along(curves)
+            for name, curves in _collected(run.curves for run in runs.values())
+            if any(curves) and not name.endswith(" by client")  # clients of different seeds have nothing in common
+        },
         paid=first.paid,
         printed=printed(arm, first.paid) if prices and arm is not None else None,
         epsilon=tuple(tight(first.paid)) if prices and first.paid is not None else (),

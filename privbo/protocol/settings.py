@@ -142,7 +142,7 @@ def _departures(table: JsonValue, value: object) -> JsonValue:
 
 
 def _held(table: JsonObject, value: object) -> tuple[Mapping[str, object], list[str]]:
-    """What a table was made of, and the names to keep of it."""
+    """Value that a table was made of, and the names to keep of it."""
     if not _is_settings(kind := type(value)):
         return cast("Mapping[str, object]", value), list(table)
     hints, held, default = get_type_hints(kind), vars(value), _defaults(kind)

@@ -1,0 +1,138 @@
+"""Play an arm of the study of what sharing is worth, and judge it by every client's own regret.
+
+Regret is noiseless, of the point that looked best to the client so far, in units of its surface's range, and counts at
+least 1 % of that: below, nobody cares which of two points is better. Curves run over evaluations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import cast
+
+import numpy as np
+
+from experiments.outcome import Outcome, Paid, Task, make, paid
+from experiments.problems.surfaces import Surfaces
+from privbo.protocol.messages import (
+    Algorithm,
+    ClientHistory,
+    Cohort,
+    Evaluate,
+    FloatArray,
+    IntArray,
+    Server,
+    Setting,
+)
+from privbo.runs.cohorts import AlteredCohort
+
+FLOOR = 0.01
+FIRST = 2  # evaluations every arm begins with; the mean over evaluations leaves them out
+MATCHED = 20  # clients that peers are run on
+
+
+def share(task: Task) -> Outcome:
+    """Run an algorithm; with the option ``poisoned`` that share of the clients sends the worst vector there is.
+
+    They are evenly chosen, act as ever, and are left out of what is judged.
+    """
+    clients = cast("Surfaces", make(task.problem, task.seed))
+    algorithm, honest = task.algorithm, np.ones(clients.n_clients, dtype=bool)
+    if (poisoned := cast("float", task.options.get("poisoned", 0.0))) and algorithm is not None:
+        bad = max(1, round(poisoned * clients.n_clients))
+        honest[np.linspace(0, clients.n_clients - 1, bad).astype(int)] = False
+        algorithm = Poisoned(algorithm=algorithm, clients=tuple(int(i) for i in np.flatnonzero(~honest)))
+    result = task.run(clients.problem(), algorithm)
+    history = result.clients
+    return judged(_seen(clients.losses(history), history)[honest], clients.correlation(), paid(result))
+
+
+def tree_parzen(task: Task) -> Outcome:
+    """Run Optuna's TPE as installed, alone, for the first ``MATCHED`` clients."""
+    import optuna
+
+    from privbo.bridges.optuna import distributions_of
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    clients = cast("Surfaces", make(task.problem, task.seed))
+    count, chosen = FIRST + task.rounds, np.arange(min(MATCHED, clients.n_clients))
+    space, names = clients.space, list(clients.space.parameters)
+    units, values = np.empty((len(chosen), count, space.n_dims)), np.empty((len(chosen), count))
+    for client in chosen:
+        sampler = optuna.samplers.TPESampler(seed=task.seed * 1000 + int(client))
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        for turn in range(count):
+            trial = study.ask(distributions_of(space))
+            units[client, turn] = space.snap(space.encode({name: trial.params[name] for name in names})[None])[0]
+            values[client, turn] = clients.observe(np.array([client]), units[client, turn][None])[0]
+            study.tell(trial, values[client, turn])
+    history = ClientHistory(units=units, values=values, rounds=np.arange(count), recommended=units[:, -1])
+    return judged(_seen(clients.losses(history), history), clients.correlation(), None)
+
+
+def _seen(losses: FloatArray, history: ClientHistory) -> FloatArray:
+    """Loss of the point with the largest observed value so far, ``(n, n_evaluations)``."""
+    observed = np.where(np.isfinite(history.values), history.values, -np.inf)
+    best = np.maximum.accumulate(observed, axis=1)
+    at = np.where(observed >= best, np.arange(observed.shape[1]), 0)
+    return np.take_along_axis(losses, np.maximum.accumulate(at, axis=1), axis=1)
+
+
+def judged(losses: FloatArray, correlation: float, plan: Paid | None) -> Outcome:
+    """Give the outcome of losses so far, ``(n_clients, n_evaluations)``."""
+    floored = np.maximum(losses, FLOOR)
+    mean, end = floored[:, FIRST:].mean(axis=1), floored[:, -1]
+    return Outcome(
+        figures={"mean": float(mean.mean()), "end": float(end.mean()), "correlation": round(correlation, 4)},
+        curves={
+            "loss": [round(float(x), 6) for x in floored.mean(axis=0)],
+            "mean by client": [round(float(x), 5) for x in mean],
+            "end by client": [round(float(x), 5) for x in end],
+        },
+        paid=plan,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Poisoned:
+    """An algorithm some of whose clients send the mean of the others turned round, as long as clipping lets it be.
+
+    Attributes:
+        algorithm: What is run.
+        clients: Numbers of those clients.
+    """
+
+    algorithm: Algorithm
+    clients: tuple[int, ...]
+
+    @property
+    def caveat(self) -> str | None:
+        """The algorithm's."""
+        return self.algorithm.caveat
+
+    @property
+    def is_certified(self) -> bool:
+        """The algorithm's."""
+        return self.algorithm.is_certified
+
+    def server(self, setting: Setting) -> Server:
+        """Give the algorithm's."""
+        return self.algorithm.server(setting)
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
+        """Give the algorithm's, with some answers altered."""
+        bad = np.isin(clients, self.clients)
+
+        def alter(answers: FloatArray, _: int) -> FloatArray:
+            if not answers.size:
+                return answers
+            honest = np.nanmean(answers[~bad], axis=0)
+            # The door clips it to the longest vector that is allowed.
+            worst = -1e6 * honest / max(float(np.linalg.norm(honest)), 1e-12)
+            return np.where(bad[:, None], worst, answers)
+
+        cohort = self.algorithm.cohort(setting, clients=clients, evaluate=evaluate, seed=seed)
+        return AlteredCohort(cohort=cohort, alter=alter)
+
+    def local(self) -> Algorithm:
+        """Give the algorithm's."""
+        return self.algorithm.local()

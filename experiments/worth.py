@@ -1,0 +1,214 @@
+"""Results over all families of the study ``worth``: what sharing changes against being alone.
+
+A family is a panel. Every ratio is mean regret over mean regret of the best arm of series ``"alone"``, chosen per
+measure after the fact, which favours being alone; arms are paired by seed. Peers that ran on a few clients only
+are scaled by how the first arm alone fares on all clients and on those few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+from scipy.stats import t as student
+
+from experiments.cells import Found
+from experiments.outcome import Outcome
+from experiments.study import Arm, Panel
+from privbo.protocol.messages import FloatArray
+
+Measure: TypeAlias = Literal["mean", "end"]
+MEASURES: tuple[Measure, Measure] = ("mean", "end")
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Ratio of mean regrets, paired by seed.
+
+    Attributes:
+        value: Ours over theirs; below 1 is a gain.
+        error: Standard error; infinite for a single seed.
+        seeds: Number of seeds both have.
+    """
+
+    value: float
+    error: float
+    seeds: int
+
+    @staticmethod
+    def of(ours: FloatArray, theirs: FloatArray) -> Ratio:
+        """Give the ratio of means of paired values, with the error of the delta method."""
+        value, count = float(ours.mean() / theirs.mean()), len(ours)
+        if count < 2:
+            return Ratio(value, math.inf, count)
+        rest = (ours - value * theirs) / theirs.mean()
+        return Ratio(value, float(rest.std(ddof=1) / math.sqrt(count)), count)
+
+    def upper(self, comparisons: int) -> float:
+        """Give the upper end that holds for so many ratios together with 95 % confidence (Sidak, Student's t)."""
+        if self.seeds < 2:
+            return math.inf
+        each = CONFIDENCE ** (1.0 / comparisons)
+        return self.value + float(student.ppf(each, self.seeds - 1)) * self.error
+
+    def __format__(self, spec: str) -> str:
+        return f"{self.value:{spec}}" + (f" ({self.error:{spec}})" if math.isfinite(self.error) else "")
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Clients of an arm beside the same clients alone, over all seeds.
+
+    Attributes:
+        worse: Share whose mean regret is larger than alone.
+        decile: Ratio to alone that one client in ten exceeds.
+    """
+
+    worse: float
+    decile: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A panel with what its arms change.
+
+    Attributes:
+        panel: Its arms and facts.
+        found: Outcomes by label and seed.
+    """
+
+    panel: Panel
+    found: Found
+
+    @property
+    def title(self) -> str:
+        """Name of the panel."""
+        return self.panel.title
+
+    @cached_property
+    def arms(self) -> dict[str, Arm]:
+        """Arms with outcomes, by label."""
+        return {arm.label: arm for arm in self.panel.arms if arm.label in self.found}
+
+    @property
+    def alone(self) -> list[str]:
+        """Labels of the arms that share nothing."""
+        return [label for label, arm in self.arms.items() if arm.series == "alone"]
+
+    @property
+    def n_clients(self) -> int:
+        """N."""
+        return max(len(run.curves["mean by client"]) for runs in self.found.values() for run in runs.values())
+
+    @property
+    def correlation(self) -> float:
+        """Between clients' surfaces: as stated, or as measured over seeds."""
+        if self.panel.correlation is not None:
+            return self.panel.correlation
+        runs = self.found[self.alone[0]].values()
+        return float(np.mean([run.figures["correlation"] for run in runs]))
+
+    def values(self, label: str, measure: Measure) -> dict[int, float]:
+        """Give an arm's regret by seed, as on all clients."""
+        runs, first = self.found[label], self.found[self.alone[0]]
+        found = {}
+        for seed, run in runs.items():
+            few = len(run.curves[f"{measure} by client"])
+            scale = 1.0
+            if self.arms[label].series == "alone" and label != self.alone[0] and few < self.n_clients:
+                if seed not in first:
+                    continue
+                matched = float(np.mean(first[seed].curves[f"{measure} by client"][:few]))
+                scale = first[seed].figures[measure] / matched
+            found[seed] = scale * run.figures[measure]
+        return found
+
+    def best_alone(self, measure: Measure) -> str:
+        """Give the label of the best arm alone, over the seeds all of them have."""
+        every = {label: self.values(label, measure) for label in self.alone}
+        common = set.intersection(*(set(values) for values in every.values()))
+        means = {label: np.mean([values[seed] for seed in common]) for label, values in every.items()}
+        return min(means, key=lambda label: float(means[label]))
+
+    def ratio(self, label: str, measure: Measure) -> Ratio:
+        """Give an arm over the best arm alone."""
+        ours, theirs = self.values(label, measure), self.values(self.best_alone(measure), measure)
+        both = sorted(ours.keys() & theirs.keys())
+        return Ratio.of(np.array([ours[s] for s in both]), np.array([theirs[s] for s in both]))
+
+    def label(self, series: str, epsilon: float | None = None, *, zeroed: bool = False) -> str | None:
+        """Give the label of an arm of a series at an epsilon, if it has outcomes."""
+        for label, arm in self.arms.items():
+            if (arm.series, arm.x, arm.control == "zeroed") == (series, epsilon, zeroed):
+                return label
+        return None
+
+    def clients(self, label: str) -> Clients | None:
+        """Compare every client with itself alone; None where clients were left out."""
+        own = [name for name in self.alone if not self._partial(name)]
+        base = min(own, key=lambda name: np.mean(list(self.values(name, "mean").values())))
+        pairs = [
+            (_by_client(run), _by_client(self.found[base][seed]))
+            for seed, run in self.found[label].items()
+            if seed in self.found[base]
+        ]
+        if not pairs or any(len(a) != len(b) for a, b in pairs):
+            return None
+        ratios = np.concatenate([a / b for a, b in pairs])
+        return Clients(float(np.mean(ratios > 1.0)), float(np.quantile(ratios, 0.9)))
+
+    def _partial(self, label: str) -> bool:
+        return any(len(_by_client(run)) < self.n_clients for run in self.found[label].values())
+
+
+def _by_client(run: Outcome) -> FloatArray:
+    return np.array(run.curves["mean by client"])
+
+
+def families(panels: Iterable[tuple[Panel, Found]]) -> list[Family]:
+    """Give the panels of which at least one arm alone and one more are there."""
+    every = (Family(panel=panel, found=found) for panel, found in panels)
+    return [family for family in every if family.alone and len(family.arms) > len(family.alone)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A bar that the default is held to, on average over families.
+
+    Attributes:
+        epsilon: Of the run, at delta 1e-5.
+        clients: Families of at least so many.
+        correlation: And of at least so much.
+        limits: By measure.
+    """
+
+    epsilon: float
+    clients: int
+    correlation: float
+    limits: Mapping[Measure, float]
+
+    def speaks_of(self, family: Family, purpose: str) -> bool:
+        """Whether a family is one of those it is about."""
+        enough = family.n_clients >= self.clients and family.correlation >= self.correlation
+        return enough and family.panel.purpose == purpose
+
+
+BARS = (
+    Bar(epsilon=2.0, clients=40, correlation=0.6, limits={"mean": 0.75, "end": 0.85}),
+    Bar(epsilon=1.0, clients=40, correlation=0.6, limits={"mean": 0.82, "end": 0.90}),
+    Bar(epsilon=1.0, clients=200, correlation=0.6, limits={"mean": 0.65, "end": 0.65}),
+)
+NEVER_WORSE = 1.05
+
+
+def geometric(ratios: Sequence[Ratio]) -> Ratio:
+    """Give the geometric mean of ratios of different families."""
+    logs = np.log([ratio.value for ratio in ratios])
+    value = float(np.exp(logs.mean()))
+    errors = np.array([ratio.error / ratio.value for ratio in ratios])
+    return Ratio(value, value * float(np.sqrt((errors**2).sum())) / len(ratios), min(r.seeds for r in ratios))

@@ -1,0 +1,206 @@
+"""The study of what sharing is worth: its judgement, its ratios and its tables."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from experiments.outcome import Outcome, Task
+from experiments.plays.worth import FIRST, FLOOR, judged, share, tree_parzen
+from experiments.run import Options, write
+from experiments.study import Arm, Panel, Study
+from experiments.worth import Family, Ratio, families, geometric
+from experiments.worth_page import overall
+from privbo.protocol.messages import Algorithm
+
+PROCESS = {
+    "type": "experiments.problems.drawn_surfaces:gaussian_process",
+    "n_clients": 5,
+    "n_dims": 1,
+    "correlation": 0.9,
+}
+QUICK = pb.DPFTSDE(own=pb.OwnModel(fit_steps=2, n_candidates=64, n_features=16), n_features=8)
+
+
+def task(algorithm: Algorithm | None, **options: object) -> Task:
+    return Task(
+        problem=PROCESS,
+        algorithm=algorithm,
+        privacy=pb.NoPrivacy(),
+        control=None,
+        rounds=4,
+        seed=1,
+        options=options,  # type: ignore[arg-type]  # numbers are JSON
+    )
+
+
+def test_losses_are_floored_and_the_first_evaluations_left_out() -> None:
+    found = judged(np.array([[0.9, 0.5, 0.3, 0.0], [0.9, 0.1, 0.1, 0.1]]), 0.25, None)
+    assert (FIRST, FLOOR) == (2, 0.01)
+    assert found.figures == pytest.approx({"mean": (0.155 + 0.1) / 2, "end": 0.055, "correlation": 0.25})
+    assert found.curves["loss"] == pytest.approx([0.9, 0.3, 0.2, 0.055])
+    assert found.curves["end by client"] == pytest.approx([0.01, 0.1])
+
+
+def test_what_counts_is_the_point_that_looked_best() -> None:
+    """Under noise that is not the best one: its loss may rise, and the smallest so far is smaller."""
+    noisy = dataclasses.replace(task(QUICK.local()), problem=PROCESS | {"noise": 3.0}, rounds=12)
+    assert np.any(np.diff(share(noisy).curves["loss"]) > 0)
+    assert np.all(np.diff(share(task(QUICK.local())).curves["loss"]) <= 0)
+
+
+def test_poisoned_clients_are_left_out_and_turn_the_mean_round() -> None:
+    whole, poisoned = share(task(QUICK)), share(task(QUICK, poisoned=0.2))
+    assert len(whole.curves["mean by client"]) == 5
+    assert len(poisoned.curves["mean by client"]) == 4
+    assert poisoned.paid is not None
+    assert whole.paid is not None
+    assert poisoned.paid.releases == whole.paid.releases == 4
+
+
+def test_optuna_alone_evaluates_as_often() -> None:
+    pytest.importorskip("optuna")
+    found = tree_parzen(task(None))
+    assert len(found.curves["loss"]) == 6
+    assert found.paid is None
+    assert tree_parzen(task(None)).curves == found.curves
+
+
+# ---- ratios
+
+
+def outcome(*clients: float) -> Outcome:
+    """Regrets of an arm's clients, the same over all evaluations and in the end."""
+    mean = float(np.mean(clients))
+    values = list(clients)
+    figures = {"mean": mean, "end": mean, "correlation": 0.7}
+    return Outcome(figures=figures, curves={"mean by client": values, "end by client": values})
+
+
+def arm(label: str, series: str, x: float | None = None, control: str | None = None) -> Arm:
+    return Arm(label=label, problem=PROCESS, series=series, x=x, control=control)  # type: ignore[arg-type]  # "zeroed"
+
+
+ARMS = (
+    arm("alone, LogEI", "alone"),
+    arm("alone, TPE", "alone"),
+    arm("default, epsilon 2", "default", 2.0),
+    arm("default, epsilon 2, sum zeroed", "default", 2.0, "zeroed"),
+)
+
+
+def panel(title: str = "family", purpose: str = "reporting", correlation: float | None = None) -> Panel:
+    return Panel(title=title, arms=ARMS, seeds=2, columns={}, purpose=purpose, correlation=correlation)  # type: ignore[arg-type]  # the literals
+
+
+FOUND = {
+    "alone, LogEI": {0: outcome(0.2, 0.6), 1: outcome(0.3, 0.5)},
+    "alone, TPE": {0: outcome(0.1), 1: outcome(0.3)},
+    "default, epsilon 2": {0: outcome(0.1, 0.3), 1: outcome(0.1, 0.7)},
+    "default, epsilon 2, sum zeroed": {0: outcome(0.4, 0.4), 1: outcome(0.4, 0.4)},
+}
+FAMILY = Family(panel=panel(), found=FOUND)
+
+
+def test_a_ratio_is_paired_by_seed() -> None:
+    found = Ratio.of(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
+    assert (found.value, found.error, found.seeds) == (0.5, 0.0, 3)
+    # Residuals 2 - 1.5 and 1 - 1.5 over 1, standard deviation .7071, over root 2.
+    assert Ratio.of(np.array([2.0, 1.0]), np.array([1.0, 1.0])).error == pytest.approx(0.5)
+    assert Ratio.of(np.array([2.0]), np.array([1.0])).error == math.inf
+    assert f"{Ratio(0.5, math.inf, 1):.2f} {Ratio(0.5, 0.1, 2):.2f}" == "0.50 0.50 (0.10)"
+
+
+def test_upper_ends_grow_with_the_number_of_comparisons() -> None:
+    """Student's t with nine degrees of freedom: 1.833 at 95 %, 4.3 for a hundred at once (.99949)."""
+    one = Ratio(1.0, 0.02, 10)
+    assert one.upper(1) == pytest.approx(1 + 1.8331 * 0.02, abs=1e-5)
+    assert one.upper(100) == pytest.approx(1 + 4.77 * 0.02, abs=2e-3)
+    assert Ratio(1.0, math.inf, 1).upper(1) == math.inf
+
+
+def test_a_peer_on_a_few_clients_is_scaled_to_all_of_them() -> None:
+    """TPE has half of the first arm's regret on its one client in seed 0, as much in seed 1; that arm's mean is .4."""
+    assert FAMILY.values("alone, TPE", "mean") == pytest.approx({0: 0.2, 1: 0.4})
+    assert FAMILY.best_alone("mean") == "alone, TPE"
+    assert FAMILY.ratio("default, epsilon 2", "end").value == pytest.approx(0.6 / 0.6)
+    assert FAMILY.correlation == 0.7
+    assert Family(panel=panel(correlation=0.9), found=FOUND).correlation == 0.9
+
+
+def test_clients_are_compared_one_by_one_with_our_own_arms() -> None:
+    """.1/.2, .3/.6, .1/.3, .7/.5: one of four is worse."""
+    found = FAMILY.clients("default, epsilon 2")
+    assert found is not None
+    assert found.worse == 0.25
+    assert found.decile == pytest.approx(np.quantile([0.5, 0.5, 1 / 3, 1.4], 0.9))
+    assert FAMILY.clients("alone, TPE") is None
+
+
+def test_geometric_means_of_families() -> None:
+    found = geometric([Ratio(0.5, 0.05, 3), Ratio(2.0, 0.2, 9)])
+    assert found.value == pytest.approx(1.0)
+    assert found.error == pytest.approx(math.sqrt(0.02) / 2)
+    assert found.seeds == 3
+
+
+def test_families_need_an_arm_alone_and_another() -> None:
+    alone = {label: FOUND[label] for label in ("alone, LogEI", "alone, TPE")}
+    shared = {"default, epsilon 2": FOUND["default, epsilon 2"]}
+    assert families([(panel(), alone), (panel(), shared)]) == []
+    assert len(families([(panel(), FOUND)])) == 1
+
+
+# ---- tables
+
+
+def test_tables_over_all_families() -> None:
+    stress = panel("noisy", "stress")
+    found = overall([(panel("first", correlation=0.6), FOUND), (panel("second", "choosing"), FOUND), (stress, FOUND)])
+    assert "| first | reporting | 2 | 0.60 | TPE / TPE | 2 | 1.00 (0.00) / 1.00 (0.00) | 1.33 (0.44) / " in found.text
+    assert "**Bars**" not in found.text  # families of two clients are held to none
+    assert "4 ratios, 2 with an error above 2 %" in found.text  # two arms of two families, the zeroed ones
+    assert "| default, epsilon 2 | 25 % | 25 % |" in found.text
+    assert "| noisy | default, epsilon 2 | 1.00 (0.00) / 1.00 (0.00) |" in found.text
+    assert found.pictures["figure"].startswith(b"\x89PNG")
+    assert json.loads(json.dumps(found.summary))["first"]["ratios"]["default, epsilon 2"]["mean"]["seeds"] == 2
+
+
+@pytest.mark.parametrize(("regret", "reached"), [(0.2, "yes"), (0.39, "no")])
+def test_bars_hold_the_families_they_speak_of(regret: float, reached: str) -> None:
+    many = {
+        "alone, LogEI": {seed: outcome(*[0.4] * 40) for seed in range(2)},
+        "default, epsilon 2": {seed: outcome(*[regret] * 40) for seed in range(2)},
+    }
+    pair = panel("alike", correlation=0.6), panel("different", correlation=0.2)
+    text = overall([(one, many) for one in pair]).text
+    found = f"{regret / 0.4:.3f} (0.000)"
+    assert f"correlation >= 0.6 | reporting | 1 | {found} / {found} | 0.75 / 0.85 | {reached} |" in text
+
+
+def test_a_study_shows_what_was_seen_over_all_panels(tmp_path: Path) -> None:
+    """A player of heights: alone 2 and 3 in seeds 0 and 1."""
+    arms = tuple(
+        dataclasses.replace(one, play="tests.experiments.worlds:judged_square", options={"height": height})
+        for one, height in zip(ARMS[::2], (2.0, 1.0), strict=True)
+    )
+    chosen = Study(
+        name="worth",
+        title="",
+        panels=(Panel(title="one", arms=arms, seeds=2, columns={"mean": "{mean:.1f}"}, purpose="reporting"),),
+        pictures={},
+        overall="experiments.worth_page:overall",
+    )
+    write(chosen, tmp_path / "worth", Options(jobs=1))
+    text = (tmp_path / "worth" / "table.md").read_text()
+    assert "| one | reporting | 1 | 0.50 | LogEI / LogEI | 2 | 0.60" in text
+    assert text.index("**Over the best arm alone**") < text.index("**one**")
+    kept = json.loads((tmp_path / "worth" / "summary.json").read_text())
+    assert kept["overall"]["one"]["ratios"]["default, epsilon 2"]["mean"]["value"] == pytest.approx(0.6)
+    assert "curves" in kept["panels"]["one"]["alone, LogEI"]
+    assert kept["panels"]["one"]["alone, LogEI"]["curves"] == {}
+    assert (tmp_path / "worth" / "figure.png").exists()
