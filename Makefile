@@ -11,7 +11,7 @@ PARALLEL := -n $(JOBS) --maxprocesses=8 --dist=worksteal
 .PHONY: run fast test slow deployment lint bench docs package coverage clean
 
 run: $(VENV)/.installed
-	$(BIN)/privbo run experiments/quickstart.toml
+	$(BIN)/privbo run experiments/quickstart.toml --show-private
 
 # Lint, types and the tests of the rooms that differ from main; under a minute.
 fast: $(VENV)/.installed-test lint

@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console, RenderableType
-from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from privbo.cli.terminal import number, render
+from privbo.cli.terminal import number, render, verbatim
 from privbo.comparisons.cells import OnCell, OnReuse
 from privbo.comparisons.choice import recommend
 from privbo.comparisons.comparison import Comparison
@@ -25,6 +24,7 @@ from privbo.comparisons.setting import Data
 from privbo.comparisons.sweep import SweepResult, read_sweep, recommended, run_sweep
 from privbo.protocol.files import private_folder, write_json
 from privbo.protocol.settings import JsonObject
+from privbo.protocol.text import shown
 from privbo.reports.compare_page import write_comparison
 from privbo.reports.tables import contrast_lines, older_lines, strict_text
 
@@ -131,7 +131,7 @@ def _compared(shown: Compared) -> Iterator[RenderableType]:
 @render.register
 def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
     yield _comparison_table(comparison)
-    yield from (escape(words) for words in (*contrast_lines(comparison), *older_lines(comparison)))
+    yield from (*contrast_lines(comparison), *older_lines(comparison))
     if comparison.shows_utility and comparison.data == "private":
         yield "private diagnostics, not covered by epsilon"
     if comparison.composed is not None:
@@ -139,14 +139,14 @@ def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
         yield f"all cells together cost epsilon {least} at delta {comparison.composed_delta:.3g}"
     if comparison.recommendation is not None:
         chosen = comparison.recommendation
-        yield f"recommended: {escape(chosen.label)} (epsilon {number(chosen.epsilon)})"
-        yield escape(chosen.because)
+        yield f"recommended: {chosen.label} (epsilon {number(chosen.epsilon)})"
+        yield chosen.because
 
 
 def _comparison_table(comparison: Comparison) -> Table:
     shows = comparison.shows_utility
     what = comparison.measure if shows else "prices; utility is private (--private shows it)"
-    table = Table(title=f"{escape(comparison.name)}: {what} ({comparison.data} data)")
+    table = Table(title=verbatim(f"{comparison.name}: {what} ({comparison.data} data)"))
     judged = ("utility", "standard error") if shows else ()
     for column in ("setting", "epsilon", "delta", "epsilon at safe delta", *judged, "seeds"):
         table.add_column(column, justify="left" if column == "setting" else "right")
@@ -154,7 +154,7 @@ def _comparison_table(comparison: Comparison) -> Table:
         price = "nothing released" if row.releases == 0 else number(row.epsilon or float("inf"))
         strict = f"{strict_text(row)} ({row.strict_delta:.3g})" if row.releases else ""
         values = (number(row.utility), number(row.standard_error)) if shows else ()
-        table.add_row(escape(row.setting), price, number(row.delta), strict, *values, str(row.seeds))
+        table.add_row(verbatim(row.setting), price, number(row.delta), strict, *values, str(row.seeds))
     return table
 
 
@@ -177,7 +177,7 @@ class CellTable:
     def __post_init__(self) -> None:
         add = partial(self.progress.add_task, epsilon="", state="")
         self._all = add("all cells", total=sum(self.planned.values()))
-        self._tasks = {label: add(escape(label), total=n, start=False) for label, n in self.planned.items()}
+        self._tasks = {label: add(shown(label), total=n, start=False) for label, n in self.planned.items()}
         self._mark()
 
     def finished(self, label: str, result: CellResult) -> None:
@@ -207,7 +207,7 @@ def cell_progress(planned: Mapping[str, int], *, jobs: int | None) -> Iterator[t
     """
     console = Console(stderr=True)
     texts = [TextColumn(f"{{task.fields[{name}]}}") for name in ("epsilon", "state")]
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), *texts, TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), MofNCompleteColumn(), *texts, TimeElapsedColumn())
 
     def say(reuse: Reuse) -> None:
         for words in reuse.lines():

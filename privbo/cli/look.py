@@ -12,9 +12,11 @@ from privbo.audits.empirical import audit_plan, audit_run
 from privbo.audits.publish import publish_norms
 from privbo.cli.results import WrittenReport
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import read_lines, write_json
+from privbo.protocol.files import read_lines, require_no_link, write_json
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.plain import fields_of
+from privbo.protocol.problem import Problem
+from privbo.protocol.space import Parameter
 from privbo.reports.audit_page import write_audit
 from privbo.reports.data import report, write_page
 from privbo.reports.diagnostics import diagnostics
@@ -23,26 +25,32 @@ from privbo.runs.config import read_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import plan_run, planned_requests
 from privbo.runs.record import load
-from privbo.runs.sources import load_problem
 
 
-def read_report(directory: Path, *, private: bool = False, regret: bool = False) -> WrittenReport:
+def read_report(directory: Path, *, private: bool = False, regret: Path | None = None) -> WrittenReport:
     """Report a run; with ``private`` or ``regret`` its private diagnostics beside it.
 
     Raises:
         ConfigurationError: If regret is asked for and the problem states no best values.
     """
     home, found = RunDirectory(directory), report(load(directory))
-    wanted = diagnostics(home, _best_values(home) if regret else None) if private or regret else None
+    attainable = None if regret is None else _best_values(home, regret)
+    wanted = diagnostics(home, attainable) if private or regret is not None else None
     return WrittenReport(report=found, diagnostics=wanted)
 
 
-def report_run(directory: Path, *, out: Path | None, private: bool, regret: bool, shared_assets: bool) -> WrittenReport:
+def report_run(
+    directory: Path, *, out: Path | None, private: bool, regret: Path | None, shared_assets: bool
+) -> WrittenReport:
     """Write a run's page and return the report with the page's path.
 
     A page with private diagnostics lies in the run's private folder unless ``out`` names
     another place.
+
+    Raises:
+        RunError: If that private folder is a link.
     """
+    require_no_link(RunDirectory(directory).private)
     home, found = RunDirectory(directory), read_report(directory, private=private, regret=regret)
     target = out or (home.report_path if found.diagnostics is None else home.private / "report.html")
     page = write_page(found.report, target, private=found.diagnostics, shared_assets=shared_assets)
@@ -62,6 +70,7 @@ def audit_target(
             raise ConfigurationError(f"{target} is a configuration: only --empirical audits it; name a run's directory")
         found, page = _audit_configuration(target, trials), out
     else:
+        require_no_link(RunDirectory(target).private)
         record = load(target)
         found = Audit(
             name=record.spec.name,
@@ -76,18 +85,24 @@ def audit_target(
 
 
 def _audit_configuration(path: Path, trials: int) -> Audit:
-    spec, _ = read_spec(path)
+    spec, _ = read_spec(path, load=False)
     plan = plan_run(spec)
     attacked = audit_plan(planned_requests(spec), plan.mechanism, delta=plan.delta, trials=trials)
     return Audit(name=spec.name, clipping=None, empirical=attacked)
 
 
-def _best_values(home: RunDirectory) -> FloatArray | Callable[[], FloatArray]:
-    problem = home.manifest().spec.problem
-    values = None if problem.source is None else load_problem(problem.source, problem.name).best_values
-    if values is None:
-        raise ConfigurationError(f"{home.path}: the problem states no best_values, so regret is not defined")
-    return values
+def _best_values(home: RunDirectory, config: Path) -> FloatArray | Callable[[], FloatArray]:
+    """Best values that the reader's own configuration states; the code that the directory names is not imported."""
+    ours, theirs = read_spec(config)[0].problem, home.manifest().spec.problem
+    if _facts(ours) != _facts(theirs):
+        raise ConfigurationError(f"{config} states another problem than {home.path}'s; name the run's configuration")
+    if ours.best_values is None:
+        raise ConfigurationError(f"{config}: the problem states no best_values, so regret is not defined")
+    return ours.best_values
+
+
+def _facts(problem: Problem) -> tuple[int, dict[str, Parameter]]:
+    return problem.n_clients, dict(problem.search_space.parameters)
 
 
 def verify_ledger(directory: Path) -> LedgerCheck:

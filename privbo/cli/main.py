@@ -16,6 +16,7 @@ import typer
 
 from privbo.cli.flower import app as flower_app
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.text import shown
 
 if TYPE_CHECKING:
     from accountant.ledger.export import Format
@@ -34,7 +35,9 @@ app.add_typer(flower_app, name="flower")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a value: --set privacy.epsilon=2")]
 OutDir = Annotated[Path | None, typer.Option("--out", help="Directory of the run.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print plan and price; touch no data.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print plan and price; touch no data, import no code.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Import code also for --dry-run and from a stranger's directory.")]
+ShowPrivate = Annotated[bool, typer.Option("--show-private", help="Show what no epsilon covers.")]
 SharedAssets = Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")]
 RunDir = Annotated[Path, typer.Argument(help="Directory of a run.")]
 
@@ -48,13 +51,13 @@ def main() -> None:
     def note(message: Warning | str, *_args: object, **_settings: object) -> None:
         if str(message) not in said:  # a sweep would say it once per cell
             said.add(str(message))
-            typer.echo(f"note: {message}", err=True)
+            typer.echo(shown(f"note: {message}"), err=True)
 
     warnings.showwarning = note
     try:
         app()
     except PrivacyError as error:
-        typer.echo(f"privbo: {error}", err=True)
+        typer.echo(shown(f"privbo: {error}"), err=True)
         sys.exit(2)
 
 
@@ -80,6 +83,8 @@ def run(
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this directory.")] = None,
     directory: OutDir = None,
     dry_run: DryRun = False,
+    trust: Trust = False,
+    show_private: ShowPrivate = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a configuration, or go on with an interrupted run."""
@@ -87,16 +92,37 @@ def run(
 
     if (config is None) == (resume is None):
         raise ConfigurationError("give a configuration file or --resume DIR")
-    spec, home = read_run(config, overrides or [], resume=resume, directory=directory)
+    spec, home = read_run(
+        config, overrides or [], resume=resume, directory=directory, load=trust or not dry_run, trust=trust
+    )
     if dry_run:
         _show(price_run(spec), as_json=as_json)
         return
     try:
-        result = carry_out(spec, home, resume=resume is not None)
+        result = carry_out(spec, home, resume=resume is not None, show_private=show_private)
     except KeyboardInterrupt:
         typer.echo(f"privbo: interrupted; go on with: privbo run --resume {home}", err=True)
         raise typer.Exit(130) from None
     _show(result, as_json=as_json)
+
+
+@app.command()
+def check(
+    config: Annotated[Path, typer.Argument(help="Configuration file (TOML).")],
+    overrides: Overrides = None,
+    show_private: ShowPrivate = False,
+    as_json: AsJson = False,
+) -> None:
+    """Try a configuration out: its code, its price, one evaluation per client. Charges and writes nothing.
+
+    With --show-private it says who failed and why; exit code 3 if anyone did.
+    """
+    from privbo.cli.check import rehearse
+
+    found = rehearse(config, overrides or [], show_private=show_private)
+    _show(found, as_json=as_json)
+    if not found.passed:
+        raise typer.Exit(3)
 
 
 @app.command()
@@ -112,6 +138,7 @@ def quickstart(
     overrides: Overrides = None,
     directory: OutDir = None,
     dry_run: DryRun = False,
+    show_private: ShowPrivate = False,
     show_config: Annotated[bool, typer.Option("--print", help="Print the configuration, to start from.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -121,7 +148,14 @@ def quickstart(
     if show_config:
         typer.echo(CONFIG.read_text(), nl=False)
         return
-    run(config=CONFIG, overrides=overrides, directory=directory, dry_run=dry_run, as_json=as_json)
+    run(
+        config=CONFIG,
+        overrides=overrides,
+        directory=directory,
+        dry_run=dry_run,
+        show_private=show_private,
+        as_json=as_json,
+    )
 
 
 @app.command("report")
@@ -131,7 +165,9 @@ def report_command(
     private: Annotated[
         bool, typer.Option("--private", help="Add private diagnostics; the page stays private.")
     ] = False,
-    regret: Annotated[bool, typer.Option("--regret", help="Private diagnostics with regret.")] = False,
+    regret: Annotated[
+        Path | None, typer.Option(help="Private diagnostics with regret: the configuration whose problem states it.")
+    ] = None,
     shared_assets: SharedAssets = False,
     parquet: Annotated[Path | None, typer.Option(help="Also write the public history as Parquet.")] = None,
     as_json: AsJson = False,
@@ -312,7 +348,7 @@ def ledger_export(
     record = load(directory)
     content = export(record.ledger, cast("Format", form), None if population else record.run_id)
     if out is None:
-        typer.echo(content, nl=False)
+        typer.echo("".join(map(shown, content.splitlines(keepends=True))), nl=False)
         return
     from privbo.protocol.files import write_atomically
 

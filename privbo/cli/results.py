@@ -10,6 +10,7 @@ from privbo.plans.plan import Plan
 from privbo.plans.prices import PriceColumn
 from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.settings import JsonObject
+from privbo.protocol.space import Value
 from privbo.reports.diagnostics import Diagnostics
 from privbo.reports.report import Report
 
@@ -39,6 +40,34 @@ class PricedPlan:
             "plan": self.plan.to_dict(),
             "epsilon": plain(self.epsilon_at[0].epsilon),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """A configuration that was tried out: nothing was charged, nothing was written.
+
+    Attributes:
+        plan: The plan and its price.
+        params: The point that every client evaluated.
+        failures: PRIVATE: the error of every client that failed; None where it was not asked for.
+    """
+
+    plan: PricedPlan
+    params: Mapping[str, Value]
+    failures: Mapping[int, str] | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether no failure is shown."""
+        return not self.failures
+
+    def to_dict(self) -> JsonObject:
+        """Give plan, price and point as JSON-able data, and who failed where it was asked for."""
+        found = self.plan.to_dict() | {"params": plain(self.params)}
+        if self.failures is not None:
+            note = "private diagnostics, not covered by epsilon"
+            found["private_diagnostics"] = {"note": note, "failures": plain(self.failures)}
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,19 +102,19 @@ class FinishedRun:
         report: The report.
         directory: The run's directory.
         page: The report's page.
-        milestones: PRIVATE: mean best score over clients at a few points of the run, by arm.
+        milestones: PRIVATE: mean best score over clients at a few points of the run, by arm; None unless
+            it was asked for.
     """
 
     report: Report
     directory: Path
     page: Path
-    milestones: Milestones
+    milestones: Milestones | None
 
     def to_dict(self) -> JsonObject:
-        """Give the report as JSON-able data with directory, page and milestones."""
-        note = "private diagnostics, not covered by epsilon"
-        return self.report.to_dict() | {
-            "directory": str(self.directory),
-            "report": str(self.page),
-            "private_diagnostics": {"note": note, "milestones": plain(self.milestones)},
-        }
+        """Give the report as JSON-able data with directory and page, and milestones where they were asked for."""
+        found = self.report.to_dict() | {"directory": str(self.directory), "report": str(self.page)}
+        if self.milestones is not None:
+            note = "private diagnostics, not covered by epsilon"
+            found["private_diagnostics"] = {"note": note, "milestones": plain(self.milestones)}
+        return found

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +29,23 @@ from privbo.runs.spec import Control, Spec
 
 
 def read_run(
-    config: Path | None, overrides: Sequence[str], *, resume: Path | None, directory: Path | None
+    config: Path | None,
+    overrides: Sequence[str],
+    *,
+    resume: Path | None,
+    directory: Path | None,
+    load: bool = True,
+    trust: bool = False,
 ) -> tuple[Spec, Path]:
     """Read the run of a configuration file, or the one to resume, and the run's directory.
+
+    Args:
+        config: The file.
+        overrides: Set on top of it.
+        resume: Directory of the run to resume instead.
+        directory: Where a new run is kept.
+        load: Import the code that the run names; a plan is priced without it.
+        trust: Import also what a directory that this user did not make names.
 
     Raises:
         ConfigurationError: If a setting is not allowed, or a resumed run is given new ones.
@@ -45,10 +60,14 @@ def read_run(
             raise ConfigurationError(
                 f"{resume} was started from Python; resume it there: privbo.run(..., directory, resume=True)"
             )
+        if not load:
+            return spec, resume
+        if not trust:
+            RunDirectory(resume).require_ours()
         return spec.loaded(), resume
     if config is None:
         raise ConfigurationError("name a configuration file")
-    spec, home = read_spec(config, overrides)
+    spec, home = read_spec(config, overrides, load=load)
     return spec, directory or home or fresh_directory(spec.name)
 
 
@@ -59,10 +78,13 @@ def price_run(spec: Spec) -> PricedPlan:
     return PricedPlan(name=spec.name, rounds=spec.rounds, plan=plan, epsilon_at=rows)
 
 
-def carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool = True) -> FinishedRun:
+def carry_out(
+    spec: Spec, home: Path, *, resume: bool, progress: bool = True, show_private: bool = False
+) -> FinishedRun:
     """Run a run and its controls, write the report, and return what the terminal shows."""
     with limited_threads(spec.threads), _interruptible() as stop:
-        return _carry_out(spec, home, resume=resume, progress=progress, check=stop)
+        found = _carry_out(spec, home, resume=resume, progress=progress, check=stop)
+    return found if show_private else dataclasses.replace(found, milestones=None)
 
 
 @contextmanager
@@ -71,13 +93,13 @@ def _interruptible() -> Iterator[Callable[..., None]]:
 
     Compiled code may swallow an exception raised in the middle of it, so every round asks again.
     """
-    asked = threading.Event()
+    asked, terminal = threading.Event(), sys.stderr
 
     def handle(_signal: int, _frame: object) -> None:
         if asked.is_set():
             raise KeyboardInterrupt
         asked.set()
-        sys.stderr.write("privbo: stopping at the next evaluation or round; press Ctrl-C again to stop at once\n")
+        terminal.write("privbo: stopping at the next evaluation or round; press Ctrl-C again to stop at once\n")
 
     def check(_: object = None) -> None:
         if asked.is_set():
@@ -91,11 +113,12 @@ def _interruptible() -> Iterator[Callable[..., None]]:
 
 
 def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: Callable[..., None]) -> FinishedRun:
-    record = run_spec(spec, home, resume=resume, progress=progress, on_round=check, on_evaluation=check)
+    output = RunDirectory(home).output_path
+    play = partial(run_spec, progress=progress, on_round=check, on_evaluation=check, output=output)
+    record = play(spec, home, resume=resume)
     curves = {"private": record.best_so_far()}
     for control in spec.controls:
-        made = control_of(spec, control, record.home.seed)
-        curves[control] = run_spec(made, None, progress=progress, on_round=check, on_evaluation=check).best_so_far()
+        curves[control] = play(control_of(spec, control, record.home.seed), None).best_so_far()
     curves = _same_length(curves)
     lines = {name: curve.tolist() for name, curve in curves.items()}
     write_json(record.home.private / "diagnostics.json", {"mean_best_so_far": lines})

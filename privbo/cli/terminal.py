@@ -7,15 +7,16 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import singledispatch
 
 from rich.console import Console, RenderableType
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import ClippingAudit
 from privbo.audits.empirical import Empirical
-from privbo.cli.results import FinishedRun, Milestones, PricedPlan, WrittenReport
+from privbo.cli.results import FinishedRun, Milestones, PricedPlan, Rehearsal, WrittenReport
 from privbo.plans.calibration import Calibration
 from privbo.plans.prices import PriceColumn
+from privbo.protocol.text import shown
 from privbo.reports.document import percent_bound
 from privbo.reports.ledger import LedgerCheck, LedgerView
 from privbo.reports.report import Report
@@ -29,15 +30,20 @@ def number(value: float | None) -> str:
 
 
 def show(result: object) -> None:
-    """Print what a command found: its tables, then its plain lines."""
+    """Print what a command found: its tables, then its plain lines; no text of a run steers the terminal."""
     console = Console()
     for part in render(result):
-        console.print(part, soft_wrap=isinstance(part, str))
+        console.print(verbatim(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
+
+
+def verbatim(value: object, style: str = "") -> Text:
+    """Text as it is: no markup is read, control characters are written out."""
+    return Text(shown(str(value)), style=style)
 
 
 @singledispatch
 def render(result: object) -> Iterator[RenderableType]:
-    """Render a result as tables and lines, in the order they are printed.
+    """Render a result as tables and plain lines without markup, in the order they are printed.
 
     Raises:
         TypeError: If nothing is known of the result's type.
@@ -47,7 +53,7 @@ def render(result: object) -> Iterator[RenderableType]:
 
 @render.register
 def _report(report: Report) -> Iterator[RenderableType]:
-    yield f"[bold]{escape(report.name)}[/bold]"
+    yield verbatim(report.name, "bold")
     yield facts_table(report)
     yield price_table(report.epsilon_at)
     yield attacker_line(report)
@@ -62,7 +68,10 @@ def _written(found: WrittenReport) -> Iterator[RenderableType]:
 @render.register
 def _finished(found: FinishedRun) -> Iterator[RenderableType]:
     yield from render(found.report)
-    yield milestones_table(found.milestones)
+    if found.milestones is not None:
+        yield milestones_table(found.milestones)
+    else:
+        yield "clients' scores are private: --show-private shows them, and privbo report --private later"
     yield f"report: {found.page}"
 
 
@@ -71,7 +80,7 @@ def _plan(found: PricedPlan) -> Iterator[RenderableType]:
     yield price_table(found.epsilon_at)
     plan = found.plan
     yield (
-        f"plan of {escape(found.name)}: {found.rounds} rounds, {plan.releases} releases, noise multiplier "
+        f"plan of {found.name}: {found.rounds} rounds, {plan.releases} releases, noise multiplier "
         f"{number(plan.noise_multiplier)}, {plan.adjacency.value} adjacency, noise {plan.noise_source}; "
         "no data was touched"
     )
@@ -80,16 +89,29 @@ def _plan(found: PricedPlan) -> Iterator[RenderableType]:
 
 
 @render.register
+def _rehearsal(found: Rehearsal) -> Iterator[RenderableType]:
+    yield price_table(found.plan.epsilon_at)
+    n_clients = found.plan.plan.n_clients
+    where = ", ".join(f"{name} = {value}" for name, value in found.params.items())
+    yield f"{found.plan.name}: each of {n_clients} clients evaluated {where}; nothing was charged or written"
+    if found.failures is None:
+        yield "how it went is private: --show-private says who failed, and why"
+        return
+    yield f"private diagnostics, not covered by epsilon: {len(found.failures)} of {n_clients} clients failed"
+    yield from (f"client {client}: {reason}" for client, reason in found.failures.items())
+
+
+@render.register
 def _ledger(found: LedgerView) -> Iterator[RenderableType]:
     title = f"{found.run}: {found.releases} of {found.planned_releases} planned, {found.ledger.text}"
     rows = ((e.sequence, e.release, e.text, e.noise_source, e.digest[:12]) for e in found.entries)
-    yield _table(escape(title), ("charge", "release", "event", "noise", "chain hash"), rows)
+    yield _table(title, ("charge", "release", "event", "noise", "chain hash"), rows)
 
 
 @render.register
 def _check(found: LedgerCheck) -> Iterator[RenderableType]:
     state = "verified" if found.verified else f"NOT VERIFIED: {found.problem}"
-    yield f"{escape(found.run)}: {found.entries} charges, {escape(state)}, head {found.head}"
+    yield f"{found.run}: {found.entries} charges, {state}, head {found.head}"
 
 
 @render.register
@@ -114,7 +136,7 @@ def _clipping(audit: ClippingAudit) -> Iterator[RenderableType]:
         for r in audit.rounds
     )
     head = ("round", "bound", "clipped", "signal", "bias", "noise")
-    yield _table(f"{escape(audit.name)}: {audit.note}", head, rows, right=range(6))
+    yield _table(f"{audit.name}: {audit.note}", head, rows, right=range(6))
     yield from (f"notice: {words}" for words in audit.warnings)
     yield audit.verdict
 
@@ -164,7 +186,7 @@ def facts_table(report: Report) -> Table:
     rows |= {name: text for name in ("caveat", "outlook") if (text := getattr(report, name)) is not None}
     table = Table(show_header=False, box=None)
     for name, value in rows.items():
-        table.add_row(name, escape(value))
+        table.add_row(name, verbatim(value))
     return table
 
 
@@ -185,9 +207,9 @@ def milestones_table(rows: Milestones) -> Table:
 
 
 def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Container[int] = ()) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=verbatim(title), title_justify="left")
     for index, name in enumerate(head):
-        table.add_column(name, justify="right" if index in right else "left")
+        table.add_column(verbatim(name), justify="right" if index in right else "left")
     for row in rows:
-        table.add_row(*(escape(str(value)) for value in row))
+        table.add_row(*map(verbatim, row))
     return table

@@ -50,7 +50,7 @@ def spec_of(content: Mapping[str, object], kind: Kind, *, private: bool) -> Spec
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
-    asked = Spec.from_dict(content).loaded()
+    asked = Spec.from_dict(content, trusted=True).loaded()
     secure = private and kind == "private"
     if secure and asked.privacy.noise_source != "secure":
         raise ConfigurationError(f"{asked.name}: cells on private data need privacy with secure noise")
@@ -104,7 +104,7 @@ def _quiet() -> Iterator[None]:
 @_quiet()
 def run_public(task: Task) -> CellResult:
     """Simulate a run in memory: seeded noise, no guarantee, nobody charged."""
-    record = run_spec(Spec.from_dict(task.table).loaded(), None)
+    record = run_spec(Spec.from_dict(task.table, trusted=True).loaded(), None)
     return summary(record, _curves(record, task.judge))
 
 
@@ -115,7 +115,7 @@ def run_private(task: Task, home: Path, ledger: SharedLedger) -> CellResult:
     Raises:
         BudgetExceeded: If the population's ledger can't pay for it.
     """
-    spec = replace(Spec.from_dict(task.table).loaded(), ledger=ledger)
+    spec = replace(Spec.from_dict(task.table, trusted=True).loaded(), ledger=ledger)
     record = run_spec(spec, home, resume=RunDirectory(home).config_path.exists())
     values = record.clients.values
     best = np.where(np.isfinite(values), values, -np.inf).max(axis=1)

@@ -19,6 +19,7 @@ from privbo.protocol.errors import RunError
 if sys.platform != "win32":
     import fcntl
 
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 _PRIVATE_NOTE = """PRIVATE. Nothing in this folder is covered by epsilon.
 
 These files hold what clients evaluated and how their vectors were clipped. They exist
@@ -28,9 +29,18 @@ Publishing any of them breaks the guarantee the report states.
 
 
 def write_atomically(path: Path, payload: bytes) -> None:
-    """Replace ``path`` by ``payload`` so that a crash leaves the old or the new content."""
+    """Replace ``path`` by ``payload`` so that a crash leaves the old or the new content; no link is followed.
+
+    Raises:
+        RunError: If the file beside it can't be made, such as in a folder that is no longer there.
+    """
     beside = path.with_name(path.name + ".new")
-    with beside.open("wb") as file:
+    try:
+        beside.unlink(missing_ok=True)  # left by a crash, or planted: whatever it is or points to stays untouched
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o666)
+    except OSError as error:
+        raise RunError(f"{beside} can't be written ({error.strerror}); move it away") from None
+    with os.fdopen(descriptor, "wb") as file:
         file.write(payload)
         file.flush()
         os.fsync(file.fileno())
@@ -43,12 +53,27 @@ def write_atomically(path: Path, payload: bytes) -> None:
 
 
 def private_folder(home: Path) -> Path:
-    """``home/private``, which only its owner may enter and which says what it holds."""
+    """``home/private``, which only its owner may enter and which says what it holds.
+
+    Raises:
+        RunError: If it is a link, which would lead what is written elsewhere.
+    """
     private = home / "private"
     private.mkdir(parents=True, exist_ok=True)
-    (private / "README.txt").write_text(_PRIVATE_NOTE)
+    require_no_link(private)
+    write_atomically(private / "README.txt", _PRIVATE_NOTE.encode())
     private.chmod(0o700)
     return private
+
+
+def require_no_link(path: Path) -> None:
+    """Refuse a symbolic link, by which a stranger's directory would lead what is written elsewhere.
+
+    Raises:
+        RunError: If it is one.
+    """
+    if path.is_symlink():
+        raise RunError(f"{path} is a symbolic link, and nothing is written through one; remove it")
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -75,8 +100,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def append_line(path: Path, row: Mapping[str, Any]) -> None:
     """Append one JSON line; a line cut off by a crash is dropped by ``read_lines``."""
-    with path.open("ab") as file:
+    with _appended(path) as file:
         file.write((json.dumps(row, allow_nan=False) + "\n").encode())
+
+
+def _appended(path: Path) -> IO[bytes]:
+    """A file open for reading and appending, made where it is missing; a link is not followed."""
+    require_no_link(path)
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _NO_FOLLOW, 0o666), "a+b")
 
 
 def _lock(file: IO[bytes]) -> None:
@@ -105,7 +136,7 @@ class OnceLines:
         Raises:
             RunError: If another row of the same key is there.
         """
-        with self.path.open("a+b") as file:
+        with _appended(self.path) as file:
             _lock(file)
             file.seek(self._read)
             text = file.read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -102,6 +103,10 @@ class Problem:
         object.__setattr__(self, "search_space", space)
         if (self.objective is None) == (self.batch_objective is None):
             raise ConfigurationError("give exactly one of objective and batch_objective")
+        for name, arguments in (("objective", "client, params"), ("batch_objective", "clients, units")):
+            function = getattr(self, name)
+            if function is not None:
+                require_call(function, name, arguments, None, None)
 
     def table(self) -> ProblemSource:
         """Give the public facts, with the source if there is one, as a configuration's ``[problem]`` table."""
@@ -125,6 +130,22 @@ class Problem:
             on_failure: PRIVATE: told every client's first failure.
         """
         return Evaluator(problem=self, on_evaluation=on_evaluation, on_failure=on_failure)
+
+
+def require_call(function: object, name: str, arguments: str, *given: object, **named: object) -> None:
+    """Refuse a function that can't be called as it will be, so that no round is charged in vain.
+
+    Raises:
+        ConfigurationError: If its signature does not take the arguments; compiled code that has none passes.
+    """
+    if not callable(function):
+        raise ConfigurationError(f"{name}={function!r} is no function; write {name}({arguments})")
+    try:
+        inspect.signature(function).bind(*given, **named)
+    except ValueError:
+        return  # compiled code without a signature
+    except TypeError as error:
+        raise ConfigurationError(f"{name} can't be called as {name}({arguments}): {error}; mend it") from None
 
 
 @dataclass(kw_only=True)

@@ -88,7 +88,7 @@ class ForeignAlgorithm:
         raise self._not_loaded()
 
     def _not_loaded(self) -> RunError:
-        return RunError(f"algorithm {self.reference!r} is not loaded here; run where it can be imported")
+        return RunError(f"algorithm {self.reference!r} is named, not imported here; add --trust if the code is yours")
 
 
 def read_algorithm(table: Mapping[str, object]) -> Algorithm:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from privbo.protocol.messages import Ask, Broadcast, ClientHistory, Cohort, FloatArray
+from privbo.runs.aside import printed_to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,14 +21,17 @@ class InProcess:
         cohort: All clients, in the order of the request's weights.
         save: Called with the cohort's snapshot after every answer, so that a stored
             release never stands before the state of the clients that answered it.
+        output: PRIVATE: where what the clients' code prints goes; None leaves it on the terminal.
     """
 
     cohort: Cohort
     save: Callable[[Mapping[str, npt.NDArray[np.generic]]], None]
+    output: Path | None = None
 
     def collect(self, ask: Ask) -> FloatArray:
         """Every client's answer, ``(n_clients, dim)``."""
-        answers = self.cohort.respond(ask.broadcast)
+        with printed_to(self.output):
+            answers = self.cohort.respond(ask.broadcast)
         self.save(self.cohort.snapshot())
         return answers
 

@@ -28,8 +28,13 @@ def read_toml(path: Path) -> JsonObject:
         raise ConfigurationError(f"{path} is not TOML: {error}") from None
 
 
-def read_spec(path: Path, overrides: Sequence[str] = ()) -> tuple[Spec, Path | None]:
+def read_spec(path: Path, overrides: Sequence[str] = (), *, load: bool = True) -> tuple[Spec, Path | None]:
     """Read a run from a TOML file with ``key.path=value`` overrides, and load the code it names.
+
+    Args:
+        path: The file.
+        overrides: Set on top.
+        load: Import that code; without it the run can be priced, not played.
 
     Returns:
         The run, and the directory that the file names for it.
@@ -40,7 +45,8 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> tuple[Spec, Path | N
     table = read_toml(path)
     for override in overrides:
         table = with_overrides(table, dict([_parsed(override)]))
-    spec = Spec.from_dict(table).loaded()
+    spec = Spec.from_dict(table, trusted=load)
+    spec = spec.loaded() if load else spec
     directory = table.get("directory")
     return spec, None if directory is None else Path(str(directory))
 

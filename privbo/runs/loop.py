@@ -146,6 +146,7 @@ def run_spec(
     progress: bool = False,
     on_round: OnRound | None = None,
     on_evaluation: Callable[[], None] | None = None,
+    output: Path | None = None,
 ) -> Record:
     """Plan, open and play a run with its clients in this process.
 
@@ -156,6 +157,7 @@ def run_spec(
         progress: Show a progress bar on standard error.
         on_round: Called after every round with public quantities.
         on_evaluation: Called after every evaluation; what it raises ends the run, which can be resumed.
+        output: PRIVATE: where what clients' code prints goes; None leaves it on the terminal.
 
     Raises:
         ConfigurationError: If a setting is impossible; nothing was touched.
@@ -165,7 +167,7 @@ def run_spec(
     home = None if directory is None else RunDirectory(directory)
     opened = open_run(spec, plan_run(spec), home, resume=resume)
     with progress_bar(spec.name, spec.rounds) if progress else nullcontext() as bar:
-        return _play_in_process(opened, home, _both(bar, on_round), on_evaluation)
+        return _play_in_process(opened, home, _both(bar, on_round), on_evaluation, output)
 
 
 def default_directory(spec: Spec) -> Path | None:
@@ -177,7 +179,11 @@ def default_directory(spec: Spec) -> Path | None:
 
 
 def _play_in_process(
-    opened: Run, home: RunDirectory | None, on_round: OnRound, on_evaluation: Callable[[], None] | None
+    opened: Run,
+    home: RunDirectory | None,
+    on_round: OnRound,
+    on_evaluation: Callable[[], None] | None,
+    output: Path | None,
 ) -> Record:
     spec = opened.record.spec
     failures = {} if home is None else home.failures()
@@ -186,7 +192,9 @@ def _play_in_process(
     everyone = np.arange(spec.problem.n_clients)
     cohort = spec.algorithm.cohort(opened.setting, clients=everyone, evaluate=evaluate, seed=opened.clients_seed)
     transport = InProcess(
-        cohort=_sending(cohort, spec, home), save=(lambda _: None) if home is None else home.save_clients
+        cohort=_sending(cohort, spec, home),
+        save=(lambda _: None) if home is None else home.save_clients,
+        output=output,
     )
     record = play(opened, transport, on_round)
     history = cohort.history()

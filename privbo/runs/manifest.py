@@ -38,6 +38,7 @@ from privbo.protocol.files import (
     write_json,
 )
 from privbo.protocol.settings import JsonObject
+from privbo.runs.origin import mark, require_ours
 from privbo.runs.spec import Spec
 
 FORMAT = 2
@@ -104,9 +105,27 @@ class RunDirectory:
         return {int(row["client"]): str(row["error"]) for row in read_lines(self.errors_path)}
 
     @property
+    def output_path(self) -> Path:
+        """File into which a command puts what clients' code prints (private)."""
+        return self.private / "output.txt"
+
+    @property
     def seed_path(self) -> Path:
         """The root of the run's seeds (private: it fixes the clients' own randomness)."""
         return self.private / "seed.json"
+
+    @property
+    def origin_path(self) -> Path:
+        """Mark of the user who made the run (private)."""
+        return self.private / "origin"
+
+    def require_ours(self) -> None:
+        """Refuse a directory of a stranger's.
+
+        Raises:
+            RunError: If this user did not make it.
+        """
+        require_ours(self.config_path, self.origin_path)
 
     @property
     def seed(self) -> int:
@@ -124,6 +143,7 @@ class RunDirectory:
         private_folder(self.path)
         write_json(self.seed_path, {"seed": seed})
         write_json(self.config_path, manifest.to_dict())
+        mark(self.config_path, self.origin_path)
 
     def settle(self, created: str) -> None:
         """Date every public file to the day the run was made: a finer time would tell how long clients took."""

@@ -24,6 +24,7 @@ from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.plans.plan import Plan, price_plan
 from privbo.plans.privacy import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import require_no_link
 from privbo.protocol.messages import Foregoing, Request, Server, Setting
 from privbo.runs.manifest import Manifest, RunDirectory, today, versions
 from privbo.runs.record import Record
@@ -113,6 +114,7 @@ def _resumed(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifes
     """The manifest of the run that is resumed, with the objects of this process, and the root of its seeds."""
     if home is None:
         raise RunError("only a run with a directory can be resumed; name it")
+    require_no_link(home.private)
     stored = home.manifest()
     stored.spec.require_same(spec)
     if stored.plan.to_dict() != plan.to_dict():

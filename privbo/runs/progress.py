@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from privbo.protocol.text import shown
 from privbo.runs.history import OnRound, Round
 
 
 @contextmanager
 def progress_bar(label: str, rounds: int) -> Iterator[OnRound]:
     """A bar on standard error that counts rounds; yields the callback that moves it."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(label, total=rounds)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
+        task = progress.add_task(shown(label), total=rounds)
 
         def moved(event: Round) -> None:
             progress.update(task, completed=min(event.index, rounds))

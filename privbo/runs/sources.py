@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.problem import Objective, Problem, ProblemSource
+from privbo.protocol.problem import Objective, Problem, ProblemSource, require_call
 
 
 def load_problem(source: ProblemSource, default_name: str) -> Problem:
@@ -22,7 +22,9 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
     if (source.factory is None) == (source.objective is None):
         raise ConfigurationError("problem: give exactly one of factory and objective (as module:function)")
     if source.factory is not None:
-        problem = load_function(source.factory, "problem.factory")(**source.arguments)
+        factory = load_function(source.factory, "problem.factory")
+        require_call(factory, "problem.factory", ", ".join(source.arguments), **source.arguments)
+        problem = factory(**source.arguments)
         if not isinstance(problem, Problem):
             raise ConfigurationError(
                 f"problem.factory={source.factory!r} returned {type(problem).__name__}, not a Problem"
@@ -70,6 +72,10 @@ def load_function(reference: str, where: str) -> Callable[..., object]:
         raise ConfigurationError(f"{where}={reference!r}: {error}; run where {module} can be imported") from None
     except AttributeError:
         raise ConfigurationError(f"{where}={reference!r}: {module} has no {name}") from None
+    except Exception as error:
+        raise ConfigurationError(
+            f"{where}={reference!r}: importing {module} failed ({type(error).__name__}: {error}); mend it"
+        ) from error
     if not callable(found):
         raise ConfigurationError(f"{where}={reference!r} is no function")
     return found

@@ -136,8 +136,12 @@ class Spec:
         return kept
 
     @staticmethod
-    def from_dict(table: Mapping[str, object]) -> Spec:
+    def from_dict(table: Mapping[str, object], *, trusted: bool = False) -> Spec:
         """Read a run from its table; no module of the user's is imported, see ``loaded``.
+
+        Args:
+            table: As ``to_dict`` gives it.
+            trusted: Import the factory of a problem that leaves its public facts out.
 
         Raises:
             ConfigurationError: Naming the key, the value and what is allowed.
@@ -145,7 +149,7 @@ class Spec:
         found = read_settings(SpecTable, table, "")
         plain = {f.name: getattr(found, f.name) for f in dataclasses.fields(found) if f.name != "directory"}
         objects = {
-            "problem": _described(found.problem, found.name),
+            "problem": _described(found.problem, found.name, trusted=trusted),
             "algorithm": read_algorithm(found.algorithm),
             "privacy": read_privacy(found.privacy),
         }
@@ -254,10 +258,15 @@ def read_privacy(table: Mapping[str, object]) -> Privacy | NoPrivacy:
     return read_settings(Privacy, table, "privacy")
 
 
-def _described(source: ProblemSource, default_name: str) -> Problem:
+def _described(source: ProblemSource, default_name: str, *, trusted: bool) -> Problem:
     """The problem as its table describes it, without its objective; loaded at once where the table leaves facts out."""
     if source.factory is not None and (source.n_clients is None or not source.space):
-        return load_problem(source, default_name)
+        if trusted:
+            return load_problem(source, default_name)
+        raise ConfigurationError(
+            f"problem: n_clients and space are not stated, so only importing factory={source.factory!r} would tell; "
+            "state them, or add --trust if the code is yours"
+        )
     return stated_problem(source, default_name, _elsewhere)
 
 

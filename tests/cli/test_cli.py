@@ -50,8 +50,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny.toml").write_text(CONFIG)
     done = privbo("run", str(folder / "tiny.toml"), "--out", str(folder / "run"))
     assert done.returncode == 0, done.stderr
-    assert "private diagnostics, not covered by epsilon" in done.stdout.lower()
-    assert "local only" in done.stdout
+    assert "local only" not in done.stdout
+    assert "--show-private" in done.stdout
     assert "report.html" in done.stdout.replace("\n", "")
     return folder / "run"
 
@@ -104,6 +104,17 @@ def test_report_page_opens_offline_and_carries_the_headline(finished: Path) -> N
     assert '<b id="epsilon">2</b>' in page
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_clients_scores_are_shown_only_where_they_are_asked_for(form: list[str], tmp_path: Path) -> None:
+    config = tmp_path / "tiny.toml"
+    config.write_text(CONFIG)
+    quiet = privbo("run", str(config), "--out", str(tmp_path / "quiet"), *form)
+    asked = privbo("run", str(config), "--out", str(tmp_path / "asked"), "--show-private", *form)
+    assert "local only, nothing shared" not in quiet.stdout
+    assert "local only, nothing shared" in asked.stdout
+    assert "not covered by epsilon" in asked.stdout.lower()
+
+
 def test_ledger_verify_and_export(finished: Path, tmp_path: Path) -> None:
     verified = json.loads(privbo("ledger", "verify", str(finished), "--json").stdout)
     assert verified["verified"] is True
@@ -136,7 +147,7 @@ def test_private_diagnostics_are_off_unless_asked_for(finished: Path, tmp_path: 
     assert done.returncode == 0, done.stderr
     assert "not covered by epsilon" in (finished / "private" / "report.html").read_text()
     assert "not covered by epsilon" not in (finished / "report.html").read_text()
-    assert privbo("report", str(finished), "--regret").returncode == 2
+    assert privbo("report", str(finished), "--regret", str(finished.parent / "tiny.toml")).returncode == 2
 
 
 @pytest.mark.parametrize("algorithm", ["fed-pne", "pf-pne", "parallel"])
@@ -148,11 +159,11 @@ def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: 
     space = {"x": pb.Real(0.0, 1.0)}
     quick = pb.Problem(space=space, batch_objective=lambda clients, units: units[:, 0], n_clients=6, name="quick")
     job = dataclasses.replace(job, problem=quick)
-    shown = carry_out(job, home, resume=False, progress=False).milestones
+    shown = carry_out(job, home, resume=False, progress=False, show_private=True).milestones
     assert len(shown) == 3
     assert len({tuple(row) for row in shown.values()}) == 1, "one table, the same columns for all"
     assert all(np.isfinite(list(row.values())).all() for row in shown.values())
-    report_run(home, out=None, private=True, regret=False, shared_assets=False)
+    report_run(home, out=None, private=True, regret=None, shared_assets=False)
     assert "not covered by epsilon" in (home / "private" / "report.html").read_text()
 
 
@@ -167,7 +178,7 @@ def test_ledger_show(finished: Path) -> None:
 def test_dry_run_touches_nothing(tmp_path: Path) -> None:
     config = tmp_path / "tiny.toml"
     config.write_text(CONFIG)
-    done = privbo("run", str(config), "--out", str(tmp_path / "run"), "--dry-run", "--json")
+    done = privbo("run", str(config), "--out", str(tmp_path / "run"), "--dry-run", "--json", "--trust")
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     assert plan["plan"]["releases"] == 3

@@ -101,8 +101,8 @@ def home(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def export_run(home: Path, to: Path) -> None:
     """Every public artefact of a run, by the jobs behind the commands."""
     to.mkdir()
-    report_run(home, out=to / "report.html", private=False, regret=False, shared_assets=False)
-    report_run(home, out=to / "shared.html", private=False, regret=False, shared_assets=True)
+    report_run(home, out=to / "report.html", private=False, regret=None, shared_assets=False)
+    report_run(home, out=to / "shared.html", private=False, regret=None, shared_assets=True)
     (to / "report.json").write_text(json.dumps(plain(read_report(home))))
     write_parquet(load(home), to / "history.parquet")
     audit_target(home, empirical=True, trials=1000, publish=2.0, out=None, shared_assets=False)

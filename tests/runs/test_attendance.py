@@ -205,7 +205,8 @@ def test_both_are_settings_of_a_file():
             "algorithm": {"type": "dp-fts-de"},
             "privacy": {"epsilon": 2.0, "sample_rate": 0.5, "channel": "anonymous"},
             "attendance": {"dropout": 0.2, "away_for": 2, "late": 0.1},
-        }
+        },
+        trusted=True,
     )
     assert job.attendance == Attendance(dropout=0.2, away_for=2, late=0.1)
     assert job.privacy.channel == "anonymous"

@@ -1,0 +1,105 @@
+"""Mistakes in an objective are found before the first charge: from public facts, or by a private rehearsal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import privbo as pb
+from tests.cli.test_cli import privbo
+
+CONFIG = """
+name = "typo"
+rounds = 2
+[problem]
+objective = "wards:score"
+n_clients = 4
+[problem.space]
+dose = { type = "real", low = 0.0, high = 1.0 }
+[algorithm]
+type = "dp-fts-de"
+n_features = 8
+[privacy]
+epsilon = 2.0
+"""
+WRONG = {
+    "one argument": "def score(params): return 0.0",
+    "three arguments": "def score(client, params, seed): return 0.0",
+    "names only": "def score(*, client, params): return 0.0",
+    "no function": "score = 0.7",
+    "no such name": "def skore(client, params): return 0.0",
+    "a syntax error": "def score(client, params) return 0.0",
+    "an import that fails": "import no_such_module_anywhere",
+    "an error at import": "1 / 0",
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "wards", raising=False)
+    (tmp_path / "run.toml").write_text(CONFIG)
+    return tmp_path / "run.toml"
+
+
+@pytest.mark.parametrize("command", [["run", "run.toml", "--out", "out"], ["check", "run.toml"]])
+@pytest.mark.parametrize("mistake", WRONG)
+def test_an_objective_that_cannot_be_called_stops_before_the_first_charge(
+    mistake: str, command: list[str], config: Path
+) -> None:
+    (config.parent / "wards.py").write_text(WRONG[mistake])
+    done = privbo(*command)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "wards" in done.stderr or "objective" in done.stderr
+    assert not (config.parent / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"objective": lambda params: 0.0}, {"batch_objective": lambda clients: clients}, {"objective": 3}],
+)
+def test_wrong_signatures_are_refused_in_python_too(wrong: dict) -> None:
+    with pytest.raises(pb.ConfigurationError, match="objective"):
+        pb.Problem(space={"x": pb.Real(0, 1)}, n_clients=3, **wrong)
+
+
+def test_a_rehearsal_charges_and_publishes_nothing(config: Path) -> None:
+    (config.parent / "wards.py").write_text(
+        "def score(client, params):\n"
+        "    print('ward', client, 'is empty')\n"
+        "    return params['dos'] if client == 2 else params['dose']\n"
+    )
+    before = {path for path in config.parent.rglob("*") if "__pycache__" not in path.parts}
+    public, asked = privbo("check", "run.toml"), privbo("check", "run.toml", "--show-private", "--json")
+    assert {path for path in config.parent.rglob("*") if "__pycache__" not in path.parts} == before
+    assert public.returncode == 0
+    assert "each of 4 clients evaluated dose = 0.5" in public.stdout
+    assert "KeyError" not in public.stdout + public.stderr
+    assert "ward" not in public.stdout + public.stderr
+    assert asked.returncode == 3
+    found = json.loads(asked.stdout[asked.stdout.index("{") :])
+    assert found["private_diagnostics"]["failures"] == {"2": "KeyError: 'dos'"}
+    (config.parent / "wards.py").write_text("def score(client, params):\n    return params['dose']  # mended\n")
+    __import__("sys").modules.pop("wards")
+    assert privbo("check", "run.toml", "--show-private").returncode == 0
+
+
+def test_what_an_objective_prints_or_warns_of_stays_on_the_private_side(config: Path) -> None:
+    (config.parent / "wards.py").write_text(
+        "import sys, warnings\n"
+        "def score(client, params):\n"
+        "    print('client', client, 'has 3 patients')\n"
+        "    sys.stderr.write(f'client {client} does not converge')\n"
+        "    warnings.warn(f'client {client} is thin')\n"
+        "    return params['dose']\n"
+    )
+    done = privbo("run", "run.toml", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    said = (config.parent / "out" / "private" / "output.txt").read_text()
+    for words in ("has 3 patients", "does not converge", "is thin"):
+        assert words in said
+        assert words not in done.stdout + done.stderr
