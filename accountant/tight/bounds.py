@@ -14,23 +14,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from accountant.tight.fourier import TiltedSum, Window, tilted_sum
-from accountant.tight.lattice import Cells, lower_cells, upper_cells
+from accountant.tight.lattice import Cells, Extent, lower_cells, upper_cells
 from accountant.tight.pairs import EPS, FloatArray, Pair
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Place at which one direction is computed: its pairs and counts, tilt, lattice spacing, window, reach."""
+    """Place at which one direction is computed: pairs and counts, tilt, spacing, window, extent of one lattice.
+
+    With ``outside`` every sum fits the window to itself: cells of the lower lattice stand for other losses than their
+    own, and a million releases drift away from where they were expected.
+    """
 
     pairs: Sequence[tuple[Pair, int]]
     theta: float
     spacing: float
     window: Window
-    reach: float
+    extent: Extent
+    outside: float | None = None
 
     def total(self, cells: Sequence[Cells]) -> TiltedSum:
-        """The tilted sum of these cells at this place."""
-        return tilted_sum(cells, spacing=self.spacing, theta=self.theta, window=self.window)
+        """The tilted sum of these cells, in a window of their own about this place."""
+        return tilted_sum(cells, spacing=self.spacing, theta=self.theta, window=self.window, outside=self.outside)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +59,7 @@ class LowerSums:
 
 def upper_sum(place: Place) -> UpperSum:
     """The sum of dominating lattice releases."""
-    parts = [upper_cells(pair, count, spacing=place.spacing, t=place.reach) for pair, count in place.pairs]
+    parts = [upper_cells(pair, count, spacing=place.spacing, extent=place.extent) for pair, count in place.pairs]
     return UpperSum(
         place=place,
         total=place.total([part.cells for part in parts]),
@@ -65,12 +70,10 @@ def upper_sum(place: Place) -> UpperSum:
 
 def lower_sums(place: Place) -> LowerSums:
     """The sums of testing lattice releases."""
-    parts = [lower_cells(pair, count, spacing=place.spacing, t=place.reach) for pair, count in place.pairs]
-    return LowerSums(
-        place=place,
-        p=place.total([part.p for part in parts]),
-        q=place.total([part.q_scaled for part in parts]),
-    )
+    parts = [lower_cells(pair, count, spacing=place.spacing, extent=place.extent) for pair, count in place.pairs]
+    p = place.total([part.p for part in parts])
+    q = tilted_sum([part.q_scaled for part in parts], spacing=place.spacing, theta=place.theta, window=p.window)
+    return LowerSums(place=place, p=p, q=q)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +99,11 @@ def _tails(total: TiltedSum, place: Place) -> _Tails:
     mass = _discounted_tail(total.tilted, theta * spacing)
     # the running sums lose at most 2 eps a step, the unit's exponent a few eps of its size
     exponent = abs(total.log_scale) + theta * float(np.max(np.abs(loss)))
-    slack = total.error + 4.0 * EPS * (total.window.size + exponent) * mass
+    own = total.relative + 4.0 * EPS * (total.window.size + exponent)
+    # an error of each point, or of all in the l2 norm, enters a tail with weights exp(-theta (k - m) h)
+    left = total.window.size - np.arange(total.window.size)
+    every, square = (np.minimum(left, -1.0 / math.expm1(-times * theta * spacing)) for times in (1.0, 2.0))
+    slack = total.outside + total.each * every + total.spread * np.sqrt(square) + own * mass
     return _Tails(
         loss=loss,
         log_unit=total.log_scale - theta * loss,

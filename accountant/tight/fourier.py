@@ -2,13 +2,17 @@
 
 Masses are tilted before they are transformed: p~(k) proportional to p(k) exp(theta k h), so
 that the part of the sum which decides delta(epsilon) is the bulk and not a tail lost in
-rounding (as in saddle-point methods; theta is the optimal Rényi order minus 1). The
-reported ``error`` bounds, in the l1 norm of the tilted sum,
+rounding (as in saddle-point methods; theta is the optimal Rényi order minus 1). Where most
+of a release's tilted mass lies at one point only the rest is transformed: what a million
+releases lose is then in proportion to what they do, not to their number. Bounded are, for
+the tilted sum,
 
-- mass outside the window, which the cyclic transform folds in (Chernoff bounds of the very
-  masses that are transformed), and
-- rounding: of the forward transforms (elementwise at most c log2(n) eps, Higham 2002,
-  Theorem 24.2), of products and powers of them, and of the inverse.
+- in its l1 norm, mass outside the window, which the cyclic transform folds in (Chernoff
+  bounds of the very masses that are transformed), and rounding of the tilts,
+- in its l2 norm (Parseval), rounding of the forward transforms (elementwise at most
+  c log2(n) eps times the mass transformed, Higham 2002, Theorem 24.2) and of their powers,
+- at every point, rounding of the inverse transform,
+- relative to every point, what the norms of all releases lose.
 """
 
 from __future__ import annotations
@@ -46,12 +50,25 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class TiltedSum:
-    """The sum's tilted masses: mass at k is exp(log_scale - theta k h) tilted[k - start]."""
+    """The sum's tilted masses: mass at k is exp(log_scale - theta k h) tilted[k - start].
+
+    Attributes:
+        window: The points of ``tilted``.
+        tilted: Masses, at least 0.
+        log_scale: Log of what they were divided by.
+        outside: Error in the l1 norm, points outside the window included.
+        spread: Error in the l2 norm.
+        each: Error of any one point.
+        relative: Error of any point, relative to its mass.
+    """
 
     window: Window
     tilted: FloatArray
     log_scale: float
-    error: float
+    outside: float
+    spread: float = 0.0
+    each: float = 0.0
+    relative: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,39 +106,81 @@ def _flatten(parts: Sequence[Cells], spacing: float) -> _Flat:
     )
 
 
-def tilted_sum(parts: Sequence[Cells], *, spacing: float, theta: float, window: Window) -> TiltedSum:
-    """The distribution of the sum of all parts, each so many times, tilted by ``theta``."""
+def tilted_sum(
+    parts: Sequence[Cells], *, spacing: float, theta: float, window: Window, outside: float | None = None
+) -> TiltedSum:
+    """The distribution of the sum of all parts, each so many times, tilted by ``theta``.
+
+    With ``outside`` the window is first moved and cut to where Chernoff's bounds leave exp(-outside) on either side.
+    """
     flat = _flatten(parts, spacing)
     log_mgf = flat.log_mgf(theta)
     log_scale = float(flat.counts @ log_mgf)
+    above, below = (flat.total(theta + extra) - log_scale for extra in (window.up, window.down))
+    if outside is not None:
+        window = _fitted(window, spacing, (above + outside) / window.up, (below + outside) / window.down)
     size = window.size
     forward = _FFT_CONSTANT * EPS * math.log2(size)
-    product: npt.NDArray[np.complex128] = np.ones(size // 2 + 1, dtype=np.complex128)
+    log_product: npt.NDArray[np.complex128] = np.zeros(size // 2 + 1, dtype=np.complex128)
     log_bound, relative = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
+    # Chernoff's bounds of what lies above the window's top and below its bottom
+    lost = math.exp(min(0.0, above - window.up * spacing * (window.start + size)))
+    lost += math.exp(min(0.0, below - window.down * spacing * (window.start - 1)))
+    norms = 0.0
     shift = 0
     for part, log_norm in zip(parts, log_mgf, strict=True):
-        ks = part.start + np.arange(len(part.masses))
+        exponent = theta * spacing * (part.start + np.arange(len(part.masses)))
         with np.errstate(divide="ignore"):
-            tilted = np.exp(np.log(part.masses) + (theta * spacing * ks - log_norm))
-        transform = fft.rfft(_fold(tilted, size))
+            tilted = np.exp(np.log(part.masses) + (exponent - log_norm))
+        peak, excess, transformed = _excess(tilted, size)
+        own = (forward + 4.0 * EPS) * transformed
+        log_value, log_error = _log(excess)
+        modulus = np.abs(1.0 + excess) + own
+        log_product += part.count * log_value
+        log_bound += part.count * np.log(modulus)
+        relative += part.count * (own / modulus + log_error)
         # the tilt's own rounding: exp of an argument of this size
-        own = forward + EPS * (4.0 + abs(log_norm) + theta * spacing * float(np.max(np.abs(ks))))
-        modulus = np.abs(transform)
-        power, power_error = _power(transform, modulus, part.count)
-        product *= power
-        log_bound += part.count * np.log(modulus + own)
-        relative += part.count * own / (modulus + own) + power_error
-        shift += part.start * part.count
+        lost += math.expm1(min(1.0, part.count * EPS * float(tilted @ np.abs(exponent))))
+        norms += part.count * EPS * (8.0 + abs(log_norm))
+        shift += (part.start + peak) * part.count
     roll = (window.start - shift) % size
-    values = np.roll(fft.irfft(product, size), -roll)
-    both_halves = 2.0 * float(np.sum(np.exp(log_bound) * (relative + forward + 4.0 * EPS * len(parts))))
-    outside = _outside(flat, log_scale, theta, spacing, window)
+    values = np.roll(fft.irfft(np.exp(log_product), size), -roll)
+    bound = np.exp(log_bound)
     return TiltedSum(
         window=window,
         tilted=np.maximum(values, 0.0),
         log_scale=log_scale,
-        error=both_halves + outside,
+        outside=lost,
+        spread=math.sqrt(2.0 / size * float(np.sum(np.square(bound * relative)))),
+        each=2.0 / size * float(np.sum(bound)) * (forward + 8.0 * EPS),
+        relative=2.0 * norms,
     )
+
+
+def _excess(tilted: FloatArray, size: int) -> tuple[int, npt.NDArray[np.complex128], float]:
+    """A law's largest cell; its transform about that cell, less 1; and the mass that was transformed.
+
+    Where the largest cell holds half the mass it is what the rest leaves of 1.
+    """
+    peak = int(np.argmax(tilted))
+    rest = tilted.copy()
+    if tilted[peak] >= 0.5:
+        rest[peak] = 0.0
+        less = share = float(np.sum(rest))
+    else:
+        less = share = 1.0
+    return peak, fft.rfft(np.roll(_fold(rest, size), -peak % size)) - less, share
+
+
+def _log(excess: npt.NDArray[np.complex128]) -> tuple[npt.NDArray[np.complex128], FloatArray]:
+    """log(1 + excess), relatively accurate where that is small, and a bound of its error."""
+    x, y = excess.real, excess.imag
+    small = np.abs(excess) < 0.5
+    modulus = np.log(np.maximum(np.abs(1.0 + excess), 1e-300))
+    near = 0.5 * np.log1p(np.where(small, x * (2.0 + x) + y * y, 0.0))
+    value = np.where(small, near, modulus) + 1j * np.arctan2(y, 1.0 + x)
+    error = EPS * np.where(small, 40.0 * np.abs(excess), 8.0 + 4.0 * (np.abs(modulus) + math.pi))
+    return value, error
 
 
 def _fold(masses: FloatArray, size: int) -> FloatArray:
@@ -133,23 +192,8 @@ def _fold(masses: FloatArray, size: int) -> FloatArray:
     return np.asarray(padded.reshape(rows, size).sum(axis=0), dtype=np.float64)
 
 
-def _power(
-    values: npt.NDArray[np.complex128], modulus: FloatArray, count: int
-) -> tuple[npt.NDArray[np.complex128], FloatArray | float]:
-    """The powers values ** count and the relative error of computing it."""
-    if count == 1:
-        return values, 0.0
-    log_modulus = np.log(np.maximum(modulus, 1e-300))
-    scaled = np.exp(np.maximum(count * log_modulus, -700.0))
-    angle = count * np.angle(values)
-    error = EPS * (8.0 + 4.0 * count * (np.abs(log_modulus) + math.pi + 1.0))
-    return scaled * (np.cos(angle) + 1j * np.sin(angle)), error
-
-
-def _outside(flat: _Flat, log_scale: float, theta: float, spacing: float, window: Window) -> float:
-    """Chernoff bounds of the tilted mass below and above the window."""
-    top = spacing * (window.start + window.size)
-    bottom = spacing * (window.start - 1)
-    above = flat.total(theta + window.up) - log_scale - window.up * top
-    below = flat.total(theta + window.down) - log_scale - window.down * bottom
-    return math.exp(min(0.0, above)) + math.exp(min(0.0, below))
+def _fitted(window: Window, spacing: float, top: float, bottom: float) -> Window:
+    """The window from ``bottom`` to ``top``, at most twice as large as it was."""
+    start = math.floor(bottom / spacing) - 2
+    size = fft.next_fast_len(max(16, math.ceil(top / spacing) + 2 - start), real=True)
+    return Window(start=start, size=min(size + size % 2, 2 * window.size), up=window.up, down=window.down)

@@ -11,10 +11,9 @@ about the computed doubles. All releases at rate 1 are merged into one exact Gau
 a composition of nothing else is answered in closed form. Both directions of the adjacency
 are computed; each bound is the larger of the two.
 
-Where a setting is out of range (a loss beyond ``MAX_LOSS``, more than ``MAX_POINTS`` lattice
-points) the answer is the Rényi bound and says so in ``method``.
-
-Longer than 300 lines: both ends of epsilon and of delta are put together in one place.
+Where no lattice holds a setting (a delta below 1e-280, a loss above ``refine.MAX_LOSS``, an event of which only a
+Rényi curve is known) the answer is the Rényi bound and says so in ``method``. An upper end that was certified is
+never left out: where the interval is wide, or Rényi's bound may be as close, the smaller of both is answered.
 
 Example:
     >>> from accountant import PoissonSampledGaussian, numerical, repeat
@@ -29,25 +28,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Final, Literal
-
-from scipy.special import ndtri
+from typing import Literal
 
 from accountant import gaussian_dp, renyi
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, BestOfRandomRuns, Event, Gaussian, parts
-from accountant.tight.bounds import Place, lower_delta, lower_epsilon, lower_sums, upper_delta, upper_epsilon, upper_sum
 from accountant.tight.pairs import Pair, pairs_of
-from accountant.tight.steering import Rough, rough, spacing_for, tilt_for_delta, tilt_for_epsilon, window_for
+from accountant.tight.refine import (
+    PROMISED_EPSILON,
+    Direction,
+    OutOfRangeError,
+    ceiling,
+    delta_ends,
+    epsilon_ends,
+    quick_upper_epsilon,
+    reach_for,
+)
 
-MAX_LOSS: Final = 500.0
-MAX_POINTS: Final = 2**21
-PROMISED_WIDTH: Final = (0.005, 0.002)  # of every numerical interval: relative, or absolute
-_SOUGHT_WIDTH: Final = (0.001, 1e-5)
-_TRUNCATED: Final = 1e-6  # share of delta spent on losses counted as infinite
-_ATTEMPTS: Final = 7
-_MAX_STEP_TILT: Final = 20.0  # tilt over one lattice step: beyond, a bounded loss is all edge
-_ENOUGH_POINTS: Final = 2**17  # beyond it a promised width is not narrowed further
+_SMALL, _LARGE = 1e-3, 100.0  # outside of these the Rényi bound may be as close, and is asked too
 
 Method = Literal["closed-form", "numerical", "renyi"]
 
@@ -59,7 +57,7 @@ class Interval:
     Attributes:
         lower: Lower end; 0 where only a Rényi bound is known.
         upper: Upper end, the number to quote.
-        method: "closed-form", "numerical" (both ends certified) or "renyi" (an upper bound only).
+        method: Where the upper end comes from: "closed-form", "numerical" or "renyi".
 
     Example:
         >>> Interval(lower=1.0, upper=1.5, method="numerical").to_dict()
@@ -75,20 +73,16 @@ class Interval:
         return asdict(self)
 
 
-_Direction = tuple[tuple[Pair, int], ...]
-
-
-class _OutOfRangeError(Exception):
-    """This setting is answered by the Rényi accountant."""
-
-
 def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
     """The certified upper epsilon at ``delta``."""
     return epsilon_interval(event, delta, adjacency=adjacency).upper
 
 
-def quick_epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
-    """An upper epsilon at ``delta`` without a lower end to judge it by; steers searches, quote ``epsilon``."""
+def quick_epsilon(event: Event, delta: float, *, adjacency: Adjacency, near: float | None = None) -> float:
+    """An upper epsilon at ``delta`` without a lower end to judge it by; steers searches, quote ``epsilon``.
+
+    It is closest where it lies ``near`` the epsilon that is searched for.
+    """
     trivial = trivial_epsilon(event, delta, adjacency)
     if trivial is not None:
         return trivial
@@ -97,12 +91,9 @@ def quick_epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
     upper = 0.0
     try:
         for pairs in _directions(event, adjacency):
-            reach = _reach(pairs, delta)
-            if _ceiling(pairs, reach) > upper:
-                moments = _rough(pairs, reach)
-                place = _place(pairs, moments, *_start(moments, delta), reach)
-                upper = max(upper, upper_epsilon(upper_sum(place), delta) if _affordable(place) else math.inf)
-    except _OutOfRangeError:
+            if ceiling(pairs, reach_for(pairs, delta)) > upper:
+                upper = max(upper, quick_upper_epsilon(pairs, delta, near))
+    except OutOfRangeError:
         upper = math.inf
     return upper if math.isfinite(upper) else epsilon(event, delta, adjacency=adjacency)
 
@@ -139,10 +130,14 @@ def epsilon_interval(event: Event, delta: float, *, adjacency: Adjacency) -> Int
         below = max(0.0, exact * (1.0 - 1e-11) - 1e-13 * (1.0 - math.log(delta)))
         return Interval(lower=below, upper=exact, method="closed-form")
     try:
-        return _epsilon_interval(_directions(event, adjacency), delta)
-    except _OutOfRangeError:
-        bound = renyi.epsilon(event, delta, adjacency=adjacency)
-        return Interval(lower=0.0, upper=bound, method="renyi")
+        lower, upper = _epsilon_ends(_directions(event, adjacency), delta)
+    except OutOfRangeError:
+        lower, upper = 0.0, math.inf
+    if PROMISED_EPSILON.holds(lower, upper) and _SMALL < upper < _LARGE:
+        return Interval(lower=lower, upper=upper, method="numerical")
+    bound = renyi.epsilon(event, delta, adjacency=adjacency)
+    method: Method = "numerical" if upper <= bound else "renyi"
+    return Interval(lower=min(lower, bound), upper=min(upper, bound), method=method)
 
 
 def delta_interval(event: Event, epsilon: float, *, adjacency: Adjacency) -> Interval:
@@ -161,38 +156,32 @@ def delta_interval(event: Event, epsilon: float, *, adjacency: Adjacency) -> Int
         return Interval(lower=exact * max(0.0, 1.0 - 1e-11 - lost), upper=exact, method="closed-form")
     bound = renyi.delta(event, epsilon, adjacency=adjacency)
     try:
-        found = [_delta_of(direction, epsilon, bound) for direction in _directions(event, adjacency)]
-    except _OutOfRangeError:
+        found = [delta_ends(direction, epsilon, bound) for direction in _directions(event, adjacency)]
+    except OutOfRangeError:
         return Interval(lower=0.0, upper=bound, method="renyi")
     lower, upper = max(low for low, _ in found), max(high for _, high in found)
-    return Interval(lower=min(lower, upper), upper=upper, method="numerical")
+    method: Method = "numerical" if upper < bound else "renyi"
+    return Interval(lower=min(lower, upper), upper=upper, method=method)
 
 
-def _epsilon_interval(directions: Sequence[_Direction], delta: float) -> Interval:
+def _epsilon_ends(directions: Sequence[Direction], delta: float) -> tuple[float, float]:
     """The larger of the directions; one that provably stays below another is not refined."""
     lower = upper = 0.0
     for direction in directions:
-        ceiling = _ceiling(direction, _reach(direction, delta))
-        if ceiling <= upper:
+        top = ceiling(direction, reach_for(direction, delta))
+        if top <= upper:
             continue
-        low, high = _epsilon_of(direction, delta, enough=upper)
-        lower, upper = max(lower, low), max(upper, min(high, ceiling))
-    if not _narrow((lower, upper), PROMISED_WIDTH):
-        raise _OutOfRangeError
-    return Interval(lower=min(lower, upper), upper=upper, method="numerical")
+        low, high = epsilon_ends(direction, delta, enough=upper)
+        lower, upper = max(lower, low), max(upper, min(high, top))
+    return min(lower, upper), upper
 
 
-def _ceiling(direction: _Direction, reach: float) -> float:
-    """The largest loss of the whole composition, up to a negligible share of delta."""
-    return sum(count * pair.loss_range(reach)[1] for pair, count in direction)
-
-
-def _directions(event: Event, adjacency: Adjacency) -> list[_Direction]:
+def _directions(event: Event, adjacency: Adjacency) -> list[Direction]:
     """The composition's pairs, once for each direction of the adjacency; rate 1 merged."""
     full, sampled = 0.0, []
     for part, count in parts(event):
         if isinstance(part, BestOfRandomRuns):
-            raise _OutOfRangeError  # a Rényi curve is all that is known
+            raise OutOfRangeError  # a Rényi curve is all that is known
         mu_squared = gaussian_dp.mu_squared(part)
         if mu_squared is None:
             sampled.append((part, count))
@@ -214,84 +203,3 @@ def _pairs(event: Basic, adjacency: Adjacency) -> tuple[Pair, ...]:
 def clear_caches() -> None:
     """Forget all cached pairs; for measurements."""
     _pairs.cache_clear()
-
-
-def _reach(pairs: _Direction, delta: float) -> float:
-    """Standard deviations at which all truncated mass together is a small share of ``delta``."""
-    releases = sum(count for _, count in pairs)
-    mass = delta * _TRUNCATED / releases
-    if mass < 1e-290:
-        raise _OutOfRangeError
-    return float(-ndtri(mass))
-
-
-def _epsilon_of(pairs: _Direction, delta: float, *, enough: float) -> tuple[float, float]:
-    """(lower, upper) epsilon of one direction, refined until narrow or below ``enough``."""
-    reach = _reach(pairs, delta)
-    moments = _rough(pairs, reach)
-    theta, spacing = _start(moments, delta)
-    lower, upper = 0.0, math.inf
-    for _ in range(_ATTEMPTS):
-        place = _place(pairs, moments, theta, spacing, reach)
-        if not _affordable(place):
-            spacing *= 4.0
-            continue
-        upper = min(upper, upper_epsilon(upper_sum(place), delta))
-        if upper <= enough:  # another direction decides; this one's lower end is of no use
-            break
-        if not math.isfinite(upper):
-            spacing *= 0.5
-            continue
-        lower = max(lower, lower_epsilon(lower_sums(place), delta))
-        settled = place.window.size > _ENOUGH_POINTS and _narrow((lower, upper), PROMISED_WIDTH)
-        if settled or _narrow((lower, upper), _SOUGHT_WIDTH):
-            break
-        # look where the answer is: the first tilt looked where Chernoff's bound put it
-        theta, _ = tilt_for_epsilon(moments, 0.5 * (lower + upper))
-        share = max(_SOUGHT_WIDTH[0] * upper, _SOUGHT_WIDTH[1]) / (upper - lower)
-        spacing *= min(0.7, max(0.1, 0.8 * math.sqrt(share)))
-    return lower, upper
-
-
-def _start(moments: Rough, delta: float) -> tuple[float, float]:
-    """Tilt and spacing that usually suffice."""
-    theta, guess = tilt_for_delta(moments, delta)
-    return theta, spacing_for(moments, theta, 0.6 * max(_SOUGHT_WIDTH[0] * guess, _SOUGHT_WIDTH[1]))
-
-
-def _place(pairs: _Direction, moments: Rough, theta: float, spacing: float, reach: float) -> Place:
-    tilt = min(theta, _MAX_STEP_TILT / spacing)
-    window = window_for(moments, tilt, spacing)
-    return Place(pairs=pairs, theta=tilt, spacing=spacing, window=window, reach=reach)
-
-
-def _narrow(interval: tuple[float, float], width: tuple[float, float]) -> bool:
-    lower, upper = interval
-    return math.isfinite(upper) and upper - lower <= max(width[0] * upper, width[1])
-
-
-def _delta_of(pairs: _Direction, epsilon: float, bound: float) -> tuple[float, float]:
-    """(lower, upper) delta of one direction; ``bound`` is any upper bound of it."""
-    reach = _reach(pairs, bound * 1e-3)
-    if epsilon >= _ceiling(pairs, reach):
-        return 0.0, bound * 1e-3 * _TRUNCATED  # only a loss beyond the reach could exceed epsilon
-    moments = _rough(pairs, reach)
-    theta, _ = tilt_for_epsilon(moments, epsilon)
-    spacing = spacing_for(moments, theta, 0.005 / (theta + 1.0))
-    place = _place(pairs, moments, theta, spacing, reach)
-    if not _affordable(place):
-        raise _OutOfRangeError
-    return lower_delta(lower_sums(place), epsilon), min(1.0, bound, upper_delta(upper_sum(place), epsilon))
-
-
-def _rough(pairs: _Direction, reach: float) -> Rough:
-    for pair, _ in pairs:
-        low, high = pair.loss_range(reach)
-        if not max(-low, high) < MAX_LOSS:
-            raise _OutOfRangeError
-    return rough(pairs, reach)
-
-
-def _affordable(place: Place) -> bool:
-    span = sum(high - low for low, high in (pair.loss_range(place.reach) for pair, _ in place.pairs))
-    return place.window.size <= MAX_POINTS and span / place.spacing <= 8 * MAX_POINTS

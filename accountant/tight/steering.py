@@ -17,6 +17,9 @@ from accountant.tight.fourier import Window
 from accountant.tight.pairs import FloatArray, Pair
 
 _OUTSIDE_LOG = 23.0  # -log of the tilted mass allowed outside the window; delta is at least 1e-3 of all
+_CAPPINGS = 12
+_USUAL = 0.99
+_UNHEARD = 1e-13  # tilted mass of all releases that may be lifted
 _SHARES = 2.0 ** np.arange(-2.0, 4.0)  # multiples of the natural extra tilt that are tried
 
 
@@ -33,6 +36,38 @@ class Rough:
         terms = self.log_mass + theta * self.loss
         peaks = terms.max(axis=1, keepdims=True)
         return float(self.counts @ (np.log(np.exp(terms - peaks).sum(axis=1)) + peaks[:, 0]))
+
+    def clipped(self, cap: float) -> Rough:
+        """The same with every single loss above ``cap`` moved there."""
+        return Rough(loss=np.minimum(self.loss, cap), log_mass=self.log_mass, counts=self.counts)
+
+    def cap(self, epsilon: float) -> float:
+        """A loss beyond which no single release need be told apart, where ``epsilon`` is asked for.
+
+        One that large exceeds epsilon whatever all others lose, but for a few in a thousand: a lattice that ends
+        there is as good as an endless one, and tilts well however rare large losses are.
+        """
+        level = max(epsilon, self._typical())
+        within = Rough(loss=np.clip(self.loss, -level, level), log_mass=self.log_mass, counts=self.counts)
+        mean, variance = within.tilted_moments(0.0)
+        return 1.1 * epsilon + max(0.0, -mean) + 4.0 * math.sqrt(variance)
+
+    def _typical(self) -> float:
+        """Standard deviation of the whole, each release's largest losses, a hundredth of all, clipped."""
+        size = np.abs(self.loss)
+        order = np.argsort(size, axis=1)
+        below = np.cumsum(np.take_along_axis(self._weights(0.0), order, axis=1), axis=1)
+        ranks = np.minimum(np.sum(below < _USUAL, axis=1), size.shape[1] - 1)
+        level = np.take_along_axis(size, order, axis=1)[np.arange(len(ranks)), ranks][:, None]
+        clipped = Rough(loss=np.clip(self.loss, -level, level), log_mass=self.log_mass, counts=self.counts)
+        return math.sqrt(clipped.tilted_moments(0.0)[1])
+
+    def bottom(self, theta: float) -> float:
+        """A loss below which no release has tilted mass to speak of."""
+        order = np.argsort(self.loss, axis=1)
+        below = np.cumsum(np.take_along_axis(self._weights(theta), order, axis=1), axis=1)
+        first = np.argmax(below * self.counts[:, None] > _UNHEARD, axis=1)
+        return float(np.take_along_axis(self.loss, order, axis=1)[np.arange(len(first)), first].min())
 
     def tilted_moments(self, theta: float) -> tuple[float, float]:
         """Mean and variance of the tilted sum."""
@@ -62,6 +97,42 @@ def rough(pairs: Sequence[tuple[Pair, int]], t: float) -> Rough:
     for row, (values, logs) in enumerate(nodes):
         loss[row, : len(values)], log_mass[row, : len(values)] = values, logs
     return Rough(loss=loss, log_mass=log_mass, counts=np.array([count for _, count in pairs], dtype=np.float64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aim:
+    """Epsilon to compute at, with the tilt and the largest single loss for it, and the losses so clipped."""
+
+    epsilon: float
+    theta: float
+    cap: float
+    moments: Rough
+
+
+def aim_at_delta(moments: Rough, delta: float) -> Aim:
+    """The aim at the least epsilon that Chernoff's bound proves at ``delta``; a lower one allows a lower cap."""
+    theta, epsilon = tilt_for_delta(moments, delta)
+    aim = Aim(epsilon=epsilon, theta=theta, cap=math.inf, moments=moments)
+    largest = float(moments.loss.max())
+    for _ in range(_CAPPINGS):
+        cap = moments.cap(aim.epsilon)
+        if cap >= min(aim.cap, largest):
+            break
+        clipped = moments.clipped(cap)
+        theta, epsilon = tilt_for_delta(clipped, delta)
+        close = epsilon > 0.95 * aim.epsilon
+        aim = Aim(epsilon=epsilon, theta=theta, cap=cap, moments=clipped)
+        if close:
+            break
+    return aim
+
+
+def aim_at_epsilon(moments: Rough, epsilon: float) -> Aim:
+    """The aim at this epsilon."""
+    cap = moments.cap(epsilon)
+    clipped = moments.clipped(cap)
+    theta, _ = tilt_for_epsilon(clipped, epsilon)
+    return Aim(epsilon=epsilon, theta=theta, cap=cap, moments=clipped)
 
 
 def tilt_for_delta(moments: Rough, delta: float) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from accountant.events import (
 from accountant.tight import bounds, numerical
 from accountant.tight.bounds import LowerSums, Place, UpperSum
 from accountant.tight.fourier import TiltedSum, Window, tilted_sum
-from accountant.tight.lattice import lower_cells, upper_cells
+from accountant.tight.lattice import Extent, lower_cells, upper_cells
 from accountant.tight.pairs import EPS, pairs_of
 from tests.accountant.test_lattice import hockey_stick
 
@@ -40,11 +40,11 @@ def as_sum(masses, theta, error=0.0, start=START):
     log_scale = math.log(np.sum(masses * np.exp(theta * SPACING * ks)))
     tilted = masses * np.exp(theta * SPACING * ks - log_scale)
     window = Window(start=start, size=len(masses), up=1.0, down=-1.0)
-    return TiltedSum(window=window, tilted=tilted, log_scale=log_scale, error=error)
+    return TiltedSum(window=window, tilted=tilted, log_scale=log_scale, outside=error)
 
 
 def place_of(total, theta):
-    return Place(pairs=(), theta=theta, spacing=SPACING, window=total.window, reach=0.0)
+    return Place(pairs=(), theta=theta, spacing=SPACING, window=total.window, extent=Extent(t=0.0))
 
 
 def upper_of(masses, theta, *, error=0.0, infinite=0.0, loss_error=0.0, start=START):
@@ -206,8 +206,8 @@ def test_lower_bounds_survive_any_error_that_the_sums_admit(theta):
 def test_sums_are_those_of_all_parts_at_the_place_named():
     gaussian, laplace = (pairs_of(event, Adjacency.ZERO_OUT)[0] for event in EVENTS)
     window = Window(start=-60, size=180, up=60.0, down=-60.0)
-    place = Place(pairs=((gaussian, 3), (laplace, 2)), theta=1.5, spacing=0.1, window=window, reach=2.5)
-    at = {"spacing": 0.1, "t": 2.5}
+    place = Place(pairs=((gaussian, 3), (laplace, 2)), theta=1.5, spacing=0.1, window=window, extent=Extent(t=2.5))
+    at = {"spacing": 0.1, "extent": Extent(t=2.5)}
     first, second = upper_cells(gaussian, 3, **at), upper_cells(laplace, 2, **at)
     upper = bounds.upper_sum(place)
     assert upper.place is place
@@ -223,7 +223,7 @@ def test_sums_are_those_of_all_parts_at_the_place_named():
     ):
         wanted = tilted_sum(cells, spacing=0.1, theta=1.5, window=window)
         np.testing.assert_array_equal(found.tilted, wanted.tilted)
-        assert (found.window, found.log_scale, found.error) == (window, wanted.log_scale, wanted.error)
+        assert (found.window, found.log_scale, found.outside) == (window, wanted.log_scale, wanted.outside)
 
 
 EVENTS = (Gaussian(noise_multiplier=2.0), Laplace(scale_multiplier=3.0))
@@ -240,9 +240,11 @@ def test_the_slack_covers_running_sums_and_the_units_exponent():
     """Two eps a step, and two eps of each of the exponent's terms; the unit itself is exact at a known point."""
     theta, n = 30.0, 50  # losses -100 to -95.1
     total = TiltedSum(
-        window=Window(start=-1000, size=n, up=1.0, down=-1.0), tilted=np.full(n, 1.0 / n), log_scale=-70.0, error=1e-9
+        window=Window(start=-1000, size=n, up=1.0, down=-1.0), tilted=np.full(n, 1.0 / n), log_scale=-70.0, outside=1e-9
     )
-    tails = bounds._tails(total, Place(pairs=(), theta=theta, spacing=SPACING, window=total.window, reach=0.0))
+    tails = bounds._tails(
+        total, Place(pairs=(), theta=theta, spacing=SPACING, window=total.window, extent=Extent(t=0.0))
+    )
     assert np.all(tails.slack >= 1e-9 + 2.0 * EPS * (n + 70.0 + 30.0 * 100.0) * tails.mass)
     np.testing.assert_allclose(tails.loss, SPACING * (np.arange(n) - 1000), rtol=1e-15)
     np.testing.assert_allclose(tails.log_unit, -70.0 - 3.0 * (np.arange(n) - 1000.0), rtol=1e-14)
@@ -255,7 +257,7 @@ def sums_of(event, spacing=0.01, reach=8.0):
     low, high = pair.loss_range(reach)
     start = math.floor(low / spacing) - 4
     window = Window(start=start, size=2 * (math.ceil((high - low) / spacing / 2) + 8), up=60.0, down=-60.0)
-    place = Place(pairs=((pair, 1),), theta=4.0, spacing=spacing, window=window, reach=reach)
+    place = Place(pairs=((pair, 1),), theta=4.0, spacing=spacing, window=window, extent=Extent(t=reach))
     return bounds.upper_sum(place), bounds.lower_sums(place)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from accountant.tight.lattice import lower_cells, upper_cells
+from accountant.tight.lattice import Extent, lower_cells, upper_cells
 from accountant.tight.pairs import EPS, Pair, Tails
 
 MU = 1.3
@@ -63,7 +63,7 @@ def test_the_upper_lattice_dominates_however_wrong_the_tails_are(error, t):
     spacing = 0.25
     for seed in range(20 if error else 1):
         pair = pair_of(lambda edges, s=seed: gaussian_tails(edges, moved(s, error), error / (1 - error)))
-        upper = upper_cells(pair, 1, spacing=spacing, t=t)
+        upper = upper_cells(pair, 1, spacing=spacing, extent=Extent(t=t))
         assert np.all(upper.cells.masses >= 0.0)
         for epsilon in np.arange(-8.0, 8.0, spacing / 3):
             found, truth = lattice_delta(upper, spacing, epsilon), gaussian_delta(epsilon)
@@ -84,18 +84,19 @@ def test_the_lower_cells_hold_no_more_of_p_and_no_less_of_q_than_there_is(error,
     spacing = 0.25
     for seed in range(20 if error else 1):
         pair = pair_of(lambda edges, s=seed: gaussian_tails(edges, moved(s, error), error / (1 - error)), low, high)
-        lower = lower_cells(pair, 3, spacing=spacing, t=1.0)
+        lower = lower_cells(pair, 3, spacing=spacing, extent=Extent(t=1.0))
         assert lower.p.count == lower.q_scaled.count == 3
         ks = lower.p.start + np.arange(len(lower.p.masses))
         assert lower.q_scaled.start == lower.p.start
         assert spacing * ks[0] <= low < high <= spacing * ks[-1]
-        edges = np.concatenate([[-np.inf], spacing * (ks[:-1] + 0.5), [np.inf]])
+        edges = np.append(spacing * (ks - 0.5), np.inf)
         p = ndtr(edges[1:] / MU - 0.5 * MU) - ndtr(edges[:-1] / MU - 0.5 * MU)
         q = (ndtr(-edges[:-1] / MU - 0.5 * MU) - ndtr(-edges[1:] / MU - 0.5 * MU)) * np.exp(spacing * ks)
         assert np.all(lower.p.masses <= p * (1 + 1e-11))
         assert np.all(lower.q_scaled.masses >= q * (1 - 1e-11))
         assert np.all(lower.p.masses >= 0.0)
-        allowed = 1e-9 + 2.1 * error * (1 + 2 * MU / spacing)  # relative to a cell, tails are this many times larger
+        below = ndtr(edges[0] / MU - 0.5 * MU)
+        allowed = below + 1e-9 + 2.1 * error * (1 + 2 * MU / spacing)  # tails are that many times larger than a cell
         assert np.sum(lower.p.masses) >= 1 - allowed
         if not error:
             np.testing.assert_allclose(lower.p.masses, p, rtol=1e-9)
@@ -116,20 +117,20 @@ def one_cell(at, spacing, p_above, q_above, error):
         loss_error=0.0,
         nodes=lambda t: (at, at),
     )
-    return upper_cells(pair, 1, spacing=spacing, t=1.0)
+    return upper_cells(pair, 1, spacing=spacing, extent=Extent(t=1.0))
 
 
 @pytest.mark.parametrize("signs", list(itertools.product([-1.0, 1.0], repeat=4)))
 @pytest.mark.parametrize("error", [(1e-3, 1e-3), (1e-9, 1e-3), (1e-3, 1e-9)])
 def test_a_cell_holds_the_worst_that_its_tails_admit(signs, error):
     """Tails computed to either side of the truth, at both edges; their errors need not be alike."""
-    spacing, p, q = 0.5, np.array([0.4, 0.1]), np.array([0.3, 0.08])
+    spacing, p, q = 0.5, np.array([0.4, 0.1]), np.array([0.3, 0.04])
     up, down = np.array(signs[:2]) * error, np.array(signs[2:]) * error
     found = one_cell(0.0, spacing, p * (1 + up), q * (1 + down), error)
     low, high = found.cells.masses
-    admitted = 1 - np.array(error)  # a tail may be this much smaller than computed
-    assert found.infinite >= p[1] * admitted[1] * (1 + up[1]) / admitted[1] * (1 - 1e-12)
-    assert found.infinite >= (p[1] * (1 + up[1])) * (1 + error[1]) * (1 - 1e-12)
+    # beyond the top what Q has not exp(0.5) times is infinite loss; either tail may lie off by its error
+    rest = p[1] * (1 + up[1]) * (1 + error[1]) - math.exp(0.5) * q[1] * (1 + down[1]) * (1 - error[1])
+    assert found.infinite >= rest * (1 - 1e-12) >= (p[1] - math.exp(0.5) * q[1]) * (1 - 1e-5)
     chord = ((p[0] - p[1]) - (q[0] - q[1])) / -math.expm1(-spacing)
     assert high >= min(chord, p[0] - p[1]) * (1 - 1e-5)
     assert low + high + found.infinite >= 1 - 1e-5
@@ -162,7 +163,7 @@ def test_every_cell_allows_for_the_rounding_of_its_own_edge():
 
 def test_no_mass_is_negative_where_only_q_has_any():
     found = one_cell(0.0, 0.5, [0.2, 0.2], [0.3, 0.299], [0.0, 0.0])
-    assert found.cells.masses.tolist() == [0.8, 0.0]
+    assert (found.cells.masses.tolist(), found.infinite) == ([0.8, 0.2], 0.0)  # e^0.5 times 0.299 is more than 0.2
 
 
 def test_cells_allow_for_the_rounding_of_their_own_arithmetic():
@@ -175,19 +176,20 @@ def test_cells_allow_for_the_rounding_of_their_own_arithmetic():
 
     spacing = 0.7
     pair = pair_of(lambda edges: gaussian_tails(edges, coarse, EPS), -20.0, 21.0)
-    upper = upper_cells(pair, 1, spacing=spacing, t=1.0)
+    upper = upper_cells(pair, 1, spacing=spacing, extent=Extent(t=1.0))
     ks = upper.cells.start + np.arange(len(upper.cells.masses))
     tails = gaussian_tails(spacing * ks, coarse)
-    p, q = cell_masses(tails.p_above, tails.p_below), cell_masses(tails.q_above, tails.q_below)
+    p = [*cell_masses(tails.p_above, tails.p_below), tails.p_above[-1]]
+    q = [*cell_masses(tails.q_above, tails.q_below), tails.q_above[-1]]
     points = [mp.mpf(spacing) * int(k) for k in ks]
     for m, here in enumerate(points[:-1]):
         after = zip(upper.cells.masses[m + 1 :], points[m + 1 :], strict=True)
-        found = mp.fsum(mp.mpf(float(mass)) * -mp.expm1(here - there) for mass, there in after)
+        found = mp.fsum(mp.mpf(float(mass)) * -mp.expm1(here - there) for mass, there in after) + upper.infinite
         truth = mp.fsum(p[m:]) - mp.exp(here) * mp.fsum(q[m:])
         assert truth <= found <= truth * (1 + mp.mpf(10) ** -12)
-    lower = lower_cells(pair, 1, spacing=spacing, t=1.0)
-    inner = gaussian_tails(spacing * (ks[:-1] + 0.5), coarse)
-    above, below = np.concatenate([[1.0], inner.q_above, [0.0]]), np.concatenate([[0.0], inner.q_below, [1.0]])
+    lower = lower_cells(pair, 1, spacing=spacing, extent=Extent(t=1.0))
+    inner = gaussian_tails(spacing * (ks - 0.5), coarse)
+    above, below = np.append(inner.q_above, 0.0), np.append(inner.q_below, 1.0)
     for k, mass, scaled in zip(ks, cell_masses(above, below), lower.q_scaled.masses, strict=True):
         assert mp.mpf(float(scaled)) >= mp.mpf(mass) * mp.exp(mp.mpf(spacing) * int(k))
 
@@ -195,21 +197,60 @@ def test_cells_allow_for_the_rounding_of_their_own_arithmetic():
 @pytest.mark.parametrize(("low", "high"), [(-30.0, 0.6), (-0.6, 30.0)])
 def test_what_a_release_leaves_out_counts_as_often_as_it_is_made(low, high):
     def once(count, **changes):
-        return upper_cells(pair_of(gaussian_tails, low, high, **changes), count, spacing=0.5, t=1.0)
+        pair = pair_of(gaussian_tails, low, high, **changes)
+        return upper_cells(pair, count, spacing=0.5, extent=Extent(t=1.0))
 
     single, many = once(1), once(7)
     assert many.cells.count == 7
     assert many.infinite == pytest.approx(7 * single.infinite, rel=1e-12)
     top = 0.5 * (single.cells.start + len(single.cells.masses) - 1)
     assert high <= top < high + 0.5
-    assert single.infinite == pytest.approx(ndtr(0.5 * MU - top / MU), rel=1e-12)
+    assert single.infinite == pytest.approx(gaussian_delta(top), rel=1e-9)
     # an edge spacing * k is rounded by half a unit of its last digit, once a release
     for spacing in (0.05, 0.5, 6.0):
-        error = upper_cells(pair_of(gaussian_tails, low, high), 1, spacing=spacing, t=1.0).loss_error
+        pair = pair_of(gaussian_tails, low, high)
+        error = upper_cells(pair, 1, spacing=spacing, extent=Extent(t=1.0)).loss_error
         assert EPS * 30.0 <= error <= 100 * EPS * 30.0
     assert many.loss_error == pytest.approx(7 * single.loss_error, rel=1e-12)
     assert once(1, loss_error=0.125).loss_error >= 0.125 + EPS * 30.0
-    wrong = upper_cells(
-        pair_of(lambda e: gaussian_tails(e, error=np.linspace(0.0, 0.5, len(e))), low, high), 1, spacing=0.5, t=1.0
-    )
-    assert wrong.infinite == pytest.approx(1.5 * single.infinite, rel=1e-12)
+    doubtful = pair_of(lambda e: gaussian_tails(e, error=np.linspace(0.0, 0.5, len(e))), low, high)
+    wrong = upper_cells(doubtful, 1, spacing=0.5, extent=Extent(t=1.0))
+    tails = gaussian_tails(np.array([top]))
+    both = tails.p_above[0] + math.exp(top) * tails.q_above[0]
+    assert wrong.infinite == pytest.approx(min(single.infinite + 0.5 * both, 1.5 * tails.p_above[0]), rel=1e-9)
+
+
+@pytest.mark.parametrize("cap", [-0.5, 0.5, 2.0])
+def test_a_capped_lattice_loses_nothing_at_its_cap_and_is_constant_beyond(cap):
+    """The last cell reaches to infinity: delta is a chord of dQ/dP there, which is exact at both of its ends."""
+    pair, spacing = pair_of(gaussian_tails), 0.25
+    upper = upper_cells(pair, 1, spacing=spacing, extent=Extent(t=1.0, cap=cap))
+    assert spacing * (upper.cells.start + len(upper.cells.masses) - 1) == cap
+    assert lattice_delta(upper, spacing, cap) == pytest.approx(gaussian_delta(cap), rel=1e-9)
+    for epsilon in np.arange(-3.0, 6.0, spacing / 3):
+        found = lattice_delta(upper, spacing, epsilon)
+        assert found >= gaussian_delta(epsilon) * (1 - 1e-12)
+        if epsilon >= cap:
+            assert found == pytest.approx(gaussian_delta(cap), rel=1e-9)
+    forgotten = lattice_delta(upper, spacing, cap) - upper.infinite
+    assert forgotten < 0.5 * gaussian_delta(cap)  # planted fault: what lies beyond the cap is left out
+
+
+@pytest.mark.parametrize(("bottom", "cap"), [(-1.0, 2.0), (-9.0, 0.25), (0.5, 9.0), (3.0, 4.0), (-3.0, -2.0)])
+def test_an_extent_bounds_the_lattice_and_its_ends_hold_the_rest(bottom, cap):
+    pair, spacing, extent = pair_of(gaussian_tails), 0.25, Extent(t=0.5, bottom=bottom, cap=cap)
+    low, high = extent.of(pair)
+    assert (low, high) == (max(-2.0, bottom), max(low, min(2.45, cap)))
+    upper, lower = (cells(pair, 1, spacing=spacing, extent=extent) for cells in (upper_cells, lower_cells))
+    assert float(np.sum(upper.cells.masses)) + upper.infinite == pytest.approx(1.0, rel=1e-12)
+    ks = lower.p.start + np.arange(len(lower.p.masses))
+    first = spacing * (ks[0] - 0.5)
+    assert float(np.sum(lower.p.masses)) == pytest.approx(1.0 - ndtr(first / MU - 0.5 * MU), rel=1e-12)
+    q = lower.q_scaled.masses * np.exp(-spacing * ks)
+    assert float(np.sum(q)) == pytest.approx(1.0 - ndtr(first / MU + 0.5 * MU), rel=1e-12)
+    for epsilon in np.arange(-3.0, 6.0, spacing / 3):
+        truth = gaussian_delta(epsilon)
+        assert lattice_delta(upper, spacing, epsilon) >= truth * (1 - 1e-12)
+        above = spacing * ks > epsilon
+        test = lower.p.masses[above].sum() - math.exp(epsilon) * q[above].sum()
+        assert test <= truth * (1 + 1e-12)

@@ -7,6 +7,7 @@ values are bounds, its optimistic ones estimates from below, so our upper bound 
 fall below the optimistic value nor our lower bound rise above the pessimistic one.
 """
 
+import dataclasses
 import json
 import math
 import warnings
@@ -29,7 +30,7 @@ from accountant.events import (
     compose,
     repeat,
 )
-from accountant.tight import bounds, lattice, numerical
+from accountant.tight import bounds, lattice, numerical, refine
 from accountant.tight.pairs import _normal_error, pairs_of
 from tests.accountant.oracles import fixed_size_profile
 
@@ -44,7 +45,7 @@ MAKERS = {
     "gaussian": lambda q, z: Gaussian(noise_multiplier=z),
     "laplace": lambda q, z: Laplace(scale_multiplier=z),
 }
-RELATIVE, ABSOLUTE = 0.005, 0.002
+RELATIVE, ABSOLUTE = 0.005, 1e-4
 
 
 def poisson(q, z, count=1):
@@ -84,7 +85,7 @@ def test_golden_grid():
         elif reasons := problems(row, found):
             wrong.append((index, row, found, reasons))
     assert not wrong
-    assert len(fallbacks) <= 0.02 * len(GRID), fallbacks
+    assert not fallbacks
 
 
 @pytest.mark.parametrize("shift", [0.985, 1.02])
@@ -203,7 +204,7 @@ def test_compositions_of_known_truth(count, total_mu, delta):
     if truth == 0.0:
         return
     (pair,) = pairs_of(Gaussian(noise_multiplier=math.sqrt(count) / total_mu), ADD)
-    lower, upper = numerical._epsilon_of(((pair, count),), delta, enough=0.0)
+    lower, upper = refine.epsilon_ends(((pair, count),), delta)
     assert lower <= truth <= upper
     assert upper - lower <= max(RELATIVE * upper, ABSOLUTE)
 
@@ -240,7 +241,7 @@ def random_event(rng):
 
 def check_random(seed, count):
     rng = np.random.default_rng(seed)
-    fallbacks = 0
+    wide = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for index in range(count):
@@ -249,9 +250,10 @@ def check_random(seed, count):
             label = (event, delta, adjacency, found)
             assert 0.0 <= found.lower <= found.upper < math.inf, label
             if index % 5 == 0:
-                assert found.upper <= renyi.epsilon(event, delta, adjacency=adjacency) * 1.005 + ABSOLUTE, label
-            fallbacks += found.method == "renyi"
-    assert fallbacks <= 0.05 * count
+                assert found.upper <= renyi.epsilon(event, delta, adjacency=adjacency) * (1 + 1e-9), label
+            if found.upper - found.lower > max(RELATIVE * found.upper, ABSOLUTE):
+                wide.append(label)
+    assert len(wide) <= 0.005 * count, wide
 
 
 @pytest.mark.long
@@ -296,8 +298,8 @@ def test_slack_grows_with_what_is_lost(monkeypatch):
     assert sound.upper >= truth
     original = lattice.upper_cells
 
-    def truncated(pair, count, *, spacing, t):
-        found = original(pair, count, spacing=spacing, t=min(t, 3.0))
+    def truncated(pair, count, *, spacing, extent):
+        found = original(pair, count, spacing=spacing, extent=dataclasses.replace(extent, t=min(extent.t, 5.0)))
         return lattice.UpperCells(cells=found.cells, infinite=0.0, loss_error=found.loss_error)
 
     monkeypatch.setattr(bounds, "upper_cells", truncated)
@@ -309,8 +311,8 @@ def test_rounding_losses_down_is_caught(monkeypatch):
     truth = float(exact_delta(0.5, 1.0, 1.0, mp.mpf(1), None))
     original = lattice.upper_cells
 
-    def shifted(pair, count, *, spacing, t):
-        found = original(pair, count, spacing=spacing, t=t)
+    def shifted(pair, count, *, spacing, extent):
+        found = original(pair, count, spacing=spacing, extent=extent)
         cells = lattice.Cells(start=found.cells.start - 1, masses=found.cells.masses, count=count)
         return lattice.UpperCells(cells=cells, infinite=found.infinite, loss_error=found.loss_error)
 

@@ -21,8 +21,8 @@ from accountant.events import (
     compose,
     repeat,
 )
-from accountant.tight import numerical
-from accountant.tight.pairs import Pair, pairs_of
+from accountant.tight import numerical, refine
+from accountant.tight.pairs import pairs_of
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 SAMPLED = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 4)
@@ -61,7 +61,7 @@ def test_delta_of_one_direction_holds_the_truth_also_where_nothing_is_left_to_lo
     pairs = direction(1.2, count)
     for epsilon in np.arange(0.0, 14.0, 0.37):
         truth = math.exp(gaussian_dp.log_delta_from_mu(1.2, float(epsilon)))
-        lower, upper = numerical._delta_of(pairs, float(epsilon), slack * truth)
+        lower, upper = refine.delta_ends(pairs, float(epsilon), slack * truth)
         assert 0.0 <= lower <= truth * (1 + 1e-9)
         assert truth * (1 - 1e-9) <= upper <= slack * truth * (1 + 1e-9)
         assert lower >= 0.97 * truth
@@ -72,41 +72,40 @@ def test_an_epsilon_beyond_the_largest_loss_leaves_the_share_beyond_the_reach():
     """One bounded loss: the reach is where a billionth of the bound is left, and that is what is answered."""
     pairs = direction(1.0)
     bound = 0.1
-    reach = numerical._reach(pairs, bound * 1e-3)
+    reach = refine.reach_for(pairs, bound * 1e-3)
     ceiling = 0.5 + reach
-    assert numerical._ceiling(pairs, reach) == pytest.approx(ceiling)
+    assert refine.ceiling(pairs, reach) == pytest.approx(ceiling)
     for epsilon in (ceiling, ceiling + 0.01, 30.0):
-        lower, upper = numerical._delta_of(pairs, epsilon, bound)
+        lower, upper = refine.delta_ends(pairs, epsilon, bound)
         assert lower == 0.0
         assert ndtr(-reach) * (1 - 1e-9) <= upper <= 1.01 * ndtr(-reach)
     for epsilon in np.linspace(4.0, ceiling - 0.01, 20):
-        lower, upper = numerical._delta_of(pairs, float(epsilon), bound)
+        lower, upper = refine.delta_ends(pairs, float(epsilon), bound)
         assert lower <= math.exp(gaussian_dp.log_delta_from_mu(1.0, float(epsilon))) <= upper
 
 
 @pytest.mark.parametrize(("counts", "delta"), [((1,), 0.3), ((5, 2), 1e-5), ((10**6, 1), 1e-12)])
 def test_all_releases_together_lose_a_millionth_of_delta_beyond_the_reach(counts, delta):
     pairs = tuple((None, count) for count in counts)
-    reach = numerical._reach(pairs, delta)
+    reach = refine.reach_for(pairs, delta)
     assert sum(counts) * ndtr(-reach) == pytest.approx(1e-6 * delta, rel=1e-6)
-    with pytest.raises(numerical._OutOfRangeError):
-        numerical._reach(pairs, 1e-300)
+    with pytest.raises(refine.OutOfRangeError):
+        refine.reach_for(pairs, 1e-300)
 
 
-def test_losses_too_large_for_the_lattice_on_either_side_are_noticed():
-    def pair(low, high):
-        (gaussian,) = pairs_of(Gaussian(noise_multiplier=1.0), ADD)
-        return Pair(
-            tails=gaussian.tails,
-            loss_range=lambda t: (low * t, high * t),
-            loss_error=0.0,
-            nodes=gaussian.nodes,
-        )
-
-    for low, high in ((-501.0, 1.0), (-1.0, 501.0), (-500.0, 1.0), (-1.0, 500.0)):
-        with pytest.raises(numerical._OutOfRangeError):
-            numerical._rough(((pair(-1.0, 1.0), 1), (pair(low, high), 3)), 1.0)
-    assert len(numerical._rough(((pair(-499.0, 499.0), 2),), 1.0).counts) == 1
+def test_losses_too_large_to_be_exponentiated_are_noticed_where_a_cap_leaves_them():
+    """Noise of a thousandth: a loss of half a million. Sampled at a rate of 1e-9 its cap is low, and it is priced."""
+    (pair,) = pairs_of(Gaussian(noise_multiplier=1e-3), ADD)
+    with pytest.raises(refine.OutOfRangeError):
+        refine.epsilon_ends(((pair, 1),), 1e-5)
+    with pytest.raises(refine.OutOfRangeError):
+        refine.delta_ends(((pair, 1),), 4e5, 1.0)
+    rare = PoissonSampledGaussian(sample_rate=1e-9, noise_multiplier=1e-3)
+    found = numerical.epsilon_interval(repeat(rare, 20), 1e-8, adjacency=ADD)
+    # the unit is drawn with probability 2e-8, and then known: more than delta, so only what the noise hides is left
+    assert found.method == "renyi"
+    found = numerical.epsilon_interval(repeat(rare, 20), 3e-8, adjacency=ADD)
+    assert (found.lower, found.upper, found.method) == (0.0, 0.0, "numerical")
 
 
 def test_a_composition_is_priced_in_both_directions_with_what_everybody_takes_part_in_merged():
