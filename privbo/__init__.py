@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from privbo.comparisons.runs import compare
     from privbo.door.adaptive import AdaptiveClipping
     from privbo.plans.plan import Plan
-    from privbo.plans.privacy import NoPrivacy, Privacy, SharedLedger, default_delta, paper_delta
+    from privbo.plans.privacy import NoPrivacy, Privacy, default_delta, paper_delta
+    from privbo.plans.shared_ledger import DeclaredReleases, SharedLedger
     from privbo.protocol.errors import ConfigurationError, RunError
     from privbo.protocol.problem import Problem
     from privbo.protocol.space import Categorical, Int, Real, Space
@@ -72,7 +73,8 @@ _HOME = {
     "Round": "privbo.runs.history",
     "RunError": "privbo.protocol.errors",
     "SharedPrior": "privbo.algorithms.thompson.shared_prior",
-    "SharedLedger": "privbo.plans.privacy",
+    "DeclaredReleases": "privbo.plans.shared_ledger",
+    "SharedLedger": "privbo.plans.shared_ledger",
     "Space": "privbo.protocol.space",
     "audit": "privbo.audits.clipping:clipping_audit",
     "compare": "privbo.comparisons.runs",
@@ -97,6 +99,7 @@ __all__ = [
     "Comparison",
     "ConfigurationError",
     "Cut",
+    "DeclaredReleases",
     "Exploration",
     "FedPNE",
     "FederatedFLCB",

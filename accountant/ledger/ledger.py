@@ -30,10 +30,10 @@ Longer than 300 lines: the protocol above is read in one piece.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from accountant.disjoint import combination
 from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
@@ -55,6 +55,9 @@ from accountant.ledger.policy import (
 )
 from accountant.ledger.store import Row, Store
 
+if TYPE_CHECKING:
+    from accountant.ledger.pricing import Account
+
 __all__ = ["Budget", "Entry", "Ledger", "LedgerPolicy", "Projection", "Receipt", "Verification"]
 
 
@@ -65,6 +68,12 @@ def holds(bound: float, spent: float, projected: float) -> bool:
     are held to it; a cost that is not a number passes neither comparison.
     """
     return 0.0 <= spent <= bound and 0.0 <= projected <= bound
+
+
+def _opened(policy: LedgerPolicy, budget: Budget) -> Account:
+    from accountant.ledger.pricing import opened  # and with it scipy
+
+    return opened(policy, budget)
 
 
 class Ledger:
@@ -94,8 +103,8 @@ class Ledger:
         self._composed = Composed()
         self._sources: set[str] = set()
         self._dates: dict[str, str] = {}
-        self._spent: tuple[str, float] = ("", 0.0)
-        self._price: Callable[[Composed], float] | None = None
+        self._account: Account | None = None
+        self._accounted = 0
         try:
             self.policy = LedgerPolicy.from_dict(json.loads(store.identity.policy))
         except (TypeError, ValueError, AttributeError) as error:
@@ -108,8 +117,11 @@ class Ledger:
         """A new, empty ledger; ``path=None`` keeps it in memory, for simulations only.
 
         Raises:
-            LedgerError: If something stands there already, or cannot be written.
+            LedgerError: If something stands there already, or cannot be written, or slots cost more than their bound.
+            AccountingError: If the budget is too small for any release.
         """
+        if policy.budget is not None:
+            _opened(policy, policy.budget)
         return cls(Store.create(None if path is None else Path(path), canonical(policy.to_dict()).decode()))
 
     @classmethod
@@ -297,7 +309,7 @@ class Ledger:
         if budget is not None and budget.rule == "planned" and self._entries and self._entries[0].run != run:
             raise LedgerError(
                 f"run {run!r} does not belong on the ledger of run {self._entries[0].run!r}: its budget holds for one "
-                "planned run; give a ledger shared by runs the budget rule 'gaussian' or 'renyi'"
+                "planned run; give a ledger shared by runs the budget rule 'gaussian', 'envelope' or 'renyi'"
             )
 
     def _require_unseeded(self, noise_source: str) -> None:
@@ -323,21 +335,21 @@ class Ledger:
         budget = self.policy.budget
         if budget is None:
             return Projection(allowed=True, reason=None, spent=None, projected=None, head=self.head)
-        price = self._pricing(budget)
-        if self._spent[0] != self.head:
-            self._spent = (self.head, price(self._composed))
-        spent = self._spent[1]
-        projected = spent if event is None else price(self._combine((self._composed, event)))
+        paid = self._paid(budget)
+        spent = paid.epsilon
+        projected = spent if event is None else paid.after(event).epsilon
         allowed = holds(budget.epsilon, spent, projected)
-        reason = None if allowed else refusal(event, spent, projected, budget)
+        obstacle = None if allowed or event is None else paid.obstacle(event)
+        reason = None if allowed else obstacle or refusal(event, spent, projected, budget)
         return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)
 
-    def _pricing(self, budget: Budget) -> Callable[[Composed], float]:
-        if self._price is None:
-            from accountant.ledger.pricing import price_under
-
-            self._price = price_under(budget, self.policy.adjacency)
-        return self._price
+    def _paid(self, budget: Budget) -> Account:
+        """Everything charged so far, added up in the order of the chain."""
+        account = self._account or _opened(self.policy, budget)
+        for entry in self._entries[self._accounted :]:
+            account = account.after(entry.event)
+        self._account, self._accounted = account, len(self._entries)
+        return account
 
     def _body(self, release_id: str, event: Event, run: str, noise_source: str, plan_position: int | None) -> bytes:
         return canonical(

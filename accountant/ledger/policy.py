@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 from accountant.errors import LedgerError, PrivacyError
 from accountant.events import (
     Adjacency,
+    Basic,
     BestOfRandomRuns,
     Event,
     FixedSizeSampledGaussian,
@@ -16,10 +17,13 @@ from accountant.events import (
     Unit,
     from_dict,
     parts,
+    repeat,
     to_dict,
 )
 from accountant.ledger.store import Row
 
+Rule: TypeAlias = Literal["planned", "gaussian", "renyi", "envelope"]
+RULES: tuple[Rule, ...] = get_args(Rule)
 NOISE_SOURCES = ("secure", "exact", "simulation", "none")
 
 
@@ -31,11 +35,15 @@ class Budget:
         epsilon: Positive and finite.
         delta: In (0, 1).
         rule: What makes the bound hold. ``"planned"``: everything charged belongs to one
-            run whose schedule was fixed beforehand; priced tightly. ``"gaussian"`` and
-            ``"renyi"`` hold whatever is chosen after looking at outputs, also by several
-            runs: the first is exact at rate 1, charges sampled Gaussian releases as if everybody took
-            part and admits nothing else, the second admits every event and costs more
-            (``accountant.filters``).
+            run whose schedule was fixed beforehand; priced tightly. The others hold whatever
+            is chosen after looking at outputs, also by several runs: ``"gaussian"`` is exact where
+            everybody takes part in every release, charges a sampled one as if everybody did, and
+            admits nothing else; ``"envelope"`` is tight where all of its ``slots`` are used, and
+            admits what a free slot dominates (``accountant.envelope``); ``"renyi"`` admits
+            every event and costs more (``accountant.filters``).
+        order: Rényi order of ``"renyi"``, fixed with the ledger; None for the one that suits
+            Gaussian releases.
+        slots: Of an ``"envelope"``: events with counts, in the order in which they are tried.
 
     Raises:
         LedgerError: If a value is out of range.
@@ -47,15 +55,36 @@ class Budget:
 
     epsilon: float
     delta: float
-    rule: Literal["planned", "gaussian", "renyi"] = "planned"
+    rule: Rule = "planned"
+    order: float | None = None
+    slots: tuple[tuple[Basic, int], ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < float("inf"):
             raise LedgerError(f"budget epsilon={self.epsilon!r} must be positive and finite")
         if not 0 < self.delta < 1:
             raise LedgerError(f"budget delta={self.delta!r} must lie in (0, 1)")
-        if self.rule not in ("planned", "gaussian", "renyi"):
-            raise LedgerError(f"budget rule={self.rule!r} must be 'planned', 'gaussian' or 'renyi'")
+        if self.rule not in RULES:
+            raise LedgerError(f"budget rule={self.rule!r} must be one of {', '.join(RULES)}")
+        if self.order is not None and (self.rule != "renyi" or not 1.0 < self.order < float("inf")):
+            raise LedgerError(f"budget order={self.order!r} must be above 1, and goes with the rule 'renyi' only")
+        if (self.rule == "envelope") != bool(self.slots):
+            raise LedgerError(f"budget rule={self.rule!r}, slots={self.slots!r}: slots make the rule 'envelope'")
+
+    def to_dict(self) -> Json:
+        """Plain values, as stored."""
+        content: Json = {"epsilon": self.epsilon, "delta": self.delta, "rule": self.rule}
+        if self.order is not None:
+            content["order"] = self.order
+        if self.slots:
+            content["slots"] = [[to_dict(slot), count] for slot, count in self.slots]
+        return content
+
+    @staticmethod
+    def from_dict(content: Json) -> Budget:
+        """The budget that ``to_dict`` described."""
+        slots = [repeat(from_dict(row), count) for row, count in content.get("slots", ())]
+        return Budget(**content | {"slots": tuple(pair for slot in slots for pair in slot.parts)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +131,8 @@ class LedgerPolicy:
 
     def to_dict(self) -> Json:
         """Plain values, as stored."""
-        content = asdict(self) | {"unit": self.unit.value, "adjacency": self.adjacency.value}
+        budget = None if self.budget is None else self.budget.to_dict()
+        content = asdict(self) | {"unit": self.unit.value, "adjacency": self.adjacency.value, "budget": budget}
         if not self.disjoint:
             del content["disjoint"]
         return content
@@ -111,7 +141,7 @@ class LedgerPolicy:
     def from_dict(content: Json) -> LedgerPolicy:
         """The policy that ``to_dict`` described."""
         budget = content.get("budget")
-        return LedgerPolicy(**content | {"budget": None if budget is None else Budget(**budget)})
+        return LedgerPolicy(**content | {"budget": None if budget is None else Budget.from_dict(budget)})
 
 
 @dataclass(frozen=True, kw_only=True)

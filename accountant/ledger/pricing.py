@@ -1,37 +1,148 @@
-"""Price of everything charged under a budget: its epsilon by the budget's own rule."""
+"""Price of everything paid under a budget: its epsilon by the budget's own rule.
+
+An ``Account`` is what a ledger has paid so far; it is added to in the order of the chain, because an
+envelope's slots are taken in that order. Every other rule is a cap on something that adds
+up, so it is priced from the distinct events so far, however many there are of each.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol, Self
 
 from accountant import gaussian_dp, tightest
-from accountant.events import Adjacency, Composed
-from accountant.filters import Spent, fixed_order_filter
-from accountant.ledger.policy import Budget
+from accountant.disjoint import combination
+from accountant.envelope import Envelope, Places, free_places
+from accountant.errors import LedgerError
+from accountant.events import Adjacency, Composed, Event, compose
+from accountant.filters import Filter, Spent, fixed_order_filter, gaussian_filter
+from accountant.ledger.policy import Budget, LedgerPolicy
+from accountant.wording import event_text
 
 Price = Callable[[Composed], float]
 
 
-def price_under(budget: Budget, adjacency: Adjacency) -> Price:
-    """The price of a composition under ``budget.rule``; infinite where the rule admits no such event.
+class Account(Protocol):
+    """Everything paid so far, under one rule; never changed."""
 
-    Every rule is a cap on something that adds up over releases, so a charge is priced from
-    the distinct events so far, however many there are of each.
+    @property
+    def epsilon(self) -> float:
+        """Its price at the budget's delta; infinite where the rule admits no such event."""
+        ...
+
+    def after(self, event: Event) -> Account:
+        """The account with ``event`` paid on top."""
+        ...
+
+    def obstacle(self, event: Event) -> str | None:
+        """Why the rule has no price for ``event`` on top, whatever the bound; None if it has one."""
+        ...
+
+
+def opened(policy: LedgerPolicy, budget: Budget) -> Account:
+    """The account of a ledger that has paid nothing.
+
+    Raises:
+        AccountingError: If the budget is too small for any release.
+        LedgerError: If an envelope costs more than its bound, or has no meaning under the policy.
     """
+    if budget.rule != "envelope":
+        return _Summed(rule=budget.rule, price=price_under(budget, policy.adjacency), disjoint=policy.disjoint)
+    if policy.disjoint:
+        raise LedgerError("where releases share no unit the dearest one counts and slots say nothing; drop the rule")
+    reserved = Envelope(slots=budget.slots, adjacency=policy.adjacency)
+    whole = reserved.epsilon_at(budget.delta)
+    if whole > budget.epsilon:
+        raise LedgerError(
+            f"the slots together cost epsilon {whole:.6g} at delta {budget.delta:.3g}, over the bound "
+            f"{budget.epsilon:.6g}; declare fewer, a lower rate, more noise, or a larger epsilon"
+        )
+    return _Placed(places=free_places(reserved), whole=whole)
+
+
+def filter_under(budget: Budget | None, adjacency: Adjacency) -> Filter | None:
+    """The filter that a budget stands for; None without one, or where a plan makes the bound hold."""
+    if budget is None or budget.rule == "planned":
+        return None
+    if budget.rule == "gaussian":
+        return gaussian_filter(epsilon=budget.epsilon, delta=budget.delta)
+    if budget.rule == "envelope":
+        return Envelope(slots=budget.slots, adjacency=adjacency)
+    return fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, order=budget.order, adjacency=adjacency)
+
+
+def price_under(budget: Budget, adjacency: Adjacency) -> Price:
+    """The price of a composition under a rule that adds up; infinite where the rule admits no such event."""
     if budget.rule == "renyi":
         return _renyi(budget, adjacency)
-    epsilon = tightest.epsilon if budget.rule == "planned" else gaussian_dp.epsilon_at_rate_one
-    return lambda event: epsilon(event, budget.delta, adjacency=adjacency)
+    if budget.rule == "gaussian":
+        return lambda event: gaussian_dp.epsilon_at_rate_one(event, budget.delta, adjacency=adjacency)
+    return lambda event: tightest.epsilon(event, budget.delta, adjacency=adjacency)
 
 
 def _renyi(budget: Budget, adjacency: Adjacency) -> Price:
-    order = fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, adjacency=adjacency)
+    bound = fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, order=budget.order, adjacency=adjacency)
 
     def price(event: Composed) -> float:
         spent = Spent(adjacency=adjacency)
         for part, count in event.parts:
             spent = spent.add(part, count)
         # The filter's bound is epsilon less the conversion's offset, so this is epsilon at its order.
-        return float(budget.epsilon - order.bound + spent.curve[order.index]) if event.parts else 0.0
+        return float(budget.epsilon - bound.bound + spent.curve[bound.index]) if event.parts else 0.0
 
     return price
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Summed:
+    """An account under a rule that adds up."""
+
+    rule: str
+    price: Price
+    disjoint: bool
+    paid: Composed = field(default_factory=Composed)
+
+    @cached_property
+    def epsilon(self) -> float:
+        return self.price(self.paid)
+
+    def after(self, event: Event) -> Self:
+        return replace(self, paid=combination(disjoint=self.disjoint)((self.paid, event)))
+
+    def obstacle(self, event: Event) -> str | None:
+        if self.rule != "gaussian" or gaussian_dp.mu_squared_at_rate_one(event) < math.inf:
+            return None
+        return (
+            f"the ledger's rule 'gaussian' admits Gaussian releases only, not: {event_text(event)}; charge it to a "
+            "ledger with the rule 'renyi'"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Placed:
+    """An account under the rule 'envelope': all slots are paid with the first release."""
+
+    places: Places | None
+    whole: float
+
+    @property
+    def epsilon(self) -> float:
+        if self.places is None:
+            return math.inf
+        return self.whole if self.places != free_places(self.places.envelope) else 0.0
+
+    def after(self, event: Event) -> Self:
+        return replace(self, places=None if self.places is None else self.places.take(event))
+
+    def obstacle(self, event: Event) -> str | None:
+        if self.after(event).places is not None:
+            return None
+        free = [] if self.places is None else zip(self.places.envelope.slots, self.places.free, strict=True)
+        left = event_text(compose([(slot, count) for (slot, _), count in free if count])) or "none"
+        return (
+            f"no free slots of this ledger's envelope dominate {event_text(event)} (free: {left}); "
+            "a slot takes a release of no larger rate and no smaller noise multiplier"
+        )

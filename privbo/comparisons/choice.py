@@ -24,7 +24,7 @@ from privbo.comparisons.setting import Difference, Setting, difference
 from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SecureNoise
-from privbo.plans.privacy import SharedLedger
+from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
 from privbo.protocol.settings import Positive, settings

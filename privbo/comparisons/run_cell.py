@@ -16,7 +16,8 @@ from privbo.comparisons.cells import digest
 from privbo.comparisons.results import CellResult
 from privbo.comparisons.setting import Kind
 from privbo.plans.prices import finite
-from privbo.plans.privacy import NoPrivacy, SharedLedger, default_delta
+from privbo.plans.privacy import NoPrivacy, default_delta
+from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.protocol.settings import JsonObject

@@ -10,7 +10,7 @@ from typing import cast
 
 from privbo.comparisons.setting import Kind
 from privbo.comparisons.sweep_file import ArmConfig, Control, PanelConfig, SweepConfig
-from privbo.plans.privacy import SharedLedger
+from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat
 from privbo.protocol.settings import JsonObject, read_settings

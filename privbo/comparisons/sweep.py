@@ -24,7 +24,7 @@ from privbo.comparisons.results import Kept, Reuse, setting_of, summarised
 from privbo.comparisons.run_cell import NAMING, Task, code_of, run_private, run_public, settings_name, spec_of
 from privbo.comparisons.setting import Setting, curve_of
 from privbo.comparisons.study import Panel, Planned, Sweep, read_sweep
-from privbo.plans.privacy import SharedLedger
+from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import private_folder
 from privbo.protocol.settings import JsonObject

@@ -33,7 +33,7 @@ from pydantic import Field
 
 from privbo.comparisons.choice import Selection
 from privbo.comparisons.setting import Data, Kind, Measure
-from privbo.plans.privacy import SharedLedger
+from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.settings import Count, JsonObject, Sequence, settings
 
 Control = Literal["local", "non-private", "zeroed"]

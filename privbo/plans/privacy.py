@@ -1,4 +1,4 @@
-"""Privacy a user may ask for: a target epsilon or a noise multiplier, and whose ledger pays.
+"""Privacy a user may ask for: a target epsilon or a noise multiplier.
 
 ``privbo.plans.plan`` prices it for a given plan.
 """
@@ -210,33 +210,3 @@ class NoPrivacy:
     def simulated(self) -> NoPrivacy:
         """Give the same: there is no noise."""
         return self
-
-
-@settings(table="ledger")
-class SharedLedger:
-    """A population's ledger that several runs on the same people charge.
-
-    Attributes:
-        path: The ledger's file; made by the first run that names it.
-        population: Name of the people; runs on other people need another ledger.
-        epsilon: Bound on all runs together, or None; fixed when the ledger is made.
-        delta: Of that bound.
-
-    Raises:
-        ConfigurationError: If only one of epsilon and delta is given.
-
-    Example:
-        >>> SharedLedger(path="ward-3.sqlite", population="ward 3", epsilon=4.0, delta=1e-5).population
-        'ward 3'
-    """
-
-    path: Annotated[str, Field(min_length=1)]
-    population: Annotated[str, Field(min_length=1)]
-    epsilon: Positive | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
-
-    def __post_init__(self) -> None:
-        if (self.epsilon is None) != (self.delta is None):
-            raise ConfigurationError(
-                f"ledger: epsilon={self.epsilon!r}, delta={self.delta!r}; give both (a bound) or neither"
-            )

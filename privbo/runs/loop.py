@@ -20,7 +20,8 @@ import numpy as np
 
 from privbo.door.noise import BoolArray
 from privbo.plans.plan import Plan
-from privbo.plans.privacy import NoPrivacy, Privacy, SharedLedger
+from privbo.plans.privacy import NoPrivacy, Privacy
+from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import save_arrays
 from privbo.protocol.messages import Algorithm, Ask, Cohort, FloatArray

@@ -22,7 +22,7 @@ from privbo.door.door import Door
 from privbo.door.exact_noise import ExactNoise
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.plans.plan import Plan, price_plan
-from privbo.plans.privacy import SharedLedger
+from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link
 from privbo.protocol.messages import Foregoing, Request, Server, Setting
@@ -152,7 +152,7 @@ def _open_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
         adjacency=plan.adjacency,
         population=manifest.run_id if shared is None else shared.population,
         n_clients=plan.n_clients,
-        budget=plan.budget if shared is None else _shared_budget(shared),
+        budget=plan.budget if shared is None else _shared_budget(shared, plan),
         disjoint=plan.unit == "reward",
     )
     path = Path(shared.path) if shared is not None else home.ledger_path if home is not None else None
@@ -163,6 +163,8 @@ def _open_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
             raise RunError(f"{path} is gone though clients have answered; restore it from a copy")
         return Ledger.create(path, policy)
     ledger = Ledger.open(path)
+    if shared is not None:
+        policy = dataclasses.replace(policy, budget=shared.kept(ledger.policy.budget, policy.budget))
     if ledger.policy != policy:
         ledger.close()
         raise RunError(f"{path} is a ledger of {ledger.policy}, this run needs {policy}; name its own ledger")
@@ -176,10 +178,8 @@ def _require_affordable(ledger: Ledger, plan: Plan) -> None:
         raise BudgetExceeded(f"{projection.reason}; nothing was charged and no data was touched")
 
 
-def _shared_budget(shared: SharedLedger) -> Budget | None:
-    if shared.epsilon is None or shared.delta is None:
-        return None
-    return Budget(epsilon=shared.epsilon, delta=shared.delta, rule="renyi")
+def _shared_budget(shared: SharedLedger, plan: Plan) -> Budget | None:
+    return shared.budget(plan.event, n_clients=plan.n_clients, adjacency=plan.adjacency)
 
 
 def _noise(plan: Plan, root: int) -> NoiseSource:

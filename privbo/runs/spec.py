@@ -28,7 +28,8 @@ from typing import Annotated, Literal, cast
 from pydantic import Field, SkipValidation
 
 from privbo.plans.plan import single_release_noise
-from privbo.plans.privacy import NoPrivacy, Privacy, SharedLedger
+from privbo.plans.privacy import NoPrivacy, Privacy
+from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Algorithm, Setting
 from privbo.protocol.problem import Problem, ProblemSource

@@ -1,0 +1,151 @@
+"""A ledger that several runs on the same people charge: its bound, and the rule that makes the bound hold."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from accountant import gaussian_dp
+from accountant.envelope import envelope
+from accountant.events import (
+    Adjacency,
+    Basic,
+    Composed,
+    Event,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    PoissonSampledGaussian,
+    compose,
+    is_non_private,
+)
+from accountant.filters import fixed_order_filter
+from accountant.ledger import Budget
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.settings import Count, Positive, Probability, Sequence, settings
+
+SharedRule: TypeAlias = Literal["automatic", "gaussian", "renyi", "envelope"]
+
+
+@settings(table="ledger.releases")
+class DeclaredReleases:
+    """Releases that runs on a shared ledger will make, declared before the first of them; public.
+
+    Attributes:
+        count: Number of them.
+        noise_multiplier: z, noise standard deviation over L2 sensitivity.
+        sample_rate: q, the probability with which a client takes part in one.
+        sampling: As in ``Privacy``.
+
+    Example:
+        >>> DeclaredReleases(count=100, sample_rate=0.1, noise_multiplier=1.2).event(n_clients=40)
+        PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.2)
+    """
+
+    count: Count
+    noise_multiplier: Positive
+    sample_rate: Probability = 1.0
+    sampling: Literal["poisson", "fixed-size"] = "poisson"
+
+    def event(self, n_clients: int) -> Basic:
+        """Give one of them as an event."""
+        if self.sample_rate == 1.0:
+            return Gaussian(noise_multiplier=self.noise_multiplier)
+        if self.sampling == "poisson":
+            return PoissonSampledGaussian(sample_rate=self.sample_rate, noise_multiplier=self.noise_multiplier)
+        size = round(self.sample_rate * n_clients)
+        return FixedSizeSampledGaussian(n_clients=n_clients, sample_size=size, noise_multiplier=self.noise_multiplier)
+
+
+@settings(table="ledger")
+class SharedLedger:
+    """A population's ledger that several runs on the same people charge.
+
+    Attributes:
+        path: The ledger's file; made by the first run that names it.
+        population: Name of the people; runs on other people need another ledger.
+        epsilon: Bound on all runs together, or None; fixed when the ledger is made.
+        delta: Of that bound.
+        rule: What makes the bound hold, fixed when the ledger is made. Each holds whatever later
+            runs choose after seeing earlier ones:
+
+            - ``"gaussian"``: exact where everybody takes part in every release; a sampled release is
+              charged as if everybody did;
+            - ``"envelope"``: the declared ``releases`` are reserved and priced tightly together. A
+              release takes one whose rate is no smaller and whose noise is no larger than its own
+              (``accountant.envelope``); any run may take those that are left, and nothing else is admitted;
+            - ``"renyi"``: admits everything and costs more; its order suits the declared
+              ``releases``, or else the plan of the run that makes the ledger;
+            - ``"automatic"``: ``"gaussian"`` where the declared ``releases``, or else those of the run that
+              makes the ledger, are without sampling, ``"renyi"`` where not. Later runs take the
+              ledger as it is.
+        releases: Releases that all runs together will make; the slots of an ``"envelope"``.
+
+    Raises:
+        ConfigurationError: If only one of epsilon and delta is given, or the rule lacks what it needs.
+
+    Example:
+        >>> SharedLedger(path="ward-3.sqlite", population="ward 3", epsilon=4.0, delta=1e-5).population
+        'ward 3'
+    """
+
+    path: Annotated[str, Field(min_length=1)]
+    population: Annotated[str, Field(min_length=1)]
+    epsilon: Positive | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    rule: SharedRule = "automatic"
+    releases: Sequence[DeclaredReleases] = ()
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) != (self.delta is None):
+            raise ConfigurationError(
+                f"ledger: epsilon={self.epsilon!r}, delta={self.delta!r}; give both (a bound) or neither"
+            )
+        if self.epsilon is None and (self.rule != "automatic" or self.releases):
+            raise ConfigurationError(
+                f"ledger.rule={self.rule!r}, {len(self.releases)} releases: without a bound nothing is held to a rule; "
+                "give epsilon and delta"
+            )
+        if (self.rule == "envelope" and not self.releases) or (self.rule == "gaussian" and self.releases):
+            needs = "reserves what is declared; give releases" if self.rule == "envelope" else "needs none; drop them"
+            raise ConfigurationError(f"ledger.rule={self.rule!r}, {len(self.releases)} releases: this rule {needs}")
+
+    def budget(self, plan: Event, *, n_clients: int, adjacency: Adjacency) -> Budget | None:
+        """Give the budget of a ledger that is made by a run of this plan; None without a bound.
+
+        Raises:
+            AccountingError: If the bound is too small for any order.
+            EventError: If a declared release is unsound under the adjacency.
+        """
+        if self.epsilon is None or self.delta is None:
+            return None
+        declared = self.declared(n_clients)
+        expected = declared if declared.parts else compose([plan])
+        rule = self.rule
+        if rule == "automatic":
+            rule = "gaussian" if expected.parts and gaussian_dp.is_exact(expected) else "renyi"
+        if rule == "envelope":
+            slots = envelope(declared, adjacency=adjacency).slots
+            return Budget(epsilon=self.epsilon, delta=self.delta, rule=rule, slots=slots)
+        if rule == "gaussian" or not expected.parts or is_non_private(expected):
+            return Budget(epsilon=self.epsilon, delta=self.delta, rule=rule)
+        best = fixed_order_filter(epsilon=self.epsilon, delta=self.delta, plan=expected, adjacency=adjacency)
+        return Budget(epsilon=self.epsilon, delta=self.delta, rule=rule, order=best.order)
+
+    def declared(self, n_clients: int) -> Composed:
+        """Give the declared releases as one event."""
+        return compose([(releases.event(n_clients), releases.count) for releases in self.releases])
+
+    def kept(self, found: Budget | None, wanted: Budget | None) -> Budget | None:
+        """Give the budget of a ledger that exists, where nothing said here speaks against it; else the wanted one."""
+        if found is None or wanted is None or (found.epsilon, found.delta) != (wanted.epsilon, wanted.delta):
+            return wanted
+        if self.rule not in ("automatic", found.rule):
+            return wanted
+        if self.releases and (found.rule, found.order, compose(found.slots)) != (
+            wanted.rule,
+            wanted.order,
+            compose(wanted.slots),
+        ):
+            return wanted
+        return found

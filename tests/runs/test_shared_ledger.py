@@ -1,0 +1,98 @@
+"""Runs one after another on the same people: what five of them cost together fits a bound half a percent above it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import accountant
+import privbo as pb
+from accountant.errors import BudgetExceeded
+from privbo.cli.main import app
+from privbo.reports.data import report
+from tests.conformance.cases import problem
+
+RUNS, ROUNDS, DELTA = 5, 20, 1e-5
+EVERYONE = 10.85  # 100 releases to everybody cost 3.98 at delta 1e-5
+SAMPLED = 0.936156  # 100 releases at rate .1 cost 8.00
+"""Noise multipliers of the two cases; under the Rényi rule of an older ledger they are refused at 4.31 and 10.96."""
+
+
+def play(shared: pb.SharedLedger, home: Path, **privacy) -> pb.Record:
+    wanted = pb.Privacy(**privacy, delta=DELTA)
+    return pb.run(problem(), pb.FederatedFLCB(), privacy=wanted, rounds=ROUNDS, ledger=shared, directory=home)
+
+
+def ledger_of(home: Path, **settings) -> pb.SharedLedger:
+    return pb.SharedLedger(path=str(home / "people.sqlite"), population="ward", delta=DELTA, **settings)
+
+
+def test_five_runs_without_sampling_fit_their_exact_price(tmp_path: Path) -> None:
+    exact = accountant.epsilon(noise_multiplier=EVERYONE, rounds=RUNS * ROUNDS, delta=DELTA, adjacency="zero-out")
+    shared = ledger_of(tmp_path, epsilon=1.0001 * exact)
+    for number in range(RUNS):
+        record = play(shared, tmp_path / str(number), noise_multiplier=EVERYONE)
+        record.ledger.close()
+    record = pb.load(tmp_path / "0")
+    assert record.ledger.policy.budget.rule == "gaussian"
+    assert record.ledger.check(accountant.Composed()).spent == pytest.approx(exact, rel=1e-9)
+    with pytest.raises(BudgetExceeded, match="over the budget"):
+        play(shared, tmp_path / "more", noise_multiplier=EVERYONE)
+    record.ledger.close()
+
+
+def test_five_runs_with_secret_samples_fit_the_slots_that_were_reserved_for_them(tmp_path: Path) -> None:
+    plan = {"noise_multiplier": SAMPLED, "sample_rate": 0.1}
+    tight = accountant.epsilon(**plan, rounds=RUNS * ROUNDS, delta=DELTA, adjacency="zero-out")
+    releases = [pb.DeclaredReleases(count=RUNS * ROUNDS, **plan)]
+    shared = ledger_of(tmp_path, epsilon=1.0001 * tight, rule="envelope", releases=releases)
+    for number in range(RUNS):
+        quieter = {"noise_multiplier": SAMPLED * (1.0 + number), "sample_rate": 0.1 / (1.0 + number)}
+        record = play(shared, tmp_path / str(number), **quieter)
+        record.ledger.close()
+    record = pb.load(tmp_path / "0")
+    assert record.ledger.check(accountant.Composed()).spent == tight
+    assert report(record).guarantee.guaranteed <= tight
+    with pytest.raises(BudgetExceeded, match=r"free: none.*no data was touched"):
+        play(shared, tmp_path / "more", noise_multiplier=50.0, sample_rate=0.01)
+    record.ledger.close()
+
+
+TOML = """
+name = "ward"
+rounds = {rounds}
+seed = 1
+[problem]
+factory = "tests.crash_problem:problem"
+[algorithm]
+type = "f-lcb"
+[privacy]
+noise_multiplier = {z}
+sample_rate = 0.5
+noise = "simulation"
+[ledger]
+path = "{home}/people.sqlite"
+population = "ward"
+epsilon = 9.0
+delta = 1e-5
+rule = "envelope"
+releases = [{{ count = 3, sample_rate = 0.5, noise_multiplier = 1.0 }}, {{ count = 2, noise_multiplier = 4.0 }}]
+"""
+
+
+def test_a_configuration_file_and_the_command_line_reserve_slots_and_take_them(tmp_path: Path) -> None:
+    def run(name: str, rounds: int, z: float, *more: str) -> None:
+        (tmp_path / f"{name}.toml").write_text(TOML.format(rounds=rounds, z=z, home=tmp_path))
+        app(["run", str(tmp_path / f"{name}.toml"), "--out", str(tmp_path / name), *more], standalone_mode=False)
+
+    run("first", 2, 1.0)
+    run("second", 2, 4.0)  # takes what was reserved for everybody, which is cheaper than what is left of the others
+    with pytest.raises(BudgetExceeded, match="no free slots of this ledger's envelope dominate"):
+        run("third", 2, 3.0)
+    with pytest.raises(pb.RunError, match="is a ledger of"):
+        run("fourth", 1, 9.0, "--set", "ledger.rule=renyi")
+    run("fifth", 1, 9.0, "--set", "ledger.rule=automatic", "--set", "ledger.releases=[]")
+    with pb.load(tmp_path / "first").ledger as ledger:
+        assert not ledger.check(accountant.Gaussian(noise_multiplier=99.0)).allowed
+        assert ledger.verify().ok
