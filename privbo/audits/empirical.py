@@ -7,7 +7,7 @@ something about the code that ran, not about this run's data.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
@@ -17,6 +17,8 @@ from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import SecureNoise
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
+from privbo.runs.code import CODE
+from privbo.runs.manifest import versions
 from privbo.runs.opening import planned_requests
 from privbo.runs.record import Record
 
@@ -68,7 +70,8 @@ def audit_run(record: Record, *, trials: int) -> tuple[Empirical, ...]:
         trials: Releases with and without the canary, each.
 
     Raises:
-        ConfigurationError: If the run is not private.
+        ConfigurationError: If the run is not private, or was made by other code than is installed, which
+            is what would be attacked.
 
     Example:
         >>> import privbo as pb
@@ -80,7 +83,17 @@ def audit_run(record: Record, *, trials: int) -> tuple[Empirical, ...]:
     """
     if record.plan.noise_multiplier is None:
         raise ConfigurationError("a run without noise claims nothing, so there is nothing to audit")
+    _require_same_code(record.manifest.versions)
     return audit_plan(planned_requests(record.spec), record.plan.mechanism, delta=record.delta, trials=trials)
+
+
+def _require_same_code(made_by: Mapping[str, str]) -> None:
+    ours = versions()
+    for name in (name for name in ("privbo", CODE) if name in made_by and made_by[name] != ours[name]):
+        raise ConfigurationError(
+            f"the run was made by {name} {made_by[name]}, installed is {ours[name]}, which the attack would "
+            "try out instead; audit it with that version, or audit its configuration file (TOML)"
+        )
 
 
 def audit_plan(

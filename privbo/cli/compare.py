@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from rich.table import Table
 from privbo.cli.terminal import number, render, verbatim
 from privbo.comparisons.cells import OnCell, OnReuse
 from privbo.comparisons.choice import recommend
-from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.comparison import SEEDED, Comparison
 from privbo.comparisons.results import CellResult, Reuse
 from privbo.comparisons.runs import compare
 from privbo.comparisons.setting import Data
@@ -134,12 +135,14 @@ def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
     yield from (*contrast_lines(comparison), *older_lines(comparison))
     if comparison.shows_utility and comparison.data == "private":
         yield "private diagnostics, not covered by epsilon"
+    if comparison.seeded:
+        yield f"noise: {SEEDED}"
     if comparison.composed is not None:
         least = number(min(comparison.composed.values()))
         yield f"all cells together cost epsilon {least} at delta {comparison.composed_delta:.3g}"
     if comparison.recommendation is not None:
         chosen = comparison.recommendation
-        yield f"recommended: {chosen.label} (epsilon {number(chosen.epsilon)})"
+        yield f"recommended: {chosen.label} (epsilon {number(chosen.epsilon)} at delta {chosen.delta:.3g})"
         yield chosen.because
 
 
@@ -183,7 +186,7 @@ class CellTable:
     def finished(self, label: str, result: CellResult) -> None:
         """Count a cell that is there, from now or from before."""
         self.progress.start_task(self._tasks[label])
-        self.progress.update(self._tasks[label], advance=1, epsilon=f"epsilon {_price(result)}")
+        self.progress.update(self._tasks[label], advance=1, epsilon=_price(result))
         self.progress.advance(self._all)
         self._mark()
 
@@ -221,4 +224,4 @@ def cell_progress(planned: Mapping[str, int], *, jobs: int | None) -> Iterator[t
 def _price(result: CellResult) -> str:
     if result.releases == 0:
         return "nothing released"
-    return "infinite" if result.epsilon is None else f"{result.epsilon:.4g}"
+    return f"epsilon {number(result.epsilon or math.inf)} at delta {result.delta:.3g}"

@@ -72,13 +72,14 @@ def audit_target(
     else:
         require_no_link(RunDirectory(target).private)
         record = load(target)
+        here = record.home.clipping_path.exists()  # the attack needs none of what is private
         found = Audit(
             name=record.spec.name,
             published=None if publish is None else publish_norms(record, noise_multiplier=publish),
             empirical=audit_run(record, trials=trials) if empirical else (),
-            clipping=clipping_audit(record),
+            clipping=clipping_audit(record) if here or not empirical else None,
         )
-        page = out or record.home.private / "audit.html"
+        page = out or (record.home.private / "audit.html" if here else None)
         if found.published is not None:
             write_json(record.home.path / "published_norms.json", fields_of(found.published))
     return found if page is None else replace(found, page=write_audit(found, page, shared_assets=shared_assets))

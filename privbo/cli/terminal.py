@@ -157,9 +157,10 @@ def _calibration(found: Calibration) -> Iterator[RenderableType]:
         yield f"{name}: {getattr(found, name)}"
     yield f"adjacency: {found.adjacency.value}"
     for accountant, value in found.epsilon.items():
-        yield f"epsilon ({accountant}): {number(value)}"
+        yield f"epsilon ({accountant}): {number(value)} at delta {number(found.delta)}"
     ends = found.interval
-    yield f"the true epsilon lies between {number(ends.lower)} and {number(ends.upper)} ({ends.method})"
+    between = f"between {number(ends.lower)} and {number(ends.upper)}"
+    yield f"the true epsilon at delta {number(found.delta)} lies {between} ({ends.method})"
 
 
 def price_table(columns: Sequence[PriceColumn]) -> Table:
@@ -171,7 +172,7 @@ def price_table(columns: Sequence[PriceColumn]) -> Table:
 
 def facts_table(report: Report) -> Table:
     """Tabulate plan, releases, adjacency, noise source and the ledger's state."""
-    held = report.guarantee
+    held, at = report.guarantee, f" at delta {report.epsilon_at[0].delta:.3g}"
     rows = {
         "rounds": str(report.rounds),
         "releases charged": f"{report.releases} of {report.planned_releases} planned",
@@ -179,8 +180,8 @@ def facts_table(report: Report) -> Table:
         "sample rate": number(report.sample_rate),
         "unit of privacy, adjacency": f"{report.unit.value}, {report.adjacency.value}",
         "noise source": report.noise_source_text,
-        "guaranteed": f"{number(held.guaranteed)} ({held.because})",
-        "as if non-adaptive, so far": number(held.as_if_non_adaptive),
+        "guaranteed": f"{number(held.guaranteed)}{at} ({held.because})",
+        "as if non-adaptive, so far": f"{number(held.as_if_non_adaptive)}{at}",
         "ledger": f"{report.ledger.text}, head {report.ledger.head[:12]}",
     }
     rows |= {name: text for name in ("caveat", "outlook") if (text := getattr(report, name)) is not None}

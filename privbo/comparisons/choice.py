@@ -53,7 +53,7 @@ class Selection:
 
 
 def recommend(comparison: Comparison, budget: float) -> Recommendation:
-    """Name the private setting with the best mean utility whose run costs at most ``budget``.
+    """Name the private setting with the best mean utility whose run costs at most ``budget`` at the safe delta.
 
     Raises:
         ConfigurationError: If none is affordable, or the data is private: choosing by
@@ -72,7 +72,8 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
     beyond = lead is not None and lead.is_significant
     return Recommendation(
         label=best.label,
-        epsilon=float(best.epsilon or 0.0),
+        epsilon=float(best.strict_epsilon or 0.0),
+        delta=best.strict_delta,
         budget=budget,
         lead=lead,
         beyond_noise=beyond,
@@ -81,15 +82,23 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
 
 
 def affordable(comparison: Comparison, budget: float) -> Sequence[Setting]:
-    """Private settings whose run costs at most ``budget``.
+    """Private settings whose run costs at most ``budget`` at the one safe delta, min(1e-5, 1/(10 N)).
 
     Raises:
-        ConfigurationError: If there is none.
+        ConfigurationError: If there is none, or the settings speak of populations of different sizes.
     """
-    fitting = [s for s in comparison.private if s.epsilon is not None and s.epsilon <= budget * (1 + 1e-9)]
+    deltas = sorted({s.strict_delta for s in comparison.private})
+    if len(deltas) > 1:
+        raise ConfigurationError(
+            f"the settings have no safe delta in common ({', '.join(f'{d:.3g}' for d in deltas)}: their numbers of "
+            "clients differ); compare settings of one population"
+        )
+    priced = [s for s in comparison.private if s.strict_epsilon is not None]
+    fitting = [s for s in priced if s.strict_epsilon is not None and s.strict_epsilon <= budget * (1 + 1e-9)]
     if not fitting:
-        least = min((s.epsilon for s in comparison.private if s.epsilon is not None), default=None)
-        raise ConfigurationError(f"no setting costs at most epsilon={budget:g}; the cheapest costs {least}")
+        least = min((s.strict_epsilon for s in priced if s.strict_epsilon is not None), default=math.inf)
+        at = f" at delta {deltas[0]:.3g}" if deltas else ""
+        raise ConfigurationError(f"no setting costs at most epsilon={budget:g}{at}; the cheapest costs {least:.6g}")
     return fitting
 
 
@@ -144,7 +153,8 @@ def paid_recommendation(
     )  # fmt: skip
     return Recommendation(
         label=best.label,
-        epsilon=float(best.epsilon or 0.0),
+        epsilon=float(best.strict_epsilon or 0.0),
+        delta=best.strict_delta,
         budget=budget,
         lead=lead,
         beyond_noise=beyond,

@@ -25,6 +25,8 @@ from privbo.comparisons.setting import (
 from privbo.protocol.plain import fields_of, notebook_table, plain
 from privbo.protocol.settings import JsonObject
 
+SEEDED = "seeded: it takes the place of secret noise over data that is not private, and protects nobody"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -58,8 +60,9 @@ class Recommendation:
 
     Attributes:
         label: Its name.
-        epsilon: What one run of it costs.
-        budget: What was allowed.
+        epsilon: What one run of it costs at ``delta``.
+        delta: The safe delta, at which all settings are compared whatever delta they ask for.
+        budget: What was allowed there.
         lead: Its lead over the runner-up, or None if it is alone.
         beyond_noise: Whether that lead is significant at 5 % (paired over seeds, or against
             the selection's own noise where the selection was paid for).
@@ -70,6 +73,7 @@ class Recommendation:
 
     label: str
     epsilon: float
+    delta: float
     budget: float
     lead: Difference | None
     beyond_noise: bool
@@ -173,6 +177,7 @@ class Comparison:
             "data": self.data,
             "utility": self.measure,
             "statement": self.statement,
+            "noise": SEEDED if self.seeded else "secret",
             "settings": [_details(row, setting, self.measure) for row, setting in rows],
             "differences": self.differences(),
             "composed_epsilon": self.composed,

@@ -70,7 +70,7 @@ def setting_of(
         releases=first.releases,
         overrides=overrides or {},
         seeds=tuple(results),
-        curves=np.array([result.curves[curve] for result in results.values()]),
+        curves=np.array([r.curves[curve] for r in results.values()]) if curve in first.curves else None,
         older=older,
     )
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from privbo.comparisons.cells import digest
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.results import setting_of
@@ -27,7 +29,8 @@ def compare(
 ) -> Comparison:
     """Compare finished runs; runs that differ in their seed only are one setting.
 
-    A population's ledger that all runs charged is priced as a whole.
+    A population's ledger that all runs charged is priced as a whole. Where a run's evaluations are not on
+    this machine (no private folder) prices alone are compared.
 
     Args:
         runs: Records or their directories.
@@ -37,8 +40,8 @@ def compare(
         measure: What a setting is judged by.
 
     Raises:
-        RunError: If a run's evaluations are not on this machine.
-        ConfigurationError: If nothing is given or runs of one setting share a seed.
+        RunError: If runs of one setting have different lengths.
+        ConfigurationError: If nothing is given.
 
     Example:
         >>> import privbo as pb
@@ -54,7 +57,8 @@ def compare(
     groups: dict[str, list[Record]] = {}
     for result in results:
         groups.setdefault(digest(_identity(result.spec)), []).append(result)
-    settings = tuple(_grouped(index, group) for index, group in enumerate(groups.values()))
+    measured = all(result.has_clients for result in results)
+    settings = tuple(_grouped(index, group, measured=measured) for index, group in enumerate(groups.values()))
     seeded = any(r.plan.noise_source == "simulation" for r in results)
     found = Comparison(name=name, data=data, measure=measure, settings=settings, seeded=seeded)
     shared = results[0].spec.ledger
@@ -67,18 +71,25 @@ def _identity(spec: Spec) -> JsonObject:
     return {key: value for key, value in spec.identity().items() if key not in {"seed", "ledger", "attendance"}}
 
 
-def _grouped(index: int, group: Sequence[Record]) -> Setting:
+def _label(index: int, group: Sequence[Record]) -> str:
+    """A setting's name with the folders of its runs, so that runs of one configuration are told apart."""
+    folders = [result.directory.name for result in group if result.directory is not None]
+    return f"{index + 1}: {group[0].spec.name}" + (f" ({', '.join(folders)})" if folders else "")
+
+
+def _grouped(index: int, group: Sequence[Record], *, measured: bool) -> Setting:
     spec, plan = group[0].spec, group[0].plan
-    curves = [result.best_so_far() for result in group]
+    curves = [result.best_so_far() if measured else np.empty(0) for result in group]
     if len({len(curve) for curve in curves}) > 1:
         raise RunError(f"runs of {spec.name!r} have different lengths; finish them before comparing")
     known = [result.spec.seed for result in group if result.spec.seed is not None]
     seeds = known if len(set(known)) == len(group) else range(len(group))
     kind: Kind = "non-private" if plan.noise_source == "none" else "private"
-    found = [summary(result, {"score": curve}) for result, curve in zip(group, curves, strict=True)]
+    pairs = zip(group, curves, strict=True)
+    found = [summary(result, {"score": curve} if measured else {}) for result, curve in pairs]
     return setting_of(
         dict(zip(seeds, found, strict=True)),
-        label=f"{index + 1}: {spec.name}",
+        label=_label(index, group),
         kind=kind if plan.releases else "local",
         curve="score",
     )

@@ -97,7 +97,8 @@ def _check(config: SweepConfig) -> None:
     if config.ledger is None:
         raise ConfigurationError(
             "a sweep over private data charges one population's ledger for all its cells; add "
-            '[ledger] path = "...", population = "..." (and a bound: epsilon, delta)'
+            '[ledger] path = "...", population = "..." (and a bound: epsilon, delta), or say data = "public" (or '
+            '"simulated", "proxy"), which replaces secret noise by seeded noise and protects nobody'
         )
     if len(config.panels) > 1 or config.measure not in ("mean over rounds", "final"):
         raise ConfigurationError("a sweep over private data has one problem, judged by its scores; drop panels")

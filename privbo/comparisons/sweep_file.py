@@ -96,7 +96,8 @@ class SweepConfig:
         seeds: Number or list of seeds.
         first_seed: Seeds start here where their number is given.
         seed_keys: Dotted keys that are set to the cell's seed too.
-        data: Whose data the clients hold.
+        data: Whose data the clients hold; private unless the file says otherwise. Only over private data
+            is noise secret: elsewhere it is seeded and protects nobody.
         controls: By default ``["local", "non-private"]`` beside a grid, none beside arms alone, and
             ``["local"]`` on private data.
         measure: What a setting is judged by; regret needs a problem that states ``best_values``.
@@ -123,7 +124,7 @@ class SweepConfig:
     seeds: int | Sequence[int] = 5
     first_seed: int = 0
     seed_keys: Sequence[str] = ()
-    data: Data = "public"
+    data: Data = "private"
     controls: Sequence[Control] | None = None
     measure: Measure = "mean over rounds"
     judge: str | None = None

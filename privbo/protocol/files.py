@@ -89,9 +89,11 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise RunError(f"{path} does not exist; name the directory of a run") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise RunError(f"{path} can't be read ({error.strerror}); name the directory of a run") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunError(f"{path} is not a JSON document ({error}); restore it from a copy") from None
     if not isinstance(content, dict):
         raise RunError(f"{path} does not hold a JSON object; restore it from a copy")

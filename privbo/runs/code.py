@@ -40,6 +40,8 @@ from privbo.runs import source_files
 from privbo.runs.source_files import TOOLKIT
 
 _VERSIONS = ("privbo", "numpy", "torch", "scipy", "scikit-learn")
+CODE = "privbo's code"
+"""Name of the digest of the installed sources of privbo and accountant."""
 _DRAWN = ("matplotlib", "plotly", "rich")  # what draws makes no number
 
 
@@ -136,7 +138,7 @@ def toolkit() -> Mapping[str, str]:
     versions = {
         f"version {name}": version for name in _VERSIONS if (version := source_files.version_of(name)) is not None
     }
-    return {"privbo's code": _hashed(digests)[:16], "version python": platform.python_version(), **versions}
+    return {CODE: _hashed(digests)[:16], "version python": platform.python_version(), **versions}
 
 
 class _UnknownStateError(Exception):

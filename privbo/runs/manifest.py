@@ -38,6 +38,7 @@ from privbo.protocol.files import (
     write_json,
 )
 from privbo.protocol.settings import JsonObject
+from privbo.runs.code import CODE, toolkit
 from privbo.runs.origin import mark, require_ours
 from privbo.runs.spec import Spec
 
@@ -236,7 +237,7 @@ def versions() -> dict[str, str]:
     """Give the versions of what the numbers depend on."""
     packages = ("privbo", "numpy", "scipy", "torch", "gpytorch")
     found = {name: version for name in packages if (version := _version(name)) is not None}
-    return {"python": platform.python_version(), **found}
+    return {"python": platform.python_version(), **found, CODE: toolkit()[CODE]}
 
 
 @cache

@@ -114,6 +114,11 @@ class Record:
         return table[accountant]
 
     @property
+    def has_clients(self) -> bool:
+        """Whether the clients' evaluations are on this machine."""
+        return self._clients is not None
+
+    @property
     def clients(self) -> ClientHistory:
         """PRIVATE: every evaluation the clients made; not covered by epsilon."""
         if self._clients is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -41,7 +42,7 @@ n_features = 8
 [base.privacy]
 epsilon = 2.0
 """
-PUBLIC = 'name = "levels"\nseeds = 2\n' + BASE + '[grid]\n"privacy.epsilon" = [1.0, 4.0]\n'
+PUBLIC = 'name = "levels"\nseeds = 2\ndata = "public"\n' + BASE + '[grid]\n"privacy.epsilon" = [1.0, 4.0]\n'
 PRIVATE = (
     'name = "levels"\nseeds = 2\ndata = "private"\n'
     + BASE
@@ -51,11 +52,13 @@ PRIVATE = (
 PAID = {"4_65dbe8f4b5976cbf", "4_745074744b5d3767", "4_e8a3282eadbe1ee4", "4_f05ff56145431b5d"}
 
 
-def setting(label: str, finals: list[float], epsilon: float | None = 1.0, kind: str = "private") -> Setting:
+def setting(
+    label: str, finals: list[float], epsilon: float | None = 1.0, kind: str = "private", strict: float | None = None
+) -> Setting:
     curves = np.array(finals)[:, None] * np.ones(3)
     return Setting(
         label=label, kind=kind, epsilon=epsilon, delta=1e-5,
-            strict_epsilon=9.0, strict_delta=1e-6, noise_multiplier=1.0, releases=2, overrides={},
+            strict_epsilon=strict or epsilon, strict_delta=1e-6, noise_multiplier=1.0, releases=2, overrides={},
         seeds=tuple(range(len(finals))), curves=curves,
     )  # fmt: skip
 
@@ -84,14 +87,36 @@ def test_recommendation_tells_a_lead_from_noise() -> None:
     noisy = comparison(setting("a", [0.5, 0.9, 0.1]), setting("b", [0.6, 0.2, 0.6]))
     assert recommend(noisy, 2.0).beyond_noise is False
     assert recommend(clear, 3.0).label == "dear"
-    with pytest.raises(pb.ConfigurationError, match="cheapest costs 1"):
+    with pytest.raises(pb.ConfigurationError, match="at delta 1e-06; the cheapest costs 1"):
         recommend(clear, 0.5)
     with pytest.raises(pb.ConfigurationError, match=r"\[selection\]"):
         recommend(comparison(setting("a", [1.0]), data="private"), 2.0)
 
 
+def test_settings_are_compared_at_one_safe_delta_whatever_delta_they_ask_for() -> None:
+    cheap_only_at_its_own_delta = dataclasses.replace(setting("loose", [0.9, 0.9], 1.573, strict=8.385), delta=0.3)
+    found = recommend(comparison(cheap_only_at_its_own_delta, setting("tight", [0.5, 0.6], 1.9)), 2.0)
+    assert (found.label, found.epsilon, found.delta) == ("tight", 1.9, 1e-6)
+    alone = comparison(cheap_only_at_its_own_delta)
+    with pytest.raises(pb.ConfigurationError, match=r"at delta 1e-06; the cheapest costs 8\.385"):
+        recommend(alone, 2.0)
+    others = dataclasses.replace(setting("few", [0.5, 0.6]), strict_delta=1e-3)
+    with pytest.raises(pb.ConfigurationError, match="no safe delta in common"):
+        recommend(comparison(setting("many", [0.5, 0.6]), others), 2.0)
+
+
+def test_a_sweep_is_private_unless_it_says_otherwise_and_seeded_noise_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text(PUBLIC.replace('data = "public"\n', ""))
+    with pytest.raises(pb.ConfigurationError, match=r'ledger.*say data = "public"'):
+        read_sweep(path)
+    path.write_text(PUBLIC)
+    found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    assert "seeded" in str(found.to_dict()["noise"])
+
+
 def test_tables_are_escaped() -> None:
-    evil = comparison(setting("a|b & c_d", [0.5, 0.6]), setting("none", [0.5, 0.6], None, "non-private"))
+    evil = comparison(setting("a|b & c_d", [0.5, 0.6], strict=9.0), setting("none", [0.5, 0.6], None, "non-private"))
     assert "a\\|b & c_d" in markdown(evil)
     assert r"a|b \& c\_d" in latex(evil)
     assert "infinite" in markdown(evil)
@@ -239,13 +264,13 @@ def test_the_live_table_tells_done_from_running_from_waiting() -> None:
     table = CellTable(planned={"a": 2, "b [x]": 2, "c": 2}, jobs=2, progress=progress)
     assert states(progress) == ["running", "waiting", "waiting"]
     for label in ("a", "b [x]"):  # out of order, as parallel cells end
-        table.finished(label, CellResult(curves={}, releases=2, epsilon=2.0))
+        table.finished(label, CellResult(curves={}, releases=2, epsilon=2.0, delta=1e-5))
     assert states(progress) == ["running", "running", "waiting"]
-    table.finished("a", CellResult(curves={}, releases=2, epsilon=2.0))
+    table.finished("a", CellResult(curves={}, releases=2, epsilon=2.0, delta=1e-5))
     assert states(progress) == ["done", "running", "running"]
     everything, first, second, _ = progress.tasks
     assert (everything.completed, everything.total) == (3, 6)
-    assert (first.completed, first.fields["epsilon"], first.finished) == (2, "epsilon 2", True)
+    assert (first.completed, first.fields["epsilon"], first.finished) == (2, "epsilon 2 at delta 1e-05", True)
     assert second.completed == 1
 
 
@@ -255,7 +280,7 @@ def test_the_live_table_of_a_cluster_knows_only_what_has_ended() -> None:
     assert states(progress) == ["waiting"]
     cluster.finished("a", CellResult(curves={}))
     assert states(progress) == ["running"]
-    assert progress.tasks[1].fields["epsilon"] == "epsilon nothing released"
+    assert progress.tasks[1].fields["epsilon"] == "nothing released"
 
 
 def states(progress: Progress) -> list[str]:
