@@ -97,7 +97,7 @@ class Plan:
         """One sentence on the most that sharing can bring, from public numbers; None without noise or sharing."""
         if self.largest_over_noise is None:
             return None
-        found = f"{self.largest_over_noise:.2g} of the norm of its noise"
+        found = f"{self.largest_over_noise:.2g} times the norm of its noise"
         if not self.releases:
             return (
                 f"nothing is released or charged: even if all {self.n_clients} clients answered alike, what they share "

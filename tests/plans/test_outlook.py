@@ -17,7 +17,9 @@ def test_it_is_the_norm_of_equal_answers_beside_the_expected_norm_of_the_noise()
     """40 vectors of norm 2 have a mean of norm 2; noise of standard deviation 2 z / 40 in 16 numbers has norm .2 z."""
     plan = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40)], n_clients=40)
     assert plan.largest_over_noise == pytest.approx(2.0)
-    assert plan.outlook == "at best, with all clients answering alike, what they share has 2 of the norm of its noise"
+    assert (
+        plan.outlook == "at best, with all clients answering alike, what they share has 2 times the norm of its noise"
+    )
     four = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40)] * 4, n_clients=40)
     assert four.largest_over_noise == pytest.approx(4.0)
     quarters = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40, noise_scale=2.0)] * 4, n_clients=40)
@@ -37,7 +39,7 @@ def test_several_regions_are_one_vector():
 def test_below_its_noise_it_says_so_and_what_to_do():
     plan = price_plan(pb.Privacy(noise_multiplier=50.0), [mean(40)], n_clients=40)
     assert "cannot beat its noise: even if all 40 clients answer alike" in plan.outlook
-    assert "0.2 of the norm of its noise" in plan.outlook
+    assert "0.2 times the norm of its noise" in plan.outlook
 
 
 def test_what_was_given_up_is_named_and_costs_nothing():

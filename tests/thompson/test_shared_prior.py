@@ -133,12 +133,13 @@ def test_sharing_helps_from_the_second_step_and_a_late_client_too():
     A client that joins in the last round starts from the pool, for nothing.
     """
     where = setting(n_clients=200, rounds=5)
-    trace, cohort = play(pb.SharedPrior(own=OWN), where)
-    _, alone = play(pb.SharedPrior(own=OWN).local(), where)
+    algorithm = pb.SharedPrior(own=OWN, explore=0)
+    trace, cohort = play(algorithm, where)
+    _, alone = play(algorithm.local(), where)
     third = (slice(None), slice(None, 3))
     ours, theirs = (side.history().values[third].max(axis=1).mean() for side in (cohort, alone))
     assert ours > theirs + 0.03
-    late = pb.SharedPrior(own=OWN).cohort(where, clients=np.arange(200), evaluate=bumps, seed=8)
+    late = algorithm.cohort(where, clients=np.arange(200), evaluate=bumps, seed=8)
     late.respond(trace[-1][0].broadcast)
     assert late.history().values.max(axis=1).mean() > theirs + 0.03
 
@@ -176,6 +177,12 @@ def test_exploring_rounds_share_nothing_of_the_model():
     _, other = play(algorithm, setting(), evaluate=lambda clients, units: -bumps(clients, units))
     np.testing.assert_array_equal(cohort.history().units[:, :4], other.history().units[:, :4])
     assert not np.array_equal(cohort.history().units[:, 4:], other.history().units[:, 4:])
+
+
+@pytest.mark.parametrize(("rounds", "explored"), [(1, 0), (4, 1), (8, 2), (40, 2)])
+def test_a_short_run_explores_less(rounds, explored):
+    assert pb.SharedPrior().exploring(setting(rounds=rounds)) == explored
+    assert pb.SharedPrior(explore=3).exploring(setting(rounds=rounds)) == min(3, rounds)
 
 
 @pytest.mark.parametrize(

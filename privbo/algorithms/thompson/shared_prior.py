@@ -39,7 +39,8 @@ class SharedPrior(SharedPriorSettings):
             less than this above the noise: where (N / z)^2 / M is smaller, z the noise multiplier of
             a run's only release. 0 always releases.
         n_init: Points that clients evaluate before the first release.
-        explore: Rounds in which clients go on with their exploring start; None takes them from dimension and rounds.
+        explore: Rounds in which clients go on with their exploring start; None is two, or a quarter of the rounds where
+            that is less.
         n_features: M, length of the shared vectors.
         clipping_norm: S, of the shared vectors.
         lengthscale: Of the shared features' kernel, in units of the cube; public. None is .3 sqrt(e / 2) in e embedded
@@ -47,7 +48,8 @@ class SharedPrior(SharedPriorSettings):
         noise: lambda of the shared features, variance on standardised values; public.
         kernel: Of the shared features.
         features: ``"paired"``, ``"phase"`` or ``"regular"``; see ``FourierFeatures``.
-        own: How clients model their own objective.
+        own: How clients model their own objective; by default its noise has a wide prior around a ten-thousandth of
+            the variance.
         acquisition: ``"log-ei"``: the largest expected improvement, by its logarithm; ``"thompson"``: the maximiser of
             a draw from the client's posterior.
         repeats: ``"avoid"`` never evaluates a point twice, which would tell nothing where the objective
