@@ -10,7 +10,8 @@ replace-one Gaussian is right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,11 +30,11 @@ from accountant.events import (
     compose,
     parts,
 )
-from accountant.selection import TruncatedNegativeBinomial
+from accountant.selection import TruncatedNegativeBinomial, gamma_of
 from accountant.sensitivity import contribution_factor
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
+    from dp_accounting import DpEvent, dp_event
 
 
 def dp_event_expression(event: Event, *, adjacency: Adjacency) -> str:
@@ -113,8 +114,12 @@ def _one(part: Basic, adjacency: Adjacency) -> _Call:
 def from_dp_event(event: DpEvent, *, adjacency: Adjacency) -> Event:
     """Read a dp-accounting event as ours.
 
+    Besides what ``to_dp_event`` writes these are read: several Gaussian queries on one sample (as one with
+    the summed mu^2), a sample of a sample, a mixture of two Gaussians (as a Poisson sample), trees of
+    one epoch (as one Gaussian of their depth).
+
     Raises:
-        EventError: If it holds an event that this package has no sound accountant for.
+        EventError: Naming the event that this package has no sound accountant for, and why.
 
     Example:
         >>> theirs = to_dp_event(Gaussian(noise_multiplier=2.0), adjacency=Adjacency.ZERO_OUT)
@@ -126,8 +131,23 @@ def from_dp_event(event: DpEvent, *, adjacency: Adjacency) -> Event:
     return found
 
 
+_NOT_HERE = {
+    "RandomizedResponseDpEvent": "no event here stands for it",
+    "DiscreteLaplaceDpEvent": "it tells more than Laplace noise of the same epsilon, and no event here stands for it",
+    "ZCDpEvent": "a bound on Rényi divergences is no mechanism; name the mechanism it was found for",
+    "TruncatedSubsampledGaussianDpEvent": "no event here stands for a sample that is cut to a size",
+    "SampledWithReplacementDpEvent": "a unit that is drawn twice counts twice, and no event here stands for that",
+    "UnsupportedDpEvent": "it says nothing of the mechanism",
+}
+
+
+def _refused(event: DpEvent, why: str | None = None) -> EventError:
+    why = why or _NOT_HERE.get(type(event).__name__, "this version does not know it")
+    return EventError(f"no sound accountant here for dp-accounting's {event!r}: {why}")
+
+
 def _pieces(event: DpEvent, adjacency: Adjacency) -> list[tuple[Event, int]]:
-    import dp_accounting as dp
+    from dp_accounting import dp_event as dp
 
     match event:
         case dp.NoOpDpEvent():
@@ -137,11 +157,15 @@ def _pieces(event: DpEvent, adjacency: Adjacency) -> list[tuple[Event, int]]:
         case dp.SelfComposedDpEvent():
             inner = compose(_pieces(event.event, adjacency))
             return [(inner, event.count)] if event.count and inner.parts else []
+        case dp.PoissonSampledDpEvent():
+            return _poisson(event, event.event, event.sampling_probability, adjacency)
+        case dp.RepeatAndSelectDpEvent():
+            return _selection(event, adjacency)
     return [(_one_from(event, adjacency), 1)]
 
 
 def _one_from(event: DpEvent, adjacency: Adjacency) -> Basic:
-    import dp_accounting as dp
+    from dp_accounting import dp_event as dp
 
     factor = contribution_factor(adjacency)
     match event:
@@ -151,14 +175,83 @@ def _one_from(event: DpEvent, adjacency: Adjacency) -> Basic:
             return Gaussian(noise_multiplier=event.noise_multiplier / factor)
         case dp.LaplaceDpEvent():
             return Laplace(scale_multiplier=event.noise_multiplier / factor)
-        case dp.PoissonSampledDpEvent(event=dp.GaussianDpEvent()):
-            return PoissonSampledGaussian(
-                sample_rate=event.sampling_probability, noise_multiplier=event.event.noise_multiplier / factor
-            )
-        case dp.SampledWithoutReplacementDpEvent(event=dp.GaussianDpEvent()):
+        case dp.SampledWithoutReplacementDpEvent():
             return FixedSizeSampledGaussian(
                 n_clients=event.source_dataset_size,
                 sample_size=event.sample_size,
-                noise_multiplier=event.event.noise_multiplier / 2.0,
+                noise_multiplier=_queries_on_one_sample(event, event.event) / 2.0,
             )
-    raise EventError(f"no sound accountant here for dp-accounting's {event!r}")
+        case dp.MixtureOfGaussiansDpEvent() if adjacency is not Adjacency.REPLACE_ONE:
+            return _mixture(event)
+        case dp.SingleEpochTreeAggregationDpEvent() if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
+            # A record is a leaf of one tree and enters every node above it (Kairouz et al. 2021, appendix D).
+            steps = event.step_counts if isinstance(event.step_counts, Iterable) else [event.step_counts]
+            depth = max(int(count).bit_length() for count in steps)
+            return Gaussian(noise_multiplier=event.noise_multiplier / math.sqrt(depth) / factor)
+        case dp.MixtureOfGaussiansDpEvent() | dp.SingleEpochTreeAggregationDpEvent():
+            raise _refused(event, f"it has no meaning under {adjacency}")
+    raise _refused(event)
+
+
+def _poisson(whole: DpEvent, event: DpEvent, rate: float, adjacency: Adjacency) -> list[tuple[Event, int]]:
+    """What a Poisson sample of rate ``rate`` answers; a sample of a sample is one of their rates' product."""
+    from dp_accounting import dp_event as dp
+
+    if rate == 0.0 or not compose(_pieces(event, adjacency)).parts:
+        return []
+    if rate == 1.0:
+        return _pieces(event, adjacency)
+    if isinstance(event, dp.PoissonSampledDpEvent):
+        return _poisson(whole, event.event, rate * event.sampling_probability, adjacency)
+    if adjacency is Adjacency.REPLACE_ONE and not isinstance(event, dp.GaussianDpEvent):
+        raise _refused(whole, "of several queries on one Poisson sample nothing is proven under replace-one")
+    z = _queries_on_one_sample(whole, event) / contribution_factor(adjacency)
+    return [(PoissonSampledGaussian(sample_rate=rate, noise_multiplier=z), 1)]
+
+
+def _queries_on_one_sample(whole: DpEvent, event: DpEvent) -> float:
+    """The multiplier, over one contribution's norm, of Gaussian queries on the same sample taken together.
+
+    Gaussian queries compose to one, however they follow one another (mu^2 adds up), and sampling
+    amplifies whatever is done with the sample.
+    """
+    from dp_accounting import dp_event as dp
+
+    if isinstance(event, dp.GaussianDpEvent):  # to the last bit
+        return float(event.noise_multiplier)
+    return 1.0 / math.sqrt(_mu_squared(whole, event))
+
+
+def _mu_squared(whole: DpEvent, event: DpEvent) -> float:
+    from dp_accounting import dp_event as dp
+
+    match event:
+        case dp.GaussianDpEvent() if event.noise_multiplier > 0.0:
+            return float(event.noise_multiplier) ** -2
+        case dp.ComposedDpEvent():
+            return sum(_mu_squared(whole, one) for one in event.events)
+        case dp.SelfComposedDpEvent():
+            return int(event.count) * _mu_squared(whole, event.event)
+    raise _refused(whole, f"of samples only those are known that Gaussian queries are asked of, not {event!r}")
+
+
+def _mixture(event: dp_event.MixtureOfGaussiansDpEvent) -> Basic:
+    """Sensitivity 0 or c at random is what a Poisson sample does to one contribution."""
+    chances: dict[float, float] = {}
+    for shift, chance in zip(event.sensitivities, event.sampling_probs, strict=True):
+        if chance:
+            chances[shift] = chances.get(shift, 0.0) + chance
+    moved = [(shift, chance) for shift, chance in chances.items() if shift]
+    if len(moved) != 1:
+        raise _refused(event, "only a mixture of the sensitivities 0 and one other is an event here")
+    ((shift, chance),) = moved
+    return PoissonSampledGaussian(sample_rate=min(chance, 1.0), noise_multiplier=event.standard_deviation / abs(shift))
+
+
+def _selection(event: dp_event.RepeatAndSelectDpEvent, adjacency: Adjacency) -> list[tuple[Event, int]]:
+    run = compose(_pieces(event.event, adjacency))
+    if not (math.isfinite(event.shape) and event.shape > -1.0 and event.mean >= 1.0):
+        raise _refused(event, "the number of runs must be truncated negative binomial, with a mean of at least 1")
+    if event.mean == 1.0:  # one run, always
+        return [(run, 1)] if run.parts else []
+    return [(BestOfRandomRuns(run=run, eta=event.shape, gamma=gamma_of(event.mean, eta=event.shape)), 1)]

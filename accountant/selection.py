@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 
 from accountant.errors import EventError
 
@@ -68,6 +69,29 @@ class TruncatedNegativeBinomial:
         log_gamma = math.log(1.0 / self.gamma)
         extra = (1.0 + self.eta) * ((1.0 - 1.0 / others) * one_run(others) + log_gamma / others)
         return np.asarray(one_run(orders) + extra.min() + math.log(self.mean) / (orders - 1.0))
+
+
+def gamma_of(mean: float, *, eta: float) -> float:
+    """Gamma at which K has this mean > 1; the shortest decimal that has it exactly, else rounded to more runs.
+
+    Raises:
+        EventError: ``eta`` or ``mean`` out of range.
+    """
+    if not mean > 1.0 or not math.isfinite(mean):
+        raise EventError(f"mean={mean!r} of the number of runs must be above 1 and finite")
+
+    def excess(log_gamma: float) -> float:
+        return math.log(TruncatedNegativeBinomial(eta=eta, gamma=math.exp(log_gamma)).mean / mean)
+
+    low = -1.0
+    while excess(low) < 0.0:
+        low *= 2.0
+    root = math.exp(brentq(excess, low, -1e-12, xtol=1e-15)) if excess(-1e-12) < 0.0 else math.exp(-1e-12)
+    for digits in range(1, 18):
+        gamma = float(f"{root:.{digits}g}")
+        if gamma < 1.0 and TruncatedNegativeBinomial(eta=eta, gamma=gamma).mean == mean:
+            return gamma
+    return root * (1.0 - 1e-12)
 
 
 def second_orders() -> FloatArray:

@@ -5,6 +5,8 @@ forgets the factor 2 of replace-one and fixed-size sampling; the last test pins 
 that a corrected version is noticed.
 """
 
+import math
+
 import dp_accounting as dp
 import pytest
 from dp_accounting.pld import PLDAccountant
@@ -15,6 +17,7 @@ from accountant.dp_event import dp_event_expression, from_dp_event, to_dp_event
 from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
+    BestOfRandomRuns,
     Composed,
     FixedSizeSampledGaussian,
     Gaussian,
@@ -24,6 +27,7 @@ from accountant.events import (
     compose,
     repeat,
 )
+from accountant.selection import TruncatedNegativeBinomial
 from accountant.tight import numerical
 from tests.accountant.oracles import neighboring_relation
 
@@ -34,6 +38,10 @@ EVENTS = [
     compose([(PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.1), 40), Gaussian(noise_multiplier=7.0)]),
     compose([(FixedSizeSampledGaussian(n_clients=29, sample_size=10, noise_multiplier=1.5), 3)]),
     compose([Laplace(scale_multiplier=3.0), NonPrivate()]),
+]
+SELECTIONS = [
+    BestOfRandomRuns(run=repeat(PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=2.0), 3), eta=eta, gamma=gamma)
+    for eta, gamma in [(1.0, 0.1), (0.0, 0.05), (2.5, 0.3), (-0.5, 0.01), (1.0, 0.9)]
 ]
 
 
@@ -102,7 +110,7 @@ def test_their_renyi_accountant_is_no_oracle_for_replace_one():
     assert moments.epsilon(event, 1e-5, adjacency=REPLACE) >= truth
 
 
-@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("event", [*EVENTS, *SELECTIONS])
 @pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
 def test_round_trip(event, adjacency):
     assert from_dp_event(to_dp_event(event, adjacency=adjacency), adjacency=adjacency) == compose([event])
@@ -120,6 +128,109 @@ def test_nothing_is_said_as_nothing_and_read_from_whatever_says_it():
         assert from_dp_event(nothing, adjacency=ZERO) == Composed()
     twice = dp.ComposedDpEvent([gaussian, dp.SelfComposedDpEvent(gaussian, 1)])
     assert from_dp_event(twice, adjacency=ZERO) == repeat(Gaussian(noise_multiplier=1.0), 2)
+
+
+@pytest.mark.parametrize(("eta", "mean"), [(1.0, 3.7), (0.0, 11.1), (-0.5, 1e4), (3.0, 1.001), (7.0, 1e9)])
+def test_a_selection_is_read_at_its_mean_number_of_runs_and_never_at_fewer(eta, mean):
+    ((found, _),) = from_dp_event(
+        dp.dp_event.RepeatAndSelectDpEvent(dp.GaussianDpEvent(9.0), mean, eta), adjacency=ZERO
+    ).parts
+    runs = TruncatedNegativeBinomial(eta=found.eta, gamma=found.gamma)
+    assert mean * (1 - 1e-15) <= runs.mean <= mean * (1 + 1e-9)
+    assert (found.run, found.eta) == (repeat(Gaussian(noise_multiplier=9.0), 1), eta)
+
+
+G = dp.GaussianDpEvent
+FOREIGN = {
+    "one run, always": (dp.dp_event.RepeatAndSelectDpEvent(G(2.0), 1.0, 1.0), Gaussian(noise_multiplier=2.0)),
+    "queries on one sample": (
+        dp.PoissonSampledDpEvent(0.1, dp.ComposedDpEvent([G(2.0), dp.SelfComposedDpEvent(G(2.0), 3)])),
+        PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.0),
+    ),
+    "queries on one sample of a size": (
+        dp.SampledWithoutReplacementDpEvent(29, 10, dp.SelfComposedDpEvent(G(8.0), 4)),
+        FixedSizeSampledGaussian(n_clients=29, sample_size=10, noise_multiplier=2.0),
+    ),
+    "a sample of a sample": (
+        dp.PoissonSampledDpEvent(0.5, dp.PoissonSampledDpEvent(0.25, G(3.0))),
+        PoissonSampledGaussian(sample_rate=0.125, noise_multiplier=3.0),
+    ),
+    "a sample of everybody": (dp.PoissonSampledDpEvent(1.0, dp.LaplaceDpEvent(3.0)), Laplace(scale_multiplier=3.0)),
+    "a sample of nobody": (dp.PoissonSampledDpEvent(0.0, G(3.0)), Composed()),
+    "a mixture": (
+        dp.dp_event.MixtureOfGaussiansDpEvent(3.0, [0.0, 2.0, 2.0], [0.9, 0.05, 0.05]),
+        PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.5),
+    ),
+    "trees": (
+        dp.SelfComposedDpEvent(dp.dp_event.SingleEpochTreeAggregationDpEvent(6.0, [3, 8]), 2),
+        repeat(Gaussian(noise_multiplier=3.0), 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_others_write_is_read_as_what_it_means(name):
+    theirs, ours = FOREIGN[name]
+    assert from_dp_event(theirs, adjacency=ZERO) == compose([ours])
+
+
+@pytest.mark.parametrize("name", ["queries on one sample", "a sample of a sample", "a mixture"])
+def test_what_others_write_costs_what_they_say(name):
+    """Their Rényi accountant prices several queries on one sample, their loss distribution the others."""
+    theirs, _ = FOREIGN[name]
+    found = from_dp_event(theirs, adjacency=ADD)
+    if name == "queries on one sample":
+        rdp = RdpAccountant(neighboring_relation=neighboring_relation(ADD)).compose(theirs).get_epsilon(1e-5)
+        assert renyi.epsilon(found, 1e-5, adjacency=ADD) == pytest.approx(rdp, rel=0.03)
+        return
+    if name == "a sample of a sample":  # which they do not price: by the pair itself
+        ((sampled, _),) = found.parts
+        theirs = dp.dp_event.MixtureOfGaussiansDpEvent(3.0, [0.0, 1.0], [1 - sampled.sample_rate, sampled.sample_rate])
+    pld = PLDAccountant(neighboring_relation(ADD), value_discretization_interval=1e-4).compose(theirs).get_epsilon(1e-5)
+    assert numerical.epsilon(found, 1e-5, adjacency=ADD) == pytest.approx(pld, rel=2e-3)
+
+
+REFUSED = [
+    dp.dp_event.RandomizedResponseDpEvent(0.5, 4),
+    dp.dp_event.DiscreteLaplaceDpEvent(0.5, 1),
+    dp.dp_event.ZCDpEvent(0.1),
+    dp.dp_event.TruncatedSubsampledGaussianDpEvent(100, 0.1, 20, 1.0),
+    dp.SampledWithReplacementDpEvent(10, 3, G(1.0)),
+    dp.dp_event.UnsupportedDpEvent(),
+    dp.dp_event.RepeatAndSelectDpEvent(G(1.0), 3.0, math.inf),
+    dp.dp_event.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0, 2.0], [0.8, 0.1, 0.1]),
+    dp.PoissonSampledDpEvent(0.1, dp.LaplaceDpEvent(1.0)),
+    dp.SampledWithoutReplacementDpEvent(10, 3, dp.LaplaceDpEvent(1.0)),
+]
+
+
+@pytest.mark.parametrize("theirs", REFUSED, ids=lambda theirs: type(theirs).__name__)
+def test_what_has_no_meaning_here_is_refused_by_its_name_with_the_reason(theirs):
+    for nested in (theirs, dp.SelfComposedDpEvent(theirs, 3), dp.ComposedDpEvent([G(1.0), theirs])):
+        with pytest.raises(
+            EventError, match=rf"no sound accountant here for dp-accounting's {type(theirs).__name__}.*: \w"
+        ):
+            from_dp_event(nested, adjacency=ZERO)
+
+
+def test_what_means_something_under_other_adjacencies_only_is_refused():
+    mixture, trees, queries = FOREIGN["a mixture"][0], FOREIGN["trees"][0], FOREIGN["queries on one sample"][0]
+    for theirs, adjacency in ((mixture, REPLACE), (trees, ADD)):
+        with pytest.raises(EventError, match=f"it has no meaning under {adjacency}"):
+            from_dp_event(theirs, adjacency=adjacency)
+    with pytest.raises(EventError, match="nothing is proven under replace-one"):
+        from_dp_event(queries, adjacency=REPLACE)
+    with pytest.raises(EventError, match="a private event other than a selection"):
+        from_dp_event(dp.dp_event.RepeatAndSelectDpEvent(dp.NonPrivateDpEvent(), 3.0, 1.0), adjacency=ZERO)
+
+
+def test_every_event_of_theirs_is_read_or_refused_on_purpose():
+    known = {type(theirs).__name__ for theirs in REFUSED} | {
+        "NoOpDpEvent", "NonPrivateDpEvent", "GaussianDpEvent", "LaplaceDpEvent", "SelfComposedDpEvent",
+        "ComposedDpEvent", "SingleEpochTreeAggregationDpEvent",
+    }  # fmt: skip
+    theirs = {name for name, kind in vars(dp.dp_event).items() if isinstance(kind, type) and name.endswith("DpEvent")}
+    assert theirs - {"DpEvent"} == known
 
 
 def test_a_sample_without_replacement_is_not_read_under_an_adjacency_that_changes_the_number_of_clients():
