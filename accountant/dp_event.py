@@ -194,7 +194,7 @@ def _one_from(event: DpEvent, adjacency: Adjacency) -> Basic:
 
 
 def _poisson(whole: DpEvent, event: DpEvent, rate: float, adjacency: Adjacency) -> list[tuple[Event, int]]:
-    """What a Poisson sample of rate ``rate`` answers; a sample of a sample is one of their rates' product."""
+    """Answers of a Poisson sample as events; a sample of a sample is one of their rates' product."""
     from dp_accounting import dp_event as dp
 
     if rate == 0.0 or not compose(_pieces(event, adjacency)).parts:
