@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from experiments.cells import algorithm_of
 from experiments.outcome import Outcome, Task
 from experiments.plays.worth import FIRST, FLOOR, judged, share, tree_parzen
 from experiments.run import Options, write
-from experiments.study import Arm, Panel, Study
+from experiments.study import Arm, Panel, Study, study
 from experiments.worth import Family, Ratio, families, geometric
 from experiments.worth_page import overall
 from privbo.protocol.messages import Algorithm
@@ -204,3 +205,38 @@ def test_a_study_shows_what_was_seen_over_all_panels(tmp_path: Path) -> None:
     assert "curves" in kept["panels"]["one"]["alone, LogEI"]
     assert kept["panels"]["one"]["alone, LogEI"]["curves"] == {}
     assert (tmp_path / "worth" / "figure.png").exists()
+
+
+# ---- the study
+
+
+def test_the_study_has_the_families_and_levels_it_speaks_of() -> None:
+    every = study("worth", "paper").panels
+    plain = [one for one in every if one.purpose != "stress"]
+    assert len(plain) >= 16
+    assert sum(one.purpose == "reporting" for one in plain) >= len(plain) / 2
+    kinds = {str(one.arms[0].problem.get("name", one.arms[0].problem["type"])) for one in plain}
+    assert len(kinds) >= 4
+    assert {12, 40, 200, 1000} <= {one.arms[0].problem["n_clients"] for one in plain}
+    stated = {one.correlation for one in plain if one.correlation is not None}
+    assert stated == {0.2, 0.6, 0.9}
+    for one in plain:
+        levels = {arm.x for arm in one.arms if arm.series == "default" and arm.control is None}
+        zeroed = {arm.x for arm in one.arms if arm.series == "default" and arm.control == "zeroed"}
+        assert levels - {None} == zeroed
+        assert {0.5, 1.0, 2.0} <= zeroed
+        assert sum(arm.series == "alone" for arm in one.arms) == 4
+    stress = [one for one in every if one.purpose == "stress"]
+    assert {one.arms[0].problem.get("noise") for one in stress} == {None, 0.1, 0.5}
+    assert {arm.options.get("poisoned") for one in stress for arm in one.arms} == {None, 0.01, 0.05, 0.2}
+
+
+@pytest.mark.parametrize("title", ["GP 2-D, .9, few", "Branin, shifted", "camel, shifted"])
+def test_an_arm_of_every_kind_of_drawn_family_runs(title: str) -> None:
+    """Two rounds at few clients through the run itself; models' surfaces are in ``test_surfaces``."""
+    chosen = next(one for one in study("worth", "paper").panels if one.title == title)
+    for arm in (chosen.arms[0], next(one for one in chosen.arms if one.label == "default, not private")):
+        given = dataclasses.replace(task(algorithm_of(arm.algorithm)), problem=arm.problem | {"n_clients": 6}, rounds=3)
+        found = share(given)
+        assert len(found.curves["loss"]) == 5
+        assert 0.01 <= found.figures["end"] <= found.figures["mean"] <= 1.0
