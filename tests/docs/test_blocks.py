@@ -47,6 +47,7 @@ def test_the_tour_runs_in_the_order_of_its_pages(folder: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:delta = N:UserWarning")
+@pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha:UserWarning")  # Opacus, where it calibrates
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in TOUR])
 def test_blocks_run(page: str, folder: Path) -> None:
     play([page], slow=False)
