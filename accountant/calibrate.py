@@ -32,7 +32,9 @@ from accountant.tight import numerical
 _LOW: Final = 2.0**-6
 _HIGH: Final = 2.0**24
 _RTOL: Final = 1e-6
-_GOOD: Final = 1.0 - 1e-4
+_GOOD: Final = 1.0 - 1e-3  # share of a target that a multiplier may leave unspent
+_AIMED: Final = 1.0 - 2e-4
+_LOOSENED: Final = 16.0  # of the ends that a search sees
 MAX_ROUNDS: Final = 2**40
 
 
@@ -70,12 +72,35 @@ def noise_multiplier(
     def cost(log_z: float, by: EpsilonOf = accountant) -> float:
         return by(plan(math.exp(log_z)), delta, adjacency=adjacency)
 
-    if accountant is tightest.epsilon:
-        found = _solve(lambda log_z: cost(log_z, numerical.quick_epsilon), epsilon)
-        # the search saw upper ends only: what counts is what the accountant itself reports
-        if _GOOD * epsilon <= cost(found) <= epsilon:
-            return math.exp(found)
+    if accountant is tightest.epsilon and (found := _quick(cost, epsilon)) is not None:
+        return math.exp(found)
     return math.exp(_solve(cost, epsilon))
+
+
+def _quick(cost: Callable[[float, EpsilonOf], float], target: float) -> float | None:
+    """The log multiplier that a search among loose upper ends finds and a few closer looks correct; None if they fail.
+
+    The error of a loose end hardly changes near the answer. What counts is what the accountant itself reports.
+    """
+    close = functools.partial(numerical.quick_epsilon, near=target)
+    loose = functools.partial(close, loosened=_LOOSENED)
+    here = _solve(lambda log_z: cost(log_z, loose), target, precision=1e-3)
+    if here <= math.log(_LOW):
+        return here if cost(here, tightest.epsilon) <= target else None
+    prices = [cost(here + side * 5e-3, loose) for side in (-1.0, 1.0)]
+    if not 0.0 < prices[1] < prices[0] < math.inf:
+        return None
+    slope = math.log(prices[0] / prices[1]) / 1e-2
+    for look in (close, close, close, tightest.epsilon, tightest.epsilon, tightest.epsilon):
+        price, by = cost(here, look), look
+        if by is not tightest.epsilon and _GOOD * target <= price <= target:
+            price, by = cost(here, tightest.epsilon), tightest.epsilon
+        if by is tightest.epsilon and _GOOD * target <= price <= target:
+            return here
+        if not 0.0 < price < math.inf:
+            return None
+        here = max(math.log(_LOW), here + math.log(price / (_AIMED * target)) / slope)
+    return None
 
 
 def sample_rate(
@@ -158,7 +183,7 @@ def _check_target(epsilon: float, delta: float) -> None:
         raise CalibrationError(f"a target epsilon must be positive and finite, got {epsilon!r}")
 
 
-def _solve(cost: Callable[[float], float], target: float) -> float:
+def _solve(cost: Callable[[float], float], target: float, *, precision: float = _RTOL) -> float:
     """The log multiplier at which a falling ``cost`` meets ``target`` from below.
 
     log cost is nearly straight in log z, so steps along it bracket the answer tightly;
@@ -186,10 +211,12 @@ def _solve(cost: Callable[[float], float], target: float) -> float:
         if 0.0 < ahead < math.inf and 0.0 < value < math.inf and ahead != value and there != here:
             slope = min(-0.3, math.log(ahead / value) / (there - here))
         here = there
-    return _decreasing_root(known, low, high, target)
+    return _decreasing_root(known, low, high, target, precision)
 
 
-def _decreasing_root(cost: Callable[[float], float], low: float, high: float, target: float) -> float:
+def _decreasing_root(
+    cost: Callable[[float], float], low: float, high: float, target: float, precision: float = _RTOL
+) -> float:
     """The x in [low, high] with cost(x) <= target, as small as Brent finds it; cost(high) <= target holds."""
     known = functools.lru_cache(maxsize=None)(cost)
 
@@ -201,8 +228,8 @@ def _decreasing_root(cost: Callable[[float], float], low: float, high: float, ta
         return low
     if gap(high) >= 0.0:
         return high
-    root = float(brentq(gap, low, high, xtol=_RTOL, rtol=1e-12))
-    step = 0.5 * _RTOL
+    root = float(brentq(gap, low, high, xtol=precision, rtol=1e-12))
+    step = 0.5 * precision
     while known(root) > target:
         root, step = root + step, 2.0 * step
         if root >= high:

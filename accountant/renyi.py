@@ -28,8 +28,10 @@ from accountant.events import Adjacency, Basic, Event, parts
 FloatArray = npt.NDArray[np.float64]
 
 _MIN_EXCESS: Final = 2.0**-8  # order - 1
-_MAX_EXCESS: Final = 2.0**16
-_CHUNK: Final = 6
+_MAX_EXCESS: Final = 2.0**20
+_CHUNK: Final = 2
+_RISEN: Final = 6
+_WIDTHS: Final = (0.2, 0.02, 0.001)  # octaves of order - 1
 _REFINEMENTS: Final = 5
 _POINTS: Final = 9
 
@@ -110,29 +112,58 @@ def _total_variation(event: Event, adjacency: Adjacency) -> float:
 
 
 def _best(bound: Callable[[FloatArray], FloatArray]) -> float:
-    """The minimum of a bound over orders: powers of two of order - 1 first, then ever finer brackets."""
+    """The minimum of a bound over orders: powers of two of order - 1 first, then where parabolas have their least.
+
+    Where those do not enclose it, at a kink, ever finer brackets are searched.
+    """
     excesses, values = _walk(bound)
-    for _ in range(_REFINEMENTS):
-        best = int(np.argmin(values))
-        low, high = excesses[max(best - 1, 0)], excesses[min(best + 1, len(excesses) - 1)]
-        finer = np.asarray(np.geomspace(low, high, _POINTS), dtype=np.float64)
-        found = bound(np.asarray(1.0 + finer, dtype=np.float64))
-        if found.min() > values[best]:  # keep the incumbent: rounding only
-            finer, found = np.append(finer, excesses[best]), np.append(found, values[best])
-            order = np.argsort(finer)
-            finer, found = finer[order], found[order]
-        excesses, values = finer, found
+    for width in _WIDTHS:
+        middle = _vertex(np.log2(excesses), values)
+        excesses, values = _with(bound, 2.0 ** (middle + width * np.array([-1.0, 0.0, 1.0])), excesses, values)
+    low, high = _bracket(excesses, values)
+    if high > 2.0 ** (3.0 * _WIDTHS[-1]) * low:
+        for _ in range(_REFINEMENTS):
+            excesses, values = _with(bound, np.geomspace(*_bracket(excesses, values), _POINTS), excesses, values)
     return float(np.min(values))
 
 
+def _bracket(excesses: FloatArray, values: FloatArray) -> tuple[float, float]:
+    """The neighbours of the least value."""
+    best = int(np.argmin(values))
+    return float(excesses[max(best - 1, 0)]), float(excesses[min(best + 1, len(excesses) - 1)])
+
+
+def _vertex(logs: FloatArray, values: FloatArray) -> float:
+    """Where the parabola through the least value and its neighbours is least; the middle where it has no least."""
+    best = min(max(int(np.argmin(values)), 1), len(values) - 2)
+    (low, here, high), (down, at, up) = logs[best - 1 : best + 2], values[best - 1 : best + 2]
+    if not np.all(np.isfinite([down, at, up])) or (high - here) * (down - at) + (here - low) * (up - at) <= 0.0:
+        return float(logs[int(np.argmin(values))])
+    left, right = (at - down) / (here - low), (up - at) / (high - here)
+    bend = (right - left) / (high - low)
+    return float(min(max(0.5 * (low + here) - 0.5 * left / bend, low), high))
+
+
+def _with(
+    bound: Callable[[FloatArray], FloatArray], more: FloatArray, excesses: FloatArray, values: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Excesses in order, with more of them, and the bound at each."""
+    more = np.asarray(np.setdiff1d(more, excesses), dtype=np.float64)
+    if not len(more):
+        return excesses, values
+    together = np.append(excesses, more)
+    order = np.argsort(together)
+    return together[order], np.append(values, bound(1.0 + more))[order]
+
+
 def _walk(bound: Callable[[FloatArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """Bound at order - 1 = 2^-8, 2^-7, ... until it has risen for a whole chunk."""
+    """Bound at order - 1 = 2^-8, 2^-7, ... until it has risen for six octaves; two at a time, large ones are dear."""
     excesses, values = np.empty(0, dtype=np.float64), np.empty(0, dtype=np.float64)
     start = _MIN_EXCESS
     while start <= _MAX_EXCESS:
         chunk = np.asarray(start * 2.0 ** np.arange(_CHUNK), dtype=np.float64)
         excesses, values = np.append(excesses, chunk), np.append(values, bound(1.0 + chunk))
-        if int(np.argmin(values)) < len(values) - _CHUNK or not np.any(np.isfinite(values)):
+        if int(np.argmin(values)) < len(values) - _RISEN or not np.any(np.isfinite(values)):
             break
         start *= 2.0**_CHUNK
     return excesses, values

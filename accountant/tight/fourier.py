@@ -123,25 +123,25 @@ def tilted_sum(
     forward = _FFT_CONSTANT * EPS * math.log2(size)
     log_product: npt.NDArray[np.complex128] = np.zeros(size // 2 + 1, dtype=np.complex128)
     log_bound, relative = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
-    # Chernoff's bounds of what lies above the window's top and below its bottom
-    lost = math.exp(min(0.0, above - window.up * spacing * (window.start + size)))
-    lost += math.exp(min(0.0, below - window.down * spacing * (window.start - 1)))
-    norms = 0.0
-    shift = 0
+    # Chernoff's bounds of what lies above the window's top and below its bottom; sums of n cells err by n eps
+    slop = EPS * float(flat.counts @ np.abs(log_mgf)) + EPS * len(flat.loss) * float(flat.counts.sum())
+    lost = math.exp(min(0.0, above + slop - window.up * spacing * (window.start + size)))
+    lost += math.exp(min(0.0, below + slop - window.down * spacing * (window.start - 1)))
+    norms, travelled, shift = 0.0, np.zeros(size // 2 + 1), 0
     for part, log_norm in zip(parts, log_mgf, strict=True):
-        exponent = theta * spacing * (part.start + np.arange(len(part.masses)))
-        with np.errstate(divide="ignore"):
-            tilted = np.exp(np.log(part.masses) + (exponent - log_norm))
+        tilted, log_rest, rounding = _tilt(part, theta * spacing, log_norm)
         peak, excess, transformed = _excess(tilted, size)
         own = (forward + 4.0 * EPS) * transformed
         log_value, log_error = _log(excess)
         modulus = np.abs(1.0 + excess) + own
         log_product += part.count * log_value
         log_bound += part.count * np.log(modulus)
-        relative += part.count * (own / modulus + log_error)
-        # the tilt's own rounding: exp of an argument of this size
-        lost += math.expm1(min(1.0, part.count * EPS * float(tilted @ np.abs(exponent))))
-        norms += part.count * EPS * (8.0 + abs(log_norm))
+        relative += part.count * (own / modulus + 2.0 * log_error)
+        if len(parts) > 1:  # rounding of their running sum
+            travelled += EPS * len(parts) * part.count * np.abs(log_value)
+        lost += math.expm1(min(1.0, part.count * rounding))
+        log_scale += part.count * log_rest
+        norms += part.count * EPS * (8.0 + math.log2(size) + abs(log_norm))
         shift += (part.start + peak) * part.count
     roll = (window.start - shift) % size
     values = np.roll(fft.irfft(np.exp(log_product), size), -roll)
@@ -151,10 +151,22 @@ def tilted_sum(
         tilted=np.maximum(values, 0.0),
         log_scale=log_scale,
         outside=lost,
-        spread=math.sqrt(2.0 / size * float(np.sum(np.square(bound * relative)))),
+        spread=math.sqrt(2.0 / size * float(np.sum(np.square(bound * (relative + travelled))))),
         each=2.0 / size * float(np.sum(bound)) * (forward + 8.0 * EPS),
         relative=2.0 * norms,
     )
+
+
+def _tilt(part: Cells, step: float, log_norm: float) -> tuple[FloatArray, float, float]:
+    """Tilted masses that sum to 1; the log of what ``log_norm`` lacked for it; the rounding of all, in the l1 norm."""
+    exponent = step * (part.start + np.arange(len(part.masses)))
+    with np.errstate(divide="ignore"):
+        argument = np.log(part.masses) + (exponent - log_norm)
+    tilted = np.exp(argument)
+    total = float(np.sum(tilted))  # pairwise: off by log2(n) eps, where log_norm may be off by n
+    tilted /= total
+    sizes = np.abs(exponent) + np.minimum(np.abs(argument), 750.0)
+    return tilted, math.log(total), EPS * float(tilted @ sizes)
 
 
 def _excess(tilted: FloatArray, size: int) -> tuple[int, npt.NDArray[np.complex128], float]:

@@ -78,10 +78,12 @@ def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
     return epsilon_interval(event, delta, adjacency=adjacency).upper
 
 
-def quick_epsilon(event: Event, delta: float, *, adjacency: Adjacency, near: float | None = None) -> float:
+def quick_epsilon(
+    event: Event, delta: float, *, adjacency: Adjacency, near: float | None = None, loosened: float = 1.0
+) -> float:
     """An upper epsilon at ``delta`` without a lower end to judge it by; steers searches, quote ``epsilon``.
 
-    It is closest where it lies ``near`` the epsilon that is searched for.
+    It is an estimate unless it lies ``near`` the epsilon that is searched for, and quicker and looser by ``loosened``.
     """
     trivial = trivial_epsilon(event, delta, adjacency)
     if trivial is not None:
@@ -92,7 +94,7 @@ def quick_epsilon(event: Event, delta: float, *, adjacency: Adjacency, near: flo
     try:
         for pairs in _directions(event, adjacency):
             if ceiling(pairs, reach_for(pairs, delta)) > upper:
-                upper = max(upper, quick_upper_epsilon(pairs, delta, near))
+                upper = max(upper, quick_upper_epsilon(pairs, delta, near, loosened))
     except OutOfRangeError:
         upper = math.inf
     return upper if math.isfinite(upper) else epsilon(event, delta, adjacency=adjacency)

@@ -24,6 +24,8 @@ _TRUNCATED: Final = 1e-6  # share of delta spent on losses counted as infinite
 _ATTEMPTS: Final = 8
 _OUTSIDE_LOG: Final = 23.0
 _COARSE: Final = 2.0**-10  # spacing of a first look, in units of the largest loss
+_TILT_SHARE: Final = 0.85  # a little less than Chernoff's tilt: rare large losses weigh far less, the rest as much
+_FAR: Final = 8.0
 _MAX_STEP_TILT: Final = 20.0  # tilt over one lattice step: beyond, a bounded loss is all edge
 _ENOUGH_POINTS: Final = 2**17  # beyond it a promised width is not narrowed further
 
@@ -126,17 +128,24 @@ def delta_ends(pairs: Direction, epsilon: float, bound: float) -> tuple[float, f
     return lower, upper
 
 
-def quick_upper_epsilon(pairs: Direction, delta: float, near: float | None) -> float:
-    """An upper epsilon of one direction by one look, at ``near`` where given; infinite where it sees nothing."""
+def quick_upper_epsilon(pairs: Direction, delta: float, near: float | None, loosened: float = 1.0) -> float:
+    """An upper epsilon of one direction by one look, at ``near`` where given; infinite where it sees nothing.
+
+    Its error is sought to be that of a refined one times ``loosened``, which makes it quicker. Far from ``near``
+    Chernoff's value of the rough moments is answered, which is enough to move a search.
+    """
     if costs_nothing(pairs, delta):
         return 0.0
     reach = reach_for(pairs, delta)
     moments = rough(pairs, reach)
     if near is not None:
-        found = _look(pairs, aim_at_epsilon(moments, near), delta, reach)
-        if math.isfinite(found):
+        guess = aim_at_delta(moments, delta).epsilon
+        if not near / _FAR < guess < near * _FAR:
+            return guess
+        found = _look(pairs, aim_at_epsilon(moments, near), delta, reach, loosened)
+        if 0.5 * near < found < 2.0 * near:
             return found
-    return _look(pairs, _first_aim(pairs, moments, delta, reach), delta, reach)
+    return _look(pairs, _first_aim(pairs, moments, delta, reach), delta, reach, loosened)
 
 
 def ceiling(pairs: Direction, reach: float) -> float:
@@ -165,9 +174,9 @@ def reach_for(pairs: Direction, delta: float) -> float:
     return float(-ndtri(mass))
 
 
-def spacing_at(aim: Aim) -> float:
+def spacing_at(aim: Aim, loosened: float = 1.0) -> float:
     """A spacing that usually suffices."""
-    return spacing_for(aim.moments, aim.theta, 0.6 * _SOUGHT_EPSILON.of(aim.epsilon))
+    return spacing_for(aim.moments, aim.theta, 0.6 * loosened * _SOUGHT_EPSILON.of(aim.epsilon))
 
 
 def place_at(pairs: Direction, aim: Aim, spacing: float, reach: float) -> Place:
@@ -176,7 +185,7 @@ def place_at(pairs: Direction, aim: Aim, spacing: float, reach: float) -> Place:
     Raises:
         OutOfRangeError: A single loss is too large to be exponentiated.
     """
-    tilt = min(aim.theta, _MAX_STEP_TILT / spacing)
+    tilt = min(_TILT_SHARE * aim.theta, _MAX_STEP_TILT / spacing)
     extent = Extent(t=reach, bottom=aim.moments.bottom(tilt) - spacing, cap=aim.cap)
     if not all(max(-low, high) < MAX_LOSS for low, high in (extent.of(pair) for pair, _ in pairs)):
         raise OutOfRangeError
@@ -201,6 +210,11 @@ def _first_aim(pairs: Direction, moments: Rough, delta: float, reach: float) -> 
     return aim_at_epsilon(moments, found) if 0.0 < found < math.inf else aim
 
 
-def _look(pairs: Direction, aim: Aim, delta: float, reach: float) -> float:
-    place = place_at(pairs, aim, spacing_at(aim), reach)
-    return upper_epsilon(upper_sum(place), delta) if affordable(place) else math.inf
+def _look(pairs: Direction, aim: Aim, delta: float, reach: float, loosened: float) -> float:
+    """An upper epsilon; infinite where it lies outside of the window."""
+    place = place_at(pairs, aim, spacing_at(aim, loosened), reach)
+    if not affordable(place):
+        return math.inf
+    sums = upper_sum(place)
+    found = upper_epsilon(sums, delta)
+    return found if found > place.spacing * sums.total.window.start + sums.loss_error else math.inf
