@@ -10,7 +10,7 @@ Which accountant may I quote, when?
 | every parameter fixed beforehand, plan followed (queries may be adaptive) | tight | `numerical` |
 | the same, everybody takes part in every release | Gaussian DP, exact | `gaussian_dp` |
 | stopped early because of outputs | the whole plan's tight epsilon | `filters.quote` |
-| noise, rate or count chosen from outputs | the filter's epsilon, if one admitted every charge | `filters` |
+| noise, rate or count chosen from outputs | a filter's epsilon, if it admitted every charge | `filters`, `envelope` |
 | comparing with a paper that prints the moments accountant | moments, named so | `moments` |
 | a setting the lattice does not reach | Rényi; `Interval.method` says so | `renyi` |
 

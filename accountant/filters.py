@@ -237,7 +237,9 @@ def quote(
             (tightest.epsilon(plan, delta, adjacency=adjacency), "the plan was declared beforehand and followed")
         )
     if admitted_by is not None:
-        candidates.append((admitted_by.epsilon_at(delta), f"every charge passed a {type(admitted_by).__name__}"))
+        candidates.append(
+            (admitted_by.epsilon_at(delta), f"every charge passed the ledger's filter ({type(admitted_by).__name__})")
+        )
     best, because = min(candidates)
     reading = tightest.epsilon(made, delta, adjacency=adjacency) if plan is not None and followed else None
     return Quote(guaranteed=best, because=because, as_if_non_adaptive=reading)

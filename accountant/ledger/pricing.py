@@ -75,7 +75,13 @@ def filter_under(budget: Budget | None, adjacency: Adjacency) -> Filter | None:
 
 
 def price_under(budget: Budget, adjacency: Adjacency) -> Price:
-    """The price of a composition under a rule that adds up; infinite where the rule admits no such event."""
+    """The price of a composition under a rule that adds up; infinite where the rule admits no such event.
+
+    Raises:
+        LedgerError: For an envelope, whose slots are taken one after another.
+    """
+    if budget.rule == "envelope":
+        raise LedgerError("an envelope has no price of a composition alone: which slots are free depends on the order")
     if budget.rule == "renyi":
         return _renyi(budget, adjacency)
     if budget.rule == "gaussian":

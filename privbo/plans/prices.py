@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 from accountant.disjoint import Combine
 from accountant.events import Adjacency, Composed, Event, compose, is_non_private, parts
-from accountant.filters import Filter, fixed_order_filter, gaussian_filter, quote
+from accountant.filters import quote
 from accountant.ledger import Budget, Entry
+from accountant.ledger.pricing import filter_under
 from accountant.tight import numerical
 from accountant.tightest import epsilon_table
 from privbo.plans.privacy import default_delta, paper_delta
@@ -186,7 +187,7 @@ def guarantee(
         adjacency=adjacency,
         plan=plan,
         followed=_followed(entries, made, plan),
-        admitted_by=_filter(budget, adjacency),
+        admitted_by=filter_under(budget, adjacency),
     )
     private = all(entry.noise_source in ("secure", "exact") for entry in entries)
     return Guarantee(
@@ -200,14 +201,6 @@ def _followed(entries: Sequence[Entry], made: Composed, plan: Event) -> bool:
     planned = dict(parts(plan))
     in_order = [entry.plan_position for entry in entries] == list(range(len(entries)))
     return in_order and all(count <= planned.get(event, 0) for event, count in parts(made))
-
-
-def _filter(budget: Budget | None, adjacency: Adjacency) -> Filter | None:
-    if budget is None or budget.rule == "planned":
-        return None
-    if budget.rule == "gaussian":
-        return gaussian_filter(epsilon=budget.epsilon, delta=budget.delta)
-    return fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, adjacency=adjacency)
 
 
 def curve(event: Event, delta: float, adjacency: Adjacency) -> tuple[CurvePoint, ...]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from accountant import filters, gaussian_dp, renyi
+from accountant.envelope import envelope
 from accountant.errors import AccountingError, EventError
 from accountant.events import (
     Adjacency,
@@ -131,6 +132,25 @@ def test_unsound_events_are_refused():
     event = FixedSizeSampledGaussian(n_clients=5, sample_size=2, noise_multiplier=1)
     with pytest.raises(EventError, match="add-or-remove-one"):
         Spent(adjacency=Adjacency.ADD_OR_REMOVE_ONE).add(event)
+
+
+@pytest.mark.parametrize(
+    ("release", "budget", "tight", "by_plan", "by_budget"),
+    [
+        (Gaussian(noise_multiplier=10.85), 4.0, 3.984, 4.307, 4.307),
+        (PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=0.936156), 8.0, 8.000, 8.981, 10.959),
+    ],
+)
+def test_what_five_runs_of_twenty_rounds_cost_under_each_rule(release, budget, tight, by_plan, by_budget):
+    """The table of docs/accountants.md."""
+    whole = repeat(release, 100)
+    assert numerical.epsilon(whole, 1e-5, adjacency=ZERO) == pytest.approx(tight, abs=6e-4)
+    assert envelope(whole, adjacency=ZERO).epsilon_at(1e-5) == numerical.epsilon(whole, 1e-5, adjacency=ZERO)
+    for plan, cost in ((repeat(release, 20), by_plan), (None, by_budget)):
+        guard = fixed_order_filter(epsilon=budget, delta=1e-5, plan=plan, adjacency=ZERO)
+        spent = Spent(adjacency=ZERO).add(whole)
+        assert budget - guard.bound + spent.curve[guard.index] == pytest.approx(cost, abs=6e-4)
+        assert not guard.admits(Spent(adjacency=ZERO), whole)
 
 
 def test_the_best_order_of_what_was_spent_is_no_fixed_order():

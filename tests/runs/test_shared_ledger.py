@@ -10,6 +10,7 @@ import accountant
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from privbo.cli.main import app
+from privbo.plans.prices import guarantee
 from privbo.reports.data import report
 from tests.conformance.cases import problem
 
@@ -53,7 +54,14 @@ def test_five_runs_with_secret_samples_fit_the_slots_that_were_reserved_for_them
         record.ledger.close()
     record = pb.load(tmp_path / "0")
     assert record.ledger.check(accountant.Composed()).spent == tight
-    assert report(record).guarantee.guaranteed <= tight
+    found = report(record)  # the run alone costs less, at the plan's own price
+    assert found.guarantee.guaranteed == found.smallest_epsilon < tight
+    left = guarantee(
+        record.ledger.entries(record.run_id)[1:],  # as if it had left its plan
+        plan=record.plan.event, delta=1e-6, adjacency=record.plan.adjacency, budget=record.ledger.policy.budget,
+    )  # fmt: skip
+    slots = accountant.epsilon(**plan, rounds=RUNS * ROUNDS, delta=1e-6, adjacency="zero-out")
+    assert (left.guaranteed, left.because) == (slots, "every charge passed the ledger's filter (Envelope)")
     with pytest.raises(BudgetExceeded, match=r"free: none.*no data was touched"):
         play(shared, tmp_path / "more", noise_multiplier=50.0, sample_rate=0.01)
     record.ledger.close()
