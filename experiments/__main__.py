@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from accountant.errors import PrivacyError
@@ -15,8 +16,12 @@ from experiments.run import Options, run
 from experiments.study import titles
 
 
-def main() -> int:
-    """Parse the command line and run; exit code 2 for bad input, 130 for Ctrl-C."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run; exit code 2 for bad input, 130 for Ctrl-C.
+
+    Args:
+        arguments: After the program's name; None for those of this process.
+    """
     known = titles()
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     parser.add_argument("name", nargs="?", choices=sorted(known), metavar="NAME")
@@ -26,7 +31,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="number of seeds")
     parser.add_argument("--finished", action="store_true", help="show what is finished, run nothing")
     parser.add_argument("--jobs", type=int, default=2, help="parallel processes")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.list:
         sys.stdout.writelines(f"{name}: {title}\n" for name, title in known.items())
         return 0

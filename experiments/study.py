@@ -177,8 +177,8 @@ def titles() -> dict[str, str]:
     return {name: str(table["title"]) for tables in files() for name, table in tables.items() if name != "shared"}
 
 
-def study(name: str, scale: Scale) -> Study:
-    """Read one experiment.
+def study(name: str, scale: Scale, folder: Path = FOLDER) -> Study:
+    """Read one experiment from a folder of studies.
 
     Raises:
         ConfigurationError: If there is none of that name, or its file asks for what it may not.
@@ -187,7 +187,7 @@ def study(name: str, scale: Scale) -> Study:
         >>> study("f-lcb-smooth", "paper").panels[0].seeds
         10
     """
-    for tables in files():
+    for tables in files(folder):
         if name in tables and name != "shared":
             content = cast("dict[str, Table]", _scaled(tables, scale))
             return read_settings(Study, _study(name, content[name], content.get("shared", {})), name)
@@ -195,9 +195,9 @@ def study(name: str, scale: Scale) -> Study:
 
 
 @cache
-def files() -> tuple[dict[str, Table], ...]:
-    """Read every file of studies."""
-    return tuple(tomllib.loads(path.read_text()) for path in sorted(FOLDER.glob("*.toml")))
+def files(folder: Path = FOLDER) -> tuple[dict[str, Table], ...]:
+    """Read every file of studies in a folder."""
+    return tuple(tomllib.loads(path.read_text()) for path in sorted(folder.glob("*.toml")))
 
 
 def _study(name: str, table: Table, shared: Table) -> Table:

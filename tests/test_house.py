@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 HOUSE = ("accountant", "privbo", "experiments", "benchmarks")
 FLOORS, ROOMS, LINES = 9, 20, 300
 REASON = "Longer than 300 lines: "
-UNTYPED, RIDDLES, REPLACED, PEEKED = 2, 0, 38, 64  # ceilings; they only ever fall
+UNTYPED, RIDDLES, REPLACED, PEEKED = 2, 0, 14, 17  # ceilings; they only ever fall
 SILENCED = re.compile(r"# *(noqa(: *[A-Z]+[0-9]+(, *[A-Z]+[0-9]+)*)?|type: ignore(\[[a-z, -]+\])?|pragma: no [a-z]+)")
 
 
@@ -75,7 +75,7 @@ def test_docstrings_begin_with_what_a_search_would_find() -> None:
 
 def test_tests_ask_for_outcomes() -> None:
     lines = [line for _, text in sources("tests") for line in text.splitlines()]
-    assert sum("monkeypatch.setattr" in line for line in lines) <= REPLACED
+    assert sum(".setattr" + "(" in line for line in lines) <= REPLACED  # whatever the patch is called
     assert sum(re.search(r"(?<!self)(?<!os)\._(?!repr_html_)[a-z]", line) is not None for line in lines) <= PEEKED
 
 

@@ -158,20 +158,22 @@ def accuracies(pixels: FloatArray, label: IntArray, grid: FloatArray = GRID) -> 
         mine = order[label[order] == digit]
         rank[mine] = np.arange(len(mine)) + int(digit)
     held = rank % 2 == 1
-    train = (_patches(pixels[~held]), torch.as_tensor(label[~held]))
-    test = (_patches(pixels[held]), torch.as_tensor(label[held]))
+    train = (patches_of(pixels[~held]), torch.as_tensor(label[~held]))
+    test = (patches_of(pixels[held]), torch.as_tensor(label[held]))
     parts = np.array_split(grid, -(-len(grid) // _CHUNK))
     return np.concatenate([_train(train, test, torch.as_tensor(part, dtype=torch.float32)) for part in parts])
 
 
-def _patches(pixels: FloatArray) -> torch.Tensor:
+def patches_of(pixels: FloatArray) -> torch.Tensor:
     """5x5 patches of the images pooled to 14x14, ``(n * 100, 25)``."""
     small = torch.as_tensor(pixels, dtype=torch.float32).reshape(len(pixels), 1, 14, 2, 14, 2).mean(dim=(3, 5))
     unfolded: torch.Tensor = torch.nn.functional.unfold(small, kernel_size=5)
     return unfolded.transpose(1, 2).reshape(-1, 25)
 
 
-def _forward(patches: torch.Tensor, filters: torch.Tensor, bias: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
+def network_scores(
+    patches: torch.Tensor, filters: torch.Tensor, bias: torch.Tensor, head: torch.Tensor
+) -> torch.Tensor:
     """Scores ``(networks, n, 10)`` of many networks on the same images; one product for all their filters."""
     networks, n_filters = filters.shape[0], filters.shape[2]
     n = len(patches) // 100
@@ -194,7 +196,7 @@ def _train(
     weights = [w.expand(len(grid), *w.shape).clone().requires_grad_() for w in first]
     moments = [(torch.zeros_like(w), torch.zeros_like(w)) for w in weights]
     for step in range(STEPS):
-        scores = _forward(train[0], *weights)
+        scores = network_scores(train[0], *weights)
         log_likelihood = scores.log_softmax(dim=2)[:, torch.arange(len(train[1])), train[1]].mean(dim=1)
         gradients = torch.autograd.grad(-log_likelihood.sum(), weights)
         rate = grid[:, 0] / (1 + grid[:, 1] * step)
@@ -207,7 +209,7 @@ def _train(
                 unbiased = (square / (1 - 0.999 ** (step + 1))).sqrt().add_(1e-7)
                 w.sub_(rate.reshape(shape) * (mean / (1 - 0.9 ** (step + 1))) / unbiased)
     with torch.no_grad():
-        found = _forward(test[0], *weights).argmax(dim=2)
+        found = network_scores(test[0], *weights).argmax(dim=2)
     return np.asarray((found == test[1]).double().mean(dim=1).numpy())
 
 
@@ -234,10 +236,10 @@ def read_idx(path: Path, kind: np.dtype[np.generic]) -> IntArray:
     return np.frombuffer(content, dtype=kind, offset=4 + 4 * n_dims).reshape(shape).astype(np.int64)
 
 
-def select(pixels: IntArray, labels: IntArray) -> Images:
+def select(pixels: IntArray, labels: IntArray, n_writers: int = N_WRITERS) -> Images:
     """The first writers with enough digits; QMNIST's labels hold digit, series, writer, ..."""
     digit, writer = labels[:, 0], labels[:, 2]
     names, counts = np.unique(writer, return_counts=True)
-    chosen = names[counts >= LEAST_IMAGES][:N_WRITERS]
+    chosen = names[counts >= LEAST_IMAGES][:n_writers]
     inside = np.isin(writer, chosen)
     return Images(pixels[inside] / 255.0, digit[inside], np.searchsorted(chosen, writer[inside]))

@@ -10,24 +10,18 @@ that the mechanism does not do what its event says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 import numpy as np
 
-from accountant.events import Adjacency, PoissonSampledGaussian, parts
+from accountant.events import Adjacency, PoissonSampledGaussian
 from accountant.tight import numerical
-from privbo.door import sums
-from privbo.door.clipping import clip_rows
+from privbo.audits.canary import Releases, World, heaviest_client, moments, neighbours, releases, scores
+from privbo.audits.hockey_stick import N_BOUNDS, accounted_curve, closest_point, measured_curve, upper_confidence
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
 from privbo.protocol.messages import FloatArray
-
-World: TypeAlias = Literal["others zero", "others opposing", "alone"]
-
-_EPSILONS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-_THRESHOLDS = np.linspace(-5.0, 7.0, 49)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +55,7 @@ def audit_curve(
     world: World,
     trials: int = 100_000,
     alpha: float = 1e-6,
+    release: Releases = releases,
 ) -> CurveAudit:
     """Measure a mechanism's hockey-stick curve in one world and hold it against its event.
 
@@ -72,46 +67,39 @@ def audit_curve(
         world: What the other clients send.
         trials: Releases with and without the canary, each.
         alpha: Probability that a sound mechanism fails, at most.
+        release: The code under audit; the shipped one unless said otherwise.
     """
-    canary = int(np.argmax(np.linalg.norm(weights, axis=0)))
+    canary = heaviest_client(weights)
     if world == "alone":
         weights, canary = weights[:, [canary]], 0
     mechanism = build(weights)
-    present, absent = _worlds(mechanism, weights, canary, world)
+    present, absent = neighbours(mechanism, weights.shape[1], canary, world)
     # Releases for the negative canary are mirrored, so that one set of thresholds serves both signs.
     outputs = [
-        sign * _release(mechanism, weights, sign * rows, trials, noise)
+        sign * release(mechanism, weights, sign * rows, trials, noise)
         for sign in (1.0, -1.0)
         for rows in (present, absent)
     ]
-    accounted = _accounted(mechanism)
-    scores = list(_scores(weights[:, canary], mechanism.noise_stddev()))
-    # Both signs, all scores, thresholds and directions are tested at once; each test needs two bounds.
-    level = alpha / (2 * len(scores) * len(_THRESHOLDS) * 4 * 2)
-    points = []
+    tried = list(scores(weights[:, canary], mechanism.noise_stddev()))
+    # Both signs and all scores are tested at once.
+    level = alpha / (2 * len(tried) * N_BOUNDS)
+    measured = []
     for plus, minus in (outputs[:2], outputs[2:]):
-        for direction, stddev in scores:
+        for direction, stddev in tried:
             # Thresholds follow from public numbers, so no trial is spent on finding them.
-            centre, spread = _expected(mechanism, weights, absent, direction, stddev)
+            centre, spread = moments(mechanism, weights, absent, direction, stddev)
             seen = ((released @ direction - centre) / spread for released in (plus, minus))
-            measured = _measured_curve(next(seen), next(seen), level)
-            points += list(zip(_EPSILONS, measured.tolist(), accounted, strict=True))
-    epsilon, bound, delta = max(points, key=_reached)
+            measured.append(measured_curve(next(seen), next(seen), level))
+    found = closest_point(np.array(measured), accounted_curve(mechanism.event(), mechanism.adjacency))
     return CurveAudit(
-        passed=bound <= delta,
+        passed=not found.above,
         world=world,
-        epsilon=epsilon,
-        delta_lower=bound,
-        delta_claimed=delta,
+        epsilon=found.epsilon,
+        delta_lower=found.lower,
+        delta_claimed=found.claimed,
         trials=trials,
         alpha=alpha,
     )
-
-
-def _reached(point: tuple[float, float, float]) -> tuple[bool, float]:
-    """Rank a measured point: above the accountant's or not, then by its share of the accountant's."""
-    _, bound, delta = point
-    return bound > delta, bound / delta if delta > 0 else 0.0
 
 
 def epsilon_lower_bound(
@@ -122,6 +110,7 @@ def epsilon_lower_bound(
     delta: float,
     trials: int = 100_000,
     alpha: float = 0.05,
+    release: Releases = releases,
 ) -> tuple[float, float]:
     """Lower confidence bound on epsilon at ``delta`` of one release, and the accountant's value.
 
@@ -136,22 +125,32 @@ def epsilon_lower_bound(
     given mean the binomial has the widest tails (Hoeffding 1956), so one Clopper-Pearson
     bound over 2 x ``trials`` covers them.
 
+    Args:
+        mechanism: The mechanism that is attacked.
+        weights: Public weights, ``(n_blocks, n_clients)``; the canary is the client with
+            the largest column norm.
+        noise: Source of noise and participation, as used by the release.
+        delta: Where epsilon is bounded, in (0, 1).
+        trials: Releases with and without the canary, each.
+        alpha: Probability that the bound lies above a sound mechanism's epsilon, at most.
+        release: The code under audit; the shipped one unless said otherwise.
+
     Returns:
         The bound (infinite if presence shows more than any noise at that rate would let
         it) and the accountant's epsilon.
     """
     from scipy.special import ndtri
 
-    canary = int(np.argmax(np.linalg.norm(weights, axis=0)))
-    present, absent = _worlds(mechanism, weights, canary, "others zero")
-    direction, scale = next(_scores(weights[:, canary], mechanism.noise_stddev()))
-    with_canary = _release(mechanism, weights, present, trials, noise) @ direction / scale
-    without = _release(mechanism, weights, absent, trials, noise) @ direction / scale
+    canary = heaviest_client(weights)
+    present, absent = neighbours(mechanism, weights.shape[1], canary, "others zero")
+    direction, scale = next(scores(weights[:, canary], mechanism.noise_stddev()))
+    with_canary = release(mechanism, weights, present, trials, noise) @ direction / scale
+    without = release(mechanism, weights, absent, trials, noise) @ direction / scale
     # The best threshold lies midway between the canary's score and its absence's, both stated.
     each = np.linalg.norm(weights[:, canary]) * mechanism.applied_bound / mechanism.rate / scale
     middle = each / 2 if mechanism.adjacency is Adjacency.ZERO_OUT else 0.0
     errors = np.asarray(np.sum(without > middle) + np.sum(with_canary <= middle), dtype=np.float64)
-    apart = max(0.0, 1.0 - 2.0 * float(_upper(errors, 2 * trials, alpha))) / mechanism.rate
+    apart = max(0.0, 1.0 - 2.0 * float(upper_confidence(errors, 2 * trials, alpha))) / mechanism.rate
     mu = 2.0 * float(ndtri((1.0 + apart) / 2)) if apart < 1 else np.inf
     claimed = numerical.epsilon(mechanism.event(), delta, adjacency=mechanism.adjacency)
     return _epsilon_of(mu, mechanism, delta), claimed
@@ -163,88 +162,3 @@ def _epsilon_of(mu: float, mechanism: PrivateSum, delta: float) -> float:
         return mu
     event = PoissonSampledGaussian(sample_rate=mechanism.rate, noise_multiplier=1.0 / mu)
     return numerical.epsilon_interval(event, delta, adjacency=mechanism.adjacency).lower
-
-
-def _worlds(mechanism: PrivateSum, weights: FloatArray, canary: int, world: World) -> tuple[FloatArray, FloatArray]:
-    """Everybody's vectors (of length one) with the canary, and the neighbour's."""
-    long = 2.0 * mechanism.clipping_norm
-    rows = np.full((weights.shape[1], 1), -long if world == "others opposing" else 0.0)
-    absent = rows.copy()
-    rows[canary] = long
-    absent[canary] = -long if mechanism.adjacency is Adjacency.REPLACE_ONE else 0.0
-    return rows, absent
-
-
-def _release(
-    mechanism: PrivateSum, weights: FloatArray, rows: FloatArray, trials: int, noise: NoiseSource
-) -> FloatArray:
-    """Independent releases of the same vectors by the shipped code, ``(trials, n_blocks)``."""
-    participation = sums.draw_participation(mechanism, trials, noise)
-    clipped = clip_rows(rows, mechanism.applied_bound)
-    return sums.noisy_sums(mechanism, weights, clipped, participation, noise)[:, :, 0]
-
-
-def _scores(column: FloatArray, stddev: float) -> Iterator[tuple[FloatArray, float]]:
-    """Linear scores with the standard deviation their noise should have: the best one, blocks, contrasts."""
-    yield column / np.linalg.norm(column), stddev
-    n_blocks = len(column)
-    if n_blocks == 1:
-        return
-    for block in range(n_blocks):
-        yield np.eye(n_blocks)[block], stddev
-        contrast = np.eye(n_blocks)[block] - np.eye(n_blocks)[block - 1]
-        yield np.sign(contrast @ column or 1.0) * contrast, stddev * 2**0.5
-
-
-def _expected(
-    mechanism: PrivateSum, weights: FloatArray, rows: FloatArray, direction: FloatArray, stddev: float
-) -> tuple[float, float]:
-    """Mean and standard deviation of a score, by the mechanism's own description."""
-    each = direction @ (weights * clip_rows(rows, mechanism.applied_bound)[:, 0])
-    sampled = np.sum(each**2) * (1 - mechanism.rate) / mechanism.rate
-    return float(each.sum()), float(np.sqrt(stddev**2 + sampled))
-
-
-def _accounted(mechanism: PrivateSum) -> list[float]:
-    """The event's hockey-stick curve: P(L > epsilon) - e^epsilon Q(L > epsilon) of its dominating pairs."""
-    from accountant.tight.pairs import pairs_of
-
-    epsilons = np.asarray(_EPSILONS)
-    curve = np.zeros(len(epsilons))
-    (event, _), *_ = parts(mechanism.event())
-    for pair in pairs_of(event, mechanism.adjacency):
-        tails = pair.tails(epsilons)
-        lost, kept = tails.p_above, np.exp(epsilons) * tails.q_above
-        curve = np.maximum(curve, lost - kept + tails.relative_error * (lost + kept))
-    return curve.tolist()
-
-
-def _measured_curve(plus: FloatArray, minus: FloatArray, level: float) -> FloatArray:
-    """Lower bounds on delta at ``_EPSILONS`` from all thresholds, both tails and both directions."""
-    trials = len(plus)
-    curve = np.zeros(len(_EPSILONS))
-    for first, second in ((plus, minus), (minus, plus)):
-        for tail in (1.0, -1.0):
-            counts = [_counts_above(tail * sample, trials) for sample in (first, second)]
-            low, high = _lower(counts[0], trials, level), _upper(counts[1], trials, level)
-            gaps = low[None, :] - np.exp(_EPSILONS)[:, None] * high[None, :]
-            curve = np.maximum(curve, gaps.max(axis=1))
-    return curve
-
-
-def _counts_above(sample: FloatArray, trials: int) -> FloatArray:
-    return np.asarray(trials - np.searchsorted(np.sort(sample), _THRESHOLDS, side="right"), dtype=np.float64)
-
-
-def _lower(count: FloatArray, trials: int, level: float) -> FloatArray:
-    """Clopper and Pearson's lower bound on a probability."""
-    from scipy.special import betaincinv
-
-    return np.where(count > 0, betaincinv(np.maximum(count, 1.0), trials - count + 1, level), 0.0)
-
-
-def _upper(count: FloatArray, trials: int, level: float) -> FloatArray:
-    """Clopper and Pearson's upper bound on a probability."""
-    from scipy.special import betainccinv
-
-    return np.where(count < trials, betainccinv(count + 1, np.maximum(trials - count, 1.0), level), 1.0)

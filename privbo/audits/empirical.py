@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import get_args
 
 from accountant.wording import event_text
-from privbo.audits.black_box import World, audit_curve, epsilon_lower_bound
+from privbo.audits.black_box import audit_curve, epsilon_lower_bound
+from privbo.audits.canary import World
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import SecureNoise
 from privbo.protocol.errors import ConfigurationError

@@ -47,7 +47,7 @@ class DigitsSVM:
 
     Attributes:
         shards: One per client.
-        name: Identifies the split (for the cache of best scores).
+        name: Identifies the split (in the cache of best scores).
     """
 
     shards: tuple[Shard, ...]
@@ -74,12 +74,16 @@ class DigitsSVM:
         """Compute the scores of ``clients[i]`` at ``units[i]`` (a point of the unit square), ``(n,)``."""
         return np.array([self.score(int(c), SPACE.decode(u)) for c, u in zip(clients, units, strict=True)])
 
-    def best_values(self) -> FloatArray:
-        """Compute the best score of every client on a dense grid, ``(n_clients,)``; kept in the user's cache."""
-        path = _cache_folder() / f"{self.name}.npy"
+    def best_values(self, grid: tuple[int, int] = GRID) -> FloatArray:
+        """Compute the best score of every client on a grid, ``(n_clients,)``; kept in the user's cache.
+
+        Args:
+            grid: Values of C and of gamma, evenly spaced in the search space.
+        """
+        path = _cache_folder() / f"{self.name}-{grid[0]}x{grid[1]}-{sklearn.__version__}.npy"
         if not path.exists():
             beside = path.with_suffix(f".{os.getpid()}.npy")  # several processes may compute it at once
-            np.save(beside, np.array([_best_on_grid(shard) for shard in self.shards]))
+            np.save(beside, np.array([_best_on_grid(shard, grid) for shard in self.shards]))
             beside.replace(path)
         return np.asarray(np.load(path, allow_pickle=False))
 
@@ -107,12 +111,25 @@ def problem(seed: int = 0) -> Problem:
 
 @lru_cache(maxsize=32)
 def split(seed: int) -> DigitsSVM:
-    """Deal the images to the clients; the same split for the same seed.
+    """Deal the handwritten digits to the clients; the same split for the same seed.
 
     Raises:
         ConfigurationError: If a client's images have too few classes; another seed helps.
     """
-    images, labels = load_digits(return_X_y=True)
+    return deal(*load_digits(return_X_y=True), seed=seed)
+
+
+def deal(images: FloatArray, labels: IntArray, *, seed: int) -> DigitsSVM:
+    """Deal images to the clients, every label in Dirichlet proportions, and split each client's in halves.
+
+    Args:
+        images: ``(n, n_pixels)``.
+        labels: Their classes, ``(n,)``.
+        seed: Seed of the split.
+
+    Raises:
+        ConfigurationError: If a client's images have too few classes; another seed helps.
+    """
     generator = np.random.default_rng([seed, N_CLIENTS])
     owner = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
@@ -125,7 +142,7 @@ def split(seed: int) -> DigitsSVM:
     digest = hashlib.sha256(owner.tobytes())
     for shard in shards:
         digest.update(shard.train_images.tobytes() + shard.validation_images.tobytes())
-    return DigitsSVM(shards, f"digits-svm-{digest.hexdigest()[:16]}-{GRID[0]}x{GRID[1]}-{sklearn.__version__}")
+    return DigitsSVM(shards, f"digits-svm-{digest.hexdigest()[:16]}")
 
 
 def _halves(images: FloatArray, labels: IntArray, generator: np.random.Generator) -> Shard:
@@ -149,8 +166,8 @@ def _accuracy(shard: Shard, model: SVC) -> float:
     return float(np.mean(model.predict(shard.validation_images) == shard.validation_labels))
 
 
-def _best_on_grid(shard: Shard) -> float:
-    costs, gammas = (np.linspace(0.0, 1.0, count) for count in GRID)
+def _best_on_grid(shard: Shard, grid: tuple[int, int]) -> float:
+    costs, gammas = (np.linspace(0.0, 1.0, count) for count in grid)
     return max(_best_over_costs(shard, costs, gamma) for gamma in gammas)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from privbo.audits.audit import Audit
-from privbo.audits.black_box import World
+from privbo.audits.canary import World
 from privbo.audits.clipping import ClippedRound, ClippingAudit
 from privbo.reports.document import Document, Figure, write_document
 from privbo.reports.figures import bars, figure, line

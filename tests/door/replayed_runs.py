@@ -1,7 +1,7 @@
 """Replay test of a release against its event: same randomness, neighbouring data.
 
-The shipped door is run again and again with scripted randomness: chosen participants and
-chosen noise. Nothing is statistical, so a finding is a fact. Compared are
+The shipped door (or what a test hands in) is run again and again with scripted randomness: chosen
+participants and chosen noise. Nothing is statistical, so a finding is a fact. Compared are
 
 - what is drawn: kinds, shapes, scales; it may not depend on data or on who takes part;
 - what noise does: every released entry has its own, of one standard deviation;
@@ -18,15 +18,18 @@ from typing import TypeAlias
 
 import numpy as np
 
-from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, Unit
+from accountant.events import Event, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from privbo.door.door import Door
 from privbo.door.mechanism import PrivateSum
-from privbo.door.noise import BoolArray
+from privbo.door.noise import BoolArray, NoiseSource
 from privbo.protocol.messages import FloatArray, IntArray, Request
+from tests.door.neighbouring import samples, vectors, with_row
 
 _TOLERANCE = 1e-9
 Draw: TypeAlias = tuple[str, tuple[int, ...] | int, float]  # kind, shape or number, parameter
+# Mechanism, request, everybody's vectors and noise make the released values and their charge.
+Play: TypeAlias = Callable[[PrivateSum, Request, FloatArray, NoiseSource], tuple[FloatArray, Event]]
 
 
 @dataclass(kw_only=True)
@@ -102,6 +105,20 @@ def adversarial_rows(request: Request, client: int, *, rng: np.random.Generator)
     return rows
 
 
+def through_the_door(
+    mechanism: PrivateSum, request: Request, rows: FloatArray, noise: NoiseSource
+) -> tuple[FloatArray, Event]:
+    """One release by the shipped door, from a ledger of its own."""
+    policy = LedgerPolicy(
+        unit=Unit(request.unit), adjacency=mechanism.adjacency, population="replay", n_clients=request.n_clients
+    )
+    with Ledger.create(None, policy) as ledger:
+        door = Door(ledger, run="replay", noise=noise, mechanism=lambda _: mechanism, n_clients=request.n_clients)
+        release, _ = door.close(door.open(0, request), rows)
+        (entry,) = ledger.entries()
+    return release.values, entry.event
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Run:
     values: FloatArray
@@ -109,10 +126,28 @@ class _Run:
     event: Event
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Player:
+    play: Play
+    spec: PrivateSum
+    request: Request
+
+    def __call__(self, rows: FloatArray, participants: BoolArray, units: IntArray | None = None) -> _Run:
+        noise = ScriptedNoise(participants=participants, units=units)
+        values, event = self.play(self.spec, self.request, rows, noise)
+        return _Run(values=values, drawn=noise.drawn, event=event)
+
+
 def replay(
-    mechanism: Callable[[Request], PrivateSum], request: Request, rows: FloatArray, *, client: int, seed: int
+    mechanism: Callable[[Request], PrivateSum],
+    request: Request,
+    rows: FloatArray,
+    *,
+    client: int,
+    seed: int,
+    play: Play = through_the_door,
 ) -> Replay:
-    """Release ``rows`` and its neighbours through the door with the same randomness.
+    """Release ``rows`` and its neighbours with the same randomness.
 
     Args:
         mechanism: The mechanism under test, as the run would build it.
@@ -120,13 +155,14 @@ def replay(
         rows: Clients' vectors, ``(n_clients, dim)``; adversarial ones find more.
         client: Who differs between the neighbours.
         seed: Chooses who else takes part.
+        play: Makes one release.
     """
     spec = mechanism(request)
-    play = _Player(mechanism=mechanism, request=request)
-    others, swapped = _participants(spec, client, seed)
-    base = play(rows, others)
-    moved, of_data = _movement(play, spec, rows, base, others, swapped, client)
-    stddev, of_noise = _noise(play, rows, base, others)
+    player = _Player(play=play, spec=spec, request=request)
+    others, swapped = samples(spec, client, seed)
+    base = player(rows, others)
+    moved, of_data = _movement(player, rows, base, others, swapped, client)
+    stddev, of_noise = _noise(player, rows, base, others)
     findings = _event_findings(base, spec.geometry.n_clients) + of_data + of_noise
     multiplier = float(getattr(base.event, "noise_multiplier", np.inf))
     if not stddev >= multiplier * moved * (1 - _TOLERANCE):
@@ -137,52 +173,8 @@ def replay(
     return Replay(findings=tuple(findings), sensitivity=moved, noise_stddev=stddev, event=base.event)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Player:
-    mechanism: Callable[[Request], PrivateSum]
-    request: Request
-
-    def __call__(self, rows: FloatArray, participants: BoolArray, units: IntArray | None = None) -> _Run:
-        noise = ScriptedNoise(participants=participants, units=units)
-        policy = LedgerPolicy(
-            unit=Unit(self.request.unit),
-            adjacency=self.mechanism(self.request).adjacency,
-            population="replay",
-            n_clients=self.request.n_clients,
-        )
-        with Ledger.create(None, policy) as ledger:
-            door = Door(ledger, run="replay", noise=noise, mechanism=self.mechanism, n_clients=self.request.n_clients)
-            release, _ = door.close(door.open(0, self.request), rows)
-            (entry,) = ledger.entries()
-        return _Run(values=release.values, drawn=noise.drawn, event=entry.event)
-
-
-def _participants(spec: PrivateSum, client: int, seed: int) -> tuple[BoolArray, list[BoolArray]]:
-    """Participants with ``client`` among them, and those an adversary compares it with: without."""
-    rng = np.random.default_rng(seed)
-    n = spec.geometry.n_clients
-    chosen = np.zeros(n, dtype=bool)
-    if spec.everyone:
-        return ~chosen, []
-    if spec.sampling == "fixed-size":
-        rest = rng.permutation(np.delete(np.arange(n), client))
-        chosen[[client, *rest[: spec.sample_size - 1]]] = True
-        swaps = []
-        for other in rest[spec.sample_size - 1 :]:
-            swap = chosen.copy()
-            swap[client], swap[other] = False, True
-            swaps.append(swap)
-        return chosen, swaps
-    chosen |= rng.random(n) < 0.5
-    chosen[client] = True
-    without = chosen.copy()
-    without[client] = False
-    return chosen, [without]
-
-
 def _movement(
     play: _Player,
-    spec: PrivateSum,
     rows: FloatArray,
     base: _Run,
     participants: BoolArray,
@@ -190,13 +182,13 @@ def _movement(
     client: int,
 ) -> tuple[float, list[str]]:
     """Largest movement between neighbouring worlds, and what depends on data that must not."""
-    others = _neighbours(rows, client, spec.adjacency, play.request.reward_bound)
-    runs = [play(_with(rows, client, other), participants) for other in others]
+    others = vectors(rows[client], play.spec.adjacency, play.request.reward_bound)
+    runs = [play(with_row(rows, client, other), participants) for other in others]
     findings = [
         "what is drawn depends on a client's data" for run in runs if run.drawn != base.drawn or run.event != base.event
     ]
-    absent = play(_with(rows, client, np.full(rows.shape[1], np.nan)), participants)
-    silent = play(_with(rows, client, np.zeros(rows.shape[1])), participants)
+    absent = play(with_row(rows, client, np.full(rows.shape[1], np.nan)), participants)
+    silent = play(with_row(rows, client, np.zeros(rows.shape[1])), participants)
     if absent.drawn != base.drawn or not np.array_equal(absent.values, silent.values):
         findings.append("an absent client is not the same as one that sends zero")
     for other in swapped:
@@ -205,30 +197,6 @@ def _movement(
         if run.drawn != base.drawn:
             findings.append("what is drawn depends on who takes part")
     return max(float(np.linalg.norm(run.values - base.values)) for run in runs), findings
-
-
-def _neighbours(rows: FloatArray, client: int, adjacency: Adjacency, reward_bound: float | None) -> list[FloatArray]:
-    """Everything else the client could send: any vector, or what another reward makes of its own."""
-    if reward_bound is not None:
-        return _rewarded(rows[client], reward_bound)
-    if adjacency is Adjacency.REPLACE_ONE:
-        return [-rows[client], np.zeros(rows.shape[1])]
-    return [np.zeros(rows.shape[1])]
-
-
-def _rewarded(row: FloatArray, bound: float) -> list[FloatArray]:
-    """The vector moved by ``bound``: along itself, along every axis, and across itself."""
-    length = float(np.linalg.norm(row))
-    ways = [*np.eye(len(row)), np.ones(len(row)) / np.sqrt(len(row))]
-    if 0 < length < np.inf:
-        ways += [row / length, np.roll(row, 1) / length]
-    return [row + sign * bound * way for way in ways for sign in (-1.0, 1.0)]
-
-
-def _with(rows: FloatArray, client: int, vector: FloatArray) -> FloatArray:
-    changed = rows.copy()
-    changed[client] = vector
-    return changed
 
 
 def _noise(play: _Player, rows: FloatArray, base: _Run, participants: BoolArray) -> tuple[float, list[str]]:
@@ -250,7 +218,7 @@ def _noise(play: _Player, rows: FloatArray, base: _Run, participants: BoolArray)
             continue
         gains = np.abs(added / units)
         # Rounding of large values hides the last bits of the gain, never more than this.
-        stddev = min(stddev, float(gains.min()) * scales[0][2])
+        stddev = float(np.minimum(stddev, gains.min() * scales[0][2]))
     return stddev, findings
 
 

@@ -11,12 +11,12 @@ import pytest
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, NonPrivate, PoissonSampledGaussian
 from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.protocol.messages import Request
-from tests.door import replayed_runs as module
-from tests.door.replayed_runs import ScriptedNoise, adversarial_rows, replay
+from tests.door.neighbouring import samples, vectors, with_row
+from tests.door.replayed_runs import Play, Replay, ScriptedNoise, adversarial_rows, replay, through_the_door
+from tests.statistical.faults import quieter
 
 WEIGHTS = np.array([[0.2, 0.9, 0.1, 0.4], [0.3, 0.9, 0.2, 0.4]])
 REQUEST = Request(dim=2, clipping_norm=2.0, weights=WEIGHTS)
-NOBODY = np.zeros(4, dtype=bool)
 GAUSSIAN = Gaussian(noise_multiplier=2.0)
 
 
@@ -74,14 +74,14 @@ def test_adversarial_rows_saturate_one_client_among_every_kind_of_others() -> No
 
 
 def test_everybody_has_no_others_to_be_compared_with() -> None:
-    chosen, swapped = module._participants(spec(), 1, 0)
+    chosen, swapped = samples(spec(), 1, 0)
     assert (chosen.tolist(), swapped) == ([True] * 4, [])
 
 
 def test_a_poisson_sample_is_compared_with_itself_without_the_client() -> None:
     drawn = set()
     for seed in range(60):
-        chosen, (without,) = module._participants(spec(sample_rate=0.5), 1, seed)
+        chosen, (without,) = samples(spec(sample_rate=0.5), 1, seed)
         assert chosen[1]
         assert not without[1]
         np.testing.assert_array_equal(np.delete(chosen, 1), np.delete(without, 1))
@@ -90,7 +90,7 @@ def test_a_poisson_sample_is_compared_with_itself_without_the_client() -> None:
     many = mechanism_for(
         Request(dim=1, clipping_norm=1.0, weights=np.ones((1, 200))), noise_multiplier=1.0, sample_rate=0.5
     )
-    chosen, again = (module._participants(many, 1, 5)[0] for _ in range(2))
+    chosen, again = (samples(many, 1, 5)[0] for _ in range(2))
     np.testing.assert_array_equal(chosen, again)  # the seed alone decides
     assert 50 < chosen.sum() < 150
 
@@ -98,7 +98,7 @@ def test_a_poisson_sample_is_compared_with_itself_without_the_client() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_fixed_size_sample_is_compared_with_all_that_give_the_clients_slot_to_another(size: int) -> None:
     for seed in range(10):
-        chosen, swapped = module._participants(spec(sample_rate=size / 4, sampling="fixed-size"), 1, seed)
+        chosen, swapped = samples(spec(sample_rate=size / 4, sampling="fixed-size"), 1, seed)
         assert chosen.sum() == size
         assert chosen[1]
         taken_by = []
@@ -115,154 +115,176 @@ def test_what_a_client_may_send_instead() -> None:
         (Adjacency.ZERO_OUT, [[0.0, 0.0]]),
         (Adjacency.REPLACE_ONE, [[-3.0, 4.0], [0.0, 0.0]]),
     ):
-        assert [row.tolist() for row in module._neighbours(rows, 1, adjacency, None)] == expected
-    moved = np.array(module._neighbours(rows, 1, Adjacency.REPLACE_ONE, 0.5)) - rows[1]
+        assert [row.tolist() for row in vectors(rows[1], adjacency, None)] == expected
+    moved = np.array(vectors(rows[1], Adjacency.REPLACE_ONE, 0.5)) - rows[1]
     np.testing.assert_allclose(np.linalg.norm(moved, axis=1), 0.5)
     ways = [[1, 0], [0, 1], [0.5**0.5, 0.5**0.5], [0.6, -0.8], [-0.8, 0.6]]
     np.testing.assert_allclose(moved, [sign * 0.5 * np.array(way) for way in ways for sign in (-1, 1)], atol=1e-12)
-    assert len(module._rewarded(np.array([0.1, 0.0]), 0.5)) == 10
+    assert len(vectors(np.array([0.1, 0.0]), Adjacency.REPLACE_ONE, 0.5)) == 10
     for row in (np.zeros(2), np.array([np.nan, 1.0]), np.array([np.inf, 1.0])):
-        assert len(module._rewarded(row, 0.5)) == 6  # no direction of its own
-    changed = module._with(rows, 1, np.array([9.0, 9.0]))
+        assert len(vectors(row, Adjacency.REPLACE_ONE, 0.5)) == 6  # no direction of its own
+    changed = with_row(rows, 1, np.array([9.0, 9.0]))
     assert (changed.tolist(), rows[1].tolist()) == ([[1.0, 2.0], [9.0, 9.0]], [3.0, -4.0])
 
 
 # --- findings, each from a release that was made up ------------------------------------------
 
-
-def run(values, drawn=(("coins", (1, 4), 1.0), ("gaussian", (1, 2, 2), 64.0)), event=GAUSSIAN) -> module._Run:
-    return module._Run(values=np.array(values, dtype=float), drawn=list(drawn), event=event)
-
-
-def moved_by(play, adjacency=Adjacency.ZERO_OUT, swapped=()) -> tuple[float, list[str]]:
-    rows, everyone = np.ones((4, 2)), np.ones(4, dtype=bool)
-    play.request = REQUEST
-    return module._movement(play, spec(adjacency=adjacency), rows, play(rows, everyone), everyone, list(swapped), 1)
-
-
-def test_the_largest_movement_counts_over_data_and_participants() -> None:
-    def play(rows, who, units=None):
-        return run([[3.0 * np.nan_to_num(rows[1, 0]) * who[1], np.nan_to_num(rows[1, 1]) * who[1]]])
-
-    assert moved_by(play) == (pytest.approx(math.hypot(3.0, 1.0)), [])
-    assert moved_by(play, Adjacency.REPLACE_ONE) == (pytest.approx(2 * math.hypot(3.0, 1.0)), [])
-
-    def by_slot(rows, who, units=None):
-        return run([[10.0 * who[3] + np.nan_to_num(rows[1, 0])]])
-
-    slot_to_another = np.array([True, False, True, True])
-    assert moved_by(by_slot, swapped=[slot_to_another, ~slot_to_another])[0] == pytest.approx(10.0)
-
-
-OTHER_DRAWS = {"drawn": (("coins", (1, 4), 0.5), ("gaussian", (1, 2, 2), 64.0))}
-OTHER_EVENT = {"event": Gaussian(noise_multiplier=3.0)}
 OF_DATA = "what is drawn depends on a client's data"
 OF_ABSENCE = "an absent client is not the same as one that sends zero"
 OF_PARTICIPANTS = "what is drawn depends on who takes part"
+OF_DRAWS = "what is drawn depends on who takes part, or on the noise itself"
+OF_NOISE = "released entries do not each have noise of their own"
+POISSON = PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=2.0)
+FIXED = FixedSizeSampledGaussian(n_clients=4, sample_size=2, noise_multiplier=2.0)
+COINS, SUBSET = ("coins", (1, 4), 1.0), ("subset", 4, 2)
 
 
-@pytest.mark.parametrize("change", [OTHER_DRAWS, OTHER_EVENT], ids=["draws", "event"])
-def test_draws_or_a_charge_that_follow_the_data_are_named(change: dict) -> None:
-    def play(rows, who, units=None):
-        return run([[0.0]], **(change if rows[1, 0] == 0.0 else {}))
-
-    assert moved_by(play)[1] == [OF_DATA]
+def nothing(rows, who):
+    return np.zeros((2, 2))
 
 
-def test_an_absence_that_shows_is_named() -> None:
-    def by_value(rows, who, units=None):
-        return run([[float(np.isnan(rows[1, 0]))]])
+def made(signal=nothing, gains=1.0, *, samplers=(COINS,), scales=(64.0,), empty=1.0, mix=None, event=GAUSSIAN) -> Play:
+    """Releases of a signal, with noise times these gains (and times ``empty`` where nobody takes part)."""
 
-    def by_draws(rows, who, units=None):
-        return run([[0.0]], **(OTHER_DRAWS if np.isnan(rows[1, 0]) else {}))
-
-    for play in (by_value, by_draws):
-        assert moved_by(play)[1] == [OF_ABSENCE]
-
-
-def test_draws_that_follow_the_participants_are_named() -> None:
-    def play(rows, who, units=None):
-        return run([[0.0]], **({} if who.all() else OTHER_DRAWS))
-
-    assert moved_by(play)[1] == []
-    assert moved_by(play, swapped=[NOBODY, NOBODY])[1] == [OF_PARTICIPANTS] * 2
-
-
-def noise_of(play) -> tuple[float, list[str]]:
-    rows, everyone = np.ones((4, 2)), np.ones(4, dtype=bool)
-    return module._noise(play, rows, play(rows, everyone), everyone)
-
-
-def noisy(gains=((1.0, 1.0), (1.0, 1.0)), *, empty=1.0, mix=None, **changes):
-    """Releases whose entries take the scripted units times these gains, times ``empty`` where nobody takes part."""
-
-    def play(rows, who, units=None):
-        added = np.zeros(4) if units is None else np.array(units, dtype=float)
-        if mix is not None:
-            added = added[mix]
-        base = 5.0 * who.sum()
-        return run(base + np.array(gains) * added.reshape(2, 2) * (1.0 if who.any() else empty), **changes)
+    def play(mechanism, request, rows, noise):
+        for kind, shape, size in samplers:
+            noise.coins(shape, size) if kind == "coins" else noise.subsets((1, shape), size)
+        drawn = [noise.gaussian((1, 2, 2), scale).ravel() for scale in scales]
+        added = drawn[-1].astype(float) if drawn else np.zeros(4)
+        added = added if mix is None else added[mix]
+        who = noise.participants
+        return signal(rows, who) + gains * added.reshape(2, 2) * (1.0 if who.any() else empty), event
 
     return play
 
 
-OF_NOISE = "released entries do not each have noise of their own"
+def where(condition, then: Play, otherwise: Play) -> Play:
+    """One release or another, by everybody's vectors and the script."""
+
+    def play(mechanism, request, rows, noise):
+        return (then if condition(rows, noise) else otherwise)(mechanism, request, rows, noise)
+
+    return play
 
 
-def test_the_script_is_one_size_of_alternating_sign_per_entry_for_somebody_and_for_nobody() -> None:
-    seen = []
+def found_in(play: Play, mechanism: PrivateSum | None = None, seed: int = 0) -> Replay:
+    return replay(lambda _: mechanism or spec(), REQUEST, np.ones((4, 2)), client=1, seed=seed, play=play)
 
-    def play(rows, who, units=None):
-        seen.append((who.tolist(), None if units is None else units.tolist()))
-        return noisy()(rows, who, units)
 
-    noise_of(play)
-    script = [2**20, -(2**21), 3 * 2**20, -(2**22)]
-    everyone, nobody = [True] * 4, [False] * 4
-    assert seen[1:] == [(everyone, None), (everyone, script), (nobody, None), (nobody, script)]
+def test_the_largest_movement_counts_over_data_and_participants() -> None:
+    def own(rows, who):
+        return np.array([[3.0, 0.0], [0.0, 1.0]]) * np.nan_to_num(rows[1, 0]) * who[1]
+
+    length = math.hypot(3.0, 1.0)
+    for adjacency, moved in ((Adjacency.ZERO_OUT, length), (Adjacency.REPLACE_ONE, 2 * length)):
+        found = found_in(made(own), spec(adjacency=adjacency))
+        assert (found.sensitivity, found.findings) == (pytest.approx(moved), ())
+
+    def by_slot(rows, who):
+        return np.array([[10.0, 0.0], [0.0, 0.0]]) * who[3] + np.nan_to_num(rows[1, 0]) * who[1] / 4
+
+    two = spec(sample_rate=0.5, sampling="fixed-size")
+    # Seed 5 draws clients 1 and 2: a slot that passes to the last client moves the release further than to the first.
+    assert np.flatnonzero(samples(two, 1, 5)[0]).tolist() == [1, 2]
+    found = found_in(made(by_slot, samplers=(SUBSET,), event=FIXED), two, seed=5)
+    assert found.sensitivity == pytest.approx(math.sqrt((10 - 0.25) ** 2 + 3 * 0.25**2))
+    assert found.findings == ()
+
+
+OTHER_DRAWS = made(samplers=(("coins", (1, 4), 0.5),))
+OTHER_EVENT = made(event=Gaussian(noise_multiplier=3.0))
+
+
+@pytest.mark.parametrize("change", [OTHER_DRAWS, OTHER_EVENT], ids=["draws", "event"])
+def test_draws_or_a_charge_that_follow_the_data_are_named(change: Play) -> None:
+    assert found_in(where(lambda rows, noise: rows[1, 0] == 0.0, change, made())).findings == (OF_DATA,)
+
+
+def test_an_absence_that_shows_is_named() -> None:
+    by_value = made(lambda rows, who: np.full((2, 2), float(np.isnan(rows[1, 0]))))
+    by_draws = where(lambda rows, noise: np.isnan(rows[1, 0]), OTHER_DRAWS, made())
+    for play in (by_value, by_draws):
+        assert found_in(play).findings == (OF_ABSENCE,)
+
+
+def test_draws_that_follow_the_participants_are_named() -> None:
+    two = spec(sample_rate=0.5, sampling="fixed-size")
+    sound = made(samplers=(SUBSET,), event=FIXED)
+    other = made(samplers=(SUBSET,), event=FIXED, scales=(65.0,))
+    assert found_in(sound, two).findings == ()
+    replaced = where(lambda rows, noise: noise.participants.any() and not noise.participants[1], other, sound)
+    assert found_in(replaced, two).findings == (OF_PARTICIPANTS, OF_PARTICIPANTS)  # two may take its slot
 
 
 def test_the_smallest_gain_times_the_scale_is_the_noise() -> None:
-    assert noise_of(noisy()) == (pytest.approx(64.0), [])
-    assert noise_of(noisy(((2.0, 0.25), (-0.5, 3.0)))) == (pytest.approx(16.0), [])
-    assert noise_of(noisy(empty=0.5)) == (pytest.approx(32.0), [])
-    assert noise_of(noisy(empty=2.0)) == (pytest.approx(64.0), [])
+    for play, stddev in (
+        (made(), 64.0),
+        (made(gains=np.array([[2.0, 0.25], [-0.5, 3.0]])), 16.0),
+        (made(lambda rows, who: np.full((2, 2), 5.0 * who.sum()), empty=0.5), 32.0),
+        (made(empty=2.0), 64.0),
+    ):
+        found = found_in(play)
+        assert (found.noise_stddev, found.findings) == (pytest.approx(stddev), ())
 
 
 @pytest.mark.parametrize(
     ("play", "n_findings"),
     [
-        (noisy(mix=[0, 1, 2, 0]), 2),
-        (noisy(((1.0, 1.0), (1.0, 0.0))), 2),
-        (noisy(empty=0.0), 1),
-        (noisy(((1.0, -1.0), (1.0, 0.75))), 2),  # 3 of 4 units: as much as the third entry's
-        (noisy(drawn=(("coins", (1, 4), 1.0),)), 2),
-        (noisy(drawn=[("gaussian", (1, 2, 2), 64.0)] * 2), 2),
+        (made(mix=[0, 1, 2, 0]), 2),
+        (made(gains=np.array([[1.0, 1.0], [1.0, 0.0]])), 2),
+        (made(empty=0.0), 1),
+        (made(gains=np.array([[1.0, -1.0], [1.0, 0.75]])), 2),  # 3 of 4 units: as much as the third entry's
+        (made(scales=()), 2),
+        (made(scales=(64.0, 64.0)), 2),
     ],
     ids=["twice the same", "one without", "none for nobody", "equal in size", "never drawn", "drawn twice"],
 )
-def test_entries_without_noise_of_their_own_are_named_and_have_none(play, n_findings: int) -> None:
-    assert noise_of(play) == (0.0, [OF_NOISE] * n_findings)
+def test_entries_without_noise_of_their_own_are_named_and_have_none(play: Play, n_findings: int) -> None:
+    found = found_in(play)
+    assert (found.noise_stddev, found.findings) == (0.0, (OF_NOISE,) * n_findings)
 
 
-def test_draws_that_follow_the_noise_or_the_empty_sample_are_named() -> None:
-    def by_units(rows, who, units=None):
-        return noisy(**({} if units is None else OTHER_DRAWS))(rows, who, units)
-
-    def by_who(rows, who, units=None):
-        return noisy(**({} if who.any() else OTHER_DRAWS))(rows, who, units)
-
-    def by_silence(rows, who, units=None):
-        return noisy(**(OTHER_DRAWS if units is None and not who.any() else {}))(rows, who, units)
-
-    words = "what is drawn depends on who takes part, or on the noise itself"
-    assert noise_of(by_silence)[1] == [words]
-    assert noise_of(by_units)[1] == [words] * 2
-    assert noise_of(by_who)[1] == [words]
+@pytest.mark.parametrize(
+    ("condition", "n_findings"),
+    [
+        (lambda rows, noise: noise.units is None and not noise.participants.any(), 1),
+        (lambda rows, noise: noise.units is not None, 2),
+        (lambda rows, noise: not noise.participants.any(), 1),
+    ],
+    ids=["by silence", "by the noise", "by who"],
+)
+def test_draws_that_follow_the_noise_or_the_empty_sample_are_named(condition, n_findings: int) -> None:
+    assert found_in(where(condition, OTHER_DRAWS, made())).findings == (OF_DRAWS,) * n_findings
 
 
-POISSON = PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=2.0)
-FIXED = FixedSizeSampledGaussian(n_clients=4, sample_size=2, noise_multiplier=2.0)
+@pytest.mark.parametrize(("stddev", "sound"), [
+    (2.0, True), (2.0 * (1 - 1e-9), True), (2.0 * (1 - 5e-10), True), (2.0 * (1 - 2e-9), False),
+    (0.0, False), (math.nan, False),
+])  # fmt: skip
+def test_noise_may_fall_short_by_rounding_and_no_more(stddev: float, sound: bool) -> None:
+    def moved_by_one(rows, who):
+        return np.array([[float(rows[1, 0] == 1.0), 0.0], [0.0, 0.0]])
+
+    found = found_in(made(moved_by_one, scales=(stddev,)))
+    assert found.sensitivity == 1.0
+    np.testing.assert_equal(found.noise_stddev, stddev)
+    draws = (OF_DRAWS, OF_DRAWS) if math.isnan(stddev) else ()  # no number is the same as another
+    assert (set(found.findings) <= {*draws, OF_DATA, OF_ABSENCE}) == sound
+
+
+def test_the_seed_chooses_who_else_takes_part() -> None:
+    half = spec(sample_rate=0.5)
+    drawn = set()
+    for seed in range(12):
+        who = samples(half, 1, seed)[0]
+
+        def coded(rows, who):
+            return np.array([[who[1] * float(who @ [1, 2, 4, 8]), 0.0], [0.0, 0.0]])
+
+        found = found_in(made(coded, samplers=(("coins", (1, 4), 0.5),), event=POISSON), half, seed)
+        assert found.sensitivity == float(who @ [1, 2, 4, 8])
+        drawn.add(found.sensitivity)
+    assert len(drawn) > 3
 
 
 @pytest.mark.parametrize(
@@ -280,32 +302,31 @@ FIXED = FixedSizeSampledGaussian(n_clients=4, sample_size=2, noise_multiplier=2.
         (("subset", 4, 0.5), POISSON, False),
         (("subset", 4, 2), FIXED, True),
         (("subset", 4, 1), FIXED, False),
-        (("subset", 5, 2), FIXED, False),
+        (("subset", 4, 2), dataclasses.replace(FIXED, n_clients=5), False),
         (("coins", 4, 2), FIXED, False),
         (("coins", (1, 4), 1.0), NonPrivate(), False),
         (("subset", 4, 2), NonPrivate(), False),
     ],
 )
 def test_the_event_names_the_sampler_that_was_drawn_with(draw, event, fits: bool) -> None:
-    found = module._event_findings(run([[0.0]], drawn=[draw, ("gaussian", (1, 1), 1.0)], event=event), 4)
-    assert found == ([] if fits else [f"participants were drawn by {draw[0]} of {draw[2]}, charged as {event}"])
+    found = found_in(made(samplers=[draw], event=event)).findings
+    words = f"participants were drawn by {draw[0]} of {draw[2]}, charged as {event}"
+    assert found[:1] == (() if fits else (words,))
 
 
 def test_participants_are_drawn_once() -> None:
-    coins = ("coins", (1, 4), 1.0)
-    assert module._event_findings(run([[0.0]], drawn=[]), 4) == ["participants were drawn 0 times"]
-    assert module._event_findings(run([[0.0]], drawn=[coins, coins]), 4) == ["participants were drawn 2 times"]
+    assert found_in(made(samplers=())).findings == ("participants were drawn 0 times",)
+    assert found_in(made(samplers=(COINS, COINS))).findings == ("participants were drawn 2 times",)
 
 
 # --- the whole, through the shipped door -----------------------------------------------------
 
 
-def replayed(request: Request = REQUEST, others: float = 0.5, **settings) -> module.Replay:
+def replayed(others: float = 0.5, *, play: Play = through_the_door, factor: float = 1.0, **settings) -> Replay:
+    """A saturating client among others alike; ``factor`` times the noise that is due."""
     rows = np.full((4, 2), others)
     rows[1] = [50.0, 0.0]
-    return replay(
-        lambda wanted: mechanism_for(wanted, **{"noise_multiplier": 2.0} | settings), request, rows, client=1, seed=0
-    )
+    return replay(lambda _: quieter(spec(**settings), factor), REQUEST, rows, client=1, seed=0, play=play)
 
 
 @pytest.mark.parametrize(
@@ -350,62 +371,32 @@ def test_one_reward_moves_the_release_by_its_own_sensitivity() -> None:
     assert found.sensitivity == pytest.approx(mechanism.sensitivity(), rel=1e-2)
 
 
-@pytest.mark.parametrize(("stddev", "sound"), [
-    (2.0, True), (2.0 * (1 - 1e-9), True), (2.0 * (1 - 5e-10), True), (2.0 * (1 - 2e-9), False),
-    (0.0, False), (math.nan, False),
-])  # fmt: skip
-def test_noise_may_fall_short_by_rounding_and_no_more(stddev: float, sound: bool, monkeypatch) -> None:
-    monkeypatch.setattr(module, "_movement", lambda *_: (1.0, []))
-    monkeypatch.setattr(module, "_noise", lambda *_: (stddev, []))
-    assert (replayed().findings == ()) == sound
-
-
-def test_the_seed_chooses_who_else_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    honest = module._participants
-
-    def participants(mechanism, client, seed):
-        asked.append((client, seed))
-        return honest(mechanism, client, seed)
-
-    monkeypatch.setattr(module, "_participants", participants)
-    replay(lambda r: mechanism_for(r, noise_multiplier=2.0), REQUEST, np.ones((4, 2)), client=2, seed=77)
-    assert asked == [(2, 77)]
-
-
 @pytest.mark.parametrize(("factor", "sound"), [(0.999, False), (1.0, True), (1.001, True)])
-def test_a_thousandth_too_little_noise_is_found(factor: float, sound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = PrivateSum.grid_scale
-    monkeypatch.setattr(PrivateSum, "grid_scale", lambda self: factor * whole(self))
-    found = replayed()
+def test_a_thousandth_too_little_noise_is_found(factor: float, sound: bool) -> None:
+    found = replayed(factor=factor)
     assert (found.findings == ()) == sound
     if not sound:
-        assert [words[:20] for words in found.findings] == [f"noise {found.noise_stddev:.6g} is below"[:20]]
-        assert f"multiplier 2 times the measured sensitivity {found.sensitivity:.6g}" in found.findings[0]
+        (words,) = found.findings
+        assert words.startswith(f"noise {found.noise_stddev:.6g} is below")
+        assert f"multiplier 2 times the measured sensitivity {found.sensitivity:.6g}" in words
 
 
-def test_every_kind_of_finding_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = module._Player.__call__
+def test_every_kind_of_finding_is_passed_on() -> None:
+    def dishonest(mechanism, request, rows, noise):
+        values, _ = through_the_door(mechanism, request, rows, noise)
+        if np.isnan(rows[1]).any() or noise.units is not None:
+            noise.drawn.clear()
+        return values, POISSON
 
-    def dishonest(self, rows, participants, units=None):
-        made = honest(self, rows, participants, units)
-        if np.isnan(rows[1]).any() or units is not None:
-            made = dataclasses.replace(made, drawn=[])
-        return dataclasses.replace(made, event=POISSON)
-
-    monkeypatch.setattr(module._Player, "__call__", dishonest)
-    found = replayed()
+    found = replayed(play=dishonest)
     assert found.event == POISSON
     assert [words.split(",")[0] for words in found.findings] == [
         "participants were drawn by coins of 1.0", OF_ABSENCE, OF_PARTICIPANTS, OF_PARTICIPANTS
     ]  # fmt: skip
 
 
-def test_an_event_without_noise_cannot_be_satisfied(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = module._Player.__call__
-    monkeypatch.setattr(
-        module._Player,
-        "__call__",
-        lambda self, *args: dataclasses.replace(honest(self, *args), event=NonPrivate()),
-    )
-    assert "multiplier inf times" in replayed().findings[-1]
+def test_an_event_without_noise_cannot_be_satisfied() -> None:
+    def free(mechanism, request, rows, noise):
+        return through_the_door(mechanism, request, rows, noise)[0], NonPrivate()
+
+    assert "multiplier inf times" in replayed(play=free).findings[-1]

@@ -123,7 +123,7 @@ def test_activity_training_against_plain_weights():
         assert packed.accuracy(*arguments)[0] == pytest.approx(expected)
 
 
-def test_writers_are_read_from_the_original_files(tmp_path, monkeypatch):
+def test_writers_are_read_from_the_original_files(tmp_path):
     pixels = RNG.integers(0, 256, (200, 28, 28))
     labels = np.stack(
         [np.arange(200) % 10, np.zeros(200, int), np.repeat([5, 9], 100), *[np.zeros(200, int)] * 5], axis=1
@@ -131,10 +131,8 @@ def test_writers_are_read_from_the_original_files(tmp_path, monkeypatch):
     for name, values, kind, code in (("i", pixels, ">u1", 8), ("l", labels, ">i4", 12)):
         head = bytes([0, 0, code, values.ndim]) + np.array(values.shape, dtype=">i4").tobytes()
         (tmp_path / name).write_bytes(gzip.compress(head + values.astype(kind).tobytes()))
-    monkeypatch.setattr(writers, "N_WRITERS", 1)
-    read = writers.select(
-        writers.read_idx(tmp_path / "i", np.dtype(">u1")), writers.read_idx(tmp_path / "l", np.dtype(">i4"))
-    )
+    images = writers.read_idx(tmp_path / "i", np.dtype(">u1"))
+    read = writers.select(images, writers.read_idx(tmp_path / "l", np.dtype(">i4")), n_writers=1)
     np.testing.assert_allclose(read.pixels, pixels[:100] / 255)
     assert set(read.writer) == {0}
     np.testing.assert_array_equal(read.label, np.arange(100) % 10)
@@ -159,7 +157,7 @@ def test_network_against_torch_layers():
     pooled = torch.nn.functional.max_pool2d(hidden, 2).relu()  # (n, filters, 5, 5)
     flat = pooled.permute(0, 2, 3, 1).reshape(3, -1)
     expected = flat @ head[0, :-1] + head[0, -1]
-    found = writers._forward(writers._patches(pixels), filters, bias, head)[0]
+    found = writers.network_scores(writers.patches_of(pixels), filters, bias, head)[0]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -224,11 +224,7 @@ def test_the_command_line_says_what_is_missing(
     from experiments.__main__ import main
 
     monkeypatch.setenv("PRIVBO_DATA", os.fspath(tmp_path / "nowhere"))
-    monkeypatch.setattr(
-        "sys.argv", ["experiments", "f-lcb-cifar10", "--jobs", "1", "--out", os.fspath(tmp_path / "no")]
-    )
-    assert main() == 2
+    assert main(["f-lcb-cifar10", "--jobs", "1", "--out", os.fspath(tmp_path / "no")]) == 2
     assert "is not there; put it there" in capsys.readouterr().err
-    monkeypatch.setattr("sys.argv", ["experiments", "--list"])
-    assert main() == 0
+    assert main(["--list"]) == 0
     assert "quickstart: 40 clients tune an SVM" in capsys.readouterr().out

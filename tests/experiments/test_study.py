@@ -86,7 +86,7 @@ def test_a_price_is_that_of_another_arm() -> None:
     assert priced(arms["ours, epsilon 0.9"], panel.arms)["epsilon"] == 0.9
 
 
-def test_each_fills_in_values_and_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_fills_in_values_and_texts(tmp_path: Path) -> None:
     (tmp_path / "one.toml").write_text("""
 [shared.low]
 privacy = {epsilon = "{e}", noise = "simulation"}
@@ -105,33 +105,23 @@ arms = [
   {use = ["low", "de"], label = "{w}, {e:g}", each = {w = ["a", "b"], e = [0.5, 1.0]}, zeroed = true},
 ]
 """)
-    monkeypatch.setattr(module, "FOLDER", tmp_path)
-    module.files.cache_clear()
-    try:
-        found = study("one", "small")
-        assert [(panel.title, panel.seeds) for panel in found.panels] == [("n=1", 1), ("n=2", 1)]
-        assert [panel.title for panel in study("one", "paper").panels] == ["n=1", "n=2", "large"]
-        arms = found.panels[1].arms
-        assert [arm.problem["n"] for arm in arms] == [2] * 9
-        assert arms[3].label == "a, 1"
-        assert arms[3].privacy["epsilon"] == 1.0
-        assert (arms[2].label, arms[2].control) == ("a, 0.5, sum zeroed", "zeroed")
-        assert found.panels[0].columns == {"last": "{last:.2f}"}
-        with pytest.raises(pb.ConfigurationError, match="'two' is unknown"):
-            study("two", "small")
-    finally:
-        module.files.cache_clear()
+    found = study("one", "small", tmp_path)
+    assert [(panel.title, panel.seeds) for panel in found.panels] == [("n=1", 1), ("n=2", 1)]
+    assert [panel.title for panel in study("one", "paper", tmp_path).panels] == ["n=1", "n=2", "large"]
+    arms = found.panels[1].arms
+    assert [arm.problem["n"] for arm in arms] == [2] * 9
+    assert arms[3].label == "a, 1"
+    assert arms[3].privacy["epsilon"] == 1.0
+    assert (arms[2].label, arms[2].control) == ("a, 0.5, sum zeroed", "zeroed")
+    assert found.panels[0].columns == {"last": "{last:.2f}"}
+    with pytest.raises(pb.ConfigurationError, match="'two' is unknown"):
+        study("two", "small", tmp_path)
 
 
-def test_a_wrong_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_key_is_named(tmp_path: Path) -> None:
     (tmp_path / "one.toml").write_text('[one]\ntitle = "One"\nseeds = 1\nlimit = 3\ncolumns = {}\narms = []\n')
-    monkeypatch.setattr(module, "FOLDER", tmp_path)
-    module.files.cache_clear()
-    try:
-        with pytest.raises(pb.ConfigurationError, match=r"one\.panels\.0\.limit is unknown"):
-            study("one", "small")
-    finally:
-        module.files.cache_clear()
+    with pytest.raises(pb.ConfigurationError, match=r"one\.panels\.0\.limit is unknown"):
+        study("one", "small", tmp_path)
 
 
 def algorithm(name: str, label: str, panel: int = 0) -> pb.DPFTSDE:

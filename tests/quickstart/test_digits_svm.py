@@ -2,11 +2,11 @@ import copy
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.svm import SVC
 
 import privbo as pb
-from privbo.quickstart import digits_svm
-from privbo.quickstart.digits_svm import N_CLIENTS, SPACE, DigitsSVM, Shard, problem, split
+from privbo.quickstart.digits_svm import GRID, N_CLIENTS, SPACE, DigitsSVM, Shard, deal, problem, split
 
 
 @pytest.fixture(scope="module")
@@ -67,21 +67,22 @@ def test_surfaces_tell_good_from_bad(digits):
 
 def test_best_values_are_the_grids_maximum_and_are_kept(monkeypatch, tmp_path, digits):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(digits_svm, "GRID", (6, 5))
     few = DigitsSVM(digits.shards[:2], "few")
-    best = few.best_values()
+    best = few.best_values((6, 5))
     units = [(c, g) for c in np.linspace(0, 1, 6) for g in np.linspace(0, 1, 5)]
     expected = [max(few.score(n, SPACE.decode(u)) for u in units) for n in range(2)]
     assert best.tolist() == expected
     others = DigitsSVM(digits.shards[2:4], "few")  # found under its name, not computed again
-    assert others.best_values().tolist() == expected
-    assert [path.name for path in (tmp_path / "privbo").iterdir()] == ["few.npy"]
+    assert others.best_values((6, 5)).tolist() == expected
+    (kept,) = (tmp_path / "privbo").iterdir()
+    assert kept.name == f"few-6x5-{sklearn.__version__}.npy"
+    np.save(kept.with_name(f"few-{GRID[0]}x{GRID[1]}-{sklearn.__version__}.npy"), [0.5])
+    assert few.best_values().tolist() == [0.5]  # another grid's are others
 
 
-def test_an_image_set_of_one_class_is_refused(monkeypatch):
-    monkeypatch.setattr(digits_svm, "load_digits", lambda **_: (np.zeros((600, 64)), np.ones(600, dtype=np.int64)))
+def test_an_image_set_of_one_class_is_refused():
     with pytest.raises(pb.ConfigurationError, match="two classes"):
-        split(4000)
+        deal(np.zeros((600, 64)), np.ones(600, dtype=np.int64), seed=4000)
 
 
 def test_the_problem_runs(digits):

@@ -1,93 +1,162 @@
-"""Faults planted into the shipped release path; a test that misses one of them is worth nothing."""
+"""Faults to hand in where the shipped release goes; a test that misses one of them is worth nothing.
+
+A fault is a mechanism that says one thing and does another, or arithmetic in the place of ``sums.noisy_sums``.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
-import pytest
 
-from accountant.events import PoissonSampledGaussian
+from accountant.events import Event, PoissonSampledGaussian
+from privbo.audits import canary
 from privbo.door import sums
+from privbo.door.answer import draw_participants
+from privbo.door.clipping import clip_rows
+from privbo.door.inbox import vet_rows
 from privbo.door.mechanism import PrivateSum
+from privbo.door.noise import BoolArray, NoiseSource
+from privbo.protocol.messages import FloatArray, IntArray, Request
+from tests.door.replayed_runs import through_the_door
 
-Patch = Callable[[pytest.MonkeyPatch], None]
-
-
-def _scaled_noise(factor: float) -> Patch:
-    def plant(patch: pytest.MonkeyPatch) -> None:
-        sound = PrivateSum.grid_scale
-        patch.setattr(PrivateSum, "grid_scale", lambda self: factor * sound(self))
-
-    return plant
+Arithmetic: TypeAlias = Callable[[PrivateSum, FloatArray, FloatArray, BoolArray, NoiseSource], FloatArray]
 
 
-def _noise_not_divided_by_the_rate(patch: pytest.MonkeyPatch) -> None:
-    def noisy_sums(mechanism, weights, clipped, participation, noise):
-        step = mechanism.grid_step()
-        totals = sums.lattice_sums(weights, clipped, participation, step)
-        drawn = noise.gaussian(totals.shape, mechanism.grid_scale())
-        return totals * step / mechanism.rate + drawn * step
-
-    patch.setattr(sums, "noisy_sums", noisy_sums)
+def settings_of(sound: PrivateSum) -> dict[str, object]:
+    return {field.name: getattr(sound, field.name) for field in dataclasses.fields(PrivateSum)}
 
 
-def _clipped_per_block(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PrivateSum, "applied_bound", property(lambda self: self.clipping_norm))
+# --- mechanisms -----------------------------------------------------------------------------
 
 
-def _fixed_size_accounted_as_poisson(patch: pytest.MonkeyPatch) -> None:
-    def event(self):
+@dataclass(frozen=True, kw_only=True)
+class QuieterSum(PrivateSum):
+    """Draws ``factor`` times the noise that it states."""
+
+    factor: float
+
+    def grid_scale(self) -> float:
+        return self.factor * super().grid_scale()
+
+
+class WideSum(PrivateSum):
+    """Clips to S per block instead of S / sqrt(P)."""
+
+    @property
+    def applied_bound(self) -> float:
+        return self.clipping_norm
+
+
+class ForgetfulSum(PrivateSum):
+    """Has noise for the client that leaves a fixed-size sample, and none for the one that takes its slot."""
+
+    @property
+    def factor(self) -> float:
+        return self.vector_bound * self.geometry.largest_norms[-1] / (super().sensitivity() * self.rate)
+
+    def noise_stddev(self) -> float:
+        return self.factor * super().noise_stddev()
+
+    def grid_scale(self) -> float:
+        return self.factor * super().grid_scale()
+
+
+class BoastingSum(ForgetfulSum):
+    """Charges a fixed-size sample as a Poisson sample."""
+
+    def event(self) -> Event:
         return PoissonSampledGaussian(sample_rate=self.rate, noise_multiplier=self.noise_multiplier)
 
-    patch.setattr(PrivateSum, "event", event)
-    _fixed_size_with_zero_out_sensitivity(patch)
+
+def quieter(sound: PrivateSum, factor: float) -> PrivateSum:
+    """The same mechanism with ``factor`` times its noise and the same words about it."""
+    return QuieterSum(**settings_of(sound), factor=factor)
 
 
-def _fixed_size_with_zero_out_sensitivity(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PrivateSum, "_sum_sensitivity", lambda self: self.vector_bound * self.geometry.largest_norms[-1])
+# --- arithmetic -----------------------------------------------------------------------------
 
 
-def _divided_by_the_realised_count(patch: pytest.MonkeyPatch) -> None:
-    def noisy_sums(mechanism, weights, clipped, participation, noise):
-        step = mechanism.grid_step()
-        totals = sums.lattice_sums(weights, clipped, participation, step)
-        drawn = noise.gaussian(totals.shape, mechanism.grid_scale())
-        count = np.maximum(participation.sum(axis=1), 1)[:, None, None] / participation.shape[1]
-        return totals * step / count + drawn * step / mechanism.rate
-
-    patch.setattr(sums, "noisy_sums", noisy_sums)
+def totals_and_noise(mechanism, weights, clipped, participation, noise) -> tuple[IntArray, IntArray]:
+    totals = sums.lattice_sums(weights, clipped, participation, mechanism.grid_step())
+    return totals, noise.gaussian(totals.shape, mechanism.grid_scale())
 
 
-def _same_noise_for_all_blocks(patch: pytest.MonkeyPatch) -> None:
-    def noisy_sums(mechanism, weights, clipped, participation, noise):
-        step = mechanism.grid_step()
-        totals = sums.lattice_sums(weights, clipped, participation, step)
-        drawn = noise.gaussian((len(totals), 1, totals.shape[2]), mechanism.grid_scale())
-        return (totals + drawn) * step / mechanism.rate
-
-    patch.setattr(sums, "noisy_sums", noisy_sums)
+def noise_not_divided_by_the_rate(mechanism, weights, clipped, participation, noise) -> FloatArray:
+    totals, drawn = totals_and_noise(mechanism, weights, clipped, participation, noise)
+    return totals * mechanism.grid_step() / mechanism.rate + drawn * mechanism.grid_step()
 
 
-def _noiseless_empty_sample(patch: pytest.MonkeyPatch) -> None:
-    def noisy_sums(mechanism, weights, clipped, participation, noise):
-        step = mechanism.grid_step()
-        totals = sums.lattice_sums(weights, clipped, participation, step)
-        drawn = noise.gaussian(totals.shape, mechanism.grid_scale())
-        return (totals + drawn * participation.any(axis=1)[:, None, None]) * step / mechanism.rate
-
-    patch.setattr(sums, "noisy_sums", noisy_sums)
+def divided_by_the_realised_count(mechanism, weights, clipped, participation, noise) -> FloatArray:
+    step = mechanism.grid_step()
+    totals, drawn = totals_and_noise(mechanism, weights, clipped, participation, noise)
+    count = np.maximum(participation.sum(axis=1), 1)[:, None, None] / participation.shape[1]
+    return totals * step / count + drawn * step / mechanism.rate
 
 
-FAULTS: dict[str, Patch] = {
-    "std / sqrt(2)": _scaled_noise(2**-0.5),
-    "noise not divided by q": _noise_not_divided_by_the_rate,
-    "clip S per block instead of S / sqrt(P)": _clipped_per_block,
-    "fixed-size sampling accounted as Poisson": _fixed_size_accounted_as_poisson,
-    "fixed-size sampling with the zero-out sensitivity": _fixed_size_with_zero_out_sensitivity,
-    "division by the realised count": _divided_by_the_realised_count,
-    "the same noise for two blocks": _same_noise_for_all_blocks,
-    "noiseless empty sample": _noiseless_empty_sample,
-    "std x 0.95": _scaled_noise(0.95),
+def same_noise_for_all_blocks(mechanism, weights, clipped, participation, noise) -> FloatArray:
+    step = mechanism.grid_step()
+    totals = sums.lattice_sums(weights, clipped, participation, step)
+    drawn = noise.gaussian((len(totals), 1, totals.shape[2]), mechanism.grid_scale())
+    return (totals + drawn) * step / mechanism.rate
+
+
+def noiseless_empty_sample(mechanism, weights, clipped, participation, noise) -> FloatArray:
+    totals, drawn = totals_and_noise(mechanism, weights, clipped, participation, noise)
+    somebody = participation.any(axis=1)[:, None, None]
+    return (totals + drawn * somebody) * mechanism.grid_step() / mechanism.rate
+
+
+# --- faults ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Something done wrong.
+
+    Attributes:
+        plant: Makes the mechanism that does it, of a sound one.
+        arithmetic: Does it in the place of the shipped sums; None for these.
+    """
+
+    plant: Callable[[PrivateSum], PrivateSum] = lambda sound: sound
+    arithmetic: Arithmetic | None = None
+
+    def releases(self, mechanism, weights, rows, trials, noise) -> FloatArray:
+        """For ``audit_curve``: many releases of vectors of length one."""
+        if self.arithmetic is None:
+            return canary.releases(mechanism, weights, rows, trials, noise)
+        participation = sums.draw_participation(mechanism, trials, noise)
+        clipped = clip_rows(rows, mechanism.applied_bound)
+        return self.arithmetic(mechanism, weights, clipped, participation, noise)[:, :, 0]
+
+    def play(
+        self, mechanism: PrivateSum, request: Request, rows: FloatArray, noise: NoiseSource
+    ) -> tuple[FloatArray, Event]:
+        """For ``replay``: one release, through the door where the mechanism is what is wrong."""
+        if self.arithmetic is None:
+            return through_the_door(mechanism, request, rows, noise)
+        participants = draw_participants(mechanism, noise)
+        vetted = vet_rows(rows, n_clients=request.n_clients, dim=request.dim)
+        clipped = clip_rows(vetted, mechanism.applied_bound)
+        values = self.arithmetic(mechanism, request.weights, clipped, participants[None], noise)[0]
+        return values, mechanism.event()
+
+
+SOUND = Fault()
+SOUND_ARITHMETIC = Fault(arithmetic=sums.noisy_sums)
+FAULTS = {
+    "std / sqrt(2)": Fault(plant=lambda sound: quieter(sound, 2**-0.5)),
+    "noise not divided by q": Fault(arithmetic=noise_not_divided_by_the_rate),
+    "clip S per block instead of S / sqrt(P)": Fault(plant=lambda sound: WideSum(**settings_of(sound))),
+    "fixed-size sampling accounted as Poisson": Fault(plant=lambda sound: BoastingSum(**settings_of(sound))),
+    "fixed-size sampling with the zero-out sensitivity": Fault(plant=lambda sound: ForgetfulSum(**settings_of(sound))),
+    "division by the realised count": Fault(arithmetic=divided_by_the_realised_count),
+    "the same noise for two blocks": Fault(arithmetic=same_noise_for_all_blocks),
+    "noiseless empty sample": Fault(arithmetic=noiseless_empty_sample),
+    "std x 0.95": Fault(plant=lambda sound: quieter(sound, 0.95)),
 }
 FIXED_SIZE = {name for name in FAULTS if name.startswith("fixed-size")}

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from accountant.events import Adjacency
-from privbo.door.mechanism import mechanism_for
+from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.door.reward_unit import RewardMove
 from privbo.protocol.messages import Request, Setting
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, problem
 from tests.door.replayed_runs import adversarial_rows, replay
-from tests.statistical.faults import FAULTS, FIXED_SIZE
+from tests.statistical.faults import FAULTS, FIXED_SIZE, SOUND, SOUND_ARITHMETIC, Fault
 
 N_CASES = 320
 
@@ -32,13 +32,14 @@ class Adversary:
     rows: np.ndarray
     seed: int
 
-    def findings(self) -> tuple[str, ...]:
+    def findings(self, fault: Fault = SOUND) -> tuple[str, ...]:
         return replay(
-            lambda wanted: mechanism_for(wanted, **self.settings),
+            lambda wanted: fault.plant(mechanism_for(wanted, **self.settings)),
             self.request,
             self.rows,
             client=self.client,
             seed=self.seed,
+            play=fault.play,
         ).findings
 
 
@@ -100,39 +101,50 @@ def test_no_false_alarm_where_one_reward_is_the_unit() -> None:
         assert reward_case(seed).findings() == (), seed
 
 
-def _half_the_bound(patch: pytest.MonkeyPatch) -> None:
-    whole = RewardMove.after_clipping
-    patch.setattr(RewardMove, "after_clipping", lambda self, *a: 0.5 * whole(self, *a))
+class HalfMove(RewardMove):
+    """Half of how far a reward moves a vector."""
+
+    def after_clipping(self, bound: float, noise_multiplier: float) -> float:
+        return 0.5 * super().after_clipping(bound, noise_multiplier)
 
 
-def _the_grid_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RewardMove, "after_clipping", lambda self, bound, z: min(self.bound, 2 * bound))
+class SmoothMove(RewardMove):
+    """How far a reward moves a vector that nobody truncates to a grid."""
+
+    def after_clipping(self, bound: float, noise_multiplier: float) -> float:
+        return min(self.bound, 2 * bound)
+
+
+def _moved_by(kind: type[RewardMove]) -> Fault:
+    def plant(sound: PrivateSum) -> PrivateSum:
+        return dataclasses.replace(sound, reward=kind(**vars(sound.reward)))
+
+    return Fault(plant=plant)
 
 
 REWARD_FAULTS = {
     "std x 0.95": FAULTS["std x 0.95"],
-    "noise for half a reward": _half_the_bound,
-    "truncation to the grid forgotten": _the_grid_forgotten,
+    "noise for half a reward": _moved_by(HalfMove),
+    "truncation to the grid forgotten": _moved_by(SmoothMove),
 }
 
 
 @pytest.mark.parametrize("name", REWARD_FAULTS)
-def test_every_planted_fault_is_found_where_one_reward_is_the_unit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_planted_fault_is_found_where_one_reward_is_the_unit(name: str) -> None:
     cases = [reward_case(seed, noise_multiplier=50.0) for seed in range(30)]
     assert not any(c.findings() for c in cases)
-    REWARD_FAULTS[name](monkeypatch)
-    assert sum(bool(c.findings()) for c in cases) >= 3
+    assert sum(bool(c.findings(REWARD_FAULTS[name])) for c in cases) >= 3
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_every_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_planted_fault_is_found(name: str) -> None:
     sampling = "fixed-size" if name in FIXED_SIZE else "poisson"
     fixed = {"sample_rate": 0.5, "sampling": sampling, "n_blocks": 2, "calibration": "tight"}
     fixed["adjacency"] = Adjacency.ZERO_OUT
     cases = [case(seed, **fixed) for seed in range(20)]
-    assert not any(c.findings() for c in cases)
-    FAULTS[name](monkeypatch)
-    assert sum(bool(c.findings()) for c in cases) >= 5
+    for sound in (SOUND, SOUND_ARITHMETIC):
+        assert not any(c.findings(sound) for c in cases)
+    assert sum(bool(c.findings(FAULTS[name])) for c in cases) >= 5
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])

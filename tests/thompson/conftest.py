@@ -43,13 +43,13 @@ def noisy_sum(ask, answers, rng, noise=0.05):
     )
 
 
-def play(algorithm, where, evaluate=bumps, *, seed=5, clients=None):
-    """All asks and answers of a run, and the cohort."""
+def play(algorithm, where, evaluate=bumps, *, seed=5, clients=None, until=None):
+    """All asks and answers of a run, or of its beginning, and the cohort."""
     server = algorithm.server(where)
     numbers = np.arange(where.n_clients) if clients is None else np.asarray(clients)
     cohort = algorithm.cohort(where, clients=numbers, evaluate=evaluate, seed=seed)
     rng, trace = np.random.default_rng(0), []
-    while (ask := server.ask()) is not None:
+    while len(trace) != until and (ask := server.ask()) is not None:
         answers = cohort.respond(ask.broadcast)
         trace.append((ask, answers))
         server.tell(None if ask.request is None else noisy_sum(ask, answers, rng))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.algorithms.thompson import growing as module
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
 from privbo.algorithms.thompson.growing import GrowingRidge
 from privbo.algorithms.thompson.own_model import OwnModel
@@ -23,9 +22,10 @@ def _histories(n=5, t=14, m=8, seed=0):
     return torch.as_tensor(features), torch.as_tensor(values)
 
 
-def _grown(features, noise, upto=None):
+def _grown(features, noise, upto=None, **settings):
     n, t, m = features.shape
-    ridge = GrowingRidge(n_clients=n, capacity=t, n_features=m, noise=noise, device=torch.device("cpu"))
+    cpu = torch.device("cpu")
+    ridge = GrowingRidge(n_clients=n, capacity=t, n_features=m, noise=noise, device=cpu, **settings)
     for index in range(t if upto is None else upto):
         ridge.append(features[:, index])
     return ridge
@@ -48,21 +48,20 @@ def test_every_prefix_has_the_weights_of_a_fresh_factorisation(noise):
 
 
 @pytest.mark.parametrize("block", [1, 2**30])
-def test_an_answer_does_not_depend_on_earlier_answers(block, monkeypatch):
+def test_an_answer_does_not_depend_on_earlier_answers(block):
     """As after a restart: to the last bit, or a vector sent again would be another one."""
-    monkeypatch.setattr(module, "_BLOCK_BYTES", block)
     features, values = _histories(n=7)
     prior, e = torch.as_tensor(np.random.default_rng(1).normal(size=(7, 22))).split([8, 14], dim=1)
 
     def draw(ridge, t):
         return ridge.sample(values[:, :t], prior=prior, observation_noise=e[:, :t])
 
-    step_by_step, at_once = _grown(features, 0.1, upto=0), _grown(features, 0.1)
+    step_by_step, at_once = _grown(features, 0.1, 0, block_bytes=block), _grown(features, 0.1, block_bytes=block)
     for t in range(1, 15):
         step_by_step.append(features[:, t - 1])
         answer = draw(step_by_step, t)
         assert torch.equal(draw(step_by_step, t), answer)
-        assert torch.equal(draw(_grown(features, 0.1, upto=t), t), answer)
+        assert torch.equal(draw(_grown(features, 0.1, t, block_bytes=block), t), answer)
     assert torch.equal(draw(at_once, 14), answer)
     assert torch.equal(draw(step_by_step, 5), draw(at_once, 5))
     assert torch.equal(draw(step_by_step, 14), answer)
@@ -87,13 +86,16 @@ def test_a_row_that_is_not_appended_is_caught():
 
 
 @pytest.mark.parametrize("share", ["mean", "sample"])
-def test_a_run_answers_the_same_with_and_without_growing_factors(share, monkeypatch):
-    algorithm = DPFTSDE(n_features=40, share=share, own=OwnModel(n_features=32, fit_steps=2, n_candidates=64))
-    with_factors, _ = play(algorithm, setting())
-    monkeypatch.setattr(GrowingRidge, "fits", lambda **_: False)  # as for clients whose factors fill the memory
-    without, _ = play(algorithm, setting())
-    for (_, a), (_, b) in zip(with_factors, without, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-7)
+def test_a_run_answers_the_same_with_and_without_growing_factors(share):
+    """In a run so long that its factors would fill the memory every answer is factorised anew."""
+    own = OwnModel(n_features=32, fit_steps=2, n_candidates=64)
+    algorithm = DPFTSDE(n_features=40, share=share, own=own, noise=0.1)
+    fits, answers = [], []
+    for where in (setting(), setting(rounds=20_000)):
+        fits.append(GrowingRidge.fits(where.n_clients, algorithm.n_init + where.rounds, algorithm.n_features))
+        answers.append([answer for _, answer in play(algorithm, where, until=setting().rounds)[0]])
+    assert fits == [True, False]
+    np.testing.assert_allclose(answers[0], answers[1], atol=1e-7)
 
 
 def test_factors_of_too_many_clients_are_not_kept():

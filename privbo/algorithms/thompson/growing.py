@@ -15,8 +15,6 @@ import numpy as np
 import torch
 
 _LARGEST_BYTES = 2 * 2**30
-# Clients worked on at once on a processor: what a pass reads should still be in its caches at the next.
-_BLOCK_BYTES = 16 * 2**20
 
 
 class GrowingRidge:
@@ -28,13 +26,25 @@ class GrowingRidge:
         n_features: M.
         noise: lambda.
         device: Where to keep them.
+        block_bytes: Size of what is worked on at once on a processor: what a pass reads should still be in
+            its caches at the next. No answer depends on it by more than rounding.
 
     Attributes:
         count: Observations per client so far.
     """
 
-    def __init__(self, *, n_clients: int, capacity: int, n_features: int, noise: float, device: torch.device) -> None:
+    def __init__(
+        self,
+        *,
+        n_clients: int,
+        capacity: int,
+        n_features: int,
+        noise: float,
+        device: torch.device,
+        block_bytes: int = 16 * 2**20,
+    ) -> None:
         self._noise = noise
+        self._block_bytes = block_bytes
         self._features = torch.zeros(n_clients, capacity, n_features, dtype=torch.float64, device=device)
         # W with W' W = (Phi Phi' + lambda I)^-1, lower triangular; its last row waits for the next answer.
         self._inverse = torch.zeros(n_clients, capacity, capacity, dtype=torch.float64, device=device)
@@ -94,7 +104,8 @@ class GrowingRidge:
     def _blocks(self) -> list[slice]:
         """The same at every length of the histories, so an answer does not depend on when a row was written."""
         n, capacity, m = self._features.shape
-        size = n if self._features.device.type != "cpu" else max(1, _BLOCK_BYTES // (8 * capacity * (capacity + m)))
+        fitting = max(1, self._block_bytes // (8 * capacity * (capacity + m)))
+        size = fitting if self._features.device.type == "cpu" else n
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 

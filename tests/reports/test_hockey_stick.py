@@ -1,0 +1,125 @@
+"""Hockey-stick curves against closed forms and brute force: confidence bounds, measured and accounted."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian
+from accountant.tight import numerical
+from privbo.audits import hockey_stick
+from privbo.audits.hockey_stick import (
+    N_BOUNDS,
+    THRESHOLDS,
+    Point,
+    accounted_curve,
+    closest_point,
+    curve_of,
+    lower_confidence,
+    measured_curve,
+    upper_confidence,
+)
+
+EPSILONS = np.array(hockey_stick.EPSILONS)
+
+
+def test_bounds_are_clopper_and_pearsons() -> None:
+    counts, level = np.array([0.0, 1.0, 40.0, 99.0, 100.0]), 1e-6
+    low, high = lower_confidence(counts, 100, level), upper_confidence(counts, 100, level)
+    # What the bound says: at its probability, a count this far out has a chance of exactly ``level``.
+    np.testing.assert_allclose(stats.binom.sf(counts[1:] - 1, 100, low[1:]), level, rtol=1e-6)
+    np.testing.assert_allclose(stats.binom.cdf(counts[:-1], 100, high[:-1]), level, rtol=1e-6)
+    assert (low[0], high[-1]) == (0.0, 1.0)
+    assert low[-1] == pytest.approx(level ** (1 / 100))
+    assert high[0] == pytest.approx(1 - level ** (1 / 100))
+
+
+def test_a_curve_is_read_from_either_tail_and_in_either_direction() -> None:
+    """A tenth of one sample stands apart: its lower bound, less e^epsilon times the upper bound of none."""
+    n, level = 4000, 1e-4
+    apart = np.zeros(n)
+    apart[: n // 10] = 3.0
+    same = np.zeros(n)
+    low = stats.beta.ppf(level, 400, n - 399)
+    none = 1 - level ** (1 / n)
+    expected = np.maximum(low - np.exp(EPSILONS) * none, 0.0)
+    assert 0.08 < expected[0] < 0.1
+    assert np.count_nonzero(expected) > 5
+    for shift in (0.0, 4.9):  # the second is told apart by thresholds above five only
+        one, other = apart + shift, same + shift
+        for plus, minus in ((one, other), (other, one), (-one, -other), (-other, -one)):
+            np.testing.assert_allclose(measured_curve(plus, minus, level), expected, rtol=1e-9)
+    nothing = [0.0] * len(EPSILONS)
+    assert measured_curve(same, same, level).tolist() == nothing
+    assert measured_curve(same + 6.0, same + 5.9, level).tolist() == nothing  # a score at a threshold is not above it
+
+
+def test_a_curve_is_the_best_of_all_thresholds() -> None:
+    rng, level = np.random.default_rng(0), 1e-4
+    plus, minus = rng.normal(1.0, 1.0, 300), rng.normal(0.0, 1.2, 300)
+    best = np.zeros(len(EPSILONS))
+    counted = list(itertools.product(((plus, minus), (minus, plus)), (1, -1), THRESHOLDS))
+    assert 2 * len(counted) == N_BOUNDS
+    for (one, other), tail, threshold in counted:
+        k, m = int((tail * one > threshold).sum()), int((tail * other > threshold).sum())
+        low = stats.beta.ppf(level, k, 301 - k) if k else 0.0
+        high = stats.beta.isf(level, m + 1, 300 - m) if m < 300 else 1.0
+        best = np.maximum(best, low - np.exp(EPSILONS) * high)
+    np.testing.assert_allclose(measured_curve(plus, minus, level), best, rtol=1e-6)
+
+
+def test_a_point_above_the_accountants_comes_before_any_below_and_shares_decide_among_equals() -> None:
+    claimed = np.array([1e-2, 1e-3, 1e-6, 0.0, *np.full(len(EPSILONS) - 4, 0.5)])
+
+    def points(*lower: float) -> np.ndarray:
+        return np.array([*lower, *np.zeros(len(EPSILONS) - len(lower))])
+
+    below, nearer, above = points(1e-3), points(0.0, 5e-4), points(0.0, 0.0, 2e-6)
+    found = closest_point(np.array([below, nearer, above]), claimed)
+    assert (found, found.above) == (Point(epsilon=0.5, lower=2e-6, claimed=1e-6), True)
+    found = closest_point(np.array([nearer, below]), claimed)
+    assert (found, found.above) == (Point(epsilon=0.25, lower=5e-4, claimed=1e-3), False)
+    nothing_claimed = points(9e-3, 0.0, 0.0, 1e-9)
+    found = closest_point(np.array([nothing_claimed]), claimed)
+    assert (found, found.above) == (Point(epsilon=1.0, lower=1e-9, claimed=0.0), True)
+    assert closest_point(np.array([points()]), np.zeros(len(EPSILONS))).above is False
+
+
+@pytest.mark.parametrize("row", [0, 9])
+def test_one_point_above_the_curve_is_enough_and_one_on_it_is_not(row: int) -> None:
+    accounted = accounted_curve(Gaussian(noise_multiplier=1.0), Adjacency.ZERO_OUT)
+    for factor, above in ((1.0, False), (1.001, True)):
+        measured = np.tile(accounted / 2, (10, 1))
+        measured[row, 3] = accounted[3] * factor
+        found = closest_point(measured, accounted)
+        assert (found.above, found.epsilon, found.claimed) == (above, 1.0, accounted[3])
+        assert found.lower == pytest.approx(factor * accounted[3])
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+def test_the_curve_to_stay_below_is_the_accountants(rate: float, adjacency: Adjacency) -> None:
+    event = PoissonSampledGaussian(sample_rate=rate, noise_multiplier=1.0)
+    found = accounted_curve(event, adjacency)
+    for epsilon, delta in zip(hockey_stick.EPSILONS, found, strict=True):
+        interval = numerical.delta_interval(event, epsilon, adjacency=adjacency)
+        assert interval.lower * (1 - 1e-9) <= delta <= interval.upper * (1 + 1e-3) + 1e-12
+    if rate == 1.0:  # Balle and Wang (2018), theorem 8, at mu = 1
+        phi = stats.norm.cdf
+        exact = phi(0.5 - EPSILONS) - np.exp(EPSILONS) * phi(-0.5 - EPSILONS)
+        np.testing.assert_allclose(found, exact, rtol=1e-5)
+        assert np.all(found >= exact * (1 - 1e-9))
+
+
+def test_what_the_curve_may_be_off_by_is_added_and_the_dearest_pair_counts() -> None:
+    def pair(p_above: float):
+        tails = SimpleNamespace(p_above=p_above, q_above=0.01, relative_error=0.1)
+        return SimpleNamespace(tails=lambda _: tails)
+
+    kept = 0.01 * np.exp(EPSILONS)
+    expected = np.maximum(0.5 - kept + 0.1 * (0.5 + kept), 0.0)
+    np.testing.assert_allclose(curve_of([pair(0.2), pair(0.5), pair(0.3)]), expected, rtol=1e-12)
