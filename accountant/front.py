@@ -36,7 +36,7 @@ def epsilon(
     rounds: int,
     delta: float,
     sample_rate: float = 1.0,
-    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE,
+    adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE,
 ) -> float:
     """Epsilon of equal rounds of a Poisson-sampled Gaussian sum, as in DP-SGD: the certified upper end.
 
@@ -45,7 +45,7 @@ def epsilon(
         rounds: Number of releases, at least 0.
         delta: In (0, 1).
         sample_rate: q in (0, 1], the probability with which a unit takes part in a round.
-        adjacency: Which data sets are neighbours.
+        adjacency: Which data sets are neighbours, such as ``"zero-out"``.
 
     Raises:
         AccountingError: A value is out of range.
@@ -64,7 +64,7 @@ def noise_multiplier(
     rounds: int,
     delta: float,
     sample_rate: float = 1.0,
-    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE,
+    adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE,
 ) -> float:
     """The smallest noise multiplier at which equal Poisson-sampled Gaussian rounds cost at most ``epsilon``.
 
@@ -73,7 +73,7 @@ def noise_multiplier(
         rounds: Number of releases, at least 1.
         delta: In (0, 1).
         sample_rate: q in (0, 1], the probability with which a unit takes part in a round.
-        adjacency: Which data sets are neighbours.
+        adjacency: Which data sets are neighbours, such as ``"zero-out"``.
 
     Raises:
         AccountingError: A value is out of range.
@@ -107,7 +107,7 @@ class Accountant:
         (3.96, True)
     """
 
-    def __init__(self, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE) -> None:
+    def __init__(self, adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE) -> None:
         self.adjacency = Adjacency(adjacency)
         self.event = Composed()
 
