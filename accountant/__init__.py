@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         Laplace,
         NonPrivate,
         PoissonSampledGaussian,
+        PoissonSampledLaplace,
         Unit,
         compose,
         from_dict,
@@ -72,7 +73,7 @@ _HOMES = {
     for home, names in {
         "errors": "AccountingError BudgetExceeded CalibrationError EventError LedgerError PrivacyError",
         "events": "Adjacency BestOfRandomRuns Composed Event FixedSizeSampledGaussian Gaussian Laplace NonPrivate "
-        "PoissonSampledGaussian Unit compose from_dict repeat to_dict",
+        "PoissonSampledGaussian PoissonSampledLaplace Unit compose from_dict repeat to_dict",
         "front": "Accountant epsilon noise_multiplier",
         "ledger": "Budget Ledger LedgerPolicy",
         "tightest": "Interval epsilon_interval epsilon_table",
@@ -101,6 +102,7 @@ __all__ = [
     "LedgerPolicy",
     "NonPrivate",
     "PoissonSampledGaussian",
+    "PoissonSampledLaplace",
     "PrivacyError",
     "Unit",
     "calibrate",

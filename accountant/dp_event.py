@@ -26,6 +26,7 @@ from accountant.events import (
     Laplace,
     NonPrivate,
     PoissonSampledGaussian,
+    PoissonSampledLaplace,
     check_adjacency,
     compose,
     parts,
@@ -89,10 +90,13 @@ def _whole(event: Event, adjacency: Adjacency) -> _Call:
     return _Call("ComposedDpEvent", {"events": rows}) if rows else _Call("NoOpDpEvent", {})
 
 
-def _one(part: Basic, adjacency: Adjacency) -> _Call:
+def _one(part: Basic, adjacency: Adjacency) -> _Call:  # noqa: PLR0911 - one return per kind of event
     def gaussian(z: float, *, fixed_size: bool = False) -> _Call:
         factor = contribution_factor(adjacency, fixed_size=fixed_size)
         return _Call("GaussianDpEvent", {"noise_multiplier": factor * z})
+
+    def laplace(b: float) -> _Call:
+        return _Call("LaplaceDpEvent", {"noise_multiplier": contribution_factor(adjacency) * b})
 
     match part:
         case Gaussian(noise_multiplier=z):
@@ -103,7 +107,9 @@ def _one(part: Basic, adjacency: Adjacency) -> _Call:
             sample = {"source_dataset_size": n, "sample_size": m, "event": gaussian(z, fixed_size=True)}
             return _Call("SampledWithoutReplacementDpEvent", sample)
         case Laplace(scale_multiplier=b):
-            return _Call("LaplaceDpEvent", {"noise_multiplier": contribution_factor(adjacency) * b})
+            return laplace(b)
+        case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
+            return _Call("PoissonSampledDpEvent", {"sampling_probability": q, "event": laplace(b)})
         case BestOfRandomRuns(run=run, eta=eta, gamma=gamma):
             mean = TruncatedNegativeBinomial(eta=eta, gamma=gamma).mean
             return _Call("RepeatAndSelectDpEvent", {"event": _whole(run, adjacency), "mean": mean, "shape": eta})
@@ -203,6 +209,9 @@ def _poisson(whole: DpEvent, event: DpEvent, rate: float, adjacency: Adjacency) 
         return _pieces(event, adjacency)
     if isinstance(event, dp.PoissonSampledDpEvent):
         return _poisson(whole, event.event, rate * event.sampling_probability, adjacency)
+    if isinstance(event, dp.LaplaceDpEvent):
+        b = event.noise_multiplier / contribution_factor(adjacency)
+        return [(PoissonSampledLaplace(sample_rate=rate, scale_multiplier=b), 1)]
     if adjacency is Adjacency.REPLACE_ONE and not isinstance(event, dp.GaussianDpEvent):
         raise _refused(whole, "of several queries on one Poisson sample nothing is proven under replace-one")
     z = _queries_on_one_sample(whole, event) / contribution_factor(adjacency)

@@ -23,6 +23,7 @@ from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.errors import EventError
 from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, parts
 
+_SAMPLED = (PoissonSampledGaussian, FixedSizeSampledGaussian)
 _SAFE = 1.0 + 1e-12  # quoted values err upwards by more than the closed form's rounding
 
 
@@ -33,7 +34,10 @@ def safe_epsilon(epsilon: float, delta: float) -> float:
 
 def mu_squared(event: Event) -> float | None:
     """mu^2 of a composition of Gaussian mechanisms at rate 1; None where any part is not one."""
-    full = all(isinstance(part, Gaussian) or getattr(part, "sample_rate", None) == 1.0 for part, _ in parts(event))
+    full = all(
+        isinstance(part, Gaussian) or (isinstance(part, _SAMPLED) and part.sample_rate == 1.0)
+        for part, _ in parts(event)
+    )
     return mu_squared_at_rate_one(event) if full else None
 
 

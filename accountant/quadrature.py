@@ -1,29 +1,20 @@
 """Rényi divergences of one release at a whole vector of real orders, by stable quadrature.
 
-With r = dP/dQ and u = r - 1, E_Q[u] = 0, so
-
-    A(a) - 1 = E_Q[r^a] - 1 = E_Q[phi_a(u)],   phi_a(u) = (1 + u)^a - 1 - a u >= 0 for a > 1,
-
-and the Rényi divergence is log(A) / (a - 1). Summing the non-negative phi keeps full
-relative precision however close A is to 1; everything is summed in logarithms, so
-nothing overflows. Smooth integrands over the line are summed by the trapezoid rule,
+``accountant.divergence`` sums them. Smooth integrands over the line are summed by the trapezoid rule,
 whose error falls as exp(-2 pi d / step) with d the distance of the nearest complex
 singularity (1 + u = 0, at pi z standard deviations); half-line integrands by composite
 Gauss-Legendre panels.
-
-Longer than 300 lines: every event's divergence and its derivation stand together.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from accountant.divergence import FloatArray, Grid, divergence, from_log_excess, log_mixture, log_phi, log_sum, shift
 from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
@@ -35,25 +26,14 @@ from accountant.events import (
     Laplace,
     NonPrivate,
     PoissonSampledGaussian,
+    PoissonSampledLaplace,
 )
+from accountant.laplace_curve import laplace_divergence, sampled_laplace_divergence
 from accountant.selection import TruncatedNegativeBinomial
-
-FloatArray = npt.NDArray[np.float64]
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _MARGIN = 10.0  # standard deviations beyond the outermost peaks: exp(-50) of their mass
-_SERIES_BOUND = 0.2  # |a u| below it: binomial series, 24 terms leave less than 1e-17 of the sum
-_SERIES_TERMS = 24
 _MAX_POINTS = 50_000  # beyond it an order is answered without sampling, which only costs more
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Grid:
-    """Quadrature points: log of the weights (density of Q included), u and log(1 + u)."""
-
-    log_weight: FloatArray
-    excess: FloatArray
-    log_ratio: FloatArray
 
 
 def renyi_divergence(  # noqa: PLR0911 - one return per kind of event
@@ -75,14 +55,16 @@ def renyi_divergence(  # noqa: PLR0911 - one return per kind of event
             return orders / (2.0 * z * z)
         case PoissonSampledGaussian(sample_rate=q, noise_multiplier=z):
             grid_of = _opposed_grid if adjacency == Adjacency.REPLACE_ONE else _poisson_grid
-            return _capped(lambda few: _divergence(grid_of(q, z, _top(few)), few), orders, z, _step(z))
+            return _capped(lambda few: divergence(grid_of(q, z, _top(few)), few), orders, z, _step(z))
         case FixedSizeSampledGaussian(noise_multiplier=z) if event.sample_size == event.n_clients:
             return orders / (2.0 * z * z)
         case FixedSizeSampledGaussian(noise_multiplier=z):
             rate = event.sample_rate
             return _capped(lambda few: _fixed_size_divergence(rate, z, few), orders, z, min(1.0, z) / 24.0)
         case Laplace(scale_multiplier=b):
-            return _laplace_divergence(b, orders)
+            return laplace_divergence(b, orders)
+        case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
+            return sampled_laplace_divergence(q, b, orders, opposed=adjacency == Adjacency.REPLACE_ONE)
         case BestOfRandomRuns(eta=eta, gamma=gamma):
             runs = TruncatedNegativeBinomial(eta=eta, gamma=gamma)
             return runs.curve(lambda at: _one_run(event.run, tuple(at.tolist()), adjacency), orders)
@@ -135,7 +117,7 @@ def _line(z: float, top: float) -> FloatArray:
 
 
 @lru_cache(maxsize=512)
-def _poisson_grid(q: float, z: float, top: float) -> _Grid:
+def _poisson_grid(q: float, z: float, top: float) -> Grid:
     """Q = N(0, z^2), r = 1 - q + q exp(s), s = (2x - 1) / (2 z^2).
 
     The other direction is never larger (Mironov, Talwar, Zhang 2019, Theorem 5).
@@ -143,11 +125,11 @@ def _poisson_grid(q: float, z: float, top: float) -> _Grid:
     t = _line(z, top)
     s = t / z - 0.5 / (z * z)
     log_weight = math.log(_step(z)) - _LOG_SQRT_2PI - 0.5 * t * t
-    return _Grid(log_weight=log_weight, excess=_shift(q, s), log_ratio=log_mixture(q, s))
+    return Grid(log_weight=log_weight, excess=shift(q, s), log_ratio=log_mixture(q, s))
 
 
 @lru_cache(maxsize=512)
-def _opposed_grid(q: float, z: float, top: float) -> _Grid:
+def _opposed_grid(q: float, z: float, top: float) -> Grid:
     """Q = (1-q) N(0) + q N(-1/2), P = (1-q) N(0) + q N(1/2): replace-one; the pair is symmetric."""
     t = _line(z, top)
     s_up, s_down = 0.5 * t / z - 0.125 / (z * z), -0.5 * t / z - 0.125 / (z * z)
@@ -159,72 +141,9 @@ def _opposed_grid(q: float, z: float, top: float) -> _Grid:
     small = 2.0 * q * np.exp(-0.125 / (z * z)) * np.sinh(0.5 * np.where(near, t, 0.0) / z) * np.exp(-log_q)
     excess = np.where(near, small, excess)
     log_weight = math.log(_step(z)) - _LOG_SQRT_2PI - 0.5 * t * t + log_q
-    return _Grid(
+    return Grid(
         log_weight=log_weight, excess=excess, log_ratio=np.where(near, np.log1p(np.where(near, excess, 0.0)), log_ratio)
     )
-
-
-def _shift(q: float, s: FloatArray) -> FloatArray:
-    """Q (exp(s) - 1), capped where it would overflow (only log(1 + u) is used there)."""
-    return np.asarray(q * np.expm1(np.minimum(s, 300.0)), dtype=np.float64)
-
-
-def log_mixture(q: float, s: FloatArray) -> FloatArray:
-    """log(1 - q + q exp(s)) without overflow and without loss for small q."""
-    direct = np.log1p(_shift(q, np.minimum(s, 30.0)))
-    far = s + math.log(q) + np.log1p((1.0 - q) / q * np.exp(-np.maximum(s, 30.0)))
-    return np.where(s > 30.0, far, direct)
-
-
-def _divergence(grid: _Grid, orders: FloatArray) -> FloatArray:
-    """log(1 + E[phi_a]) / (a - 1) for every order."""
-    log_terms = _log_phi(grid, orders) + grid.log_weight
-    return _from_log_excess(_log_sum(log_terms), orders)
-
-
-def _from_log_excess(log_excess: FloatArray, orders: FloatArray) -> FloatArray:
-    """log(A) / (a - 1) from log(A - 1)."""
-    large = np.logaddexp(0.0, log_excess)
-    log_moment = np.where(log_excess < 0.0, np.log1p(np.exp(np.minimum(log_excess, 0.0))), large)
-    return np.asarray(log_moment / (orders - 1.0), dtype=np.float64)
-
-
-def _log_sum(log_terms: FloatArray) -> FloatArray:
-    """Log of the sum over the last axis of exp(log_terms)."""
-    peak = np.max(log_terms, axis=-1, keepdims=True)
-    total = np.log(np.sum(np.exp(log_terms - peak), axis=-1))
-    return np.asarray(total + peak[..., 0], dtype=np.float64)
-
-
-def _log_phi(grid: _Grid, orders: FloatArray) -> FloatArray:
-    """log((1 + u)^a - 1 - a u), shape (orders, points); -inf where u = 0."""
-    a = orders[:, None]
-    b = a - 1.0
-    u, lr = grid.excess[None, :], grid.log_ratio[None, :]
-    growth = b * lr
-    small = np.maximum(a, 1.0) * np.abs(u) < _SERIES_BOUND
-    large = ~small & ((growth > 1.0) | (lr > 200.0))
-    middle = ~small & ~large
-    out = np.empty(np.broadcast_shapes(a.shape, u.shape))
-    rows, columns = np.nonzero(small)
-    out[small] = _log_phi_series(orders[rows], grid.excess[columns])
-    rows, columns = np.nonzero(large)
-    aa, ll = orders[rows], grid.log_ratio[columns]
-    out[large] = aa * ll + np.log1p(-(aa * np.exp(-(aa - 1.0) * ll) - (aa - 1.0) * np.exp(-aa * ll)))
-    rows, columns = np.nonzero(middle)
-    bb, uu, ll = orders[rows] - 1.0, grid.excess[columns], grid.log_ratio[columns]
-    out[middle] = np.log((1.0 + uu) * np.expm1(bb * ll) - bb * uu)
-    return out
-
-
-def _log_phi_series(a: FloatArray, u: FloatArray) -> FloatArray:
-    """The binomial series of phi from its second term on: a (a-1)/2 u^2 (1 + (a-2)/3 u (1 + ...))."""
-    inner = np.ones_like(u)
-    for k in range(_SERIES_TERMS, 2, -1):
-        inner = 1.0 + (a - k + 1.0) / k * u * inner
-    with np.errstate(divide="ignore"):
-        value = np.log(0.5 * a * (a - 1.0)) + 2.0 * np.log(np.abs(u)) + np.log(inner)
-    return np.asarray(value, dtype=np.float64)
 
 
 @lru_cache(maxsize=64)
@@ -269,32 +188,10 @@ def _fixed_size_divergence(q: float, z: float, orders: FloatArray) -> FloatArray
     """
     t, log_dt = _half_line(z, _top(orders))
     s = t / z - 0.5 / (z * z)
-    log_ratio, excess = log_mixture(q, s), _shift(q, s)
+    log_ratio, excess = log_mixture(q, s), shift(q, s)
     log_base = log_dt - _LOG_SQRT_2PI - 0.5 * t * t
-    above = _Grid(log_weight=log_base, excess=excess, log_ratio=log_ratio)
+    above = Grid(log_weight=log_base, excess=excess, log_ratio=log_ratio)
     inverse = -excess / (1.0 + excess)
-    below = _Grid(log_weight=log_base + log_ratio, excess=inverse, log_ratio=-log_ratio)
-    terms = [_log_sum(_log_phi(grid, orders) + grid.log_weight) for grid in (above, below)]
-    return _from_log_excess(np.logaddexp(*terms), orders)
-
-
-def _laplace_divergence(b: float, orders: FloatArray) -> FloatArray:
-    """Mironov 2017, Table II, in logarithms; relative to the pure-epsilon bound 1/b never larger."""
-    a = orders
-    first = np.log(a / (2.0 * a - 1.0)) + (a - 1.0) / b
-    second = np.log((a - 1.0) / (2.0 * a - 1.0)) - a / b
-    near = (a - 1.0) / b < 1.0
-    value = np.where(near, _laplace_near(b, np.where(near, a, 1.0)), np.logaddexp(first, second)) / (a - 1.0)
-    return np.asarray(np.minimum(value, 1.0 / b), dtype=np.float64)
-
-
-def _laplace_near(b: float, a: FloatArray) -> FloatArray:
-    """log1p of the same sum less 1, of two terms that are never negative; for (a - 1) / b up to 1."""
-    x = 1.0 / b
-
-    def tail(y: FloatArray) -> FloatArray:  # expm1(y) - y, by its series where that cancels
-        series = 0.5 * y * y * (1.0 + y / 3.0 * (1.0 + y / 4.0 * (1.0 + y / 5.0)))
-        return np.where(np.abs(y) < 1e-3, series, np.expm1(y) - y)
-
-    c = 2.0 * a - 1.0
-    return np.asarray(np.log1p((a * tail((a - 1.0) * x) + (a - 1.0) * tail(-a * x)) / c), dtype=np.float64)
+    below = Grid(log_weight=log_base + log_ratio, excess=inverse, log_ratio=-log_ratio)
+    terms = [log_sum(log_phi(grid, orders) + grid.log_weight) for grid in (above, below)]
+    return from_log_excess(np.logaddexp(*terms), orders)

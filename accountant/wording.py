@@ -11,6 +11,7 @@ from accountant.events import (
     Laplace,
     NonPrivate,
     PoissonSampledGaussian,
+    PoissonSampledLaplace,
     parts,
 )
 
@@ -33,7 +34,7 @@ def event_text(event: Event) -> str:
     return ", ".join(f"{count} x ({_basic(part)})" for part, count in parts(event))
 
 
-def _basic(event: Basic) -> str:
+def _basic(event: Basic) -> str:  # noqa: PLR0911 - one return per kind of event
     match event:
         case Gaussian(noise_multiplier=z):
             return f"Gaussian, multiplier {z:.4g}"
@@ -43,6 +44,8 @@ def _basic(event: Basic) -> str:
             return f"fixed-size-sampled Gaussian, {m} of {n}, multiplier {z:.4g}"
         case Laplace(scale_multiplier=b):
             return f"Laplace, scale multiplier {b:.4g}"
+        case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
+            return f"Poisson-sampled Laplace, rate {q:.4g}, scale multiplier {b:.4g}"
         case BestOfRandomRuns(run=run):
             return f"best of a secret random number of runs, one run: {event_text(run)}"
         case NonPrivate():

@@ -15,7 +15,7 @@ import numpy as np
 
 from accountant.tight.fourier import TiltedSum, Window, tilted_sum
 from accountant.tight.lattice import Cells, Extent, lower_cells, upper_cells
-from accountant.tight.pairs import EPS, FloatArray, Pair
+from accountant.tight.pair import EPS, FloatArray, Pair
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from scipy import fft
 
 from accountant.tight.lattice import Cells
-from accountant.tight.pairs import EPS, FloatArray
+from accountant.tight.pair import EPS, FloatArray
 
 _FFT_CONSTANT = 8.0
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from accountant.tight.pairs import EPS, FloatArray, Pair, Tails
+from accountant.tight.pair import EPS, FloatArray, Pair, Tails
 
 
 @dataclass(frozen=True, kw_only=True)

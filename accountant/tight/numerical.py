@@ -33,7 +33,8 @@ from typing import Literal
 from accountant import gaussian_dp, renyi
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, BestOfRandomRuns, Event, Gaussian, parts
-from accountant.tight.pairs import Pair, pairs_of
+from accountant.tight.pair import Pair
+from accountant.tight.pairs import pairs_of
 from accountant.tight.refine import (
     PROMISED_EPSILON,
     Direction,

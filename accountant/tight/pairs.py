@@ -13,20 +13,16 @@ with a, b, c >= 0. The best A has outward normals n in the cone of -x and x' - x
 from x: its velocity v has v.x' = 0 and v.x <= 0, so n.v >= 0 and E_x'[A] falls, H grows. Once
 opposed, A is a half-line and lengthening either vector only helps. gamma < 1 is the same
 statement with P and Q exchanged.
-
-Longer than 300 lines: every mechanism's pair stands beside the others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr
 
+from accountant.divergence import log_mixture
 from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
@@ -35,50 +31,15 @@ from accountant.events import (
     Gaussian,
     Laplace,
     PoissonSampledGaussian,
+    PoissonSampledLaplace,
 )
-from accountant.quadrature import log_mixture
-
-FloatArray = npt.NDArray[np.float64]
-EPS = float(np.finfo(np.float64).eps)
+from accountant.tight.laplace import added_laplace, laplace, opposed_laplace, removed_laplace
+from accountant.tight.pair import EPS, NODES, FloatArray, Pair, Tails
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tails:
-    """Probabilities beyond each loss edge: ``above`` is P(L > l), ``below`` is P(L <= l).
-
-    ``relative_error`` bounds the relative error of all four arrays, edge by edge.
-    """
-
-    p_above: FloatArray
-    p_below: FloatArray
-    q_above: FloatArray
-    q_below: FloatArray
-    relative_error: FloatArray
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """One direction of a dominating pair.
-
-    Attributes:
-        tails: Tails at an increasing array of loss edges.
-        loss_range: Losses (low, high) beyond which P has at most the mass of a standard
-            normal tail beyond ``t``, each side.
-        loss_error: Absolute error of the loss at which an edge really lies (rounding).
-        nodes: Losses and log P-weights of a rough quadrature over ``t`` standard
-            deviations; steers parameters, proves nothing.
-    """
-
-    tails: Callable[[FloatArray], Tails]
-    loss_range: Callable[[float], tuple[float, float]]
-    loss_error: float
-    nodes: Callable[[float], tuple[FloatArray, FloatArray]]
-
-
-_NODES = 160
-
-
-def pairs_of(event: Basic, adjacency: Adjacency) -> tuple[Pair, ...]:
+def pairs_of(  # noqa: PLR0911 - one return per kind of event
+    event: Basic, adjacency: Adjacency
+) -> tuple[Pair, ...]:
     """Both directions of the dominating pair of ``event``; one where it is symmetric.
 
     Raises:
@@ -96,7 +57,13 @@ def pairs_of(event: Basic, adjacency: Adjacency) -> tuple[Pair, ...]:
         case PoissonSampledGaussian(noise_multiplier=z) | FixedSizeSampledGaussian(noise_multiplier=z):
             return (_gaussian(1.0 / z),)
         case Laplace(scale_multiplier=b):
-            return (_laplace(b),)
+            return (laplace(b),)
+        case PoissonSampledLaplace(scale_multiplier=b, sample_rate=1.0):
+            return (laplace(b),)
+        case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
+            if adjacency == Adjacency.REPLACE_ONE:
+                return (opposed_laplace(q, b),)
+            return (removed_laplace(q, b), added_laplace(q, b))
     raise EventError(f"unknown event {event!r} of type {type(event).__name__}: no dominating pair is known")
 
 
@@ -136,7 +103,7 @@ def _mixture_loss_error(q: float) -> float:
 
 def _line_nodes(low: float, high: float, z: float, center: float) -> tuple[FloatArray, FloatArray]:
     """Points between low and high with log weights of N(center, z^2)."""
-    x = np.linspace(low, high, _NODES)
+    x = np.linspace(low, high, NODES)
     t = (x - center) / z
     return x, -0.5 * t * t + math.log((x[1] - x[0]) / z) - 0.5 * math.log(2.0 * math.pi)
 
@@ -269,36 +236,3 @@ def _gaussian(mu: float) -> Pair:
         return 0.5 * mu * mu + mu * x, log_weight
 
     return Pair(tails=tails, loss_range=loss_range, loss_error=16.0 * EPS * (1.0 + mu * mu), nodes=nodes)
-
-
-def _laplace(b: float) -> Pair:
-    """P = Laplace(0, b) against Q = Laplace(1, b); losses lie in [-1/b, 1/b], with atoms at both ends."""
-
-    def half(y: FloatArray) -> tuple[FloatArray, FloatArray]:  # P(X < y), P(X >= y) of Laplace(0, b)
-        tail = 0.5 * np.exp(-np.abs(y) / b)
-        return np.where(y < 0.0, tail, 1.0 - tail), np.where(y < 0.0, 1.0 - tail, tail)
-
-    def tails(edges: FloatArray) -> Tails:
-        x = 0.5 * (1.0 - b * edges)
-        p_above, p_below = half(x)
-        q_above, q_below = half(x - 1.0)
-        over, under = edges >= 1.0 / b, edges < -1.0 / b
-        zero, one = np.zeros_like(edges), np.ones_like(edges)
-        return Tails(
-            p_above=np.select([over, under], [zero, one], p_above),
-            p_below=np.select([over, under], [one, zero], p_below),
-            q_above=np.select([over, under], [zero, one], q_above),
-            q_below=np.select([over, under], [one, zero], q_below),
-            relative_error=EPS * (8.0 + np.abs(x) / b + 1.0 / b),
-        )
-
-    def nodes(t: float) -> tuple[FloatArray, FloatArray]:  # noqa: ARG001 - bounded losses need no cut
-        x = (np.arange(_NODES) + 0.5) / _NODES
-        inner = -x / b - math.log(2.0 * b * _NODES)
-        loss = np.concatenate([[1.0 / b], (1.0 - 2.0 * x) / b, [-1.0 / b]])
-        return loss, np.concatenate([[-math.log(2.0)], inner, [-1.0 / b - math.log(2.0)]])
-
-    def loss_range(t: float) -> tuple[float, float]:  # noqa: ARG001 - bounded losses need no cut
-        return -1.0 / b, 1.0 / b
-
-    return Pair(tails=tails, loss_range=loss_range, loss_error=8.0 * EPS * (1.0 + 1.0 / b), nodes=nodes)

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from accountant.tight.bounds import Place, lower_delta, lower_epsilon, lower_sums, upper_delta, upper_epsilon, upper_sum
 from accountant.tight.lattice import Extent
-from accountant.tight.pairs import Pair
+from accountant.tight.pair import Pair
 from accountant.tight.steering import Aim, Rough, aim_at_delta, aim_at_epsilon, rough, spacing_for, window_for
 
 MAX_LOSS: Final = 500.0

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import fft
 
 from accountant.tight.fourier import Window
-from accountant.tight.pairs import FloatArray, Pair
+from accountant.tight.pair import FloatArray, Pair
 
 _OUTSIDE_LOG = 23.0  # -log of the tilted mass allowed outside the window; delta is at least 1e-3 of all
 _CAPPINGS = 12

@@ -21,7 +21,8 @@ from accountant.tight import bounds, numerical
 from accountant.tight.bounds import LowerSums, Place, UpperSum
 from accountant.tight.fourier import TiltedSum, Window, tilted_sum
 from accountant.tight.lattice import Extent, lower_cells, upper_cells
-from accountant.tight.pairs import EPS, pairs_of
+from accountant.tight.pair import EPS
+from accountant.tight.pairs import pairs_of
 from tests.accountant.test_lattice import hockey_stick
 
 SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)

@@ -23,6 +23,7 @@ from accountant.events import (
     Laplace,
     NonPrivate,
     PoissonSampledGaussian,
+    PoissonSampledLaplace,
     compose,
     repeat,
 )
@@ -69,12 +70,23 @@ def fixed(m, z, n=30):
     return FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z)
 
 
+def sampled_laplace(q, b):
+    return PoissonSampledLaplace(sample_rate=q, scale_multiplier=b)
+
+
 def singles(accountant):
     """Events the accountant knows, cheap to dear."""
     gaussians = [Gaussian(noise_multiplier=5.0), Gaussian(noise_multiplier=1.0)]
     if not accountant.sampled:
         return gaussians
-    return [*gaussians, poisson(0.01, 2.0), poisson(0.3, 1.0), fixed(10, 1.5), Laplace(scale_multiplier=3.0)]
+    return [
+        *gaussians,
+        poisson(0.01, 2.0),
+        poisson(0.3, 1.0),
+        fixed(10, 1.5),
+        Laplace(scale_multiplier=3.0),
+        sampled_laplace(0.3, 2.0),
+    ]
 
 
 def empty_costs_nothing(accountant):
@@ -118,6 +130,7 @@ def more_noise_costs_less(accountant):
         ladders.append([poisson(0.2, z) for z in (0.5, 1.0, 1.1, 4.0)])
         ladders.append([fixed(10, z) for z in (0.5, 1.0, 1.1, 4.0)])
         ladders.append([Laplace(scale_multiplier=b) for b in (0.5, 1.0, 1.1, 4.0)])
+        ladders.append([sampled_laplace(0.2, b) for b in (0.5, 1.0, 1.1, 4.0)])
     return all(_falling(accountant, ladder) for ladder in ladders)
 
 
@@ -125,6 +138,7 @@ def less_rate_costs_less(accountant):
     if not accountant.sampled:
         return True
     ladders = [[poisson(q, 1.0) for q in (1.0, 0.99, 0.5, 0.01)], [fixed(m, 1.0) for m in (30, 29, 10, 1)]]
+    ladders.append([sampled_laplace(q, 1.0) for q in (1.0, 0.99, 0.5, 0.01)])
     return all(_falling(accountant, ladder) for ladder in ladders)
 
 
@@ -138,7 +152,7 @@ def delta_and_epsilon_are_inverse(accountant):
     for event in singles(accountant):
         for delta in (1e-3, 1e-7):
             epsilon = accountant.epsilon(repeat(event, 3), delta, adjacency=ZERO)
-            if epsilon > 0 and not isinstance(event, Laplace):
+            if epsilon > 0 and not isinstance(event, Laplace | PoissonSampledLaplace):
                 back = accountant.delta(repeat(event, 3), epsilon, adjacency=ZERO)
                 again = accountant.epsilon(repeat(event, 3), back, adjacency=ZERO)
                 if not accountant.close(epsilon, again):
@@ -151,7 +165,8 @@ def replace_one_costs_no_less(accountant):
     if not accountant.sampled:
         pairs = [(Gaussian(noise_multiplier=2.0), Gaussian(noise_multiplier=1.0))]
     else:
-        pairs = [(poisson(q, 2 * z), poisson(q, z)) for q in (0.01, 0.3, 1.0) for z in (0.5, 1.0, 3.0)]
+        kinds = (poisson, sampled_laplace)
+        pairs = [(of(q, 2 * z), of(q, z)) for of in kinds for q in (0.01, 0.3, 1.0) for z in (0.5, 1.0, 3.0)]
     return all(
         accountant.at_most(
             accountant.epsilon(repeat(add, 10), DELTA, adjacency=ZERO),
@@ -225,6 +240,8 @@ CHAIN = [
     (fixed(10, 1.0), 20, REPLACE),
     (Gaussian(noise_multiplier=3.0), 5, ZERO),
     (Laplace(scale_multiplier=2.0), 5, ZERO),
+    (sampled_laplace(0.2, 0.7), 5, ZERO),
+    (sampled_laplace(0.2, 0.7), 5, REPLACE),
 ]
 
 

@@ -24,6 +24,7 @@ from accountant.events import (
     Laplace,
     NonPrivate,
     PoissonSampledGaussian,
+    PoissonSampledLaplace,
     compose,
     repeat,
 )
@@ -38,6 +39,7 @@ EVENTS = [
     compose([(PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.1), 40), Gaussian(noise_multiplier=7.0)]),
     compose([(FixedSizeSampledGaussian(n_clients=29, sample_size=10, noise_multiplier=1.5), 3)]),
     compose([Laplace(scale_multiplier=3.0), NonPrivate()]),
+    compose([(PoissonSampledLaplace(sample_rate=0.1, scale_multiplier=1.1), 40)]),
 ]
 SELECTIONS = [
     BestOfRandomRuns(run=repeat(PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=2.0), 3), eta=eta, gamma=gamma)
@@ -174,6 +176,15 @@ def test_what_others_write_is_read_as_what_it_means(name):
     assert from_dp_event(theirs, adjacency=ZERO) == compose([ours])
 
 
+@pytest.mark.parametrize("adjacency", [ADD, ZERO])  # replace-one is not theirs
+def test_a_sample_with_laplace_noise_costs_what_they_say(adjacency):
+    event = repeat(PoissonSampledLaplace(sample_rate=0.1, scale_multiplier=1.0), 30)
+    theirs = to_dp_event(event, adjacency=adjacency)
+    pld = PLDAccountant(neighboring_relation(adjacency), value_discretization_interval=1e-4).compose(theirs)
+    for delta in (1e-3, 1e-6):
+        assert numerical.epsilon(event, delta, adjacency=adjacency) == pytest.approx(pld.get_epsilon(delta), rel=2e-3)
+
+
 @pytest.mark.parametrize("name", ["queries on one sample", "a sample of a sample", "a mixture"])
 def test_what_others_write_costs_what_they_say(name):
     """Their Rényi accountant prices several queries on one sample, their loss distribution the others."""
@@ -199,7 +210,6 @@ REFUSED = [
     dp.dp_event.UnsupportedDpEvent(),
     dp.dp_event.RepeatAndSelectDpEvent(G(1.0), 3.0, math.inf),
     dp.dp_event.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0, 2.0], [0.8, 0.1, 0.1]),
-    dp.PoissonSampledDpEvent(0.1, dp.LaplaceDpEvent(1.0)),
     dp.SampledWithoutReplacementDpEvent(10, 3, dp.LaplaceDpEvent(1.0)),
 ]
 
@@ -227,7 +237,7 @@ def test_what_means_something_under_other_adjacencies_only_is_refused():
 def test_every_event_of_theirs_is_read_or_refused_on_purpose():
     known = {type(theirs).__name__ for theirs in REFUSED} | {
         "NoOpDpEvent", "NonPrivateDpEvent", "GaussianDpEvent", "LaplaceDpEvent", "SelfComposedDpEvent",
-        "ComposedDpEvent", "SingleEpochTreeAggregationDpEvent",
+        "ComposedDpEvent", "PoissonSampledDpEvent", "SingleEpochTreeAggregationDpEvent",
     }  # fmt: skip
     theirs = {name for name, kind in vars(dp.dp_event).items() if isinstance(kind, type) and name.endswith("DpEvent")}
     assert theirs - {"DpEvent"} == known

@@ -19,6 +19,7 @@ from accountant.events import (
     Laplace,
     NonPrivate,
     PoissonSampledGaussian,
+    PoissonSampledLaplace,
     check_adjacency,
     compose,
     from_dict,
@@ -35,6 +36,11 @@ basic = st.one_of(
         PoissonSampledGaussian,
         sample_rate=st.floats(min_value=0, exclude_min=True, max_value=1),
         noise_multiplier=positive,
+    ),
+    st.builds(
+        PoissonSampledLaplace,
+        sample_rate=st.floats(min_value=0, exclude_min=True, max_value=1),
+        scale_multiplier=positive,
     ),
     st.integers(1, 10**6).flatmap(
         lambda n: st.builds(
@@ -78,6 +84,7 @@ NOISY = [
     (PoissonSampledGaussian, "noise_multiplier", {"sample_rate": 0.5}),
     (FixedSizeSampledGaussian, "noise_multiplier", {"n_clients": 5, "sample_size": 2}),
     (Laplace, "scale_multiplier", {}),
+    (PoissonSampledLaplace, "scale_multiplier", {"sample_rate": 0.5}),
     (Gaussian, "noise_multiplier", {}),
 ]
 

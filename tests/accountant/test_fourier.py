@@ -9,7 +9,7 @@ import pytest
 from accountant.tight import fourier
 from accountant.tight.fourier import Window, tilted_sum
 from accountant.tight.lattice import Cells
-from accountant.tight.pairs import EPS
+from accountant.tight.pair import EPS
 
 
 def convolved(parts):

@@ -13,7 +13,7 @@ import pytest
 from scipy.special import ndtr
 
 from accountant.tight.lattice import Extent, lower_cells, upper_cells
-from accountant.tight.pairs import EPS, Pair, Tails
+from accountant.tight.pair import EPS, Pair, Tails
 
 MU = 1.3
 

@@ -16,8 +16,10 @@ from accountant.events import (
     Laplace,
     NonPrivate,
     PoissonSampledGaussian,
+    PoissonSampledLaplace,
 )
-from accountant.tight.pairs import EPS, _mixture_loss, _normal_error, pairs_of
+from accountant.tight.pair import EPS
+from accountant.tight.pairs import _mixture_loss, _normal_error, pairs_of
 
 ZERO = Adjacency.ZERO_OUT
 
@@ -62,6 +64,34 @@ def test_the_opposed_pair_is_the_worst(q, z, gamma):
     assert worst <= opposed * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("gamma", [0.4, 0.9, 1.0, 1.3, 2.0])
+@pytest.mark.parametrize(("q", "b"), [(0.3, 0.5), (0.7, 1.0)])
+def test_no_pair_of_vectors_beats_a_number_with_laplace_noise(q, b, gamma):
+    """Contributions in the plane of L1 norm at most 1 (1/2 where one is replaced), those that oppose among them."""
+    axis = np.linspace(-9 * b, 1 + 9 * b, 601)
+    x, y = np.meshgrid(axis, axis)
+    cell = (axis[1] - axis[0]) ** 2
+
+    def mixture(center):
+        law = [np.exp(-(np.abs(x - u) + np.abs(y - v)) / b) / (4 * b * b) for u, v in ((0.0, 0.0), center)]
+        return (1 - q) * law[0] + q * law[1]
+
+    def found(one, other):
+        return divergence(mixture(one), mixture(other), gamma, cell)
+
+    vectors = [(1.0, 0.0), (0.5, 0.5), (0.5, -0.5), (0.3, 0.7), (0.2, 0.3), (0.0, 0.0)]
+    slack = 2e-3  # of the grid; a hockey stick is 1 - gamma at least
+    for first, second in (((1.0, 0.0), (0.0, 0.0)), ((0.0, 0.0), (1.0, 0.0))):
+        worst = max(found(v, (0.0, 0.0)) if first[0] else found((0.0, 0.0), v) for v in vectors)
+        assert worst <= found(first, second) + slack
+    halves = [(0.5 * u, 0.5 * v) for u, v in vectors]
+    pairs = itertools.product(halves, [*halves, *((-u, -v) for u, v in halves)])
+    opposed = found((0.5, 0.0), (-0.5, 0.0))
+    assert max(found(one, other) for one, other in pairs) <= opposed + slack
+    if gamma == 1.0:  # planted fault: longer ones are noticed
+        assert found((0.5, 0.5), (-0.5, -0.5)) > opposed + 10 * slack
+
+
 def test_longer_contributions_are_noticed():
     """Planted fault: contributions longer than half the sensitivity pass the opposed pair."""
     worst, opposed = largest_replace_one(0.3, 0.5, 1.3, reach=0.6)
@@ -76,6 +106,8 @@ def test_longer_contributions_are_noticed():
         (FixedSizeSampledGaussian(n_clients=10, sample_size=4, noise_multiplier=0.7), Adjacency.ZERO_OUT),
         (Gaussian(noise_multiplier=1.3), Adjacency.ZERO_OUT),
         (Laplace(scale_multiplier=0.8), Adjacency.ZERO_OUT),
+        (PoissonSampledLaplace(sample_rate=0.2, scale_multiplier=0.8), Adjacency.ZERO_OUT),
+        (PoissonSampledLaplace(sample_rate=0.2, scale_multiplier=0.8), Adjacency.REPLACE_ONE),
     ],
 )
 def test_tails_are_those_of_one_likelihood_ratio(event, adjacency):
@@ -171,6 +203,54 @@ def laplace(_, b, loss):
     return (above[0], 1 - above[0], above[1], 1 - above[1]), x / b, 1 / b
 
 
+def laplace_mixture(b, *parts):
+    """Masses above and below x of a mixture of Laplace laws."""
+
+    def below(x):
+        return sum(w * (mp.exp((x - c) / b) / 2 if x < c else 1 - mp.exp((c - x) / b) / 2) for w, c in parts)
+
+    def above(x):
+        return sum(w * (1 - mp.exp((x - c) / b) / 2 if x < c else mp.exp((c - x) / b) / 2) for w, c in parts)
+
+    return above, below
+
+
+def removed_laplace(q, b, loss):
+    """Loss log(1 - q + q e^r), r = (|x| - |x - 1|) / b, which is 2x - 1 over b between 0 and 1."""
+    inside = (mp.exp(loss) - (1 - q)) / q
+    r = mp.log(inside) if inside > 0 else -mp.inf
+    if r >= 1 / b or r < -1 / b:
+        above = mp.mpf(0 if r >= 1 / b else 1)
+        return (above, 1 - above, above, 1 - above), 1 / b
+    x = (b * r + 1) / 2
+    (p_above, p_below), (q_above, q_below) = laplace_mixture(b, (1 - q, 0), (q, 1)), laplace_mixture(b, (1, 0))
+    return (p_above(x), p_below(x), q_above(x), q_below(x)), 1 / b
+
+
+def added_laplace(q, b, loss):
+    (p_above, p_below, q_above, q_below), *where = removed_laplace(q, b, -loss)
+    return (q_below, q_above, p_below, p_above), *where
+
+
+def opposed_laplace(q, b, loss):
+    """Found by bisection: the loss grows between x = -1/2 and 1/2."""
+
+    def at(x):
+        r, s = ((abs(x) - abs(x - c)) / b for c in (mp.mpf(1) / 2, -mp.mpf(1) / 2))
+        return mp.log((1 - q + q * mp.exp(r)) / (1 - q + q * mp.exp(s)))
+
+    low, high = -mp.mpf(1) / 2, mp.mpf(1) / 2
+    if loss >= at(high) or loss < at(low):
+        above = mp.mpf(0 if loss > 0 else 1)
+        return (above, 1 - above, above, 1 - above), 1 / b
+    for _ in range(120):
+        middle = (low + high) / 2
+        low, high = (middle, high) if at(middle) <= loss else (low, middle)
+    p_above, p_below = laplace_mixture(b, (1 - q, 0), (q, mp.mpf(1) / 2))
+    q_above, q_below = laplace_mixture(b, (1 - q, 0), (q, -mp.mpf(1) / 2))
+    return (p_above(low), p_below(low), q_above(low), q_below(low)), 1 / b
+
+
 def sampled(q, z):
     return PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
 
@@ -202,7 +282,17 @@ EXACT = [
     ],
     *[(Gaussian(noise_multiplier=z), Adjacency.ZERO_OUT, (gaussian,), 1.0, z) for z in (0.05, 0.25, 1.0, 9.0)],
     *[(Laplace(scale_multiplier=b), Adjacency.ZERO_OUT, (laplace,), 1.0, b) for b in (0.02, 0.25, 1.0, 9.0)],
+    *[
+        (PoissonSampledLaplace(sample_rate=q, scale_multiplier=b), adjacency, truths, q, b)
+        for q in (1e-4, 0.3, 0.98)
+        for b in (0.05, 1.0, 9.0)
+        for adjacency, truths in (
+            (Adjacency.ZERO_OUT, (removed_laplace, added_laplace)),
+            (Adjacency.REPLACE_ONE, (opposed_laplace,)),
+        )
+    ],
 ]
+LAPLACES = (Laplace, PoissonSampledLaplace)
 
 
 @pytest.mark.parametrize(("event", "adjacency", "truths", "q", "z"), EXACT)
@@ -219,7 +309,7 @@ def test_every_tail_lies_within_what_the_pair_admits(event, adjacency, truths, q
         assert np.all(error <= 1e-12)
         # an edge may lie off by eps times the largest term that is added to find its place
         terms = {opposed: 1 / (8 * z * z) - math.log(q), gaussian: 1 / (2 * z * z), laplace: 1 / z}
-        largest = 1 + terms.get(truth, -math.log(q))
+        largest = 1 + terms.get(truth, -math.log(q)) + (isinstance(event, PoissonSampledLaplace) / z)
         assert EPS * largest <= pair.loss_error <= 40 * EPS * (largest + (q / (1 - q) if q < 1 else 0))
         found = np.array([tails.p_above, tails.p_below, tails.q_above, tails.q_below])
         for index, edge in enumerate(edges):
@@ -231,7 +321,7 @@ def test_every_tail_lies_within_what_the_pair_admits(event, adjacency, truths, q
                 assert least * (1 - admitted) - mp.mpf("1e-300") <= value <= most * (1 + admitted)
             # what rounding the place costs there: eps of the exponent, t^2 / 2 or |x| / b
             deepest = min(40.0, float(max(abs(t) for t in truth(mp.mpf(q), mp.mpf(z), at)[1:])))
-            least_error = EPS * (1 + deepest) if isinstance(event, Laplace) else _normal_error(np.array([deepest]))[0]
+            least_error = EPS * (1 + deepest) if isinstance(event, LAPLACES) else _normal_error(np.array([deepest]))[0]
             # where sampled without replacement, tails are also taken from 1
             least_error += EPS * (truth is fixed_size)
             assert error[index] >= least_error * (1 - 1e-5)
@@ -247,7 +337,7 @@ def test_a_pairs_range_holds_what_it_says(event, adjacency, truths, q, z):
             slack = mp.mpf("1e-12")
             above = truth(mp.mpf(q), mp.mpf(z), mp.mpf(high) + slack)[0][0]
             below = truth(mp.mpf(q), mp.mpf(z), mp.mpf(low) - slack)[0][1]
-            tail = mp.ncdf(-t) if not isinstance(event, Laplace) else 0
+            tail = mp.ncdf(-t) if not isinstance(event, LAPLACES) else 0
             assert above <= tail * (1 + slack)
             assert below <= tail * (1 + slack)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from accountant import quadrature
+from accountant import divergence, quadrature
 from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
@@ -41,7 +41,7 @@ def close(found, truth, relative):
 def test_the_mixtures_log_ratio(q):
     mp.mp.dps = 60
     s = np.array([-800.0, -40.0, -3.0, -1e-7, 0.0, 1e-9, 0.4, 29.9, 30.1, 299.0, 301.0, 5000.0])
-    for at, log_ratio, shift in zip(s, quadrature.log_mixture(q, s), quadrature._shift(q, s), strict=True):
+    for at, log_ratio, shift in zip(s, divergence.log_mixture(q, s), divergence.shift(q, s), strict=True):
         truth = mp.log(1 - mp.mpf(q) + mp.mpf(q) * mp.exp(mp.mpf(float(at))))
         assert close(log_ratio, truth, 1e-14 / (1 - q) if at < 0 else 1e-14)
         if at <= 300:
@@ -57,11 +57,11 @@ def test_phi_in_all_its_forms():
     u = [s * b / a for a in (*orders, 1.0) for s in (1, -1) for b in beside]
     u += [1e-80, -1e-12, 1e-5, 0.5, -0.5, -0.99999, 1.0, 1.6, 1.8, 30.0, 1e5, 1e40]
     u = np.array([x for x in u if x > -1])
-    grid = quadrature._Grid(log_weight=np.zeros(len(u)), excess=u, log_ratio=np.log1p(u))
-    beyond = quadrature._Grid(log_weight=np.zeros(1), excess=np.array([math.exp(300.0)]), log_ratio=np.array([900.0]))
-    found = quadrature._log_phi(grid, orders)
+    grid = divergence.Grid(log_weight=np.zeros(len(u)), excess=u, log_ratio=np.log1p(u))
+    beyond = divergence.Grid(log_weight=np.zeros(1), excess=np.array([math.exp(300.0)]), log_ratio=np.array([900.0]))
+    found = divergence.log_phi(grid, orders)
     assert found.shape == (len(orders), len(u))
-    assert np.all(quadrature._log_phi(quadrature._Grid(log_weight=u, excess=0 * u, log_ratio=0 * u), orders) == -np.inf)
+    assert np.all(divergence.log_phi(divergence.Grid(log_weight=u, excess=0 * u, log_ratio=0 * u), orders) == -np.inf)
     for row, order in enumerate(orders):
         a = mp.mpf(float(order))
         for column, value in enumerate(u):
@@ -70,16 +70,16 @@ def test_phi_in_all_its_forms():
             # a difference of order u^2 of terms of size a |u| keeps 15 digits less those of the quotient
             assert abs(mp.mpf(float(found[row, column])) - truth) <= 2e-12 * max(1, abs(truth))
         huge = 900 * a + mp.log1p(-a * mp.exp(-900 * (a - 1)))  # 1 and what u lost at 300 are nothing beside it
-        assert close(quadrature._log_phi(beyond, orders)[row, 0], huge, 1e-12)
+        assert close(divergence.log_phi(beyond, orders)[row, 0], huge, 1e-12)
 
 
 def test_sums_and_moments_in_logarithms():
     terms = np.array([[-800.0, -801.0, -799.5], [900.0, 5.0, -np.inf]])
     truth = [-800.0 + math.log(1 + math.exp(-1.0) + math.exp(0.5)), 900.0]
-    np.testing.assert_allclose(quadrature._log_sum(terms), truth, rtol=1e-14)
+    np.testing.assert_allclose(divergence.log_sum(terms), truth, rtol=1e-14)
     mp.mp.dps = 40
     logs, orders = np.array([-600.0, -40.0, -0.1, 0.0, 0.1, 60.0, 5000.0]), np.array([1.01, 2, 3, 4, 5, 6, 7])
-    for log, order, found in zip(logs, orders, quadrature._from_log_excess(logs, orders), strict=True):
+    for log, order, found in zip(logs, orders, divergence.from_log_excess(logs, orders), strict=True):
         assert close(found, mp.log1p(mp.exp(mp.mpf(float(log)))) / (mp.mpf(float(order)) - 1), 1e-14)
 
 

@@ -22,6 +22,7 @@ from accountant.events import (
     Gaussian,
     Laplace,
     PoissonSampledGaussian,
+    PoissonSampledLaplace,
     repeat,
 )
 from accountant.quadrature import renyi_divergence
@@ -117,6 +118,31 @@ def test_laplace_by_brute_force(b, order):
     total = mp.quad(lambda x: mp.exp(order * density(0)(x) + (1 - order) * density(1)(x)), points, maxdegree=8)
     truth = float(mp.log(total) / (order - 1))
     assert one(Laplace(scale_multiplier=b), order) == pytest.approx(truth, rel=1e-8)
+
+
+@pytest.mark.parametrize(("q", "b", "order"), [(0.3, 0.5, 2.0), (0.01, 3.0, 1.3), (0.9, 0.1, 20.0), (1e-6, 0.3, 40.0)])
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+def test_sampled_laplace_by_brute_force(q, b, order, adjacency):
+    mp.mp.dps = 40
+    ends = (mp.mpf(1) / 2, -mp.mpf(1) / 2) if adjacency is REPLACE else (mp.mpf(1), None)
+
+    def law(center):
+        def one(x, mean):
+            return mp.exp(-abs(x - mean) / b) / (2 * b)
+
+        return (lambda x: one(x, 0)) if center is None else (lambda x: (1 - q) * one(x, 0) + q * one(x, center))
+
+    p, other = (law(center) for center in ends)
+    kinks = sorted({-60 * b - 5, 60 * b + 5, *(mp.mpf(k) / 8 for k in range(-8, 17))})
+
+    def divergence(one, two):
+        total = mp.quad(lambda x: one(x) ** order * two(x) ** (1 - order), kinks, maxdegree=7)
+        return mp.log(total) / (order - 1)
+
+    truth = max(divergence(p, other), divergence(other, p))
+    event = PoissonSampledLaplace(sample_rate=q, scale_multiplier=b)
+    assert one(event, order, adjacency) == pytest.approx(float(truth), rel=1e-9)
+    assert one(event, 1e7, adjacency) <= 1 / b * (1 + 1e-12)  # beyond the panels: bounded by the largest loss
 
 
 REFERENCE = [(0.25, 1.0, 40, 200**-1.1, 8.3607), (0.35, 1.0, 60, 200**-1.1, 15.4582), (0.01, 1.1, 10_000, 1e-5, 5.632)]
