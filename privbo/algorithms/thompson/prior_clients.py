@@ -16,7 +16,7 @@ from privbo.algorithms.thompson.design import first_points
 from privbo.algorithms.thompson.engine import LocalEngine
 from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations
 from privbo.algorithms.thompson.own import chunks
-from privbo.algorithms.thompson.pooled import Pooled, pool
+from privbo.algorithms.thompson.pooled import Pooled, blur, pool
 from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.algorithms.thompson.prior_settings import SharedPriorSettings
 from privbo.algorithms.thompson.settings import digest_array
@@ -34,7 +34,8 @@ class PriorClients:
         self._device = torch.device(setting.device)
         self._seen = Evaluations(clients, evaluate, setting.space, self._device)
         self._features = algorithm.draw_features(setting)
-        self._asked = {release.round for release in algorithm.releases(setting)}
+        self._releases = algorithm.releases(setting)
+        self._blurs: dict[int, FloatArray] = {}
         self._exploring = algorithm.exploring(setting)
         self._engine = LocalEngine(
             algorithm.own,
@@ -113,12 +114,25 @@ class PriorClients:
                 f"round {broadcast.round}: pooled weights of shape {weights.shape} must be finite and of shape "
                 f"({self._algorithm.n_features},), their noise {stddev} at least 0"
             )
-        return pool(self._features, self._setting, weights, float(stddev))
+        return pool(self._features, self._setting, weights, float(stddev), self._blurred(broadcast.round))
+
+    def _blurred(self, round_: int) -> FloatArray:
+        """What the pool of a broadcast went through: the blur of every release in it, by its weight."""
+        algorithm = self._algorithm
+        inside = [release for release in self._releases if release.round < round_]
+        if not inside:
+            raise ConfigurationError(f"round {round_}: nothing was released yet, but the broadcast holds a pool")
+        weights = np.array([algorithm.pool_weight(release) for release in inside])
+        for release in inside:
+            if release.round not in self._blurs:
+                seen = algorithm.n_init + release.round
+                self._blurs[release.round] = blur(self._features, self._setting, seen, algorithm.noise)
+        return np.asarray(np.tensordot(weights / weights.sum(), [self._blurs[r.round] for r in inside], axes=1))
 
     def _answer(self, round_: int) -> FloatArray:
         """Ridge weights of the shared features given the history up to a round."""
         algorithm, n = self._algorithm, len(self.clients)
-        if round_ not in self._asked:
+        if all(release.round != round_ for release in self._releases):
             return np.empty((n, 0))
         answer = np.empty((n, algorithm.n_features))
         t = int((self._seen.rounds <= round_).sum())

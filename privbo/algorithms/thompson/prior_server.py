@@ -43,17 +43,14 @@ class SharedPriorServer:
         return Ask(broadcast=Broadcast(round=self._round, arrays=self._arrays()), request=request)
 
     def tell(self, release: Release | None) -> None:
-        """Add the round's release to the pool.
-
-        A release counts by its budget and by the root of how much its clients had seen.
-        """
+        """Add the round's release to the pool."""
         planned = self._releases.get(self._round)
         if (release is not None) != (planned is not None):
             raise ConfigurationError(
                 f"round {self._round} {'ends with' if planned else 'has no'} release, told {release!r}"
             )
         if release is not None and planned is not None:
-            weight = planned.share * math.sqrt(self._algorithm.n_init + self._round)
+            weight = self._algorithm.pool_weight(planned)
             self._sum = self._sum + weight * np.asarray(release.values, dtype=np.float64)[0]
             self._weight += weight
             self._noise_variance += (weight * release.noise_stddev) ** 2

@@ -46,8 +46,8 @@ class SharedPriorSettings:
     """Settings of the shared prior; ``SharedPrior`` says what each of them means."""
 
     type: Literal["shared-prior"] = field(default="shared-prior", repr=False)
-    schedule: Sequence[Whole] = (0, 1, 3, 6)
-    shares: Sequence[Positive] = (4.0, 2.0, 1.0, 1.0)
+    schedule: Sequence[Whole] = (0, 2, 5)
+    shares: Sequence[Positive] = (5.0, 2.0, 1.0)
     least_signal: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     n_init: Count = 2
     explore: Whole | None = None
@@ -97,11 +97,16 @@ class SharedPriorSettings:
 
     def usable(self, setting: Setting) -> tuple[PlannedRelease, ...]:
         """The releases that a later round uses, whatever their noise."""
-        used = [round_ for round_ in self.schedule if round_ < setting.rounds]
+        first = self.exploring(setting)  # what is released earlier is used no earlier, and rests on less
+        used = [first + round_ for round_ in self.schedule if first + round_ < setting.rounds]
         shares = self.shares[: len(used)]
         return tuple(
             PlannedRelease(round=round_, share=share / sum(shares)) for round_, share in zip(used, shares, strict=True)
         )
+
+    def pool_weight(self, release: PlannedRelease) -> float:
+        """Give a release's weight in the pool: its budget times the root of what its clients had seen."""
+        return release.share * math.sqrt(self.n_init + release.round)
 
     def request(self, release: PlannedRelease, n_clients: int) -> Request:
         """Give what the server asks for: the mean of the clients' clipped vectors."""

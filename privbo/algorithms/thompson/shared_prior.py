@@ -32,7 +32,8 @@ class SharedPrior(SharedPriorSettings):
     | of any kind | no point after the first, no value, no own model | they stay in memory and in ``private/`` |
 
     Attributes:
-        schedule: Rounds that end with a release, as far as a later round uses them.
+        schedule: Rounds that end with a release, counted from the end of the exploring start, as far as a later round
+            uses them.
         shares: Shares of the run's squared budget, one per release: a release of share s has 1 / sqrt(s / sum)
             times the noise multiplier that the run's only release would have.
         least_signal: Nothing is released, and nothing charged, where even equal answers of all clients stand
@@ -65,7 +66,7 @@ class SharedPrior(SharedPriorSettings):
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: -p["x"], n_clients=40)
         >>> plan = pb.plan(problem, pb.SharedPrior(), privacy=pb.Privacy(epsilon=2.0), rounds=20)
         >>> plan.releases
-        4
+        3
         >>> pb.plan(problem, pb.SharedPrior(), privacy=pb.Privacy(epsilon=0.1), rounds=20).releases
         0
     """
