@@ -117,7 +117,7 @@ class PriorClients:
         return pool(self._features, self._setting, weights, float(stddev), self._blurred(broadcast.round))
 
     def _blurred(self, round_: int) -> FloatArray:
-        """What the pool of a broadcast went through: the blur of every release in it, by its weight."""
+        """The blur that the pool of a broadcast went through: that of every release in it, by its weight."""
         algorithm = self._algorithm
         inside = [release for release in self._releases if release.round < round_]
         if not inside:
