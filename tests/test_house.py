@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 HOUSE = ("accountant", "privbo", "experiments", "benchmarks")
 FLOORS, ROOMS, LINES = 9, 20, 300
 REASON = "Longer than 300 lines: "
-UNTYPED, RIDDLES, REPLACED, PEEKED = 2, 0, 14, 17  # ceilings; they only ever fall
+UNTYPED, RIDDLES, REPLACED, PEEKED = 2, 0, 13, 10  # ceilings; they only ever fall
 SILENCED = re.compile(r"# *(noqa(: *[A-Z]+[0-9]+(, *[A-Z]+[0-9]+)*)?|type: ignore(\[[a-z, -]+\])?|pragma: no [a-z]+)")
 
 

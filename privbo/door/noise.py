@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -80,11 +81,8 @@ class SecureNoise:
         return below(_secure_words(math.prod(shape)).reshape(shape), rate)
 
     def subsets(self, shape: tuple[int, int], size: int) -> BoolArray:
-        """The ``size`` smallest of a row of random words; a tie draws all of them again."""
-        words = _secure_words(math.prod(shape)).reshape(shape)
-        while np.any(np.diff(np.sort(words, axis=1), axis=1) == 0):
-            words = _secure_words(math.prod(shape)).reshape(shape)
-        return smallest(words, size)
+        """Rows of membership in uniform subsets, from 64-bit words."""
+        return uniform_subsets(_secure_words, shape, size)
 
 
 class SimulatedNoise:
@@ -161,6 +159,23 @@ def below(words: npt.NDArray[np.uint64], rate: float) -> BoolArray:
     """Coins from uniform 64-bit words: those below floor(rate * 2^64), for a rate below 1."""
     numerator, denominator = float(rate).as_integer_ratio()
     return np.asarray(words < np.uint64((numerator << 64) // denominator))
+
+
+def uniform_subsets(draw: Callable[[int], npt.NDArray[np.uint64]], shape: tuple[int, int], size: int) -> BoolArray:
+    """Membership of the ``size`` smallest of every row of random words; a tie draws all of them again.
+
+    Args:
+        draw: Draws so many uniform 64-bit words.
+        shape: Rows and members of a row.
+        size: Members of every subset.
+
+    Raises:
+        ConfigurationError: If a row has not that many.
+    """
+    words = draw(math.prod(shape)).reshape(shape)
+    while np.any(np.diff(np.sort(words, axis=1), axis=1) == 0):
+        words = draw(math.prod(shape)).reshape(shape)
+    return smallest(words, size)
 
 
 def smallest(keys: npt.NDArray[np.generic], size: int) -> BoolArray:
