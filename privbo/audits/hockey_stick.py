@@ -12,7 +12,7 @@ from accountant.events import Adjacency, Event, parts
 from privbo.protocol.messages import FloatArray
 
 if TYPE_CHECKING:
-    from accountant.tight.pairs import Pair
+    from accountant.tight.pair import Pair
 
 EPSILONS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 THRESHOLDS = np.linspace(-5.0, 7.0, 49)
