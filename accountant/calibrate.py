@@ -32,8 +32,10 @@ from accountant.tight import numerical
 _LOW: Final = 2.0**-6
 _HIGH: Final = 2.0**24
 _RTOL: Final = 1e-6
-_GOOD: Final = 1.0 - 1e-3  # share of a target that a multiplier may leave unspent
-_AIMED: Final = 1.0 - 2e-4
+_GOOD: Final = 1.0 - 1e-3  # share of a target that a price may leave unspent, if it must
+_CLOSE: Final = 1.0 - 2e-5  # if another look or two find it
+_AIMED: Final = 1.0 - 1e-5
+_LOOKS: Final = 4
 _LOOSENED: Final = 16.0  # of the ends that a search sees
 MAX_ROUNDS: Final = 2**40
 
@@ -91,16 +93,18 @@ def _quick(cost: Callable[[float, EpsilonOf], float], target: float) -> float | 
     if not 0.0 < prices[1] < prices[0] < math.inf:
         return None
     slope = math.log(prices[0] / prices[1]) / 1e-2
-    for look in (close, close, close, tightest.epsilon, tightest.epsilon, tightest.epsilon):
-        price, by = cost(here, look), look
-        if by is not tightest.epsilon and _GOOD * target <= price <= target:
-            price, by = cost(here, tightest.epsilon), tightest.epsilon
-        if by is tightest.epsilon and _GOOD * target <= price <= target:
-            return here
+    best = None
+    looks: tuple[EpsilonOf, ...] = (close, close, *[tightest.epsilon] * _LOOKS)
+    for look in looks:
+        price = cost(here, look)
+        if look is tightest.epsilon and _GOOD * target <= price <= target:
+            best = here if best is None else min(best, here)
+            if price >= _CLOSE * target:
+                break
         if not 0.0 < price < math.inf:
-            return None
+            break
         here = max(math.log(_LOW), here + math.log(price / (_AIMED * target)) / slope)
-    return None
+    return best
 
 
 def sample_rate(

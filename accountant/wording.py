@@ -1,6 +1,10 @@
-"""Events in words, a line each, for reports."""
+"""Events, intervals and accountants in words, a line each, for reports."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from accountant.events import (
     Basic,
@@ -14,6 +18,51 @@ from accountant.events import (
     PoissonSampledLaplace,
     parts,
 )
+
+if TYPE_CHECKING:
+    from accountant.tight.numerical import Interval
+
+_FOUND = {
+    "closed-form": "in closed form",
+    "numerical": "by certified bounds",
+    "renyi": "the upper one is Rényi's bound",
+}
+
+
+def interval_text(interval: Interval, event: Event) -> str:
+    """Say in one line what the ends of the tight accountant's interval are ends of; numbers to six digits.
+
+    Example:
+        >>> from accountant import epsilon_interval, FixedSizeSampledGaussian
+        >>> event = FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=2.0)
+        >>> words = interval_text(epsilon_interval(event, 1e-5, adjacency="replace-one"), event)
+        >>> words.endswith("(by certified bounds); the mechanism itself may cost less")
+        True
+    """
+    upper, between = f"{interval.upper:.6g}", f"lies between {interval.lower:.6g} and {interval.upper:.6g}"
+    if interval.method == "renyi" and interval.lower == 0.0:
+        return f"epsilon is at most {upper} by Rényi's bound alone; no lower end is known"
+    how = _FOUND[interval.method]
+    if any(isinstance(part, FixedSizeSampledGaussian) and part.sample_rate < 1.0 for part, _ in parts(event)):
+        return (
+            f"epsilon of the pair that dominates sampling without replacement {between} ({how}); "
+            "the mechanism itself may cost less"
+        )
+    return f"the true epsilon {between} ({how})"
+
+
+def accountant_text(name: str, *tables: Mapping[str, float]) -> str:
+    """Name an accountant of ``epsilon_table``, and say where its number is another's.
+
+    Example:
+        >>> accountant_text("tight", {"renyi": 2.0, "tight": 2.0})
+        'tight (the Rényi bound)'
+        >>> accountant_text("tight", {"renyi": 2.0, "tight": 1.0})
+        'tight'
+    """
+    pairs = [(table["tight"], table["renyi"]) for table in tables if {"tight", "renyi"} <= table.keys()]
+    fell_back = any(0.0 < tight == looser < math.inf for tight, looser in pairs)
+    return "tight (the Rényi bound)" if name == "tight" and fell_back else name
 
 
 def event_text(event: Event) -> str:

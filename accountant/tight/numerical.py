@@ -56,7 +56,9 @@ class Interval:
     """Certified bounds: ``lower <= truth <= upper``; quote ``upper``.
 
     Attributes:
-        lower: Lower end; 0 where only a Rényi bound is known.
+        lower: Lower end; 0 where only a Rényi bound is known. Every pair that stands for an event is attained by two
+            data sets, but for sampling of a fixed size: there it is the dominating pair's end, and the
+            mechanism may cost less.
         upper: Upper end, the number to quote.
         method: Where the upper end comes from: "closed-form", "numerical" or "renyi".
 
@@ -158,12 +160,14 @@ def delta_interval(event: Event, epsilon: float, *, adjacency: Adjacency) -> Int
         lost = 2.0 * gaussian_dp.relative_error(math.sqrt(gaussian_dp.mu_squared(event) or 0.0), epsilon)
         return Interval(lower=exact * max(0.0, 1.0 - 1e-11 - lost), upper=exact, method="closed-form")
     bound = renyi.delta(event, epsilon, adjacency=adjacency)
+    lower = upper = 0.0
     try:
-        found = [delta_ends(direction, epsilon, bound) for direction in _directions(event, adjacency)]
+        for direction in _directions(event, adjacency):
+            low, high = delta_ends(direction, epsilon, bound, enough=lower)
+            lower, upper = max(lower, low), max(upper, high)
     except OutOfRangeError:
         return Interval(lower=0.0, upper=bound, method="renyi")
-    lower, upper = max(low for low, _ in found), max(high for _, high in found)
-    method: Method = "numerical" if upper < bound else "renyi"
+    method: Method = "numerical" if upper < bound or upper <= lower else "renyi"
     return Interval(lower=min(lower, upper), upper=upper, method=method)
 
 

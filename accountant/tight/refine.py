@@ -95,34 +95,39 @@ def epsilon_ends(pairs: Direction, delta: float, *, enough: float = 0.0) -> tupl
     return min(lower, upper), upper
 
 
-def delta_ends(pairs: Direction, epsilon: float, bound: float) -> tuple[float, float]:
-    """(lower, upper) delta of one direction, refined until narrow; ``bound`` is any upper bound of it.
+def delta_ends(pairs: Direction, epsilon: float, bound: float, *, enough: float = 0.0) -> tuple[float, float]:
+    """(lower, upper) delta of one direction, refined until narrow or below ``enough``; ``bound`` is any upper bound.
 
     Raises:
         OutOfRangeError: Nothing was computed.
     """
     lower, upper, least = 0.0, min(1.0, bound), 1e-3 * bound
-    tried = False
-    spacing = math.inf
+    # where only a loss beyond the reach exceeds epsilon, all that mass is a bound; a longer reach has less of it
+    while epsilon >= ceiling(pairs, reach_for(pairs, least)):
+        upper = min(upper, least * _TRUNCATED)
+        if upper <= enough or least < 1e-250:
+            return 0.0, upper
+        least *= 1e-20
+    tried, spacing = False, 0.0
     for _ in range(_ATTEMPTS):
         reach = reach_for(pairs, least)
-        if epsilon >= ceiling(pairs, reach):
-            return 0.0, least * _TRUNCATED  # only a loss beyond the reach could exceed epsilon
         aim = aim_at_epsilon(rough(pairs, reach), epsilon)
-        spacing = min(spacing, spacing_for(aim.moments, aim.theta, 0.5 * _SOUGHT_DELTA.relative / (aim.theta + 1.0)))
+        if not spacing:
+            spacing = spacing_for(aim.moments, aim.theta, 0.5 * _SOUGHT_DELTA.relative / (aim.theta + 1.0))
         place = place_at(pairs, aim, spacing, reach)
         if not affordable(place):
             spacing *= 4.0
             continue
         tried = True
         upper = min(upper, upper_delta(upper_sum(place), epsilon))
+        if upper <= enough:
+            break
         lower = max(lower, min(upper, lower_delta(lower_sums(place), epsilon)))
         settled = place.window.size > _ENOUGH_POINTS and PROMISED_DELTA.holds(lower, upper)
         if settled or _SOUGHT_DELTA.holds(lower, upper):
             break
         least = max(lower, 1e-3 * upper)
-        share = _SOUGHT_DELTA.of(upper) / (upper - lower)
-        spacing *= min(0.7, max(0.1, 0.8 * math.sqrt(share)))
+        spacing *= min(0.7, max(0.1, 0.8 * math.sqrt(_SOUGHT_DELTA.of(upper) / (upper - lower))))
     if not tried:
         raise OutOfRangeError
     return lower, upper

@@ -63,11 +63,16 @@ class Rough:
         return math.sqrt(clipped.tilted_moments(0.0)[1])
 
     def bottom(self, theta: float) -> float:
-        """A loss below which no release has tilted mass to speak of."""
+        """A loss to which all below it may be lifted: even there it has no tilted mass to speak of."""
         order = np.argsort(self.loss, axis=1)
-        below = np.cumsum(np.take_along_axis(self._weights(theta), order, axis=1), axis=1)
-        first = np.argmax(below * self.counts[:, None] > _UNHEARD, axis=1)
-        return float(np.take_along_axis(self.loss, order, axis=1)[np.arange(len(first)), first].min())
+        loss, log_mass = (np.take_along_axis(values, order, axis=1) for values in (self.loss, self.log_mass))
+        below = np.cumsum(np.exp(log_mass), axis=1)
+        terms = log_mass + theta * loss
+        peaks = terms.max(axis=1, keepdims=True)
+        total = np.exp(terms - peaks).sum(axis=1, keepdims=True)
+        lifted = below * np.exp(np.minimum(theta * loss - peaks, 700.0)) / total
+        first = np.argmax(lifted * self.counts[:, None] > _UNHEARD, axis=1)
+        return float(loss[np.arange(len(first)), first].min())
 
     def tilted_moments(self, theta: float) -> tuple[float, float]:
         """Mean and variance of the tilted sum."""

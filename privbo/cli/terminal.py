@@ -10,6 +10,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from accountant.events import PoissonSampledGaussian
+from accountant.wording import accountant_text, interval_text
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import ClippingAudit
 from privbo.audits.empirical import Empirical
@@ -157,16 +159,17 @@ def _calibration(found: Calibration) -> Iterator[RenderableType]:
         yield f"{name}: {getattr(found, name)}"
     yield f"adjacency: {found.adjacency.value}"
     for accountant, value in found.epsilon.items():
-        yield f"epsilon ({accountant}): {number(value)} at delta {number(found.delta)}"
-    ends = found.interval
-    between = f"between {number(ends.lower)} and {number(ends.upper)}"
-    yield f"the true epsilon at delta {number(found.delta)} lies {between} ({ends.method})"
+        label = accountant_text(accountant, found.epsilon)
+        yield f"epsilon ({label}): {number(value)} at delta {number(found.delta)}"
+    event = PoissonSampledGaussian(sample_rate=found.sample_rate, noise_multiplier=found.noise_multiplier)
+    yield f"at delta {number(found.delta)} {interval_text(found.interval, event)}"
 
 
 def price_table(columns: Sequence[PriceColumn]) -> Table:
     """Tabulate epsilon by accountant at the run's delta and at the two deltas every table names."""
     head = ("accountant", *(f"delta={column.delta:.3g} ({column.label})" for column in columns))
-    rows = ((name, *(number(c.epsilon.get(name)) for c in columns)) for name in columns[0].epsilon)
+    tables = [column.epsilon for column in columns]
+    rows = ((accountant_text(name, *tables), *(number(t.get(name)) for t in tables)) for name in tables[0])
     return _table("Price of the plan (epsilon)", head, rows, right=range(1, len(head)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+from accountant.wording import accountant_text, interval_text
 from privbo.protocol.files import flat
 from privbo.protocol.plain import plain
 from privbo.reports import document as doc
@@ -15,13 +16,17 @@ from privbo.reports.report import TRUST, Report
 
 def document(report: Report, private: Diagnostics | None = None) -> doc.Document:
     """Compose the page; ``private`` adds diagnostics that are not covered by epsilon."""
+    tables = [column.epsilon for column in report.epsilon_at]
     content = {
         "report": report,
         "private": private,
         "regret": {} if private is None or private.regret is None else flat(vars(private.regret)),
         "notes": _notes(report, private),
         "price_head": ["accountant", *(f"delta {c.delta:.4g} ({c.label})" for c in report.epsilon_at)],
-        "price_rows": [[name, *(c.epsilon.get(name) for c in report.epsilon_at)] for name in report.epsilon],
+        "price_rows": [
+            [accountant_text(name, *tables), *(table.get(name) for table in tables)] for name in report.epsilon
+        ],
+        "interval_text": interval_text(report.epsilon_interval, report.planned_event),
         "entry_rows": [
             (
                 entry.sequence,

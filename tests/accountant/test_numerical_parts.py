@@ -68,20 +68,25 @@ def test_delta_of_one_direction_holds_the_truth_also_where_nothing_is_left_to_lo
         assert upper <= 1.03 * truth
 
 
-def test_an_epsilon_beyond_the_largest_loss_leaves_the_share_beyond_the_reach():
-    """One bounded loss: the reach is where a billionth of the bound is left, and that is what is answered."""
+def test_an_epsilon_beyond_the_reach_is_looked_at_again_with_a_longer_one():
+    """At a bound of 0.1 the reach ends where a billionth of it is left; the truth there is far smaller, and found."""
     pairs = direction(1.0)
     bound = 0.1
     reach = refine.reach_for(pairs, bound * 1e-3)
     ceiling = 0.5 + reach
     assert refine.ceiling(pairs, reach) == pytest.approx(ceiling)
-    for epsilon in (ceiling, ceiling + 0.01, 30.0):
-        lower, upper = refine.delta_ends(pairs, epsilon, bound)
-        assert lower == 0.0
-        assert ndtr(-reach) * (1 - 1e-9) <= upper <= 1.01 * ndtr(-reach)
-    for epsilon in np.linspace(4.0, ceiling - 0.01, 20):
+    for epsilon in (*np.linspace(4.0, ceiling - 0.01, 20), ceiling, ceiling + 0.01, 30.0):
         lower, upper = refine.delta_ends(pairs, float(epsilon), bound)
-        assert lower <= math.exp(gaussian_dp.log_delta_from_mu(1.0, float(epsilon))) <= upper
+        truth = math.exp(gaussian_dp.log_delta_from_mu(1.0, float(epsilon)))
+        assert 0.98 * truth <= lower <= truth * (1 + 1e-9)
+        assert truth * (1 - 1e-9) <= upper <= 1.02 * truth
+    # enough is known where another direction is known to be larger
+    assert refine.delta_ends(pairs, 30.0, bound, enough=1e-3) == (0.0, pytest.approx(bound * 1e-9))
+    # a loss that ends at 2 cannot exceed 3
+    (bounded,) = pairs_of(Laplace(scale_multiplier=0.5), ADD)
+    lower, upper = refine.delta_ends(((bounded, 1),), 3.0, bound)
+    assert lower == 0.0
+    assert upper <= 1e-250
 
 
 @pytest.mark.parametrize(("counts", "delta"), [((1,), 0.3), ((5, 2), 1e-5), ((10**6, 1), 1e-12)])

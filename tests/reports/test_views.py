@@ -127,7 +127,7 @@ def test_a_calibration_comes_with_its_certified_interval() -> None:
     assert set(data["epsilon"]) == {"moments", "renyi", "tight"}
     assert data["adjacency"] == Adjacency.ZERO_OUT
     assert isinstance(found.interval, numerical.Interval)
-    assert "the true epsilon at delta 1e-05 lies between" in shown(found)
+    assert "at delta 1e-05 the true epsilon lies between" in shown(found)
     assert f"<td>{found.epsilon['tight']:.5g}</td>" in notebook(found)
 
 
