@@ -20,7 +20,7 @@ from privbo.reports.document import plotly_script
 
 PRIVATE_WORDS = (
     "clipped_share", "n_participants", "participants", "norm_quantiles", "bias", "n_absent", "best_so_far",
-    "best_score", "best_per_client", "evaluations", "signal", "by_seed", "curve",
+    "best_score", "best_per_client", "signal", "by_seed", "curve",
 )  # fmt: skip
 
 # The private side repeats public numbers: the clipping bound, the setting's price.

@@ -188,7 +188,7 @@ def test_no_public_byte_of_a_comparison_depends_on_scores(swept: tuple[Path, Pat
 
 
 def test_runs_side_by_side_are_private_unless_said_otherwise(home: Path, spy: Spy, tmp_path: Path) -> None:
-    other = shutil.copytree(home, tmp_path / "runs" / "other")
+    other = shutil.copytree(home, tmp_path / "runs" / home.name)  # a comparison names the folders of its runs
     scramble(other / "private")
     for name, runs in (("before", [home]), ("after", [other])):
         compare_runs(
@@ -203,7 +203,7 @@ def test_runs_side_by_side_are_private_unless_said_otherwise(home: Path, spy: Sp
 
 def test_a_planted_leak_in_a_comparison_is_caught(home: Path, tmp_path: Path) -> None:
     """Planted: the writers are given the private comparison; search and dependence both see every file."""
-    other = shutil.copytree(home, tmp_path / "runs" / "other")
+    other = shutil.copytree(home, tmp_path / "runs" / home.name)  # a comparison names the folders of its runs
     scramble(other / "private")
     for name, run in (("before", home), ("after", other)):
         found = compare([run])
