@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         NonPrivate,
         PoissonSampledGaussian,
         PoissonSampledLaplace,
+        TruncatedPoissonSampledGaussian,
         Unit,
         compose,
         from_dict,
@@ -73,7 +74,8 @@ _HOMES = {
     for home, names in {
         "errors": "AccountingError BudgetExceeded CalibrationError EventError LedgerError PrivacyError",
         "events": "Adjacency BestOfRandomRuns Composed Event FixedSizeSampledGaussian Gaussian Laplace NonPrivate "
-        "PoissonSampledGaussian PoissonSampledLaplace Unit compose from_dict repeat to_dict",
+        "PoissonSampledGaussian PoissonSampledLaplace "
+        "TruncatedPoissonSampledGaussian Unit compose from_dict repeat to_dict",
         "front": "Accountant epsilon noise_multiplier",
         "ledger": "Budget Ledger LedgerPolicy",
         "tightest": "Interval epsilon_interval epsilon_table",
@@ -104,6 +106,7 @@ __all__ = [
     "PoissonSampledGaussian",
     "PoissonSampledLaplace",
     "PrivacyError",
+    "TruncatedPoissonSampledGaussian",
     "Unit",
     "calibrate",
     "compose",

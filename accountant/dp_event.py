@@ -27,6 +27,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
+    TruncatedPoissonSampledGaussian,
     check_adjacency,
     compose,
     parts,
@@ -90,7 +91,7 @@ def _whole(event: Event, adjacency: Adjacency) -> _Call:
     return _Call("ComposedDpEvent", {"events": rows}) if rows else _Call("NoOpDpEvent", {})
 
 
-def _one(part: Basic, adjacency: Adjacency) -> _Call:  # noqa: PLR0911 - one return per kind of event
+def _one(part: Basic, adjacency: Adjacency) -> _Call:  # noqa: C901, PLR0911 - one return per kind of event
     def gaussian(z: float, *, fixed_size: bool = False) -> _Call:
         factor = contribution_factor(adjacency, fixed_size=fixed_size)
         return _Call("GaussianDpEvent", {"noise_multiplier": factor * z})
@@ -106,6 +107,10 @@ def _one(part: Basic, adjacency: Adjacency) -> _Call:  # noqa: PLR0911 - one ret
         case FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z):
             sample = {"source_dataset_size": n, "sample_size": m, "event": gaussian(z, fixed_size=True)}
             return _Call("SampledWithoutReplacementDpEvent", sample)
+        case TruncatedPoissonSampledGaussian(n_clients=n, sample_rate=q, batch_size=size, noise_multiplier=z):
+            sample = {"dataset_size": n, "sampling_probability": q, "truncated_batch_size": size}
+            multiplier = {"noise_multiplier": contribution_factor(adjacency) * z}
+            return _Call("TruncatedSubsampledGaussianDpEvent", sample | multiplier)
         case Laplace(scale_multiplier=b):
             return laplace(b)
         case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
@@ -141,7 +146,6 @@ _NOT_HERE = {
     "RandomizedResponseDpEvent": "no event here stands for it",
     "DiscreteLaplaceDpEvent": "it tells more than Laplace noise of the same epsilon, and no event here stands for it",
     "ZCDpEvent": "a bound on Rényi divergences is no mechanism; name the mechanism it was found for",
-    "TruncatedSubsampledGaussianDpEvent": "no event here stands for a sample that is cut to a size",
     "SampledWithReplacementDpEvent": "a unit that is drawn twice counts twice, and no event here stands for that",
     "UnsupportedDpEvent": "it says nothing of the mechanism",
 }
@@ -170,7 +174,9 @@ def _pieces(event: DpEvent, adjacency: Adjacency) -> list[tuple[Event, int]]:
     return [(_one_from(event, adjacency), 1)]
 
 
-def _one_from(event: DpEvent, adjacency: Adjacency) -> Basic:
+def _one_from(  # noqa: PLR0911 - one return per kind of event
+    event: DpEvent, adjacency: Adjacency
+) -> Basic:
     from dp_accounting import dp_event as dp
 
     factor = contribution_factor(adjacency)
@@ -186,6 +192,13 @@ def _one_from(event: DpEvent, adjacency: Adjacency) -> Basic:
                 n_clients=event.source_dataset_size,
                 sample_size=event.sample_size,
                 noise_multiplier=_queries_on_one_sample(event, event.event) / 2.0,
+            )
+        case dp.TruncatedSubsampledGaussianDpEvent():
+            return TruncatedPoissonSampledGaussian(
+                n_clients=event.dataset_size,
+                sample_rate=event.sampling_probability,
+                batch_size=event.truncated_batch_size,
+                noise_multiplier=event.noise_multiplier / factor,
             )
         case dp.MixtureOfGaussiansDpEvent() if adjacency is not Adjacency.REPLACE_ONE:
             return _mixture(event)

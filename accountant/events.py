@@ -174,6 +174,55 @@ class FixedSizeSampledGaussian:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TruncatedPoissonSampledGaussian:
+    """Every unit joins with probability q, in secret; of more than B a uniform B stay; then a Gaussian sum.
+
+    A bounded batch: no release has more than ``batch_size`` participants. The sum must not be divided by the realised
+    number of participants. The noise multiplier is relative to the *Poisson* sensitivity (one contribution, or twice
+    that under replace-one). What dominates is, with t the chance that at least B of the other N - 1 units
+    join and q_T the chance of staying in such a batch (``accountant.truncation``),
+
+    - with probability 1 - t a Poisson sample at rate q: fewer than B others joined, so nobody is cut and the others'
+      coins are independent of our unit's;
+    - with probability t a sample of fixed size at rate q_T and noise multiplier z / 2 (replace-one: z): the
+      batch is full whether our unit is in it or not; without it another takes the slot, so both contributions move.
+
+    Which of the two it is depends on the others' coins alone, hence has the same law in both data sets; telling it
+    only helps the adversary (joint convexity). Source: Poisson and fixed-size parts as in their own events. Of the
+    pair that dominates the upper end of an interval is taken; the lower end is what data sets attain in which all
+    others contribute zero, a Poisson sample at the chance of being in the batch (``accountant.attained``).
+
+    Attributes:
+        n_clients: N, number of units that toss coins, of the larger data set under add-or-remove-one.
+        sample_rate: q in (0, 1].
+        batch_size: B, the largest number of participants, at least 1; at N or above nobody is ever cut.
+        noise_multiplier: z, noise standard deviation over that sensitivity; positive.
+
+    Example:
+        >>> from accountant import numerical
+        >>> bounded = TruncatedPoissonSampledGaussian(
+        ...     n_clients=1000, sample_rate=0.05, batch_size=80, noise_multiplier=1.0
+        ... )
+        >>> poisson = PoissonSampledGaussian(sample_rate=0.05, noise_multiplier=1.0)
+        >>> prices = [numerical.epsilon(event, 1e-5, adjacency=Adjacency.ZERO_OUT) for event in (bounded, poisson)]
+        >>> 1.0 <= prices[0] / prices[1] < 1.01
+        True
+    """
+
+    n_clients: int
+    sample_rate: float
+    batch_size: int
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        for name in ("n_clients", "batch_size"):
+            object.__setattr__(self, name, _as_positive_int(owner, name, getattr(self, name)))
+        _as_float(self, "sample_rate", 0.0, 1.0)
+        _as_float(self, "noise_multiplier", 0.0, math.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Laplace:
     """A query answered with Laplace noise in every coordinate; everybody takes part.
 
@@ -275,6 +324,7 @@ Basic: TypeAlias = (
     Gaussian
     | PoissonSampledGaussian
     | FixedSizeSampledGaussian
+    | TruncatedPoissonSampledGaussian
     | Laplace
     | PoissonSampledLaplace
     | BestOfRandomRuns
@@ -314,6 +364,7 @@ _TYPES: Final[dict[str, type[Basic]]] = {
     "gaussian": Gaussian,
     "poisson-sampled-gaussian": PoissonSampledGaussian,
     "fixed-size-sampled-gaussian": FixedSizeSampledGaussian,
+    "truncated-poisson-sampled-gaussian": TruncatedPoissonSampledGaussian,
     "laplace": Laplace,
     "poisson-sampled-laplace": PoissonSampledLaplace,
     "best-of-random-runs": BestOfRandomRuns,

@@ -27,9 +27,11 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
+    TruncatedPoissonSampledGaussian,
 )
 from accountant.laplace_curve import laplace_divergence, sampled_laplace_divergence
 from accountant.selection import TruncatedNegativeBinomial
+from accountant.truncation import shares
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _MARGIN = 10.0  # standard deviations beyond the outermost peaks: exp(-50) of their mass
@@ -61,6 +63,8 @@ def renyi_divergence(  # noqa: PLR0911 - one return per kind of event
         case FixedSizeSampledGaussian(noise_multiplier=z):
             rate = event.sample_rate
             return _capped(lambda few: _fixed_size_divergence(rate, z, few), orders, z, min(1.0, z) / 24.0)
+        case TruncatedPoissonSampledGaussian():
+            return _truncated_divergence(event, orders, adjacency)
         case Laplace(scale_multiplier=b):
             return laplace_divergence(b, orders)
         case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
@@ -195,3 +199,26 @@ def _fixed_size_divergence(q: float, z: float, orders: FloatArray) -> FloatArray
     below = Grid(log_weight=log_base + log_ratio, excess=inverse, log_ratio=-log_ratio)
     terms = [log_sum(log_phi(grid, orders) + grid.log_weight) for grid in (above, below)]
     return from_log_excess(np.logaddexp(*terms), orders)
+
+
+def _truncated_divergence(
+    event: TruncatedPoissonSampledGaussian, orders: FloatArray, adjacency: Adjacency
+) -> FloatArray:
+    """Of the release that tells whether its sample is cut: A - 1 is the weighted sum of its parts'."""
+    found, z = shares(event), event.noise_multiplier
+    full = z if adjacency == Adjacency.REPLACE_ONE else 0.5 * z
+
+    def fixed_size(rate: float) -> FloatArray:
+        if rate == 1.0:
+            return orders / (2.0 * full * full)
+        return _capped(lambda few: _fixed_size_divergence(rate, full, few), orders, full, min(1.0, full) / 24.0)
+
+    poisson = PoissonSampledGaussian(sample_rate=event.sample_rate, noise_multiplier=z)
+    parts = [(found.uncut, renyi_divergence(poisson, orders, adjacency))]
+    parts += [(found.unsure, fixed_size(event.sample_rate)), (found.cut, fixed_size(found.cut_rate))]
+    logs = [
+        math.log(weight) + (growth := (orders - 1.0) * divergences) + np.log(-np.expm1(-growth))
+        for weight, divergences in parts
+        if weight
+    ]
+    return from_log_excess(np.logaddexp.reduce(logs, axis=0), orders)

@@ -25,12 +25,13 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from accountant import gaussian_dp, renyi
+from accountant.attained import attained
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, BestOfRandomRuns, Event, Gaussian, parts
 from accountant.tight.pair import Pair
@@ -127,6 +128,10 @@ def epsilon_interval(event: Event, delta: float, *, adjacency: Adjacency) -> Int
         >>> found.upper - found.lower < 0.01 and found.method
         'numerical'
     """
+    return _shown(event, lambda one: _epsilon_interval(one, delta, adjacency))
+
+
+def _epsilon_interval(event: Event, delta: float, adjacency: Adjacency) -> Interval:
     trivial = trivial_epsilon(event, delta, adjacency)
     if trivial is not None:
         return Interval(lower=trivial, upper=trivial, method="closed-form")
@@ -152,6 +157,16 @@ def delta_interval(event: Event, epsilon: float, *, adjacency: Adjacency) -> Int
         AccountingError: ``epsilon`` is negative.
         EventError: ``event`` is unknown or unsound under ``adjacency``.
     """
+    return _shown(event, lambda one: _delta_interval(one, epsilon, adjacency))
+
+
+def _shown(event: Event, interval: Callable[[Event], Interval]) -> Interval:
+    """The interval of ``event``; where its pair is a bound, its lower end is that of data sets."""
+    found, least = interval(event), attained(event)
+    return found if least is None else replace(found, lower=min(found.upper, interval(least).lower))
+
+
+def _delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Interval:
     trivial = trivial_delta(event, epsilon, adjacency)
     if trivial is not None:
         return Interval(lower=trivial, upper=trivial, method="closed-form")

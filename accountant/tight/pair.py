@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,3 +45,34 @@ class Pair:
     loss_range: Callable[[float], tuple[float, float]]
     loss_error: float
     nodes: Callable[[float], tuple[FloatArray, FloatArray]]
+
+
+def told(parts: Sequence[tuple[float, Pair]]) -> Pair:
+    """The pair of a release that tells which of several it is; weights are equal under both hypotheses and sum to 1."""
+    heard = [(weight, pair) for weight, pair in parts if weight > 0.0]
+    if len(heard) == 1:
+        return heard[0][1]
+
+    def tails(edges: FloatArray) -> Tails:
+        each = [(weight, pair.tails(edges)) for weight, pair in heard]
+
+        def total(name: str) -> FloatArray:
+            return np.asarray(sum(weight * getattr(one, name) for weight, one in each), dtype=np.float64)
+
+        return Tails(
+            p_above=total("p_above"),
+            p_below=total("p_below"),
+            q_above=total("q_above"),
+            q_below=total("q_below"),
+            relative_error=np.max([one.relative_error for _, one in each], axis=0) + 8.0 * EPS,
+        )
+
+    def loss_range(t: float) -> tuple[float, float]:
+        ranges = [pair.loss_range(t) for _, pair in heard]
+        return min(low for low, _ in ranges), max(high for _, high in ranges)
+
+    def nodes(t: float) -> tuple[FloatArray, FloatArray]:
+        each = [(math.log(weight), *pair.nodes(t)) for weight, pair in heard]
+        return np.concatenate([loss for _, loss, _ in each]), np.concatenate([log + mass for log, _, mass in each])
+
+    return Pair(tails=tails, loss_range=loss_range, loss_error=max(p.loss_error for _, p in heard), nodes=nodes)

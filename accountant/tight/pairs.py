@@ -32,12 +32,14 @@ from accountant.events import (
     Laplace,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
+    TruncatedPoissonSampledGaussian,
 )
 from accountant.tight.laplace import added_laplace, laplace, opposed_laplace, removed_laplace
-from accountant.tight.pair import EPS, NODES, FloatArray, Pair, Tails
+from accountant.tight.pair import EPS, NODES, FloatArray, Pair, Tails, told
+from accountant.truncation import shares
 
 
-def pairs_of(  # noqa: PLR0911 - one return per kind of event
+def pairs_of(  # noqa: C901, PLR0911 - one return per kind of event
     event: Basic, adjacency: Adjacency
 ) -> tuple[Pair, ...]:
     """Both directions of the dominating pair of ``event``; one where it is symmetric.
@@ -56,6 +58,8 @@ def pairs_of(  # noqa: PLR0911 - one return per kind of event
             return (_fixed_size(event.sample_rate, z),)
         case PoissonSampledGaussian(noise_multiplier=z) | FixedSizeSampledGaussian(noise_multiplier=z):
             return (_gaussian(1.0 / z),)
+        case TruncatedPoissonSampledGaussian():
+            return _truncated(event, adjacency)
         case Laplace(scale_multiplier=b):
             return (laplace(b),)
         case PoissonSampledLaplace(scale_multiplier=b, sample_rate=1.0):
@@ -213,6 +217,19 @@ def _fixed_size(q: float, z: float) -> Pair:
         return np.concatenate([loss, -loss, [0.0]]), np.concatenate([up, down, [math.log(rest)]])
 
     return Pair(tails=tails, loss_range=loss_range, loss_error=_mixture_loss_error(q), nodes=nodes)
+
+
+def _truncated(event: TruncatedPoissonSampledGaussian, adjacency: Adjacency) -> tuple[Pair, ...]:
+    """The release that tells whether its sample is cut; a sample of fixed size at the whole rate dominates both."""
+    found, z = shares(event), event.noise_multiplier
+    full = z if adjacency == Adjacency.REPLACE_ONE else 0.5 * z
+
+    def fixed_size(rate: float) -> Pair:
+        return _fixed_size(rate, full) if rate < 1.0 else _gaussian(1.0 / full)
+
+    cut = [(found.unsure, fixed_size(event.sample_rate)), (found.cut, fixed_size(found.cut_rate))]
+    poisson = PoissonSampledGaussian(sample_rate=event.sample_rate, noise_multiplier=z)
+    return tuple(told([(found.uncut, pair), *cut]) for pair in pairs_of(poisson, adjacency))
 
 
 def _gaussian(mu: float) -> Pair:

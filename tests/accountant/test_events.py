@@ -20,6 +20,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
+    TruncatedPoissonSampledGaussian,
     check_adjacency,
     compose,
     from_dict,
@@ -41,6 +42,13 @@ basic = st.one_of(
         PoissonSampledLaplace,
         sample_rate=st.floats(min_value=0, exclude_min=True, max_value=1),
         scale_multiplier=positive,
+    ),
+    st.builds(
+        TruncatedPoissonSampledGaussian,
+        n_clients=st.integers(1, 10**6),
+        sample_rate=st.floats(min_value=0, exclude_min=True, max_value=1),
+        batch_size=st.integers(1, 10**6),
+        noise_multiplier=positive,
     ),
     st.integers(1, 10**6).flatmap(
         lambda n: st.builds(
@@ -84,6 +92,7 @@ NOISY = [
     (PoissonSampledGaussian, "noise_multiplier", {"sample_rate": 0.5}),
     (FixedSizeSampledGaussian, "noise_multiplier", {"n_clients": 5, "sample_size": 2}),
     (Laplace, "scale_multiplier", {}),
+    (TruncatedPoissonSampledGaussian, "noise_multiplier", {"n_clients": 5, "sample_rate": 0.5, "batch_size": 2}),
     (PoissonSampledLaplace, "scale_multiplier", {"sample_rate": 0.5}),
     (Gaussian, "noise_multiplier", {}),
 ]

@@ -1,0 +1,163 @@
+"""Poisson samples cut to a size: their chances by many digits, and no data sets told apart more easily than is said.
+
+Brute force adds up every sample that can be drawn, so nothing of the analysis is in it.
+"""
+
+import itertools
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from accountant.attained import attained
+from accountant.events import (
+    Adjacency,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    PoissonSampledGaussian,
+    TruncatedPoissonSampledGaussian,
+    compose,
+    repeat,
+)
+from accountant.quadrature import renyi_divergence
+from accountant.tight import numerical
+from accountant.tight.pairs import pairs_of
+from accountant.truncation import shares
+
+ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
+GAMMAS = (0.2, 0.6, 0.9, 1.0, 1.1, 1.5, 3.0, 8.0)
+
+
+def truncated(n, q, size, z):
+    return TruncatedPoissonSampledGaussian(n_clients=n, sample_rate=q, batch_size=size, noise_multiplier=z)
+
+
+@pytest.mark.parametrize(
+    ("n", "q", "size"),
+    [(3, 0.5, 1), (40, 0.25, 12), (1000, 0.05, 120), (100_000, 1e-3, 90), (2000, 0.999, 1999), (9, 1.0, 4)],
+)
+def test_the_chances_by_many_digits(n, q, size):
+    mp.mp.dps = 60
+    rate = mp.mpf(q)
+
+    def mass(total, at):
+        return mp.binomial(total, at) * rate**at * (1 - rate) ** (total - at)
+
+    top = min(n - 1, size + 3000)
+    cut = mp.fsum(mass(n - 1, x) for x in range(size, top + 1))
+    stays = rate * mp.fsum(mass(n - 1, x) * size / (x + 1) for x in range(size, top + 1))
+    found = shares(truncated(n, q, size, 1.0))
+    assert found.cut <= cut <= found.cut + found.unsure
+    assert found.uncut - 1e-15 <= 1 - cut <= found.uncut + found.unsure + 1e-15
+    assert found.unsure <= 3e-9 * min(cut, 1 - cut) + mp.mpf("1e-299")
+    assert found.uncut + found.unsure + found.cut == pytest.approx(1.0, abs=1e-15)
+    assert stays / cut <= found.cut_rate <= stays / cut * (1 + mp.mpf("1e-8"))
+    least = rate * (1 - cut) + stays
+    assert least * (1 - mp.mpf("1e-8")) <= found.least_rate <= least
+
+
+def batches(members, q, size):
+    """Every batch with its chance."""
+    for count in range(len(members) + 1):
+        for joined in itertools.combinations(members, count):
+            chance = q**count * (1 - q) ** (len(members) - count)
+            kept = list(itertools.combinations(joined, min(count, size)))
+            yield from ((batch, chance / len(kept)) for batch in kept)
+
+
+def density(x, values, q, size, z):
+    """Of the noisy sum of a batch; ``values`` has one number for every unit there is."""
+    total = np.zeros_like(x)
+    for batch, chance in batches(range(len(values)), q, size):
+        center = sum(values[unit] for unit in batch)
+        total += chance * np.exp(-((x - center) ** 2) / (2 * z * z)) / (z * math.sqrt(2 * math.pi))
+    return total
+
+
+def neighbours(adjacency, n, rng):
+    """Pairs of data sets: the others opposed, absent, alike, and at random."""
+    scale = 0.5 if adjacency is REPLACE else 1.0
+    for others in (-np.ones(n - 1), np.zeros(n - 1), np.ones(n - 1), rng.uniform(-1, 1, n - 1)):
+        full = [1.0, *others]
+        other = {ADD: list(others), ZERO: [0.0, *others], REPLACE: [rng.choice([-1.0, 0.0, 0.3]), *others]}[adjacency]
+        yield scale * np.array(full), scale * np.array(other)
+
+
+def largest(adjacency, n, q, size, z, gamma):
+    """The largest hockey stick of all neighbours, either way round."""
+    x = np.linspace(-n - 9 * z, n + 9 * z, 6001)
+    step, rng, found = x[1] - x[0], np.random.default_rng(1), 0.0
+    for one, two in neighbours(adjacency, n, rng):
+        laws = [density(x, values, q, size, z) for values in (one, two)]
+        for p, r in (laws, laws[::-1]):
+            found = max(found, float(np.sum(np.maximum(p - gamma * r, 0.0)) * step))
+    return found
+
+
+def promised(event, adjacency, gamma):
+    """The hockey stick of the pair, the larger direction."""
+    edge = np.array([math.log(gamma)])
+    tails = [pair.tails(edge) for pair in pairs_of(event, adjacency)]
+    return max(float(one.p_above[0] - gamma * one.q_above[0]) for one in tails)
+
+
+@pytest.mark.parametrize("adjacency", [ADD, ZERO, REPLACE])
+@pytest.mark.parametrize(
+    ("n", "q", "size", "z"), [(4, 0.5, 2, 1.0), (5, 0.8, 3, 0.7), (5, 0.3, 1, 2.0), (3, 0.2, 3, 0.5), (4, 0.99, 2, 1.0)]
+)
+def test_no_data_sets_are_told_apart_more_easily(adjacency, n, q, size, z):
+    event = truncated(n, q, size, z)
+    for gamma in GAMMAS:
+        assert largest(adjacency, n, q, size, z, gamma) <= promised(event, adjacency, gamma) * (1 + 1e-5) + 1e-9
+    assert largest(adjacency, n, q, size, z, 1.5) >= 0.3 * promised(attained(event).parts[0][0], adjacency, 1.5)
+
+
+def test_a_cut_sample_costs_more_than_its_poisson_sample():
+    """Planted fault: priced as if nobody were ever cut, data sets are told apart more easily than is said."""
+    poisson, cut = PoissonSampledGaussian(sample_rate=0.99, noise_multiplier=1.0), truncated(4, 0.99, 2, 1.0)
+    worst = largest(ADD, 4, 0.99, 2, 1.0, 8.0)
+    assert worst > 2.0 * promised(poisson, ADD, 8.0)
+    assert promised(cut, ADD, 8.0) >= worst >= 0.95 * promised(cut, ADD, 8.0)
+
+
+@pytest.mark.parametrize("adjacency", [ADD, ZERO, REPLACE])
+def test_data_sets_attain_the_lower_end(adjacency):
+    """The others contribute zero: exactly a Poisson sample at the chance of being in the batch."""
+    event, x = truncated(5, 0.6, 2, 1.0), np.linspace(-9, 10, 6001)
+    ends = {ADD: (1.0, 0.0), ZERO: (1.0, 0.0), REPLACE: (0.5, -0.5)}[adjacency]
+    laws = [density(x, [end, 0.0, 0.0, 0.0, 0.0], 0.6, 2, 1.0) for end in ends]
+    for gamma in (0.9, 1.2, 2.0):
+        sticks = [np.sum(np.maximum(p - gamma * r, 0.0)) * (x[1] - x[0]) for p, r in (laws, laws[::-1])]
+        assert promised(attained(event).parts[0][0], adjacency, gamma) == pytest.approx(max(sticks), rel=1e-5)
+
+
+def test_rare_and_certain_cuts_are_the_events_they_become():
+    for adjacency in (ADD, ZERO, REPLACE):
+        poisson = PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.5)
+        everybody = 1.5 if adjacency is REPLACE else 0.75
+        fixed = FixedSizeSampledGaussian(n_clients=50, sample_size=20, noise_multiplier=everybody)
+        same = REPLACE if adjacency is ADD else adjacency  # fixed size is not stated under add-or-remove
+        for ours, theirs, named in (
+            (truncated(50, 0.1, 50, 1.5), poisson, adjacency),
+            (truncated(50, 0.1, 49, 1.5), poisson, adjacency),
+            (truncated(50, 1.0, 20, 1.5), fixed, same),
+        ):
+            one, other = (
+                numerical.epsilon(repeat(event, 9), 1e-5, adjacency=at)
+                for event, at in ((ours, adjacency), (theirs, named))
+            )
+            assert one == pytest.approx(other, rel=2e-3)
+            orders = np.array([1.5, 4.0, 8.0])  # at far larger ones the rarest cut is what costs
+            curves = [renyi_divergence(event, orders, at) for event, at in ((ours, adjacency), (theirs, named))]
+            np.testing.assert_allclose(*curves, rtol=1e-7)
+
+
+def test_intervals_hold_both_ends_in_compositions():
+    event = compose([(truncated(40, 0.25, 14, 2.0), 10), Gaussian(noise_multiplier=6.0)])
+    found, least = (numerical.epsilon_interval(one, 1e-5, adjacency=ZERO) for one in (event, attained(event)))
+    assert found.lower == least.lower < least.upper < found.upper
+    delta = numerical.delta_interval(event, found.upper, adjacency=ZERO)
+    assert delta.lower < 1e-5 * 0.99 < delta.upper <= 1.02e-5
+    assert attained(repeat(Gaussian(noise_multiplier=6.0), 2)) is None
+    assert dict(attained(event).parts)[Gaussian(noise_multiplier=6.0)] == 1
