@@ -13,7 +13,7 @@ from accountant.events import parts
 from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Release
-from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, play, setting
+from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, noisy_sum, play, setting
 
 OWN = pb.OwnModel(fit_steps=8, n_candidates=64)
 SMALL = pb.SharedPrior(n_features=12, own=OWN)
@@ -213,3 +213,21 @@ def test_broadcasts_of_another_run_are_refused():
     ):
         with pytest.raises(ConfigurationError, match=message):
             cohort.respond(dataclasses.replace(broadcast, arrays={**broadcast.arrays, **change}))
+
+
+def test_every_round_asked_twice_is_answered_alike_without_new_evaluations():
+    """The last round is answered again by a cohort restored from the snapshot, as after a crash."""
+    where, counting = setting(rounds=9), Counting()
+    server = SMALL.server(where)
+    cohort = SMALL.cohort(where, clients=np.arange(6), evaluate=counting, seed=5)
+    rng = np.random.default_rng(0)
+    while (ask := server.ask()) is not None:
+        first, evaluated = cohort.respond(ask.broadcast), len(counting.calls)
+        restored = SMALL.cohort(where, clients=np.arange(6), evaluate=counting, seed=5)
+        restored.restore(cohort.snapshot())
+        for side in (cohort, restored):
+            np.testing.assert_array_equal(side.respond(ask.broadcast), first)
+        assert len(counting.calls) == evaluated
+        cohort = restored
+        server.tell(None if ask.request is None else noisy_sum(ask, first, rng))
+    assert cohort.history().values.shape == (6, 11)

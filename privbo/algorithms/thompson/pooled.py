@@ -25,8 +25,8 @@ from privbo.protocol.messages import FloatArray, Setting
 from privbo.protocol.space import Space
 
 _POINTS = 1024
-# The noise counts this many times: alone it must not look like a signal.
-_STRICT = 1.5
+# The noise counts this many times where a function is trusted; whether it is, a one-sided test of 5 % says.
+_STRICT, _ONE_SIDED = 1.5, 1.645
 _LARGEST_TRUST = 0.98
 _DESIGNS = 128  # designs over which a blur is averaged
 _POWERS = np.logspace(-4.0, 3.0, 29)  # of common weights, in units of a client's bound
@@ -48,18 +48,22 @@ class Pooled:
     slope: SlopePrior
 
 
-def trust(variance: float, noise_variance: float) -> float:
+def trust(variance: float, noise_variance: float, directions: float = math.inf) -> float:
     """Correlation that a function of this variance can have with its own noiseless form, at most .98.
+
+    Noise alone has a chi-square's spread, so a function is trusted only if noise alone would vary less nineteen times
+    out of twenty.
 
     Args:
         variance: Of the function over the space.
         noise_variance: What noise alone would give it on average; counted one and a half times.
+        directions: Over which that is spread; in few directions noise may vary much by chance.
 
     Example:
-        >>> trust(1.0, 0.0), trust(1.0, 0.5), trust(1.0, 0.7)
-        (0.98, 0.5, 0.0)
+        >>> trust(1.0, 0.0), trust(1.0, 0.5), trust(1.0, 0.7), trust(1.0, 0.5, directions=4.0)
+        (0.98, 0.5, 0.0, 0.0)
     """
-    if variance <= 0.0:
+    if variance <= noise_variance * (1.0 + _ONE_SIDED * math.sqrt(2.0 / directions)):
         return 0.0
     return math.sqrt(min(max(1.0 - _STRICT * noise_variance / variance, 0.0), _LARGEST_TRUST**2))
 
@@ -121,11 +125,13 @@ def pool(
     device = torch.device(setting.device)
     waves = features(_embedded(setting.space, public_points(setting), device))
     apart = waves - waves.mean(dim=0)
-    noise_variance = noise_stddev**2 * float(apart.square().mean(dim=0).sum())
+    covariance = apart.mT @ apart / len(apart)
+    total = float(covariance.trace())
+    noise_variance, directions = noise_stddev**2 * total, total**2 / float(covariance.square().sum())
     vector = torch.as_tensor(weights, dtype=torch.float64, device=device)
     heights = apart @ vector
     variance = float(heights.square().mean())
-    level = trust(variance, noise_variance)
+    level = trust(variance, noise_variance, directions)
     if level == 0.0:
         return None
     if blurred is not None:
