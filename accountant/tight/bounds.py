@@ -172,8 +172,12 @@ def upper_delta(sums: UpperSum, epsilon: float) -> float:
     tails = _tails(sums.total, sums.place)
     shifted = max(0.0, epsilon - sums.loss_error)
     index = int(np.searchsorted(tails.loss, shifted))
-    if index == 0 or index == len(tails.loss):
+    if index == 0:
         return 1.0
+    if index == len(tails.loss):  # all that could exceed epsilon lies outside of the window
+        outside = math.log(max(sums.total.outside, sys.float_info.min))
+        beyond = outside + sums.total.log_scale - sums.place.theta * shifted + 1e-9
+        return min(1.0, sums.infinite + max(sys.float_info.min, math.exp(min(0.0, beyond))))
     value = float(tails.mass[index]) - math.exp(shifted - float(tails.loss[index])) * float(tails.discounted[index])
     total = value + float(tails.slack[index - 1]) * math.exp(sums.place.theta * sums.place.spacing)
     total = max(total, sys.float_info.min)  # a tail that underflowed is smaller than this, not nothing

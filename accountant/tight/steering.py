@@ -20,7 +20,7 @@ _OUTSIDE_LOG = 23.0  # -log of the tilted mass allowed outside the window; delta
 _CAPPINGS = 12
 _USUAL = 0.99
 _UNHEARD = 1e-13  # tilted mass of all releases that may be lifted
-_SHARES = 2.0 ** np.arange(-3.0, 9.0)  # multiples of the natural extra tilt that are tried
+_SHARES = 2.0 ** np.arange(-7.0, 9.0)  # multiples of the natural extra tilt that are tried
 
 
 @dataclass(frozen=True, kw_only=True)

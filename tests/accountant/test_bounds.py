@@ -99,7 +99,7 @@ def test_upper_bounds_are_those_of_the_sum(theta, infinite, loss_error):
         truth = delta_of(max(0.0, epsilon - loss_error))
         assert truth * (1 - 1e-13) <= bounds.upper_delta(sums, epsilon) <= truth * (1 + 1e-9)
     assert bounds.upper_epsilon(upper_of(masses, theta, infinite=1e-3), 1e-3) == math.inf
-    assert bounds.upper_delta(sums, SPACING * (POINTS[-1] + 2)) == 1.0
+    assert bounds.upper_delta(sums, SPACING * (POINTS[-1] + 2)) <= infinite + 1e-300  # nothing lies outside
 
 
 @pytest.mark.parametrize("theta", THETAS)
@@ -267,7 +267,7 @@ def test_beyond_what_the_lattice_holds_the_upper_end_is_trivial_and_the_lower_en
     assert bounds.upper_epsilon(upper, 1e-5) < 2
     assert bounds.upper_epsilon(dataclasses.replace(upper, infinite=1e-4), 1e-5) == math.inf
     assert bounds.upper_delta(upper, 1.0) < 1e-3
-    assert bounds.upper_delta(upper, 1e6) == 1.0
+    assert upper.infinite <= bounds.upper_delta(upper, 1e6) <= upper.infinite + 1e-300
     assert bounds.lower_delta(lower, 1e6) == 0.0
     assert 0.0 < bounds.lower_delta(lower, 0.1) <= bounds.upper_delta(upper, 0.1)
 
