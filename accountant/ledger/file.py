@@ -10,8 +10,9 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from accountant.errors import LedgerError
@@ -103,13 +104,34 @@ def read_identity(connection: sqlite3.Connection, path: Path | None) -> Identity
     """The identity in the file.
 
     Raises:
-        LedgerError: If the file is of another schema or has none.
+        LedgerError: If the file is of another schema or has none, or holds anything beside it.
     """
+    _require_schema(connection, path)
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     row = connection.execute("SELECT ledger_id, policy FROM identity").fetchone()
     if version != SCHEMA_VERSION or row is None or not all(isinstance(value, str) for value in row):
         raise LedgerError(f"{path}: schema version {version} or identity is not a ledger's; restore it from a copy")
     return Identity(ledger_id=row[0], policy=row[1])
+
+
+def _require_schema(connection: sqlite3.Connection, path: Path | None) -> None:
+    """Refuse triggers, views, tables and columns that a ledger does not have: they could change what it says."""
+    expected, found = _made_of_schema(), _objects(connection)
+    if found != expected:
+        names = ", ".join(sorted(f"{kind} {name}" for kind, name, *_ in found ^ expected))
+        raise LedgerError(f"{path}: its schema was changed ({names}); restore it from a copy")
+
+
+@cache
+def _made_of_schema() -> frozenset[tuple[str, ...]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA)
+        return _objects(connection)
+
+
+def _objects(connection: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
+    rows = connection.execute("SELECT type, name, tbl_name, ifnull(sql, '') FROM sqlite_master").fetchall()
+    return frozenset(tuple(str(value) for value in row) for row in rows)
 
 
 def sync_folder(folder: Path) -> None:

@@ -24,20 +24,25 @@ one. A ledger with a budget is a filter (a charge over the bound is refused and 
 nothing), without one an odometer. Several processes, and several runs on one population, may
 share a file: charges are serialised, and each is priced on top of all others.
 
+A run ``reserve``s its whole plan before its first release. The reservation is a row of the
+same chain, so every later digest binds the plan; it is paid for whole, and the run's charges
+are then held to it and cost nothing further.
+
 Longer than 300 lines: the protocol above is read in one piece.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import secrets
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
-from accountant.disjoint import combination
 from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
 from accountant.events import Composed, Event, check_adjacency, to_dict
+from accountant.ledger.book import Book
 from accountant.ledger.policy import (
     NOISE_SOURCES,
     Budget,
@@ -47,18 +52,19 @@ from accountant.ledger.policy import (
     Receipt,
     Verification,
     canonical,
-    read_entry,
     refusal,
     require_names,
     require_population,
     sampler_of,
 )
+from accountant.ledger.reservation import Declaration, Reservation, body_of, require_declarable, row_name
 from accountant.ledger.store import Row, Store
 
 if TYPE_CHECKING:
     from accountant.ledger.pricing import Account
 
 __all__ = ["Budget", "Entry", "Ledger", "LedgerPolicy", "Projection", "Receipt", "Verification"]
+_Known = TypeVar("_Known", Receipt, Reservation)
 
 
 def holds(bound: float, spent: float, projected: float) -> bool:
@@ -70,7 +76,7 @@ def holds(bound: float, spent: float, projected: float) -> bool:
     return 0.0 <= spent <= bound and 0.0 <= projected <= bound
 
 
-def _opened(policy: LedgerPolicy, budget: Budget) -> Account:
+def _account_of(policy: LedgerPolicy, budget: Budget) -> Account:
     from accountant.ledger.pricing import opened  # and with it scipy
 
     return opened(policy, budget)
@@ -98,18 +104,13 @@ class Ledger:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._entries: list[Entry] = []
-        self._by_id: dict[str, Entry] = {}
-        self._composed = Composed()
-        self._sources: set[str] = set()
-        self._dates: dict[str, str] = {}
         self._account: Account | None = None
         self._accounted = 0
         try:
             self.policy = LedgerPolicy.from_dict(json.loads(store.identity.policy))
         except (TypeError, ValueError, AttributeError) as error:
             raise LedgerError(f"{store.path}: its policy cannot be read ({error}); restore it from a copy") from error
-        self._combine = combination(disjoint=self.policy.disjoint)
+        self._book = Book(policy=self.policy, genesis=store.identity.genesis("charges"))
         self._refresh()
 
     @classmethod
@@ -121,17 +122,21 @@ class Ledger:
             AccountingError: If the budget is too small for any release.
         """
         if policy.budget is not None:
-            _opened(policy, policy.budget)
+            _account_of(policy, policy.budget)
         return cls(Store.create(None if path is None else Path(path), canonical(policy.to_dict()).decode()))
 
     @classmethod
-    def open(cls, path: Path | str) -> Self:
+    def open(cls, path: Path | str, *, recovering: bool = False) -> Self:
         """An existing ledger, verified from its first row to its last.
+
+        Args:
+            path: Its file.
+            recovering: Take a ledger whose witness remembers more rows than it holds, for ``recover``.
 
         Raises:
             LedgerError: If it is missing, foreign, corrupt or cut off; it is not changed.
         """
-        return cls(Store.open(Path(path)))
+        return cls(Store.open(Path(path), recovering=recovering))
 
     @property
     def path(self) -> Path | None:
@@ -139,32 +144,97 @@ class Ledger:
         return self._store.path
 
     @property
+    def ledger_id(self) -> str:
+        """Random name of the ledger, fixed at its creation."""
+        return self._store.identity.ledger_id
+
+    @property
     def head(self) -> str:
-        """Digest of the last charge this object has seen."""
-        return self._entries[-1].digest if self._entries else self._store.identity.genesis("charges")
+        """Digest of the last row of the chain that this object has seen."""
+        return self._book.head
+
+    def book(self) -> Book:
+        """Everything the chain says by now: reservations, charges, and what both commit to."""
+        self._refresh()
+        return self._book
 
     def entries(self, run: str | None = None) -> list[Entry]:
         """Charges in order, of one run or of the whole population."""
-        self._refresh()
-        return [entry for entry in self._entries if run is None or entry.run == run]
+        return [entry for entry in self.book().entries if run is None or entry.run == run]
 
     def event(self, run: str | None = None) -> Composed:
-        """Composition of everything charged, of one run or of the whole population; see ``LedgerPolicy.disjoint``."""
-        if run is None:
-            self._refresh()
-            return self._composed
-        return self._combine(entry.event for entry in self.entries(run))
+        """Composition of everything charged, of one run or of the whole population; see ``LedgerPolicy.disjoint``.
+
+        It is what was released. The price is that of ``committed``.
+        """
+        return self._book.combined((entry.event, 1) for entry in self.entries(run))
+
+    def committed(self, run: str | None = None) -> Composed:
+        """Composition of what is paid: plans whole, however far they were played, and charges outside of plans."""
+        return self.book().committed if run is None else self.book().committed_by(run)
 
     @property
     def guarantees(self) -> bool:
         """Tell whether every charge so far came with a guarantee: durable, no seeded noise, no plain sum."""
-        self._refresh()
-        return self.path is not None and all(entry.noise_source in ("secure", "exact") for entry in self._entries)
+        return self.path is not None and all(entry.noise_source in ("secure", "exact") for entry in self.entries())
 
     def check(self, event: Event) -> Projection:
         """Project the cost of charging ``event``; changes nothing and raises nothing over budget."""
         self._refresh()
         return self._project(event)
+
+    def reserve(self, declared: Declaration) -> Reservation:
+        """Pay for all of a run's releases and bind its plan into the chain: durable on return, or refused.
+
+        The same declaration again is known and not paid again.
+
+        Raises:
+            BudgetExceeded: If the budget does not hold it; nothing was changed.
+            LedgerError: If the run was declared otherwise or has released already, the events do
+                not fit the policy, or storage fails.
+        """
+        require_names(run=declared.run, settings=declared.settings, plan=declared.plan)
+        require_declarable(declared)
+        if declared.noise_source not in NOISE_SOURCES:
+            raise LedgerError(f"noise_source={declared.noise_source!r} must be one of {NOISE_SOURCES}")
+
+        def prepared() -> Reservation | bytes:
+            book = self.book()
+            if (known := self._known_reservation(declared)) is not None:
+                return known
+            if declared.kind == "plan" and any(entry.run == declared.run for entry in book.entries):
+                raise LedgerError(f"run {declared.run!r} has released before it declared a plan; name another run")
+            self._require_kind(declared.noise_source, declared.run)
+            if declared.kind == "plan":
+                self._require_affordable(self._book.combined(declared.events))
+            return canonical(body_of(declared, self.policy) | {"nonce": secrets.token_hex(16)})
+
+        def name() -> str:
+            return row_name(declared, sum(r.run == declared.run for r in self._book.reservations) - 1)
+
+        done = self._appended(name, prepared)
+        if isinstance(done, Reservation):
+            return done
+        return self._book.reservations[-1]
+
+    def lost(self) -> list[tuple[str, int, str]]:
+        """Rows that the witness remembers and the chains do not hold: table, sequence and digest."""
+        return self._store.lost()
+
+    def recover(self, declared: Declaration) -> Reservation:
+        """Pay for releases that a lost part of this ledger was charged for, whatever the budget; durable on return.
+
+        What happened can't be refused any more: a recovery is never over budget, and a ledger
+        that holds one no longer quotes its budget (``accountant.ledger.total``).
+
+        Raises:
+            LedgerError: If the run has no plan here, or storage fails.
+        """
+        if declared.kind != "recovery" or self.book().plan_of(declared.run) is None:
+            raise LedgerError(f"only what a run with a plan has lost is recovered; {declared.run!r} has none here")
+        found = self.reserve(declared)
+        self._store.note_recovery(self._book.rows[found.sequence - 1])
+        return found
 
     def charge(
         self,
@@ -198,23 +268,30 @@ class Ledger:
             if (known := self._known(release_id, event, noise_source)) is not None:
                 return known
             self._require_kind(noise_source, run)
-            self._require_affordable(event)
+            self._require_paid(run, event, noise_source)
             return self._body(release_id, event, run, noise_source, plan_position)
 
+        done = self._appended(lambda: release_id, prepared)
+        if isinstance(done, Receipt):
+            return done
+        return Receipt(sequence=done.sequence, head=done.digest, release_id=release_id, known=False)
+
+    def _appended(self, name: Callable[[], str], prepared: Callable[[], _Known | bytes]) -> _Known | Row:
+        """Append what ``prepared`` gives, durably, or return what it knows already."""
         # Pricing may be slow, so it happens outside the transaction and counts only if the
         # chain has not moved meanwhile; after some lost races it happens inside.
         for _ in range(self.lost_races):
-            if isinstance(body := prepared(), Receipt):
+            if not isinstance(body := prepared(), bytes):
                 return body
             with self._store.transaction():
-                row = self._store.append("charges", release_id, body) if self._is_current() else None
+                row = self._store.append("charges", name(), body) if self._is_current() else None
             if row is not None:
-                return self._committed(row)
+                return self._admitted(row)
         with self._store.transaction():
-            if isinstance(body := prepared(), Receipt):
+            if not isinstance(body := prepared(), bytes):
                 return body
-            row = self._store.append("charges", release_id, body)
-        return self._committed(row)
+            row = self._store.append("charges", name(), body)
+        return self._admitted(row)
 
     def store_release(self, release_id: str, payload: bytes) -> None:
         """Store the bytes of a charged release: one set per id, durable on return.
@@ -237,6 +314,15 @@ class Ledger:
         found = self._store.find("releases", release_id)
         return None if found is None else found.body
 
+    def release_rows(self) -> list[Row]:
+        """Rows of the stored releases, in order."""
+        return self._store.rows_after("releases", 0, self._store.identity.genesis("releases"))
+
+    @property
+    def stored_policy(self) -> str:
+        """The policy's text, as the chain's first digest covers it."""
+        return self._store.identity.policy
+
     def verify(self, receipts: Iterable[tuple[int, str]] = ()) -> Verification:
         """Read everything again: storage, both chains, witness, policy, and the budget.
 
@@ -251,7 +337,7 @@ class Ledger:
                 problem = self._lost(receipts) or self._project(None).reason
             except PrivacyError as error:
                 problem = str(error)
-        return Verification(ok=problem is None, problem=problem, head=self.head, n_entries=len(self._entries))
+        return Verification(ok=problem is None, problem=problem, head=self.head, n_entries=len(self._book.entries))
 
     def close(self) -> None:
         """Close the file."""
@@ -265,35 +351,38 @@ class Ledger:
 
     def _refresh(self) -> None:
         """Read and verify what others have charged since."""
-        last = self._entries[-1] if self._entries else None
+        last = self._book.rows[-1] if self._book.rows else None
         if last is not None:
             stored = self._store.find("charges", last.release_id)
             if stored is None or stored.digest != last.digest:
                 raise LedgerError(f"{self.path}: charge {last.sequence} was seen and is gone; restore the ledger")
         for row in self._store.rows_after("charges", 0 if last is None else last.sequence, self.head):
-            self._admit(row)
-
-    def _admit(self, row: Row) -> Entry:
-        entry = read_entry(row, self.policy)
-        self._entries.append(entry)
-        self._by_id[entry.release_id] = entry
-        self._dates.setdefault(entry.run, entry.time[:10])
-        if entry.noise_source != "none":
-            self._sources.add(entry.noise_source)
-        self._composed = self._combine((self._composed, entry.event))
-        return entry
+            self._book.admit(row)
 
     def _is_current(self) -> bool:
         last = self._store.last("charges")
-        return (self._store.identity.genesis("charges") if last is None else last.digest) == self.head
+        return (self._book.genesis if last is None else last.digest) == self.head
 
-    def _committed(self, row: Row) -> Receipt:
+    def _admitted(self, row: Row) -> Row:
         self._store.witness("charges", row)
-        entry = self._admit(row)
-        return Receipt(sequence=entry.sequence, head=entry.digest, release_id=entry.release_id, known=False)
+        self._book.admit(row)
+        return row
+
+    def _known_reservation(self, declared: Declaration) -> Reservation | None:
+        """The same declaration made before; a recovery is known by the charges it makes good."""
+        for found in self._book.reservations:
+            if found.declared == declared:
+                return found
+        earlier = self._book.plan_of(declared.run)
+        if declared.kind == "plan" and earlier is not None:
+            raise LedgerError(
+                f"run {declared.run!r} was declared with another plan (row {earlier.sequence} of the ledger); resume "
+                "it as it was, or start a run of its own"
+            )
+        return None
 
     def _known(self, release_id: str, event: Event, noise_source: str) -> Receipt | None:
-        entry = self._by_id.get(release_id)
+        entry = self._book.find(release_id)
         if entry is None:
             return None
         if (to_dict(entry.event), entry.noise_source) != (to_dict(event), noise_source):
@@ -306,20 +395,33 @@ class Ledger:
     def _require_kind(self, noise_source: str, run: str) -> None:
         self._require_unseeded(noise_source)
         budget = self.policy.budget
-        if budget is not None and budget.rule == "planned" and self._entries and self._entries[0].run != run:
+        others = self._book.runs - {run}
+        if budget is not None and budget.rule == "planned" and others:
             raise LedgerError(
-                f"run {run!r} does not belong on the ledger of run {self._entries[0].run!r}: its budget holds for one "
+                f"run {run!r} does not belong on the ledger of run {min(others)!r}: its budget holds for one "
                 "planned run; give a ledger shared by runs the budget rule 'gaussian', 'envelope' or 'renyi'"
             )
 
     def _require_unseeded(self, noise_source: str) -> None:
         """Seeded noise and real noise never share a ledger: one of them would lend the other its name."""
-        present = self._sources
+        present = self._book.sources
         mixed = "simulation" in present | {noise_source} and len(present | {noise_source}) > 1
         if noise_source != "none" and mixed:
             raise LedgerError(
                 f"a charge with {noise_source} noise does not belong on a ledger with {' and '.join(sorted(present))} "
                 "noise: simulations carry no guarantee; give it a ledger of its own"
+            )
+
+    def _require_paid(self, run: str, event: Event, noise_source: str) -> None:
+        """A run with a plan spends its slots; without one every charge is priced on top of all others."""
+        plan = self._book.plan_of(run)
+        if plan is None:
+            self._require_affordable(event)
+            return
+        if not self._book.covers(run, event) or noise_source != plan.declared.noise_source:
+            raise LedgerError(
+                f"{event} with {noise_source} noise is not in the plan that run {run!r} reserved (row "
+                f"{plan.sequence}), or all of its kind are spent; release what was declared"
             )
 
     def _require_affordable(self, event: Event) -> None:
@@ -335,7 +437,9 @@ class Ledger:
         budget = self.policy.budget
         if budget is None:
             return Projection(allowed=True, reason=None, spent=None, projected=None, head=self.head)
-        paid = self._paid(budget)
+        if event is not None and self._book.is_recovered() and self.policy.disjoint:
+            raise LedgerError("rewards of a recovered ledger may have entered two releases; start a ledger of its own")
+        paid = self._paid(budget, afresh=event is None)
         spent = paid.epsilon
         projected = spent if event is None else paid.after(event).epsilon
         allowed = holds(budget.epsilon, spent, projected)
@@ -343,12 +447,16 @@ class Ledger:
         reason = None if allowed else obstacle or refusal(event, spent, projected, budget)
         return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)
 
-    def _paid(self, budget: Budget) -> Account:
-        """Everything charged so far, added up in the order of the chain."""
-        account = self._account or _opened(self.policy, budget)
-        for entry in self._entries[self._accounted :]:
-            account = account.after(entry.event)
-        self._account, self._accounted = account, len(self._entries)
+    def _paid(self, budget: Budget, *, afresh: bool) -> Account:
+        """Everything paid so far, in the order of the chain; ``afresh`` without recoveries, which no budget refuses."""
+        if afresh:
+            self._account, self._accounted = None, 0
+        account = self._account or _account_of(self.policy, budget)
+        for event in self._book.paid[self._accounted :]:
+            account = account.after(event)
+        self._account, self._accounted = account, len(self._book.paid)
+        for event in () if afresh else self._book.paid_again:
+            account = account.after(event)
         return account
 
     def _body(self, release_id: str, event: Event, run: str, noise_source: str, plan_position: int | None) -> bytes:
@@ -364,14 +472,14 @@ class Ledger:
                 "sampler": sampler_of(event),
                 "noise_source": noise_source,
                 "plan_position": plan_position,
-                "time": self._dates.get(run) or f"{datetime.now(UTC):%Y-%m-%d}",
+                "nonce": secrets.token_hex(16),
+                "time": self._book.dates.get(run) or f"{datetime.now(UTC):%Y-%m-%d}",
             }
         )
 
     def _lost(self, receipts: Iterable[tuple[int, str]]) -> str | None:
-        digests = {entry.sequence: entry.digest for entry in self._entries}
         for sequence, head in receipts:
-            if digests.get(sequence) != head:
+            if self._book.digest_at(sequence) != head:
                 return (
                     f"the charge of a receipt (sequence {sequence}) is not in the chain: its tail was lost or replaced"
                 )

@@ -150,7 +150,8 @@ class Entry:
 
     ``sequence`` orders entries. ``time`` is the date (UTC) of the run's first charge, in all of its
     charges: a later one would tell how long clients took. ``plan_position`` is the
-    place in the run's plan, or None. ``noise_source`` is "secure", "exact", "simulation"
+    place in the run's plan, or None. ``nonce`` makes every row another one, so that a ledger which
+    went back and was charged again the same has other heads. ``noise_source`` is "secure", "exact", "simulation"
     (seeded: no guarantee) or "none" (a non-private baseline).
     """
 
@@ -165,6 +166,7 @@ class Entry:
     sampler: str
     noise_source: str
     plan_position: int | None
+    nonce: str = ""
     time: str
     previous: str
     digest: str

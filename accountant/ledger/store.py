@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,8 +101,12 @@ class Store:
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: Path) -> Store:
+    def open(cls, path: Path, *, recovering: bool = False) -> Store:
         """An existing ledger file, verified first without write access.
+
+        Args:
+            path: The file.
+            recovering: Take a file of which the witness remembers more, to pay for what was lost.
 
         Raises:
             LedgerError: If it is missing, foreign, corrupt or cut off.
@@ -112,7 +116,7 @@ class Store:
             reader = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
             try:
                 store = cls(path, reader, read_identity(reader, path))
-                problem = store.problem()
+                problem = store.problem(heed_witness=not recovering)
             finally:
                 reader.close()
         if problem is not None:
@@ -214,7 +218,25 @@ class Store:
             ).fetchall()
         return [_require_row(table, row) for row in found]
 
-    def problem(self) -> str | None:
+    def lost(self) -> list[tuple[str, int, str]]:
+        """Rows that the witness remembers and the file does not hold: table, sequence and digest."""
+        if self._witness is None:
+            return []
+        with failing_closed(self.path):
+            witnessed = self._witness.read()
+        with self._snapshot():
+            return self._witness.lost(witnessed, _digests(self._chains()))
+
+    def note_recovery(self, row: Row) -> None:
+        """Note beside the file that ``row`` makes good what the witness remembers and the file lost."""
+        if self._witness is not None:
+            with failing_closed(self.path):
+                self._witness.append("recovered", row.sequence, row.digest)
+
+    def _chains(self) -> dict[Table, list[Row]]:
+        return {table: self.rows_after(table, 0, self.identity.genesis(table)) for table in TABLES}
+
+    def problem(self, *, heed_witness: bool = True) -> str | None:
         """Check the whole file and name what is wrong, or None."""
         try:
             # The witness is read before the chains, so that what others commit meanwhile is never missed.
@@ -226,17 +248,16 @@ class Store:
                     return f"SQLite reports damage ({report})"
                 if read_identity(connection, self.path) != self.identity:
                     return "its identity or policy was changed"
-                chains = {table: self.rows_after(table, 0, self.identity.genesis(table)) for table in TABLES}
+                chains = self._chains()
         except LedgerError as error:
             return str(error)
         charged = {row.release_id for row in chains["charges"]}
         unpaid = [row.release_id for row in chains["releases"] if row.release_id not in charged]
         if unpaid:
             return f"release {unpaid[0]!r} was stored without a charge"
-        if self._witness is None:
+        if self._witness is None or not heed_witness:
             return None
-        digests: dict[str, list[str]] = {table: [row.digest for row in rows] for table, rows in chains.items()}
-        return self._witness.problem(witnessed, digests)
+        return self._witness.problem(witnessed, _digests(chains))
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
@@ -253,6 +274,10 @@ class Store:
         """Close the connection of this process."""
         if os.getpid() == self._process:
             self._connection.close()
+
+
+def _digests(chains: Mapping[Table, Sequence[Row]]) -> dict[str, list[str]]:
+    return {table: [row.digest for row in rows] for table, rows in chains.items()}
 
 
 def _require_row(table: Table, values: tuple[Any, ...]) -> Row:

@@ -3,7 +3,8 @@
 SQLite drops the damaged end of a write-ahead log without a word, and people copy a
 database without its log. The witness notices both: a line that the chain no longer
 contains means that a tail was lost. It may lag behind the chain by a row (a crash between
-commit and append), never the other way round.
+commit and append), never the other way round. It is only ever appended to: a line that says
+"recovered" names the row by which a loss was paid for, and makes good the lines before it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_LINE = re.compile(r"(charges|releases) ([1-9][0-9]{0,17}) ([0-9a-f]{64})")
+_LINE = re.compile(r"(charges|releases|recovered) ([1-9][0-9]{0,17}) ([0-9a-f]{64})")
 # What a crash or a full disk leaves of a line; the next append starts on a fresh one.
-_CUT_LINE = re.compile(r"|(charges|releases) [0-9]*( [0-9a-f]{0,63})?")
+_CUT_LINE = re.compile(r"|(charges|releases|recovered) [0-9]*( [0-9a-f]{0,63})?")
+
+_WORDS = ("charges", "releases", "recovered")
 
 
 @dataclass(frozen=True)
@@ -60,19 +63,33 @@ class Witness:
             if any(chains.values()):
                 return f"its witness {self.path.name} is missing (a ledger is moved together with it)"
             return None
+        problem = None
         for line in witnessed.split("\n"):
             match = _LINE.fullmatch(line)
-            if match is None and _is_cut(line):
-                continue
             if match is None:
-                return f"its witness {self.path.name} holds a damaged line"
-            table, sequence, digest = match[1], int(match[2]), match[3]
-            if sequence > len(chains[table]):
-                return f"{table} row {sequence} was committed and is gone: the tail was lost"
-            if chains[table][sequence - 1] != digest:
-                return f"{table} row {sequence} is not the one that was committed"
-        return None
+                if not _is_cut(line):
+                    problem = problem or f"its witness {self.path.name} holds a damaged line"
+                continue
+            found = _unlike(match, chains)
+            problem = found if match[1] == "recovered" else problem or found
+        return problem
+
+    def lost(self, witnessed: str | None, chains: Mapping[str, Sequence[str]]) -> list[tuple[str, int, str]]:
+        """Rows that were committed and are not in the chains: table, sequence and digest."""
+        matches = (_LINE.fullmatch(line) for line in (witnessed or "").split("\n"))
+        found = [match for match in matches if match is not None and _unlike(match, chains) is not None]
+        return [(match[1], int(match[2]), match[3]) for match in found]
+
+
+def _unlike(match: re.Match[str], chains: Mapping[str, Sequence[str]]) -> str | None:
+    """Say what a line remembers and the chains do not hold, or None."""
+    table, sequence, digest = "charges" if match[1] == "recovered" else match[1], int(match[2]), match[3]
+    if sequence > len(chains[table]):
+        return f"{table} row {sequence} was committed and is gone: the tail was lost"
+    if chains[table][sequence - 1] != digest:
+        return f"{table} row {sequence} is not the one that was committed"
+    return None
 
 
 def _is_cut(line: str) -> bool:
-    return _CUT_LINE.fullmatch(line) is not None or "charges ".startswith(line) or "releases ".startswith(line)
+    return _CUT_LINE.fullmatch(line) is not None or any(f"{word} ".startswith(line) for word in _WORDS)

@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from privbo.cli.terminal import number, render, verbatim
+from privbo.cli.terminal import number, render, total_line, verbatim
 from privbo.comparisons.cells import OnCell, OnReuse
 from privbo.comparisons.choice import recommend
 from privbo.comparisons.comparison import SEEDED, Comparison
@@ -137,9 +137,8 @@ def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
         yield "private diagnostics, not covered by epsilon"
     if comparison.seeded:
         yield f"noise: {SEEDED}"
-    if comparison.composed is not None:
-        least = number(min(comparison.composed.values()))
-        yield f"all cells together cost epsilon {least} at delta {comparison.composed_delta:.3g}"
+    if comparison.total is not None:
+        yield f"the population has paid {total_line(comparison.total)}"
     if comparison.recommendation is not None:
         chosen = comparison.recommendation
         yield f"recommended: {chosen.label} (epsilon {number(chosen.epsilon)} at delta {chosen.delta:.3g})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +12,17 @@ from privbo.audits.empirical import audit_plan, audit_run
 from privbo.audits.publish import publish_norms
 from privbo.cli.results import WrittenReport
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import read_lines, require_no_link, write_json
+from privbo.protocol.files import require_no_link, write_json
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.plain import fields_of
 from privbo.protocol.problem import Problem
 from privbo.protocol.space import Parameter
 from privbo.reports.audit_page import write_audit
+from privbo.reports.bundle import read_receipts
 from privbo.reports.data import report, write_page
 from privbo.reports.diagnostics import diagnostics
-from privbo.reports.ledger import LedgerCheck, check_ledger
 from privbo.runs.config import read_spec
+from privbo.runs.evidence import LedgerCheck, check_directory
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import plan_run, planned_requests
 from privbo.runs.record import load
@@ -106,7 +107,12 @@ def _facts(problem: Problem) -> tuple[int, dict[str, Parameter]]:
     return problem.n_clients, dict(problem.search_space.parameters)
 
 
-def verify_ledger(directory: Path) -> LedgerCheck:
-    """Read a run's whole ledger again, and hold it against the heads its history has seen."""
-    seen = [(row["sequence"], row["head"]) for row in read_lines(RunDirectory(directory).history_path) if "head" in row]
-    return check_ledger(load(directory), seen)
+def verify_ledger(directory: Path, receipts: Sequence[Path] = ()) -> LedgerCheck:
+    """Read a run's whole ledger again, and hold it against everything that stands beside it, and against receipts.
+
+    Raises:
+        LedgerError: If a receipt is not as it was signed.
+        RunError: If no run stands there, or a receipt is another run's.
+    """
+    home = RunDirectory(directory)
+    return check_directory(home, read_receipts(receipts, home))

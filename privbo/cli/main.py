@@ -324,14 +324,60 @@ def ledger_show(directory: RunDir, as_json: AsJson = False) -> None:
 
 
 @ledger_app.command("verify")
-def ledger_verify(directory: RunDir, as_json: AsJson = False) -> None:
-    """Read the whole ledger again; exit code 3 if it is not what it was."""
+def ledger_verify(
+    directory: RunDir,
+    receipt: Annotated[list[Path] | None, typer.Option(help="Signed receipt that the ledger has to extend.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold the ledger against all that stands beside it, and against receipts; exit code 3 if anything disagrees."""
     from privbo.cli.look import verify_ledger
 
-    found = verify_ledger(directory)
+    found = verify_ledger(directory, receipt or ())
     _show(found, as_json=as_json)
     if not found.verified:
         raise typer.Exit(3)
+
+
+@ledger_app.command("receipt")
+def ledger_receipt(
+    directory: RunDir,
+    out: Annotated[Path | None, typer.Option(help="Where it goes; DIR/receipt.json by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a small signed file that says where the ledger stands, for a board to keep."""
+    from privbo.reports.bundle import write_receipt
+
+    _show(write_receipt(directory, out), as_json=as_json)
+
+
+@app.command()
+def bundle(
+    directory: RunDir,
+    out: Annotated[Path | None, typer.Option(help="Where it goes; DIR/bundle.json by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write everything public about a run into one signed file, for an officer."""
+    from privbo.reports.bundle import write_bundle
+
+    _show(write_bundle(directory, out), as_json=as_json)
+
+
+@app.command("verify-bundle")
+def verify_bundle(file: Annotated[Path, typer.Argument(help="File that privbo bundle wrote.")]) -> None:
+    """Check a bundle and say what was promised to whom; exit code 3 if anything disagrees."""
+    from accountant.ledger.officer import main as check
+
+    if code := check([str(file)]):
+        raise typer.Exit(code)
+
+
+@ledger_app.command("recover")
+def ledger_recover(directory: RunDir, as_json: AsJson = False) -> None:
+    """Charge every round that a lost ledger leaves uncertain once more, so that the run may go on; said for ever."""
+    from privbo.runs.manifest import RunDirectory
+    from privbo.runs.recovery import recover
+
+    _show(recover(RunDirectory(directory)), as_json=as_json)
 
 
 @ledger_app.command("export")

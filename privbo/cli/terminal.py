@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accountant.events import PoissonSampledGaussian
+from accountant.ledger.total import Total
 from accountant.wording import accountant_text, interval_text
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import ClippingAudit
@@ -19,9 +20,12 @@ from privbo.cli.results import FinishedRun, Milestones, PricedPlan, Rehearsal, W
 from privbo.plans.calibration import Calibration
 from privbo.plans.prices import PriceColumn
 from privbo.protocol.text import shown
+from privbo.reports.bundle import Written
 from privbo.reports.document import percent_bound
-from privbo.reports.ledger import LedgerCheck, LedgerView
+from privbo.reports.ledger import LedgerView
 from privbo.reports.report import Report
+from privbo.runs.evidence import LedgerCheck
+from privbo.runs.recovery import Recovered
 
 
 def number(value: float | None) -> str:
@@ -108,12 +112,29 @@ def _ledger(found: LedgerView) -> Iterator[RenderableType]:
     title = f"{found.run}: {found.releases} of {found.planned_releases} planned, {found.ledger.text}"
     rows = ((e.sequence, e.release, e.text, e.noise_source, e.digest[:12]) for e in found.entries)
     yield _table(title, ("charge", "release", "event", "noise", "chain hash"), rows)
+    yield total_line(found.total)
 
 
 @render.register
 def _check(found: LedgerCheck) -> Iterator[RenderableType]:
-    state = "verified" if found.verified else f"NOT VERIFIED: {found.problem}"
-    yield f"{found.run}: {found.entries} charges, {state}, head {found.head}"
+    yield f"{found.run}: {found.entries} charges, {found.text}, head {found.head}"
+    yield f"held against {found.receipts} heads that stand beside the ledger"
+    if found.absent:
+        yield f"absent, so nothing was learnt from it: {', '.join(found.absent)}"
+
+
+@render.register
+def _file(found: Written) -> Iterator[RenderableType]:
+    yield f"{found.run}: {found.path}"
+    yield f"ledger head {found.head}"
+    yield f"signed by Ed25519 key {found.key}; give this key to the reader by another way"
+
+
+@render.register
+def _recovered(found: Recovered) -> Iterator[RenderableType]:
+    yield found.text
+    rounds = ", ".join(map(str, found.rounds)) or "none that the evidence names"
+    yield f"uncertain rounds: {rounds}; {found.lost} rows of the ledger were lost; head {found.head}"
 
 
 @render.register
@@ -185,6 +206,7 @@ def facts_table(report: Report) -> Table:
         "noise source": report.noise_source_text,
         "guaranteed": f"{number(held.guaranteed)}{at} ({held.because})",
         "as if non-adaptive, so far": f"{number(held.as_if_non_adaptive)}{at}",
+        "total of the population": total_line(report.total),
         "ledger": f"{report.ledger.text}, head {report.ledger.head[:12]}",
     }
     rows |= {name: text for name in ("caveat", "outlook") if (text := getattr(report, name)) is not None}
@@ -192,6 +214,12 @@ def facts_table(report: Report) -> Table:
     for name, value in rows.items():
         table.add_row(name, verbatim(value))
     return table
+
+
+def total_line(total: Total) -> str:
+    """Say what a population has paid in total, and by which rule."""
+    runs = "1 run" if total.runs == 1 else f"{total.runs} runs"
+    return f"epsilon {number(total.epsilon)} at delta {total.delta:.3g} for {runs} together ({total.rule})"
 
 
 def attacker_line(report: Report) -> str:

@@ -38,6 +38,7 @@ class Cell:
         charges: Whether it charged people when it ran: its result is then kept and shown as
             older, and never made again just because code changed.
         attempt: Counts the runs that such a cell was charged for.
+        hand_out: Notes durably, in this process, that the work is being handed to a worker.
     """
 
     label: str
@@ -48,6 +49,7 @@ class Cell:
     work: Callable[[], CellResult]
     charges: bool = False
     attempt: int = 0
+    hand_out: Callable[[], None] | None = None
 
     @property
     def name(self) -> str:
@@ -88,6 +90,7 @@ def complete(
     jobs: int,
     scheduler: str | None = None,
     fresh: bool = False,
+    prepare: Callable[[Sequence[Cell]], Sequence[Cell]] = lambda cells: cells,
     on_cell: OnCell | None = None,
     on_reuse: OnReuse | None = None,
 ) -> Completed:
@@ -98,6 +101,7 @@ def complete(
         jobs: Parallel processes on this machine.
         scheduler: Address of a Dask scheduler to use instead of this machine's processes.
         fresh: Run every cell, whatever is kept; cells that charge people charge them again.
+        prepare: Makes the cells that will run ready, all of them before the first one runs.
         on_cell: Called with every finished cell and its result, old ones first.
         on_reuse: Told before the first cell runs which are reused, which are run, and why.
     """
@@ -111,7 +115,7 @@ def complete(
         if k is not None and on_cell is not None:
             on_cell(cell, k.result)
     todo = list({cell.path: cell for cell, k in zip(cells, kept, strict=True) if k is None}.values())
-    made = _made(todo, jobs, scheduler, on_cell)
+    made = _made(todo, prepare(todo), jobs, scheduler, on_cell)
     found = (k or made[cell.path] for cell, k in zip(cells, kept, strict=True))
     return Completed(cells=tuple(found), reuse=reuse)
 
@@ -168,19 +172,22 @@ def _reason(cell: Cell, *, fresh: bool) -> str:
     return ", ".join(cell.code.changes_since(older.code)) or "its file was damaged"
 
 
-def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCell | None) -> dict[Path, Kept]:
+def _made(
+    asked: Sequence[Cell], todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCell | None
+) -> dict[Path, Kept]:
+    """Run cells made ready, and give their results by the path of what was asked."""
     found: dict[Path, Kept] = {}
     if not todo:
         return found
     _renew_workers([cell.code for cell in todo])
     with _backend(jobs, scheduler) as parallel:
-        for index, result in parallel(joblib.delayed(_run)(i, cell.work) for i, cell in enumerate(todo)):
+        for index, result in parallel(joblib.delayed(_run)(i, _handed_out(cell)) for i, cell in enumerate(todo)):
             cell = todo[index]
             keep(cell.path, result, cell.code)
             kept = read_kept(cell.path, cell.code)
             if kept is None:
                 raise ConfigurationError(f"{cell.path} can't be read back; {cell.label!r} returned no plain numbers")
-            found[cell.path] = kept
+            found[asked[index].path] = kept
             if on_cell is not None:
                 on_cell(cell, result)
     return found
@@ -196,6 +203,12 @@ def _renew_workers(codes: Sequence[CodeKey]) -> None:
         get_reusable_executor().shutdown(wait=True)
         _SENT.clear()
     _SENT.update(wanted)
+
+
+def _handed_out(cell: Cell) -> Callable[[], CellResult]:
+    if cell.hand_out is not None:
+        cell.hand_out()
+    return cell.work
 
 
 def _run(index: int, work: Callable[[], CellResult]) -> tuple[int, CellResult]:

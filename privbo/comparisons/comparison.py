@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
+from accountant.ledger.total import Total
 from privbo.comparisons.setting import (
     Data,
     Difference,
@@ -98,8 +99,7 @@ class Comparison:
             against every other setting.
         statement: What the comparison is to show, in a sentence.
         seeded: Whether noise came from a seed, so that the runs protect nobody.
-        composed: Epsilon of every cell together by accountant, for private data; else None.
-        composed_delta: Of that epsilon.
+        total: Epsilon of everything that the population has paid, with its rule, for private data; else None.
         recommendation: If one was asked for.
 
     Example:
@@ -119,8 +119,7 @@ class Comparison:
     contrasts: tuple[tuple[str, str], ...] = ()
     statement: str = ""
     seeded: bool = False
-    composed: Mapping[str, float] | None = None
-    composed_delta: float | None = None
+    total: Total | None = None
     recommendation: Recommendation | None = None
 
     def _repr_html_(self) -> str:
@@ -180,8 +179,7 @@ class Comparison:
             "noise": SEEDED if self.seeded else "secret",
             "settings": [_details(row, setting, self.measure) for row, setting in rows],
             "differences": self.differences(),
-            "composed_epsilon": self.composed,
-            "composed_delta": self.composed_delta,
+            "total": self.total,
             "recommendation": self.recommendation,
         }
         return cast("JsonObject", plain(content))

@@ -13,17 +13,18 @@ import numpy as np
 from pydantic import JsonValue
 
 from privbo.comparisons.cells import digest
+from privbo.comparisons.payment import Paid
 from privbo.comparisons.results import CellResult
 from privbo.comparisons.setting import Kind
 from privbo.plans.prices import finite
 from privbo.plans.privacy import NoPrivacy, default_delta
-from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CodeKey
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
+from privbo.runs.opening import plan_run
 from privbo.runs.record import Record
 from privbo.runs.source_files import forget
 from privbo.runs.sources import load_function
@@ -110,13 +111,17 @@ def run_public(task: Task) -> CellResult:
 
 
 @_quiet()
-def run_private(task: Task, home: Path, ledger: SharedLedger) -> CellResult:
-    """PRIVATE: run with secure noise and charge the population's ledger; resumes what a crash left.
+def run_private(task: Task, home: Path, paid: Paid) -> CellResult:
+    """PRIVATE: run with secure noise what the population has paid for; resumes what a crash left.
+
+    Nobody is charged here: who asked for the sweep has paid, and a worker may stand on another
+    machine, whose files are not the population's ledger.
 
     Raises:
-        BudgetExceeded: If the population's ledger can't pay for it.
+        ConfigurationError: If the receipt is not this cell's.
     """
-    spec = replace(Spec.from_dict(task.table, trusted=True).loaded(), ledger=ledger)
+    spec = Spec.from_dict(task.table, trusted=True).loaded()
+    paid.require(spec, plan_run(spec))
     record = run_spec(spec, home, resume=RunDirectory(home).config_path.exists())
     values = record.clients.values
     best = np.where(np.isfinite(values), values, -np.inf).max(axis=1)

@@ -1,9 +1,10 @@
 """Sweeps: settings x seeds of one problem or several, run as cells.
 
 Unless the data is private, cells run in memory with seeded noise. On private data a sweep
-is a composition: all cells use secure noise and charge one population's ledger. A finished
-cell that charged is never run again because code changed: it is shown as older, with the
-version that made it, until ``fresh`` charges people once more.
+is a composition: all cells use secure noise, and one population's ledger pays for all of them
+before the first one runs. A finished cell that was paid for is never run again because code
+changed: it is shown as older, with the version that made it, until ``fresh`` charges people once
+more.
 """
 
 from __future__ import annotations
@@ -15,21 +16,25 @@ from functools import partial
 from pathlib import Path
 
 from accountant.ledger import Ledger
-from accountant.tightest import epsilon_table
+from accountant.ledger.total import total
 from privbo.comparisons import cells as work
 from privbo.comparisons.cells import Cell, OnCell, OnReuse, complete, digest, next_attempt
 from privbo.comparisons.choice import paid_recommendation, recommend
 from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.results import Kept, Reuse, setting_of, summarised
+from privbo.comparisons.payment import pay
+from privbo.comparisons.results import CellResult, Kept, Reuse, setting_of, summarised
 from privbo.comparisons.run_cell import NAMING, Task, code_of, run_private, run_public, settings_name, spec_of
 from privbo.comparisons.setting import Setting, curve_of
 from privbo.comparisons.study import Panel, Planned, Sweep, read_sweep
+from privbo.plans.plan import Plan
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import private_folder
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CodeKey
 from privbo.runs.config import with_overrides
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.opening import plan_run
 from privbo.runs.spec import Spec
 
 __all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "recommended", "run_sweep"]
@@ -102,7 +107,16 @@ def run_sweep(
         found = work.finished(everything, on_cell=on_cell, on_reuse=on_reuse)
         reuse = summarised(found, [None] * len(found))
     else:
-        done = complete(everything, jobs=jobs, scheduler=scheduler, fresh=fresh, on_cell=on_cell, on_reuse=on_reuse)
+        prepare = list[Cell] if sweep.ledger is None else partial(_all_paid, sweep.ledger)
+        done = complete(
+            everything,
+            jobs=jobs,
+            scheduler=scheduler,
+            fresh=fresh,
+            prepare=prepare,
+            on_cell=on_cell,
+            on_reuse=on_reuse,
+        )
         found, reuse = list(done.cells), done.reuse
     kept = iter(found)
     by_setting = {key: [next(kept) for _ in group] for key, group in planned.items()}
@@ -134,7 +148,7 @@ def recommended(found: SweepResult, budget: float) -> SweepResult:
 
 
 def _refuse_other_names(folder: Path) -> None:
-    """Cells that an older version named were paid for and are not recognised, so to go on would charge them again.
+    """Cells of an older version were paid for and can't be gone on with, so to go on would charge them again.
 
     Raises:
         ConfigurationError: If there are any, finished or not.
@@ -184,8 +198,46 @@ def _charging(sweep: Sweep, setting: Planned, plain: Cell, task: Task, *, fresh:
         return plain
     attempt = next_attempt(plain.folder, plain.settings) if fresh else 0
     charged = dataclasses.replace(plain, charges=True, attempt=attempt)
-    home = plain.folder / charged.name
-    return dataclasses.replace(charged, work=partial(run_private, task, home, sweep.ledger))
+    return dataclasses.replace(charged, work=Unpaid(task=task))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unpaid:
+    """A cell's work before it was paid for.
+
+    Attributes:
+        task: The work.
+    """
+
+    task: Task
+
+    def __call__(self) -> CellResult:
+        """Refuse.
+
+        Raises:
+            ConfigurationError: Always.
+        """
+        raise ConfigurationError("this cell was not paid for; run the sweep that it belongs to")
+
+
+def _all_paid(shared: SharedLedger, cells: Sequence[Cell]) -> list[Cell]:
+    """Pay for every cell that will be run, in this process and before the first of them."""
+    plans: dict[str, Plan] = {}
+    return [_paid(shared, cell, cell.work.task, plans) if isinstance(cell.work, Unpaid) else cell for cell in cells]
+
+
+def _paid(shared: SharedLedger, cell: Cell, task: Task, plans: dict[str, Plan]) -> Cell:
+    """A cell with the receipt that it runs under; one that may have been drawn where we can't see is paid anew."""
+    spec = Spec.from_dict(task.table, trusted=True).loaded()
+    if cell.label not in plans:  # a setting's cells differ in seeds alone, which no plan depends on
+        plans[cell.label] = plan_run(spec)
+    while True:
+        home = cell.folder / cell.name
+        payment = pay(shared, f"{spec.name}-{cell.name}", spec, plans[cell.label])
+        if not payment.is_handed_out or RunDirectory(home).config_path.exists():
+            work = partial(run_private, task, home, payment.paid)
+            return dataclasses.replace(cell, work=work, hand_out=payment.hand_out)
+        cell = dataclasses.replace(cell, attempt=cell.attempt + 1)
 
 
 def _compared(sweep: Sweep, panel: Panel, results: Mapping[str, Sequence[Kept | None]]) -> Comparison:
@@ -231,5 +283,4 @@ def composed(comparison: Comparison, shared: SharedLedger, delta: float) -> Comp
     """Add the price of everything the comparison's population has paid so far."""
     at = shared.delta or delta
     with Ledger.open(shared.path) as ledger:
-        table = epsilon_table(ledger.event(), at, adjacency=ledger.policy.adjacency)
-    return dataclasses.replace(comparison, composed=table, composed_delta=at)
+        return dataclasses.replace(comparison, total=total(ledger.book(), at))

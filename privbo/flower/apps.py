@@ -11,16 +11,18 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from accountant.ledger.extension import encode_rows
 from privbo.flower.messages import ACTION, Header, decode_question, encode_failure, encode_reply
 from privbo.flower.settings import SiteSettings, public_spec, read_federation, read_site, site_spec
 from privbo.flower.site import Question, SiteRecord
 from privbo.flower.transport import Flower
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import append_line
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.files import append_durably, append_line
+from privbo.protocol.messages import FloatArray, IntArray, Standing
 from privbo.protocol.threads import limited_loaded_threads
 from privbo.reports.data import write_report
 from privbo.runs.algorithms import ForeignAlgorithm
+from privbo.runs.evidence import plan_of
 from privbo.runs.history import Round
 from privbo.runs.loop import play
 from privbo.runs.manifest import RunDirectory
@@ -69,11 +71,19 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         registry=registry,
         timeouts=federation.timeouts,
         note=lambda traffic: append_line(directory.private / "transport.jsonl", vars(traffic)),
+        chain=lambda standing: _chain(run, standing),
+        receipt=lambda site, seen: append_durably(directory.countersigned_path, {"site": site} | seen),
     )
     with run.record.ledger:
         write_report(play(run, transport, _say))
     directory.settle(run.record.manifest.created)
     _print(f"finished; ledger and report are in {directory.path}")
+
+
+def _chain(run: Run, standing: Standing) -> bytes:
+    """Rows of the run's ledger from its plan on: everything a site needs to know that what it saw still stands."""
+    book = run.record.ledger.book()
+    return encode_rows(book.rows[plan_of(run.record.manifest, book).sequence - 1 : standing.sequence])
 
 
 def _header(run: Run) -> Header:
@@ -105,8 +115,8 @@ def respond(message: Message, context: Context, home: Path) -> Message:
         header, question, nonce = decode_question(message.content)
         site = _site(context, home)
         record = SiteRecord.open(Path(site.directory), header.run)
-        clients, vectors = _answer(home, site, record, header, question)
-        content = encode_reply(site.name, nonce, question.broadcast.round, clients, vectors)
+        clients, vectors, receipt = _answer(home, site, record, header, question)
+        content = encode_reply(site.name, nonce, question.broadcast.round, clients, vectors, receipt)
     except Exception as error:
         if record is not None:
             record.note_failure()
@@ -116,7 +126,7 @@ def respond(message: Message, context: Context, home: Path) -> Message:
 
 def _answer(
     home: Path, site: SiteSettings, record: SiteRecord, header: Header, question: Question
-) -> tuple[IntArray, FloatArray]:
+) -> tuple[IntArray, FloatArray, bytes]:
     spec = site_spec(home, site)
     problem = spec.problem
     if (problem.n_clients, spec.rounds) != (header.n_clients, header.rounds):
@@ -132,7 +142,7 @@ def _answer(
         seed=record.seed(header.clients_seed),
     )
     with limited_loaded_threads(spec.threads):
-        return clients, record.answer(question, cohort)
+        return clients, *record.answer(question, cohort)
 
 
 def _site(context: Context, home: Path) -> SiteSettings:

@@ -19,11 +19,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from privbo.door.inbox import encode_answer
 from privbo.flower.site import Question
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Broadcast, FloatArray, IntArray
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 
 ACTION = "respond"
 MESSAGE_TYPE = f"query.{ACTION}"
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,8 @@ def encode_question(header: Header, question: Question, nonce: bytes) -> RecordD
     """Encode one question to one node as Flower's records."""
     facts: dict[str, int | str | bytes] = {key: value for key, value in vars(header).items() if value is not None}
     fields = facts | {"format": _FORMAT, "round": question.broadcast.round, "dim": question.dim, "nonce": nonce}
+    if question.standing is not None:
+        fields |= {**vars(question.standing), "chain": question.chain}
     arrays = {name: Array(np.asarray(array)) for name, array in question.broadcast.arrays.items()}
     return RecordDict({"question": ConfigRecord(fields), "broadcast": ArrayRecord(arrays)})
 
@@ -75,10 +77,20 @@ def decode_question(content: RecordDict) -> tuple[Header, Question, bytes]:
         clients_seed=int(fields["clients_seed"]) if "clients_seed" in fields else None,
     )
     broadcast = Broadcast(round=int(fields["round"]), arrays=arrays)
-    return header, Question(run=header.run, broadcast=broadcast, dim=int(fields["dim"])), bytes(fields["nonce"])
+    standing = Standing(plan=str(fields["plan"]), sequence=int(fields["sequence"]), head=str(fields["head"]))
+    question = Question(
+        run=header.run,
+        broadcast=broadcast,
+        dim=int(fields["dim"]),
+        standing=standing,
+        chain=bytes(fields["chain"]),
+    )
+    return header, question, bytes(fields["nonce"])
 
 
-def encode_reply(site: str, nonce: bytes, round_: int, clients: IntArray, vectors: FloatArray) -> RecordDict:
+def encode_reply(
+    site: str, nonce: bytes, round_: int, clients: IntArray, vectors: FloatArray, receipt: bytes
+) -> RecordDict:
     """Encode one site's answer; an absent client sends NaN, so that absence does not show in the size.
 
     Args:
@@ -87,10 +99,12 @@ def encode_reply(site: str, nonce: bytes, round_: int, clients: IntArray, vector
         round_: Index of the round.
         clients: Numbers of the site's clients, ``(n,)``.
         vectors: Their answers, ``(n, dim)``; without columns in a round of local work.
+        receipt: The ledger's head as the site has countersigned it.
     """
     messages = [encode_answer(round_, vector) for vector in vectors] if vectors.shape[1] else []
     numbers = [int(client) for client in clients] if messages else []
-    return RecordDict({"answer": ConfigRecord({"site": site, "nonce": nonce, "clients": numbers, "vectors": messages})})
+    content = {"site": site, "nonce": nonce, "clients": numbers, "vectors": messages, "receipt": receipt}
+    return RecordDict({"answer": ConfigRecord(content)})
 
 
 def encode_failure(site: str, nonce: bytes, error: Exception) -> RecordDict:
@@ -120,10 +134,12 @@ class Reply:
     Attributes:
         site: The name that the node gives itself.
         answers: Pairs of client number and bytes; nothing about either is known.
+        receipt: A countersignature, perhaps.
     """
 
     site: str
     answers: tuple[tuple[Any, Any], ...]
+    receipt: object = None
 
 
 def decode_reply(message: Message, nonce: bytes) -> Reply | str:
@@ -150,4 +166,4 @@ def _decode_reply(message: Message, nonce: bytes) -> Reply | str:  # noqa: PLR09
     clients, vectors = record.get("clients"), record.get("vectors")
     if type(clients) is not list or type(vectors) is not list or len(clients) != len(vectors):
         return "no answer"
-    return Reply(site=site, answers=tuple(zip(clients, vectors, strict=True)))
+    return Reply(site=site, answers=tuple(zip(clients, vectors, strict=True)), receipt=record.get("receipt"))

@@ -28,7 +28,7 @@ from typing import Annotated
 from pydantic import Field
 
 from privbo.flower.registry import Registry, parse_clients
-from privbo.flower.transport import Timeouts
+from privbo.flower.timeouts import Timeouts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import Count, Positive, dump_settings, read_settings, settings

@@ -10,6 +10,8 @@ Layout, for a site that keeps its runs in DIR::
     DIR/RUN/seed.json          root of the clients' own randomness
     DIR/RUN/state/000004.npz   the clients' state after round 4; only the latest stays
     DIR/RUN/sent/000004.npz    what was sent in round 4: clients, vectors, digest of the question
+    DIR/RUN/receipts.jsonl     heads of the server's ledger that were shown and countersigned
+    DIR/signing.key            the site's key for countersignatures
     DIR/RUN/evaluations.npz    what the clients evaluated so far, and what each would use now
     DIR/RUN/errors.log         why an answer failed; nothing of it is sent
 """
@@ -29,9 +31,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from privbo.flower.receipts import SiteReceipts
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import load_arrays, read_json, save_arrays, write_json
-from privbo.protocol.messages import Broadcast, Cohort, FloatArray, IntArray
+from privbo.protocol.messages import Broadcast, Cohort, FloatArray, IntArray, Standing
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
@@ -44,11 +47,15 @@ class Question:
         run: Name of the run.
         broadcast: Public arrays that every client is shown.
         dim: Length of the vector asked for; 0 in a round of local work.
+        standing: Where the server's ledger stands.
+        chain: Rows of that ledger, from the run's plan to where it stands.
     """
 
     run: str
     broadcast: Broadcast
     dim: int
+    standing: Standing | None = None
+    chain: bytes = b""
 
     def digest(self) -> bytes:
         """Compute SHA-256 over everything that is asked."""
@@ -97,23 +104,38 @@ class SiteRecord:
                 write_json(path, {"seed": secrets.randbits(63) if given is None else given})
             return int(read_json(path)["seed"])
 
-    def answer(self, question: Question, cohort: Cohort) -> FloatArray:
-        """Answer one round with the clients' vectors, ``(n, dim)``; NaN rows are absences.
+    @property
+    def receipts(self) -> SiteReceipts:
+        """Heads of the server's ledger that this site has seen."""
+        return SiteReceipts(path=self.path / "receipts.jsonl", key=self.path.parent / "signing.key")
+
+    def answer(self, question: Question, cohort: Cohort) -> tuple[FloatArray, bytes]:
+        """Answer one round with the clients' vectors, ``(n, dim)``, and a countersigned receipt; NaN rows are absences.
 
         A round that was answered before gets the stored vectors again.
 
         Raises:
-            RunError: If this round was asked in another way before, or lies behind.
+            RunError: If this round was asked in another way before, or lies behind, or no ledger
+                stands behind it that extends what this site has seen.
+            LedgerError: If the rows of the ledger that were shown are no chain.
         """
         with self._alone():
-            sent = self._sent(question.broadcast.round)
-            if sent is not None:
-                if sent["digest"].tobytes() != question.digest():
-                    raise RunError(f"round {question.broadcast.round} was asked before in another way")
-                return np.asarray(sent["vectors"], dtype=np.float64)
-            if (latest := self.latest()) is not None and question.broadcast.round < latest:
-                raise RunError(f"round {question.broadcast.round} is over; the last one answered was {latest}")
-            return self._act(question, cohort)
+            if question.standing is None:
+                raise RunError("the server shows no ledger behind its question; use one version of privbo")
+            asked, round_ = question.standing, question.broadcast.round
+            self.receipts.require(question.run, round_, asked, question.chain, released=question.dim > 0)
+            vectors = self._answer(question, cohort)
+            return vectors, self.receipts.keep(question.run, round_, asked)
+
+    def _answer(self, question: Question, cohort: Cohort) -> FloatArray:
+        sent = self._sent(question.broadcast.round)
+        if sent is not None:
+            if sent["digest"].tobytes() != question.digest():
+                raise RunError(f"round {question.broadcast.round} was asked before in another way")
+            return np.asarray(sent["vectors"], dtype=np.float64)
+        if (latest := self.latest()) is not None and question.broadcast.round < latest:
+            raise RunError(f"round {question.broadcast.round} is over; the last one answered was {latest}")
+        return self._act(question, cohort)
 
     def _act(self, question: Question, cohort: Cohort) -> FloatArray:
         # The state after the last round that was answered: a crash after a state was written and before its

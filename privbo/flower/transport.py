@@ -9,6 +9,7 @@ neither the noise nor what the sum is divided by.
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import threading
 import time
@@ -21,13 +22,15 @@ from typing import TypeAlias
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from accountant.events import Json
 from privbo.door.inbox import Inbox
 from privbo.flower.messages import MESSAGE_TYPE, Header, Reply, decode_reply, encode_question
+from privbo.flower.receipts import countersigned
 from privbo.flower.registry import Registry
 from privbo.flower.site import Question
+from privbo.flower.timeouts import Timeouts
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Ask, FloatArray
-from privbo.protocol.settings import Count, Positive, settings
+from privbo.protocol.messages import Ask, FloatArray, Standing
 
 _PULLERS = 16
 _PATIENCE = 1.0  # seconds in one call after which a thread no longer counts
@@ -35,27 +38,6 @@ _NETWORK = {"httpx", "httpcore", "grpc"}  # what Flower's grid raises when the S
 _UNREADABLE = "unreadable"
 # A reply by the name of its question, None in place of one that no decoding can read; an error ends the run.
 _Fetched: TypeAlias = tuple[str, Message | None] | BaseException
-
-
-@settings(table="federation")
-class Timeouts:
-    """Waiting times of a federation, and the number of sites it waits for; public.
-
-    Attributes:
-        round_timeout: Seconds from asking to the end of a round; also the messages' time to live.
-        start_timeout: Seconds to wait for nodes before the first round, and later while fewer
-            than ``min_sites`` are connected.
-        min_sites: Nodes without which no round is played.
-        poll: Seconds between two looks at the grid.
-
-    Raises:
-        ConfigurationError: If a time is not a finite number of seconds above 0 or ``min_sites`` is below 1.
-    """
-
-    round_timeout: Positive = 300.0
-    start_timeout: Positive = 300.0
-    min_sites: Count = 1
-    poll: Positive = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +75,8 @@ class Flower:
         registry: Sites and their clients.
         timeouts: Waiting times, and the number of sites without which no round is played.
         note: Receives the PRIVATE traffic of every round.
+        chain: Gives the ledger's rows from the run's plan to a place, as sites are shown them.
+        receipt: Receives every good countersignature with its site's name: PRIVATE, it tells who was there.
     """
 
     grid: Grid
@@ -100,6 +84,8 @@ class Flower:
     registry: Registry
     timeouts: Timeouts
     note: Callable[[Exchange], None]
+    chain: Callable[[Standing], bytes]
+    receipt: Callable[[str, Json], None]
     _started: bool = field(default=False, init=False)
 
     def collect(self, ask: Ask) -> FloatArray:
@@ -111,7 +97,10 @@ class Flower:
         """
         nodes = self._gather()
         dim = 0 if ask.request is None else ask.request.dim
-        question = Question(run=self.header.run, broadcast=ask.broadcast, dim=dim)
+        if (standing := ask.standing) is None:
+            raise RunError("a question to sites needs a ledger behind it; play it through privbo.runs.loop.play")
+        chain = self.chain(standing)
+        question = Question(run=self.header.run, broadcast=ask.broadcast, dim=dim, standing=standing, chain=chain)
         inbox = Inbox(round=ask.broadcast.round, n_clients=self.registry.n_clients, dim=max(dim, 1))
         refused: Counter[str] = Counter()
         answered: set[str] = set()
@@ -120,8 +109,13 @@ class Flower:
         for identity, message in self._replies(sent):
             if message is None:
                 refused[_UNREADABLE] += 1
-            elif (site := self._take(sent[identity], message, nodes, inbox, refused)) is not None:
-                answered.add(site)
+            elif (reply := self._take(sent[identity], message, nodes, inbox, refused)) is not None:
+                answered.add(reply.site)
+                seen = countersigned(reply.receipt, self.header.run, ask.broadcast.round, standing)
+                if seen is None:
+                    refused["countersignature"] += 1
+                else:
+                    self.receipt(reply.site, seen)
         if not sent:
             raise RunError("the SuperLink takes no question; look at its log and run the app again")
         rows = inbox.close()
@@ -207,8 +201,8 @@ class Flower:
 
     def _take(
         self, sent: _Sent, message: Message, nodes: dict[int, str | None], inbox: Inbox, refused: Counter[str]
-    ) -> str | None:
-        """Put one node's answers into the inbox; returns the site, if the reply was an answer."""
+    ) -> Reply | None:
+        """Put one node's answers into the inbox; returns the reply under its site's name, if it was an answer."""
         reply = decode_reply(message, sent.nonce)
         if isinstance(reply, str):
             refused[reply] += 1
@@ -223,7 +217,7 @@ class Flower:
                 inbox.receive(client, answer)
             else:
                 refused["foreign client"] += 1
-        return site
+        return dataclasses.replace(reply, site=site)
 
     def _identify(self, node: int, nodes: dict[int, str | None], reply: Reply) -> str | None:
         """Find the site of a node: by its key; without keys, for trying out, by its word."""

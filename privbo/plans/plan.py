@@ -84,6 +84,14 @@ class Plan:
         """Share of the clients that send in a round on average; which and how many do is secret."""
         return self.privacy.sending_share(self.n_clients)
 
+    @property
+    def schedule(self) -> tuple[tuple[Event, int], ...]:
+        """Every release that may be made, as events with their counts; empty for a plan read from disk."""
+        counts: Counter[Event] = Counter()
+        for mechanism, count in self.mechanisms.items():
+            counts[mechanism.event()] += count
+        return tuple(counts.items())
+
     def mechanism(self, request: Request) -> Mechanism:
         """Give the mechanism that answers ``request`` under this plan."""
         return self.privacy.mechanism(request, self.noise_multiplier)

@@ -12,9 +12,10 @@ from typing import TypeAlias
 
 from accountant.disjoint import Combine
 from accountant.events import Adjacency, Composed, Event, compose, is_non_private, parts
-from accountant.filters import quote
+from accountant.filters import Quote, quote
 from accountant.ledger import Budget, Entry
 from accountant.ledger.pricing import filter_under
+from accountant.ledger.total import odometer, odometer_delta
 from accountant.tight import numerical
 from accountant.tightest import epsilon_table
 from privbo.plans.privacy import default_delta, paper_delta
@@ -126,8 +127,12 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def price(event: Event, *, delta: float, n_clients: int, adjacency: Adjacency) -> tuple[PriceColumn, ...]:
+def price(
+    event: Event, *, delta: float, n_clients: int, adjacency: Adjacency, recovered: bool = False
+) -> tuple[PriceColumn, ...]:
     """Price a plan at the run's delta, at min(1e-5, 1/(10 N)) and at N^-1.1; each delta once.
+
+    Plan and recoveries of a ``recovered`` run are priced by an odometer alone.
 
     Example:
         >>> from accountant import Adjacency, Gaussian
@@ -141,9 +146,16 @@ def price(event: Event, *, delta: float, n_clients: int, adjacency: Adjacency) -
         if not any(math.isclose(at, other) for other in kept.values()):
             kept[label] = at
     return tuple(
-        PriceColumn(label=label, delta=at, epsilon=epsilon_table(event, at, adjacency=adjacency))
+        PriceColumn(label=label, delta=at, epsilon=run_table(event, at, adjacency=adjacency, recovered=recovered))
         for label, at in kept.items()
     )
+
+
+def run_table(event: Event, delta: float, *, adjacency: Adjacency, recovered: bool) -> Epsilons:
+    """Bound epsilon of a run by every accountant that is valid for it."""
+    if recovered:
+        return {"odometer": odometer([event], delta, adjacency=adjacency)}
+    return epsilon_table(event, delta, adjacency=adjacency)
 
 
 def cumulative(
@@ -174,11 +186,13 @@ def guarantee(
     adjacency: Adjacency,
     budget: Budget | None,
     combine: Combine = compose,
+    recovered: bool = False,
 ) -> Guarantee:
     """Find the epsilon guaranteed under adaptive choices, and the epsilon if nothing was adaptive.
 
-    The plan counts as followed if the charges stand at its positions 0, 1, 2, ... and none
-    occurs more often than planned.
+    A ``recovered`` run, whose ``plan`` is plan and recoveries together, has an odometer's. Else the
+    plan counts as followed if the charges stand at its positions 0, 1, 2, ... and none occurs
+    more often than planned.
     """
     made = combine(entry.event for entry in entries)
     found = quote(
@@ -190,6 +204,12 @@ def guarantee(
         admitted_by=filter_under(budget, adjacency),
     )
     private = all(entry.noise_source in ("secure", "exact") for entry in entries)
+    if recovered:
+        found = Quote(
+            guaranteed=odometer([plan], delta, adjacency=adjacency),
+            because="an odometer over the plan and what was paid once more after a loss",
+            as_if_non_adaptive=None,
+        )
     return Guarantee(
         guaranteed=found.guaranteed if private else math.inf,
         because=found.because if private else "nothing: the noise was seeded or absent, so nobody is protected",
@@ -203,16 +223,20 @@ def _followed(entries: Sequence[Entry], made: Composed, plan: Event) -> bool:
     return in_order and all(count <= planned.get(event, 0) for event, count in parts(made))
 
 
-def curve(event: Event, delta: float, adjacency: Adjacency) -> tuple[CurvePoint, ...]:
+def curve(event: Event, delta: float, adjacency: Adjacency, *, recovered: bool = False) -> tuple[CurvePoint, ...]:
     """Bound delta at epsilons from 0 to well beyond the quoted one; empty if epsilon is infinite."""
     if is_non_private(event):
         return ()
-    quoted = numerical.epsilon(event, min(delta, 1e-6), adjacency=adjacency)
+    quoted = min(run_table(event, min(delta, 1e-6), adjacency=adjacency, recovered=recovered).values())
     top = max(1.2 * quoted, 0.1)
     rows = []
     for step in range(_CURVE_POINTS):
         # Squares put more points near zero, where the attacker's best guess is decided.
         epsilon = top * (step / (_CURVE_POINTS - 1)) ** 2
+        if recovered:
+            upper = odometer_delta([event], epsilon, adjacency=adjacency)
+            rows.append(CurvePoint(epsilon=epsilon, delta_lower=0.0, delta_upper=upper))
+            continue
         found = numerical.delta_interval(event, epsilon, adjacency=adjacency)
         rows.append(CurvePoint(epsilon=epsilon, delta_lower=max(0.0, found.lower), delta_upper=found.upper))
     return tuple(rows)

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -106,6 +106,17 @@ def append_line(path: Path, row: Mapping[str, Any]) -> None:
         file.write((json.dumps(row, allow_nan=False) + "\n").encode())
 
 
+def append_durably(path: Path, row: Mapping[str, Any]) -> None:
+    """Append one JSON line and wait until it is on the disk; what a crash cut off starts no second line."""
+    with _appended(path) as file:
+        file.seek(0)
+        whole = file.read()
+        file.truncate(whole.rfind(b"\n") + 1)
+        file.write((json.dumps(row, allow_nan=False) + "\n").encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _appended(path: Path) -> IO[bytes]:
     """A file open for reading and appending, made where it is missing; a link is not followed."""
     require_no_link(path)
@@ -125,11 +136,13 @@ class OnceLines:
     Attributes:
         path: The file.
         key: Name of the field that tells rows apart.
+        superseded: Tells of a row that another one of its key may follow; it stays where it is.
     """
 
     path: Path
     key: str
-    _known: dict[object, Mapping[str, Any]] = field(default_factory=dict, init=False, repr=False)
+    superseded: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    _known: dict[object, list[Mapping[str, Any]]] = field(default_factory=dict, init=False, repr=False)
     _read: int = field(default=0, init=False, repr=False)
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -143,17 +156,19 @@ class OnceLines:
             file.seek(self._read)
             text = file.read()
             whole = text[: text.rfind(b"\n") + 1]
-            self._known |= {found[self.key]: found for found in map(json.loads, whole.splitlines())}
+            for found in map(json.loads, whole.splitlines()):
+                self._known.setdefault(found[self.key], []).append(found)
             self._read += len(whole)
             file.truncate(self._read)
-            known = self._known.get(row[self.key])
-            if known is None:
-                file.write((json.dumps(row, allow_nan=False) + "\n").encode())
-            elif known != row:
+            others = self._known.get(row[self.key], [])
+            if row in others:
+                return
+            if standing := [dict(other) for other in others if not self.superseded(other)]:
                 raise RunError(
-                    f"{self.path} says {dict(known)!r}, now it is {dict(row)!r}: ledger and history disagree, so one "
+                    f"{self.path} says {standing[0]!r}, now it is {dict(row)!r}: ledger and history disagree, so one "
                     "of them was restored from a copy; restore both from the same time"
                 )
+            file.write((json.dumps(row, allow_nan=False) + "\n").encode())
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

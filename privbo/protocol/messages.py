@@ -108,15 +108,25 @@ class Release:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where the ledger stands while a round is asked: last row, its digest, and that of the row with the run's plan."""
+
+    plan: str
+    sequence: int
+    head: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ask:
     """One round: what is broadcast and what is wanted back.
 
-    ``request=None`` is a round of local work: clients act on the broadcast, nothing is
-    sent, nothing is charged, and the server is told ``None``.
+    ``request=None`` is a round of local work: clients act on the broadcast, nothing is sent,
+    nothing is charged, and the server is told ``None``. ``standing`` is the loop's to fill in.
     """
 
     broadcast: Broadcast
     request: Request | None
+    standing: Standing | None = None
 
 
 @runtime_checkable

@@ -121,11 +121,10 @@ def _warnings(comparison: Comparison) -> list[str]:
     if comparison.seeded:
         notes.append("Noise was seeded: these runs are simulations and protect nobody.")
     notes += older_lines(comparison)
-    if comparison.composed is not None:
-        best = min(comparison.composed.values())
+    if (paid := comparison.total) is not None:
         notes.append(
-            f"All cells together cost their population epsilon {doc.bound(best)} at delta "
-            f"{comparison.composed_delta:.3g}; whoever was in one of them was in all."
+            f"The population has paid epsilon {doc.bound(paid.epsilon)} at delta {paid.delta:.3g} in total "
+            f"({paid.rule}); whoever was in one cell was in all."
         )
     return notes
 

@@ -15,7 +15,6 @@ import numpy as np
 from accountant.disjoint import combination
 from accountant.dp_event import dp_event_expression
 from accountant.events import (
-    Adjacency,
     BestOfRandomRuns,
     Event,
     FixedSizeSampledGaussian,
@@ -24,17 +23,17 @@ from accountant.events import (
     PoissonSampledGaussian,
     parts,
 )
-from accountant.ledger import Entry, Ledger
+from accountant.ledger import Entry
+from accountant.ledger.total import total
 from accountant.tight import numerical
-from accountant.tightest import epsilon_table
 from privbo.plans import prices
 from privbo.protocol.messages import Release
 from privbo.reports.diagnostics import Diagnostics
 from privbo.reports.document import write_document
 from privbo.reports.page import document, report_figures
-from privbo.reports.parts import Communication, LedgerState, PopulationTotal, Released, ReleaseRow, Utility
+from privbo.reports.parts import Communication, Released, ReleaseRow, Utility
 from privbo.reports.report import Report
-from privbo.runs.record import Record
+from privbo.runs.record import Record, check_record
 from privbo.runs.replay import active_nodes, stored_releases
 
 if TYPE_CHECKING:
@@ -98,21 +97,32 @@ def report(record: Record) -> Report:
         (1, 0.926, False)
     """
     spec, plan, ledger = record.spec, record.plan, record.ledger
-    event, delta, adjacency = plan.event, plan.delta, plan.adjacency
+    delta, adjacency, recovered = plan.delta, plan.adjacency, record.is_recovered
+    event = record.event
     entries, policy = ledger.entries(record.run_id), ledger.policy
     combine = combination(disjoint=policy.disjoint)
     points = prices.cumulative([entry.event for entry in entries], delta, adjacency, combine=combine)
-    curve = prices.curve(event, delta, adjacency)
-    columns = prices.price(event, delta=delta, n_clients=plan.n_clients, adjacency=adjacency)
+    curve = prices.curve(event, delta, adjacency, recovered=recovered)
+    columns = prices.price(event, delta=delta, n_clients=plan.n_clients, adjacency=adjacency, recovered=recovered)
     return Report(
         name=spec.name,
         run=record.run_id,
         created=record.manifest.created,
         smallest_epsilon=min(columns[0].epsilon.values()),
         epsilon_at=columns,
-        epsilon_interval=numerical.epsilon_interval(event, delta, adjacency=adjacency),
+        epsilon_interval=(
+            numerical.Interval(lower=0.0, upper=columns[0].smallest, method="renyi")
+            if recovered
+            else numerical.epsilon_interval(event, delta, adjacency=adjacency)
+        ),
         guarantee=prices.guarantee(
-            entries, plan=event, delta=delta, adjacency=adjacency, budget=policy.budget, combine=combine
+            entries,
+            plan=event,
+            delta=delta,
+            adjacency=adjacency,
+            budget=policy.budget,
+            combine=combine,
+            recovered=recovered,
         ),
         attacker=prices.attacker(curve),
         delta_epsilon_curve=curve,
@@ -130,8 +140,10 @@ def report(record: Record) -> Report:
         control=spec.control,
         caveat=record.manifest.caveat,
         outlook=plan.outlook,
-        population=_population(ledger, delta, adjacency),
-        ledger=ledger_state(ledger),
+        population=policy.population,
+        budget=policy.budget,
+        total=total(ledger.book(), delta),
+        ledger=check_record(record),
         entries=rows(entries, points),
         cumulative_epsilon=points,
         utility=_utility(record),
@@ -139,12 +151,6 @@ def report(record: Record) -> Report:
         public_seed=record.manifest.public_seed,
         versions=record.manifest.versions,
     )
-
-
-def ledger_state(ledger: Ledger) -> LedgerState:
-    """Read the whole ledger again and say whether it is what it was."""
-    state = ledger.verify()
-    return LedgerState(verified=state.ok, problem=state.problem, head=state.head, entries=state.n_entries)
 
 
 def rows(entries: Sequence[Entry], points: Sequence[prices.CumulativePrice]) -> tuple[ReleaseRow, ...]:
@@ -159,18 +165,6 @@ def rows(entries: Sequence[Entry], points: Sequence[prices.CumulativePrice]) -> 
             digest=entry.digest,
         )
         for entry, after in zip(entries, prices.after_each(points, len(entries)), strict=True)
-    )
-
-
-def _population(ledger: Ledger, delta: float, adjacency: Adjacency) -> PopulationTotal:
-    entries = ledger.entries()
-    return PopulationTotal(
-        name=ledger.policy.population,
-        releases=len(entries),
-        runs=len({entry.run for entry in entries}),
-        delta=delta,
-        epsilon=epsilon_table(ledger.event(), delta, adjacency=adjacency),
-        budget=ledger.policy.budget,
     )
 
 

@@ -40,7 +40,7 @@ def history_frame(record: Record) -> pd.DataFrame:
         >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
         >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
         >>> history_frame(record)["sequence"].tolist()
-        [1, 2]
+        [2, 3]
     """
     return frame_of(history_rows(report(record)))
 

@@ -1,17 +1,18 @@
-"""A run's ledger as types: its charges with their total, and the outcome of a verification."""
+"""A run's ledger as types: its charges, with their total."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accountant.disjoint import combination
+from accountant.ledger.total import Total, total
 from privbo.plans import prices
 from privbo.plans.prices import Epsilons
 from privbo.protocol.plain import notebook_table
-from privbo.reports.data import ledger_state, rows
-from privbo.reports.parts import LedgerState, ReleaseRow
-from privbo.runs.record import Record
+from privbo.reports.data import rows
+from privbo.reports.parts import ReleaseRow
+from privbo.runs.evidence import LedgerCheck
+from privbo.runs.record import Record, check_record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,40 +27,21 @@ class LedgerView:
         entries: The run's charges, in order.
         epsilon: Upper bounds on the plan's epsilon by accountant.
         delta: Where epsilon is quoted, in (0, 1).
+        total: Epsilon of everything the ledger's population has paid, with its rule.
     """
 
     run: str
     releases: int
     planned_releases: int
-    ledger: LedgerState
+    ledger: LedgerCheck
     entries: tuple[ReleaseRow, ...]
     epsilon: Epsilons
     delta: float
+    total: Total
 
     def _repr_html_(self) -> str:
         """Show the ledger's state and the charges in a notebook."""
         return notebook_table(f"{self.run}: {self.ledger.text}", {row.release: row.text for row in self.entries})
-
-
-@dataclass(frozen=True, kw_only=True)
-class LedgerCheck:
-    """Outcome of verifying a run's ledger against what its history has seen.
-
-    Attributes:
-        run: Identifier of the run.
-        verified: Whether chain, witness and receipts agree.
-        problem: The first disagreement, or None.
-        head: Chain hash of the last entry.
-        entries: Number of entries of all runs on the ledger.
-        receipts: Number of heads that the run's history has seen.
-    """
-
-    run: str
-    verified: bool
-    problem: str | None
-    head: str
-    entries: int
-    receipts: int
 
 
 def ledger_view(record: Record) -> LedgerView:
@@ -71,21 +53,9 @@ def ledger_view(record: Record) -> LedgerView:
         run=record.run_id,
         releases=len(entries),
         planned_releases=plan.releases,
-        ledger=ledger_state(ledger),
+        ledger=check_record(record),
+        total=total(ledger.book(), plan.delta),
         entries=rows(entries, points),
         epsilon=plan.epsilon(),
         delta=plan.delta,
-    )
-
-
-def check_ledger(record: Record, receipts: Sequence[tuple[int, str]]) -> LedgerCheck:
-    """Read a run's whole ledger again and hold it against receipts (sequence and head of a charge)."""
-    state = record.ledger.verify(receipts)
-    return LedgerCheck(
-        run=record.run_id,
-        verified=state.ok,
-        problem=state.problem,
-        head=state.head,
-        entries=state.n_entries,
-        receipts=len(receipts),
     )

@@ -103,6 +103,7 @@ def _run_facts(report: Report) -> dict[str, object]:
         "sharing": report.outlook or "no bound on what it brings: nothing hides it, or nothing is shared",
         "ledger verified": "yes" if report.ledger.verified else f"NO: {report.ledger.problem}",
         "ledger head": report.ledger.head,
+        "absent beside the ledger": ", ".join(report.ledger.absent) or "nothing",
     }
 
 

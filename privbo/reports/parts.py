@@ -1,59 +1,14 @@
-"""The parts of a report as types: charges, broadcasts, the ledger's state, a population's total."""
+"""The parts of a report as types: charges, broadcasts, a ledger's rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from accountant.events import Event, Gaussian, to_dict
-from accountant.ledger import Budget
 from accountant.wording import event_text
-from privbo.plans.prices import Epsilons
 from privbo.protocol.plain import fields_of
 from privbo.protocol.settings import JsonObject
 from privbo.runs.replay import ActiveNodes
-
-
-@dataclass(frozen=True, kw_only=True)
-class LedgerState:
-    """Outcome of reading the whole ledger again.
-
-    Attributes:
-        verified: Whether chain, witness and receipts agree.
-        problem: The first disagreement, or None.
-        head: Chain hash of the last entry.
-        entries: Number of entries of all runs on the ledger.
-    """
-
-    verified: bool
-    problem: str | None
-    head: str
-    entries: int
-
-    @property
-    def text(self) -> str:
-        """The state in words."""
-        return "verified" if self.verified else f"NOT VERIFIED: {self.problem}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PopulationTotal:
-    """Total of every run that has charged this ledger's population.
-
-    Attributes:
-        name: Name of the population.
-        releases: Number of charges of all runs.
-        runs: Number of runs.
-        delta: Where epsilon is quoted, in (0, 1).
-        epsilon: Upper bounds on epsilon of all releases together, by accountant.
-        budget: Bound the ledger refuses to pass, or None.
-    """
-
-    name: str
-    releases: int
-    runs: int
-    delta: float
-    epsilon: Epsilons
-    budget: Budget | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accountant.events import Adjacency, Event, Unit, to_dict
+from accountant.ledger import Budget
+from accountant.ledger.total import Total
 from accountant.tight.numerical import Interval
 from privbo.plans.prices import Attacker, CumulativePrice, CurvePoint, Epsilons, Guarantee, PriceColumn
 from privbo.protocol.plain import fields_of, notebook_table, plain
 from privbo.protocol.settings import JsonObject
 from privbo.reports.document import bound
-from privbo.reports.parts import LedgerState, PopulationTotal, ReleaseRow, Utility
+from privbo.reports.parts import ReleaseRow, Utility
+from privbo.runs.evidence import LedgerCheck
 from privbo.runs.spec import Spec
 
 NOISE_SOURCES = {
@@ -62,8 +65,10 @@ class Report:
         control: Name of the control this run is; None for an ordinary run.
         caveat: What the algorithm wants every reader to know, or None.
         outlook: The most that sharing could bring, from public numbers; None without noise or sharing.
-        population: Total of every run on the same people.
-        ledger: The ledger's state.
+        population: Name of the people.
+        budget: Bound that the ledger refuses to pass, or None.
+        total: Epsilon of everything that was paid on the same people, with its rule.
+        ledger: Outcome of holding the ledger against all that stands beside it.
         entries: The run's charges, in order.
         cumulative_epsilon: Epsilon after some of the releases, the last always among them.
         utility: What was broadcast.
@@ -95,8 +100,10 @@ class Report:
     control: str | None
     caveat: str | None
     outlook: str | None
-    population: PopulationTotal
-    ledger: LedgerState
+    population: str
+    budget: Budget | None
+    total: Total
+    ledger: LedgerCheck
     entries: tuple[ReleaseRow, ...]
     cumulative_epsilon: tuple[CumulativePrice, ...]
     utility: Utility

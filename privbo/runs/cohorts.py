@@ -19,20 +19,20 @@ class InProcess:
 
     Attributes:
         cohort: All clients, in the order of the request's weights.
-        save: Called with the cohort's snapshot after every answer, so that a stored
-            release never stands before the state of the clients that answered it.
+        save: Called with the cohort's snapshot and what was asked after every answer, so that a
+            stored release never stands before the state of the clients that answered it.
         output: PRIVATE: where what the clients' code prints goes; None leaves it on the terminal.
     """
 
     cohort: Cohort
-    save: Callable[[Mapping[str, npt.NDArray[np.generic]]], None]
+    save: Callable[[Mapping[str, npt.NDArray[np.generic]], Ask], None]
     output: Path | None = None
 
     def collect(self, ask: Ask) -> FloatArray:
         """Every client's answer, ``(n_clients, dim)``."""
         with printed_to(self.output):
             answers = self.cohort.respond(ask.broadcast)
-        self.save(self.cohort.snapshot())
+        self.save(self.cohort.snapshot(), ask)
         return answers
 
     def collect_from(self, ask: Ask, senders: npt.NDArray[np.bool_]) -> FloatArray:

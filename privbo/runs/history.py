@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from accountant.ledger.reservation import Place
 from privbo.door.clipping import ClipStatistics
 from privbo.protocol.files import OnceLines, append_line
 from privbo.protocol.messages import Release
@@ -36,15 +38,24 @@ OnRound = Callable[[Round], None]
 
 @dataclass(kw_only=True)
 class History:
-    """Collects the rounds of a run, and writes them beside the ledger, public and private apart."""
+    """Collects the rounds of a run, and writes them beside the ledger, public and private apart.
+
+    ``lost`` are the charges that a recovery made good: what stands of them stays, and their
+    rounds are written down once more.
+    """
 
     home: RunDirectory | None
     on_round: OnRound | None
     sending_share: float = 1.0
+    lost: frozenset[Place] = frozenset()
     releases: list[Release] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._lines = None if self.home is None else OnceLines(path=self.home.history_path, key="round")
+        def superseded(row: Mapping[str, Any]) -> bool:
+            return "head" in row and (row["sequence"], row["head"]) in self.lost
+
+        path = None if self.home is None else self.home.history_path
+        self._lines = None if path is None else OnceLines(path=path, key="round", superseded=superseded)
 
     def add(self, index: int, release: Release | None, clipping: ClipStatistics | None) -> None:
         """Write one round down; a callback hears of it last."""

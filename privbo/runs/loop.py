@@ -11,29 +11,34 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
+from accountant.ledger.reservation import Reservation
 from privbo.door.noise import BoolArray
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import save_arrays
-from privbo.protocol.messages import Algorithm, Ask, Cohort, FloatArray
+from privbo.protocol.messages import Algorithm, Ask, Cohort, FloatArray, Standing
 from privbo.protocol.problem import Problem
 from privbo.runs.attendance import Attendance, UnreliableCohort
 from privbo.runs.cohorts import InProcess, zeroed
+from privbo.runs.evidence import plan_of, recovered_places
 from privbo.runs.history import History, OnRound, Round
-from privbo.runs.manifest import RunDirectory, fresh_directory
+from privbo.runs.manifest import RunDirectory, Stamp, fresh_directory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.progress import progress_bar
 from privbo.runs.record import Record
 from privbo.runs.spec import Spec
+
+Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 
 
 class Transport(Protocol):
@@ -192,17 +197,23 @@ def _play_in_process(
     evaluate.errors |= failures
     everyone = np.arange(spec.problem.n_clients)
     cohort = spec.algorithm.cohort(opened.setting, clients=everyone, evaluate=evaluate, seed=opened.clients_seed)
-    transport = InProcess(
-        cohort=_sending(cohort, spec, home),
-        save=(lambda _: None) if home is None else home.save_clients,
-        output=output,
-    )
+    transport = InProcess(cohort=_sending(cohort, spec, home), save=_saving(home), output=output)
     record = play(opened, transport, on_round)
     history = cohort.history()
     if home is not None:
         save_arrays(home.evaluations_path, vars(history))
         home.settle(record.manifest.created)
     return dataclasses.replace(record, _clients=history, _failures=evaluate.errors)
+
+
+def _saving(home: RunDirectory | None) -> Callable[[Snapshot, Ask], None]:
+    """Keep the clients' state with the place of the ledger that they have seen."""
+
+    def save(snapshot: Snapshot, ask: Ask) -> None:
+        if home is not None and (seen := ask.standing) is not None:
+            home.save_clients(snapshot, Stamp(round=ask.broadcast.round, sequence=seen.sequence, head=seen.head))
+
+    return save
 
 
 def _sending(cohort: Cohort, spec: Spec, home: RunDirectory | None) -> Cohort:
@@ -227,17 +238,21 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None) -> 
         )
     record, server, door = opened.record, opened.server, opened.door
     home = None if record.directory is None else record.home
-    history = History(home=home, on_round=on_round, sending_share=record.plan.sending_share)
+    book = record.ledger.book()
+    bound = plan_of(record.manifest, book)
+    lost = recovered_places(book, record.run_id)
+    history = History(home=home, on_round=on_round, sending_share=record.plan.sending_share, lost=lost)
     position = 0
     while (ask := server.ask()) is not None:
         if ask.request is None:
-            transport.collect(ask)
+            transport.collect(_standing(ask, bound, len(book.rows), book.head))
             server.tell(None)
             history.add(ask.broadcast.round, None, None)
             continue
         ticket = door.open(ask.broadcast.round, ask.request, plan_position=position)
         position += 1
         if ticket.release is None:
+            ask = _standing(ask, bound, ticket.receipt.sequence, ticket.receipt.head)
             senders = ticket.senders
             if senders is not None and isinstance(transport, AnonymousTransport):
                 answers = transport.collect_from(ask, senders)
@@ -249,6 +264,11 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None) -> 
         server.tell(release)
         history.add(ask.broadcast.round, release, clipping)
     return dataclasses.replace(record, releases=tuple(history.releases))
+
+
+def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:
+    """A question with the place of the ledger that stands behind it."""
+    return dataclasses.replace(ask, standing=Standing(plan=plan.digest, sequence=sequence, head=head))
 
 
 def _both(first: OnRound | None, second: OnRound | None) -> OnRound:

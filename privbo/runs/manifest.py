@@ -7,7 +7,7 @@ Layout::
     DIR/history.jsonl          one line per round (public)
     DIR/report.html            (public)
     DIR/private/               clients' evaluations and clip statistics: NOT covered by epsilon
-        README.txt  clients.npz  clipping.jsonl  errors.jsonl
+        README.txt  clients.npz  clipping.jsonl  errors.jsonl  countersigned.jsonl
 """
 
 from __future__ import annotations
@@ -42,8 +42,24 @@ from privbo.runs.code import CODE, toolkit
 from privbo.runs.origin import mark, require_ours
 from privbo.runs.spec import Spec
 
-FORMAT = 2
-_OLDER = "0.1.0"
+FORMAT = 3
+_OLDER = {"1": "0.1.0", "2": "0.2.0"}
+_STAMP = ("ledger_round", "ledger_sequence", "ledger_head")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stamp:
+    """Where the ledger stood when clients answered.
+
+    Attributes:
+        round: The round they answered.
+        sequence: Position of the last row of the ledger's chain that they were shown.
+        head: Its digest.
+    """
+
+    round: int
+    sequence: int
+    head: str
 
 
 @dataclass(frozen=True)
@@ -111,6 +127,11 @@ class RunDirectory:
         return self.private / "output.txt"
 
     @property
+    def countersigned_path(self) -> Path:
+        """Heads of the ledger that sites have countersigned (private: they tell who was there)."""
+        return self.private / "countersigned.jsonl"
+
+    @property
     def seed_path(self) -> Path:
         """The root of the run's seeds (private: it fixes the clients' own randomness)."""
         return self.private / "seed.json"
@@ -163,17 +184,36 @@ class RunDirectory:
         if content.get("format") != FORMAT:
             raise RunError(
                 f"{self.path} was written in format {content.get('format')!r}, this privbo reads {FORMAT}; "
-                f"read it with privbo {_OLDER}"
+                f"read it with privbo {_OLDER.get(str(content.get('format')), 'that wrote it')}"
             )
         return Manifest.from_dict(content)
 
-    def save_clients(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Replace the cohort's snapshot (private)."""
-        save_arrays(self.clients_path, snapshot)
+    def local_rounds(self) -> set[int]:
+        """Rounds that released nothing, as far as the history says."""
+        return {int(row["round"]) for row in read_lines(self.history_path) if not row["released"]}
+
+    def save_clients(self, snapshot: Mapping[str, npt.NDArray[np.generic]], stamp: Stamp) -> None:
+        """Replace the cohort's snapshot (private), with the place of the ledger that it has seen."""
+        seen = {"ledger_round": stamp.round, "ledger_sequence": stamp.sequence, "ledger_head": stamp.head}
+        save_arrays(self.clients_path, dict(snapshot) | {name: np.array(value) for name, value in seen.items()})
 
     def load_clients(self) -> dict[str, npt.NDArray[np.generic]] | None:
         """Read the cohort's last snapshot; None if it never answered."""
-        return load_arrays(self.clients_path) if self.clients_path.exists() else None
+        if not self.clients_path.exists():
+            return None
+        return {name: array for name, array in load_arrays(self.clients_path).items() if name not in _STAMP}
+
+    def clients_stamp(self) -> Stamp | None:
+        """Read where the ledger stood when the clients last answered; None if they never did.
+
+        Raises:
+            KeyError: If the snapshot does not say.
+        """
+        if not self.clients_path.exists():
+            return None
+        arrays = load_arrays(self.clients_path)
+        round_, sequence, head = (arrays[name].item() for name in _STAMP)
+        return Stamp(round=int(round_), sequence=int(sequence), head=str(head))
 
 
 @dataclass(frozen=True, kw_only=True)

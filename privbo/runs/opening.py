@@ -26,6 +26,7 @@ from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link
 from privbo.protocol.messages import Foregoing, Request, Server, Setting
+from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.manifest import Manifest, RunDirectory, today, versions
 from privbo.runs.record import Record
 from privbo.runs.spec import Spec
@@ -88,8 +89,7 @@ def open_run(spec: Spec, plan: Plan, home: RunDirectory | None, *, resume: bool 
         raise ConfigurationError("a private run needs a directory for its durable ledger; name one")
     manifest, root = _resumed(home, spec, plan) if resume else _made(home, spec, plan)
     ledger = _open_ledger(home, manifest)
-    if not resume:
-        _require_affordable(ledger, plan)
+    _bind(ledger, manifest, home)
     asked = plan.privacy.adaptive_clipping
     door = Door(
         ledger,
@@ -146,36 +146,90 @@ def derive_seed(root: int, stream: str) -> int:
 
 
 def _open_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
-    plan, shared = manifest.plan, manifest.spec.ledger
-    policy = LedgerPolicy(
+    path, policy = ledger_path(home, manifest), _policy_of(manifest)
+    if path is None:
+        return Ledger.create(None, policy)
+    if home is not None and not path.exists() and gathered(home, manifest.run_id)[0]:
+        raise RunError(f"{path} is gone though clients have answered; restore it from a copy")
+    return _opened(path, policy, manifest.spec.ledger)
+
+
+def open_shared(shared: SharedLedger, plan: Plan) -> Ledger:
+    """Open a population's ledger for a plan; makes it where it is missing.
+
+    Raises:
+        RunError: If the file is a ledger of other people, or of other bounds.
+    """
+    return _opened(Path(shared.path), _policy(plan, shared, shared.population), shared)
+
+
+def _opened(path: Path, policy: LedgerPolicy, shared: SharedLedger | None) -> Ledger:
+    if not path.exists():
+        return Ledger.create(path, policy)
+    ledger = Ledger.open(path)
+    try:
+        _require_policy(ledger, policy, shared)
+    except RunError:
+        ledger.close()
+        raise
+    return ledger
+
+
+def require_own(ledger: Ledger, manifest: Manifest) -> None:
+    """Refuse a ledger that does not mean what a run's numbers mean.
+
+    Raises:
+        RunError: Naming both policies.
+    """
+    _require_policy(ledger, _policy_of(manifest), manifest.spec.ledger)
+
+
+def _require_policy(ledger: Ledger, policy: LedgerPolicy, shared: SharedLedger | None) -> None:
+    if shared is not None:
+        policy = dataclasses.replace(policy, budget=shared.kept(ledger.policy.budget, policy.budget))
+    if ledger.policy != policy:
+        raise RunError(f"{ledger.path} is a ledger of {ledger.policy}, this run needs {policy}; name its own ledger")
+
+
+def ledger_path(home: RunDirectory | None, manifest: Manifest) -> Path | None:
+    """The file of the ledger that a run charges; None for one in memory."""
+    shared = manifest.spec.ledger
+    return Path(shared.path) if shared is not None else home.ledger_path if home is not None else None
+
+
+def _policy_of(manifest: Manifest) -> LedgerPolicy:
+    shared = manifest.spec.ledger
+    return _policy(manifest.plan, shared, manifest.run_id if shared is None else shared.population)
+
+
+def _policy(plan: Plan, shared: SharedLedger | None, population: str) -> LedgerPolicy:
+    return LedgerPolicy(
         unit=Unit(plan.unit),
         adjacency=plan.adjacency,
-        population=manifest.run_id if shared is None else shared.population,
+        population=population,
         n_clients=plan.n_clients,
         budget=plan.budget if shared is None else _shared_budget(shared, plan),
         disjoint=plan.unit == "reward",
     )
-    path = Path(shared.path) if shared is not None else home.ledger_path if home is not None else None
-    if path is None:
-        return Ledger.create(None, policy)
-    if not path.exists():
-        if home is not None and home.clients_path.exists():
-            raise RunError(f"{path} is gone though clients have answered; restore it from a copy")
-        return Ledger.create(path, policy)
-    ledger = Ledger.open(path)
-    if shared is not None:
-        policy = dataclasses.replace(policy, budget=shared.kept(ledger.policy.budget, policy.budget))
-    if ledger.policy != policy:
-        ledger.close()
-        raise RunError(f"{path} is a ledger of {ledger.policy}, this run needs {policy}; name its own ledger")
-    return ledger
 
 
-def _require_affordable(ledger: Ledger, plan: Plan) -> None:
-    """Refuse a plan the ledger cannot hold before anyone is asked anything."""
-    projection = ledger.check(plan.event)
-    if not projection.allowed:
-        raise BudgetExceeded(f"{projection.reason}; nothing was charged and no data was touched")
+def _bind(ledger: Ledger, manifest: Manifest, home: RunDirectory | None) -> None:
+    """Reserve the plan of a run that has not begun; of one that has, require that everything agrees.
+
+    Raises:
+        BudgetExceeded: If the ledger can't hold the plan; nobody was asked anything.
+        RunError: If what is there disagrees.
+    """
+    seen = [] if home is None else gathered(home, manifest.run_id)[0]
+    book = ledger.book()
+    fresh = book.plan_of(manifest.run_id) is None and not seen
+    if fresh and (manifest.spec.ledger is not None or not book.rows):
+        try:
+            ledger.reserve(declaration(manifest))
+        except BudgetExceeded as error:
+            ledger.close()
+            raise BudgetExceeded(f"{error}; no data was touched") from None
+    require_agreement(manifest, ledger, home)
 
 
 def _shared_budget(shared: SharedLedger, plan: Plan) -> Budget | None:

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from accountant.events import Event
 from accountant.ledger import Ledger
 from privbo.plans.plan import Plan
+from privbo.plans.prices import run_table
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import load_arrays
 from privbo.protocol.messages import ClientHistory, FloatArray, Release
 from privbo.protocol.space import Value
+from privbo.runs.evidence import LedgerCheck, examine, require_agreement
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.spec import Spec
 
@@ -96,9 +99,20 @@ class Record:
         """Give epsilon of the whole plan by accountant; infinity for a non-private run.
 
         The plan is quoted, not the releases made so far: when a run ends may depend on
-        what it saw.
+        what it saw. A run that was recovered is priced as plan and recovery together.
         """
-        return self.plan.epsilon(delta)
+        at = self.delta if delta is None else delta
+        return dict(run_table(self.event, at, adjacency=self.plan.adjacency, recovered=self.is_recovered))
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether a part of the run's ledger was lost and its releases were paid for once more."""
+        return self.ledger.book().is_recovered(self.run_id)
+
+    @property
+    def event(self) -> Event:
+        """Everything that the run has paid for: its plan, and what was recovered."""
+        return self.ledger.committed(self.run_id)
 
     def epsilon(self, delta: float | None = None, *, accountant: str | None = None) -> float:
         """Give epsilon of the whole plan: the smallest valid one, or that of a named accountant.
@@ -155,6 +169,11 @@ class Record:
         return mean_best_so_far(self.clients)
 
 
+def check_record(record: Record) -> LedgerCheck:
+    """Hold a run's ledger against everything that stands beside it; see ``privbo.runs.evidence``."""
+    return examine(record.manifest, record.ledger, None if record.directory is None else record.home)
+
+
 def mean_best_so_far(history: ClientHistory) -> FloatArray:
     """Give the mean over clients of the best value after each round, ``(n_rounds,)`` from initialisation on."""
     rounds = np.unique(history.rounds)
@@ -170,7 +189,7 @@ def load(directory: str | Path) -> Record:
     """Open a run from its directory, finished or not, without changing it; nothing of the user's is imported.
 
     Raises:
-        RunError: If no run stands there.
+        RunError: If no run stands there, or what stands there disagrees (``privbo.runs.evidence``).
         LedgerError: If its ledger is missing, corrupt or foreign.
 
     Example:
@@ -185,9 +204,11 @@ def load(directory: str | Path) -> Record:
     home = RunDirectory(Path(directory))
     manifest = home.manifest()
     shared = manifest.spec.ledger
+    ledger = Ledger.open(home.ledger_path if shared is None else Path(shared.path))
+    require_agreement(manifest, ledger, home)
     return Record(
         manifest=manifest,
-        ledger=Ledger.open(home.ledger_path if shared is None else Path(shared.path)),
+        ledger=ledger,
         directory=home.path,
         _clients=_history(home) if home.evaluations_path.exists() else None,
         _failures=home.failures(),

@@ -107,7 +107,7 @@ def test_an_entry_is_what_its_row_says_and_where_it_stands() -> None:
     entry = read_entry(link(), policy())
     assert (entry.sequence, entry.previous, entry.digest) == (3, "before", "own")
     assert (entry.event, entry.unit, entry.adjacency) == (POISSON, Unit.CLIENT, Adjacency.ZERO_OUT)
-    assert entry.to_dict() == ENTRY | {"sequence": 3, "previous": "before", "digest": "own"}
+    assert entry.to_dict() == ENTRY | {"sequence": 3, "previous": "before", "digest": "own", "nonce": ""}
 
 
 @pytest.mark.parametrize(

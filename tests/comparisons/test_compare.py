@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +20,22 @@ from rich.progress import Progress
 
 import privbo as pb
 from accountant.errors import BudgetExceeded
+from accountant.events import Adjacency
 from accountant.ledger import Ledger
+from accountant.tightest import epsilon_table
 from privbo.cli.compare import CellTable
 from privbo.comparisons.choice import recommend
 from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.payment import pay
 from privbo.comparisons.results import CellResult
+from privbo.comparisons.run_cell import Task
 from privbo.comparisons.runs import compare
 from privbo.comparisons.setting import Setting, difference
 from privbo.comparisons.sweep import read_sweep, recommended, run_sweep
 from privbo.reports.compare_page import figures
 from privbo.reports.tables import csv_text, frame, latex, markdown
+from privbo.runs.opening import plan_run
+from privbo.runs.spec import Spec
 from tests.reports.runs import small_run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -194,8 +203,10 @@ def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(t
     with Ledger.open(people) as ledger:
         assert len({entry.run for entry in ledger.entries()}) == 4
         assert {entry.noise_source for entry in ledger.entries()} == {"secure"}
-        charged = len(ledger.entries())
-    assert min(found.comparisons[0].composed.values()) > 2.0
+        charged, plans = len(ledger.entries()), ledger.committed()
+    total = found.comparisons[0].total
+    assert total.epsilon == min(epsilon_table(plans, 1e-5, adjacency=Adjacency.ZERO_OUT).values()) > 2.0
+    assert "declared before the first release of any" in total.rule
     assert {p.name for p in out.iterdir()} == {"private"}
     again = run_sweep(sweep, out, jobs=1)
     assert again.comparisons[0].rows() == found.comparisons[0].rows()
@@ -206,7 +217,8 @@ def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(t
     path.write_text(path.read_text() + "[selection]\nnoise_multiplier = 5.0\nlow = -1.0\n")
     chosen = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0).comparisons[0]
     assert chosen.recommendation.label in {"epsilon=1.0", "epsilon=2.0"}
-    assert min(chosen.composed.values()) > min(found.comparisons[0].composed.values())
+    assert chosen.total.epsilon == 20.0  # a charge after releases: the filter's bound, fixed beforehand
+    assert (chosen.total.releases, total.releases) == (total.releases + 1, 12)
     once_more = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0)
     assert once_more.comparisons[0].recommendation == chosen.recommendation
     with Ledger.open(people) as ledger:
@@ -233,11 +245,66 @@ def test_cells_that_an_older_version_charged_are_not_charged_again(tmp_path: Pat
     assert not people.exists()
 
 
-def test_a_population_that_cannot_pay_stops_the_sweep(tmp_path: Path) -> None:
+def test_a_population_that_cannot_pay_for_all_cells_stops_the_sweep_before_the_first_one(tmp_path: Path) -> None:
     path = tmp_path / "sweep.toml"
     path.write_text(PRIVATE.format(path=tmp_path / "people.sqlite", bound="epsilon = 2.5\ndelta = 1e-5\n"))
     with pytest.raises(BudgetExceeded):
         run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    assert not list((tmp_path / "out").rglob("config.json"))
+    with Ledger.open(tmp_path / "people.sqlite") as ledger:
+        assert ledger.entries() == []
+
+
+WORKER = """
+import os, pickle, sys
+os.chdir(sys.argv[2])
+task, home, paid = pickle.load(open(sys.argv[1], "rb"))
+from privbo.comparisons.run_cell import run_private
+print(run_private(task, home, paid).epsilon)
+"""
+
+
+def test_a_worker_on_a_file_system_of_its_own_charges_nobody_and_runs_only_what_was_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger's path is relative, so that every worker sees another file under its name."""
+    monkeypatch.chdir(tmp_path)
+    shared = pb.SharedLedger(path="people.sqlite", population="ward", epsilon=4.0, delta=1e-5)
+    base: dict = tomllib.loads(BASE)["base"] | {"privacy": {"epsilon": 1.0}}
+    specs = [Spec.from_dict(base | {"seed": seed}, trusted=True).loaded() for seed in range(2)]
+    receipts = [pay(shared, f"cell-{s.seed}", s, plan_run(s)) for s in specs]
+    before = (tmp_path / "people.sqlite").read_bytes()
+    for number, (spec, receipt) in enumerate(zip(specs, [receipts[0], receipts[0]], strict=True)):
+        work = tmp_path / f"worker-{number}"
+        work.mkdir()
+        given = Task(table=spec.to_dict()), Path("cells") / f"{number}", receipt.paid
+        (tmp_path / "work").write_bytes(pickle.dumps(given))
+        done = subprocess.run(
+            [sys.executable, "-c", WORKER, str(tmp_path / "work"), str(work)], check=False, capture_output=True,
+            text=True, timeout=120, env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        assert not (work / "people.sqlite").exists()
+        if number == 0:
+            assert float(done.stdout) == pytest.approx(1.0, abs=1e-3), done.stderr
+        else:  # a receipt pays for its own cell and for no other
+            assert "does not pay for this cell" in done.stderr
+    assert (tmp_path / "people.sqlite").read_bytes() == before
+
+
+def test_a_cell_that_may_have_been_drawn_elsewhere_is_paid_for_again(tmp_path: Path) -> None:
+    path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
+    path.write_text(PRIVATE.format(path=people, bound=""))
+    run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    with Ledger.open(people) as ledger:
+        plans = len(ledger.book().reservations)
+    cells = tmp_path / "out" / "private" / "cells"
+    lost = next(path for path in sorted(cells.iterdir()) if path.is_dir())
+    shutil.rmtree(lost)
+    next(cells.glob(f"{lost.name}-*.json")).unlink()
+    found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    with Ledger.open(people) as ledger:
+        assert len(ledger.book().reservations) == plans + 1 == found.comparisons[0].total.runs
+    assert "odometer" in found.comparisons[0].total.rule
 
 
 def test_finished_runs_side_by_side(tmp_path: Path) -> None:

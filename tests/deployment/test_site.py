@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,17 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 import privbo as pb
+from accountant.events import Adjacency, Gaussian, Unit
+from accountant.ledger import Ledger, LedgerPolicy
+from accountant.ledger.extension import encode_rows
+from accountant.ledger.reservation import Declaration
 from privbo.flower.messages import error_class
 from privbo.flower.registry import Registry, parse_clients
 from privbo.flower.settings import read_site, site_spec
 from privbo.flower.site import Question, SiteRecord
-from privbo.flower.transport import Timeouts
+from privbo.flower.timeouts import Timeouts
 from privbo.protocol.files import load_arrays, read_lines
-from privbo.protocol.messages import Broadcast, FloatArray, IntArray
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 from tests.conformance.cases import bumps, problem
 from tests.deployment.federations import SITES, make, node_key
 
@@ -65,8 +70,21 @@ def test_a_question_asked_twice_is_answered_with_the_same_bytes(tmp_path: Path) 
     assert len(ASKED) == evaluations  # a new process, and no new evaluation
 
 
+LEDGER = Ledger.create(None, LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=2))
+EVENT = Gaussian(noise_multiplier=4.0)
+PLAN = LEDGER.reserve(
+    Declaration(run="run", events=((EVENT, 9),), settings="s", plan="p", delta=1e-5, noise_source="simulation")
+)
+for number in range(9):
+    LEDGER.charge(f"run/{number}", EVENT, run="run", noise_source="simulation")
+
+
 def question(round_: int, arrays: dict[str, Any], dim: int = 2) -> Question:
-    return Question(run="run", broadcast=Broadcast(round=round_, arrays=arrays), dim=dim)
+    """A question with the rows of a ledger up to its round's charge behind it."""
+    rows = LEDGER.book().rows[: round_ + 2]
+    standing = Standing(plan=PLAN.digest, sequence=rows[-1].sequence, head=rows[-1].digest)
+    broadcast = Broadcast(round=round_, arrays=arrays)
+    return Question(run="run", broadcast=broadcast, dim=dim, standing=standing, chain=encode_rows(rows))
 
 
 class Echo:
@@ -92,13 +110,15 @@ class Echo:
 def test_a_round_is_not_asked_in_two_ways_nor_after_it_is_over(tmp_path: Path) -> None:
     record = SiteRecord.open(tmp_path, "run")
     first = question(2, {"x": np.zeros(3)})
-    vectors = record.answer(first, Echo())
-    np.testing.assert_array_equal(SiteRecord.open(tmp_path, "run").answer(first, Echo()), vectors)
+    vectors, receipt = record.answer(first, Echo())
+    again, signed = SiteRecord.open(tmp_path, "run").answer(first, Echo())
+    np.testing.assert_array_equal(again, vectors)
+    assert signed == receipt
     for other in (question(2, {"x": np.ones(3)}), question(2, {"y": np.zeros(3)}), question(2, {"x": np.zeros(3)}, 3)):
         with pytest.raises(pb.RunError, match="another way"):
             record.answer(other, Echo())
     with pytest.raises(pb.RunError, match="is over"):
-        record.answer(question(1, {}), Echo())
+        record.answer(dataclasses.replace(first, broadcast=Broadcast(round=1, arrays={})), Echo())
     kept = load_arrays(tmp_path / "run" / "sent" / "000002.npz")
     np.testing.assert_array_equal(kept["vectors"], vectors)
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0

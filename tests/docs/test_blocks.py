@@ -9,7 +9,9 @@ import pytest
 from tests.docs.blocks import Block, blocks_of, run_block
 
 ROOT = Path(__file__).parents[2]
-TOUR = [f"docs/how-to/{name}.md" for name in ("own-objective", "run", "report", "audit", "compare", "calibrate")]
+TOUR = [
+    f"docs/how-to/{name}.md" for name in ("own-objective", "run", "report", "officer", "audit", "compare", "calibrate")
+]
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]

@@ -22,7 +22,7 @@ def test_history_as_parquet(tmp_path: Path) -> None:
 
     result = small_run(tmp_path / "run", rounds=3)
     back = pd.read_parquet(write_parquet(result, tmp_path / "history.parquet"))
-    assert list(back["sequence"]) == [1, 2, 3]
+    assert list(back["sequence"]) == [2, 3, 4]  # the first row binds the plan
     assert back["norm"].iloc[2] == pytest.approx(np.linalg.norm(result.releases[2].values))
     assert back["cumulative_epsilon"].is_monotonic_increasing
     assert back["digest"].iloc[-1] == result.ledger.head

@@ -25,8 +25,9 @@ from privbo.protocol.plain import plain
 from privbo.reports.data import report
 from privbo.reports.document import environment, percent_bound, plain_text
 from privbo.reports.document import render as render_page
-from privbo.reports.ledger import check_ledger, ledger_view
+from privbo.reports.ledger import ledger_view
 from privbo.reports.page import document
+from privbo.runs.evidence import Seen, examine
 from tests.conformance.cases import problem
 from tests.reports.runs import EVIL, evil_run, small_run
 
@@ -36,7 +37,8 @@ REPORT_KEYS = {
     "as_if_non_adaptive", "attacker", "delta_epsilon_curve", "planned_event", "dp_event", "releases",
     "planned_releases", "rounds", "n_clients", "unit", "unit_text", "adjacency", "trust", "samplers",
     "noise_multiplier", "sample_rate", "noise_source", "noise_source_text", "guarantee", "control", "caveat", "outlook",
-    "population", "ledger", "entries", "cumulative_epsilon", "utility", "problem", "algorithm", "privacy", "seed",
+    "population", "budget", "total", "ledger", "entries", "cumulative_epsilon", "utility", "problem", "algorithm",
+    "privacy", "seed",
     "public_seed", "device", "source", "versions",
 }  # fmt: skip
 
@@ -59,7 +61,9 @@ def test_the_reports_json_keeps_its_keys(result: pb.Record) -> None:
     found = report(result)
     data = json.loads(json.dumps(plain(found), allow_nan=False))
     assert set(data) == REPORT_KEYS
-    assert data["ledger"] == {"verified": True, "problem": None, "head": result.ledger.head, "entries": 3}
+    state = data["ledger"]
+    assert (state["verified"], state["problem"], state["head"]) == (True, None, result.ledger.head)
+    assert (state["entries"], state["recovered"], data["total"]["epsilon"]) == (3, [], found.smallest_epsilon)
     assert set(data["cumulative_epsilon"][0]) == {"releases", "moments", "renyi", "tight"}
     assert data["entries"][0]["mechanism"]["type"] == "poisson-sampled-gaussian"
     assert data["epsilon_at"][0] == {"label": "this run", "delta": found.delta, "epsilon": data["epsilon"]}
@@ -88,13 +92,14 @@ def test_a_run_without_noise_is_infinite_in_every_view() -> None:
 
 def test_ledger_views(result: pb.Record) -> None:
     view = ledger_view(result)
-    assert set(plain(view)) == {"run", "releases", "planned_releases", "ledger", "entries", "epsilon", "delta"}
+    assert set(plain(view)) == {"run", "releases", "planned_releases", "ledger", "entries", "epsilon", "delta", "total"}
     assert view.entries == report(result).entries
     assert "3 of 3 planned, verified" in shown(view)
     assert f"<th>{view.entries[2].release}</th>" in notebook(view)
-    good = check_ledger(result, [(entry.sequence, entry.digest) for entry in view.entries])
+    kept = [Seen(by="a receipt", place=(entry.sequence, entry.digest), round=-1) for entry in view.entries]
+    good = examine(result.manifest, result.ledger, None, kept)
     assert (good.verified, good.receipts, good.entries) == (True, 3, 3)
-    bad = check_ledger(result, [(1, "0" * 64)])
+    bad = examine(result.manifest, result.ledger, None, [Seen(by="a receipt", place=(1, "0" * 64), round=-1)])
     assert not bad.verified
     assert "NOT VERIFIED" in shown(bad)
 

@@ -161,7 +161,7 @@ def test_only_the_sample_sends_and_only_where_nobody_sees_it():
         made.setting, clients=np.arange(7), evaluate=problem().evaluator(), seed=made.clients_seed
     )
     messages.clear()
-    play(made, Counting(cohort=cohort, save=lambda _: None))
+    play(made, Counting(cohort=cohort, save=lambda *_: None))
     assert len(messages) == 3
     assert all(arrived == sampled < 7 for arrived, sampled in messages)
 

@@ -1,0 +1,159 @@
+"""The rows of a ledger's chain as what they mean: reservations, charges, and what both commit to."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from accountant.disjoint import dearest
+from accountant.errors import LedgerError
+from accountant.events import Composed, Event, compose, parts
+from accountant.ledger.policy import Entry, LedgerPolicy, read_entry
+from accountant.ledger.reservation import Reservation, read_reservation
+from accountant.ledger.store import Row
+
+
+@dataclass(kw_only=True)
+class Book:
+    """Everything that a chain says so far, in its order.
+
+    Attributes:
+        policy: Of the ledger.
+        genesis: The digest before the first row.
+        rows: Rows of the chain.
+        entries: Charges.
+        reservations: Plans and recoveries.
+        paid: Plans, whole, and charges outside of any, one by one.
+        paid_again: Recoveries, which no budget could refuse; a unit may enter one beside its plan.
+        planned: Composition of ``paid``.
+        recovered: Composition of ``paid_again``.
+        unplanned: Charges that no reservation had paid for.
+        dates: By run, the date of its first charge.
+    """
+
+    policy: LedgerPolicy
+    genesis: str
+    rows: list[Row] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    reservations: list[Reservation] = field(default_factory=list)
+    unplanned: list[Entry] = field(default_factory=list)
+    paid: list[Event] = field(default_factory=list)
+    paid_again: list[Event] = field(default_factory=list)
+    planned: Composed = field(default_factory=Composed)
+    recovered: Composed = field(default_factory=Composed)
+    dates: dict[str, str] = field(default_factory=dict)
+    _by_id: dict[str, Entry] = field(default_factory=dict)
+    _left: dict[str, Counter[Event]] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> set[str]:
+        """Names of the runs that reserved or charged."""
+        return {r.run for r in self.reservations} | {entry.run for entry in self.entries}
+
+    @property
+    def head(self) -> str:
+        """Digest of the last row."""
+        return self.rows[-1].digest if self.rows else self.genesis
+
+    @property
+    def sources(self) -> set[str]:
+        """Sources of noise that were charged or reserved, "none" aside."""
+        used = {entry.noise_source for entry in self.entries} | {r.declared.noise_source for r in self.reservations}
+        return used - {"none"}
+
+    def digest_at(self, sequence: int) -> str | None:
+        """Digest of the row at a position, None beyond the chain."""
+        return self.rows[sequence - 1].digest if 0 < sequence <= len(self.rows) else None
+
+    def find(self, release_id: str) -> Entry | None:
+        """The charge of a release, or None."""
+        return self._by_id.get(release_id)
+
+    def plan_of(self, run: str) -> Reservation | None:
+        """The plan that a run reserved, or None."""
+        return next((r for r in self.reservations if r.run == run and r.declared.kind == "plan"), None)
+
+    def left(self, run: str) -> Counter[Event] | None:
+        """Slots of a run's plan that are not spent yet; None without a plan."""
+        found = self._left.get(run)
+        return None if found is None else found.copy()
+
+    def covers(self, run: str, event: Event) -> bool:
+        """Tell whether a run's plan has slots left for an event; False without a plan."""
+        left = self._left.get(run)
+        return left is not None and all(left[part] >= count for part, count in parts(event))
+
+    @property
+    def committed(self) -> Composed:
+        """Composition of what is paid: every reservation whole, and charges outside of any."""
+        return compose([self.planned, self.recovered])
+
+    def is_recovered(self, run: str | None = None) -> bool:
+        """Tell whether anything, or anything of one run, was recovered."""
+        return any(r.declared.kind == "recovery" and run in (None, r.run) for r in self.reservations)
+
+    def declared_together(self, run: str | None = None) -> bool:
+        """Tell whether all that is paid, or all of one run, was declared before the first release of any of it."""
+        first = min((entry.sequence for entry in self.entries if run in (None, entry.run)), default=math.inf)
+        reserved = [r for r in self.reservations if run in (None, r.run)]
+        outside = any(run in (None, entry.run) for entry in self.unplanned)
+        return not outside and not self.is_recovered(run) and all(r.sequence < first for r in reserved)
+
+    def committed_by(self, run: str) -> Composed:
+        """Composition that one run commits to: its reservations whole, and its charges outside of them."""
+        own = [r.declared for r in self.reservations if r.run == run]
+        planned = [pair for declared in own if declared.kind == "plan" for pair in declared.events]
+        planned += [(entry.event, 1) for entry in self.unplanned if entry.run == run]
+        again = [self.combined(declared.events) for declared in own if declared.kind == "recovery"]
+        return compose([self.combined(planned), *again])
+
+    def combined(self, events: Iterable[tuple[Event, int]]) -> Composed:
+        """Composition of events with counts, by the policy's rule."""
+        return dearest(event for event, _ in events) if self.policy.disjoint else compose(events)
+
+    def admit(self, row: Row) -> None:
+        """Take the next verified row in.
+
+        Raises:
+            LedgerError: If it can't be read, or contradicts what stands before it.
+        """
+        reserved = read_reservation(row, self.policy)
+        if reserved is not None:
+            self._admit_reservation(reserved)
+        else:
+            self._admit_entry(read_entry(row, self.policy))
+        self.rows.append(row)
+
+    def _admit_reservation(self, found: Reservation) -> None:
+        run = found.run
+        if found.declared.kind == "plan":
+            if self.plan_of(run) is not None or any(entry.run == run for entry in self.entries):
+                raise LedgerError(f"row {found.sequence} reserves the run {run!r} again; restore the ledger")
+            self._left[run] = found.declared.slots
+        self.reservations.append(found)
+        event = self.combined(found.declared.events)
+        if found.declared.kind == "plan":
+            self._pay(event)
+        else:
+            self.paid_again.append(event)
+            self.recovered = compose([self.recovered, event])
+
+    def _pay(self, event: Event) -> None:
+        self.paid.append(event)
+        self.planned = self.combined([(self.planned, 1), (event, 1)])
+
+    def _admit_entry(self, entry: Entry) -> None:
+        if entry.run in self._left:
+            if not self.covers(entry.run, entry.event):
+                raise LedgerError(
+                    f"charge {entry.sequence} of {entry.run!r} is not in the plan it reserved; restore the ledger"
+                )
+            self._left[entry.run].subtract(dict(parts(entry.event)))
+        else:
+            self.unplanned.append(entry)
+            self._pay(entry.event)
+        self.entries.append(entry)
+        self._by_id[entry.release_id] = entry
+        self.dates.setdefault(entry.run, entry.time[:10])

@@ -1,0 +1,291 @@
+"""A bundle as an officer checks it: on any machine, with the standard library, numpy and ``cryptography`` alone.
+
+A bundle is one signed JSON file: a run's public ledger, its manifest and its report. Nothing in it is
+believed. The chain of digests is followed from the ledger's identity on, every charge is held
+to the plan that was reserved before it, what the manifest and the report say is held to what
+the ledger binds, and epsilon is computed anew, by arithmetic of this file's own:
+
+| releases | what is computed here |
+|---|---|
+| everybody takes part (Gaussian) | exact, by Gaussian differential privacy |
+| sampled (Poisson) | an upper bound by Rényi divergences of integer orders; the report's accountant is tighter |
+| others | nothing: the report's number is repeated and marked |
+
+    python -m accountant.ledger.officer BUNDLE
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from accountant.errors import LedgerError, PrivacyError
+from accountant.events import Composed, Gaussian, Json, NonPrivate, PoissonSampledGaussian
+from accountant.ledger.book import Book
+from accountant.ledger.extension import require_chain
+from accountant.ledger.file import Identity
+from accountant.ledger.policy import LedgerPolicy, canonical
+from accountant.ledger.signing import checked
+from accountant.ledger.store import Row
+
+PURPOSE = "bundle"
+_ORDERS = np.arange(2, 257)
+_WIDTH = 1e-3  # relative; the report may quote the upper end of a certified interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """Outcome of checking a bundle.
+
+    Attributes:
+        run: Name of the run.
+        key: Public key that signed the bundle.
+        head: Digest of the ledger's last row.
+        checks: What holds, in words.
+        problems: What does not; empty for a sound bundle.
+        promise: What was promised to whom, in paragraphs.
+    """
+
+    run: str
+    key: str
+    head: str
+    checks: tuple[str, ...]
+    problems: tuple[str, ...]
+    promise: tuple[str, ...]
+
+    @property
+    def verified(self) -> bool:
+        """Whether nothing disagrees."""
+        return not self.problems
+
+    @property
+    def page(self) -> str:
+        """Everything on one page of text."""
+        state = "VERIFIED" if self.verified else "NOT VERIFIED"
+        lines = [f"Bundle of {self.run}: {state}", ""]
+        lines += [f"  ok       {words}" for words in self.checks] + [f"  PROBLEM  {words}" for words in self.problems]
+        lines += ["", "What was promised", ""]
+        lines += [f"  {words}" for words in self.promise]
+        return "\n".join([*lines, "", f"signed by Ed25519 key {self.key}", f"ledger head {self.head}", ""])
+
+
+def verify_bundle(path: Path) -> Findings:
+    """Check a bundle; raises only where there is nothing to check.
+
+    Raises:
+        LedgerError: If the file is no bundle, or not as it was signed.
+    """
+    try:
+        statement = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"{path} is no bundle ({error}); name a file that privbo bundle wrote") from None
+    content = checked(statement, PURPOSE)
+    checks, problems = ["the bundle is as it was signed"], list[str]()
+
+    def hold(words: str, check: Callable[[], None]) -> bool:
+        try:
+            check()
+        except (PrivacyError, KeyError, TypeError, ValueError) as error:
+            problems.append(f"{words}: {error if isinstance(error, PrivacyError) else repr(error)}")
+            return False
+        checks.append(words)
+        return True
+
+    book = _empty_book(content)
+    hold("every row of the ledger follows the one before it, and every charge its plan", lambda: _fill(book, content))
+    hold("every release that is stored was charged, in a chain of its own", lambda: _releases(book, content))
+    run = str(content["run"])
+    hold("the manifest is what the ledger binds: plan, settings, delta", lambda: _manifest(book, content, run))
+    hold("the report quotes what the ledger binds", lambda: _report(book, content, run))
+    promise = _promise(book, content, run) if book.plan_of(run) is not None else ["The ledger binds no plan."]
+    return Findings(
+        run=run,
+        key=str(statement["key"]),
+        head=book.head,
+        checks=tuple(checks),
+        problems=tuple(problems),
+        promise=tuple(promise),
+    )
+
+
+def _identity(content: Json) -> Identity:
+    ledger = content["ledger"]
+    return Identity(ledger_id=str(ledger["ledger_id"]), policy=str(ledger["policy"]))
+
+
+def _empty_book(content: Json) -> Book:
+    try:
+        identity = _identity(content)
+        return Book(policy=LedgerPolicy.from_dict(json.loads(identity.policy)), genesis=identity.genesis("charges"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(f"the bundle holds no ledger ({error!r}); ask for a whole one") from None
+
+
+def _rows(lines: Sequence[Sequence[object]], genesis: str) -> list[Row]:
+    rows = [
+        Row(sequence=int(str(n)), release_id=str(name), body=b64decode(str(body)), previous=str(p), digest=str(d))
+        for n, name, body, p, d in lines
+    ]
+    require_chain(rows)
+    if rows and (rows[0].sequence, rows[0].previous) != (1, genesis):
+        raise LedgerError("its first row does not follow from the ledger's identity and policy")
+    return rows
+
+
+def _fill(book: Book, content: Json) -> None:
+    for row in _rows(content["ledger"]["charges"], book.genesis):
+        book.admit(row)
+
+
+def _releases(book: Book, content: Json) -> None:
+    for row in _rows(content["ledger"]["releases"], _identity(content).genesis("releases")):
+        if book.find(row.release_id) is None:
+            raise LedgerError(f"release {row.release_id!r} was stored and never charged")
+
+
+def _manifest(book: Book, content: Json, run: str) -> None:
+    manifest, plan = content["manifest"], book.plan_of(run)
+    if plan is None:
+        raise LedgerError("the ledger binds no plan of this run")
+    quoted = {name: manifest[name] for name in ("plan", "public_seed", "created", "caveat")}
+    bound = plan.declared
+    stated = (manifest["run_id"], manifest["digest"], hashlib.sha256(canonical(quoted)).hexdigest())
+    if stated != (run, bound.settings, bound.plan):
+        raise LedgerError("config.json was changed since the plan was bound")
+
+
+def _report(book: Book, content: Json, run: str) -> None:
+    report, plan = content["report"], book.plan_of(run)
+    if plan is None:
+        raise LedgerError("the ledger binds no plan of this run")
+    made = sum(entry.run == run for entry in book.entries)
+    stated = (report["run"], report["delta"], report["planned_releases"], report["releases"], report["unit"])
+    bound = (run, plan.declared.delta, plan.declared.releases, made, book.policy.unit.value)
+    if stated != bound:
+        raise LedgerError(f"the report says {stated}, the ledger {bound}")
+    quoted, computed = report["smallest_epsilon"], recomputed(book.committed_by(run), plan.declared.delta)
+    if computed is not None and computed[1] and not _same(quoted, computed[0]):
+        raise LedgerError(f"the report quotes epsilon {quoted}, computed here it is {computed[0]:.6g}")
+
+
+def _same(quoted: float | None, computed: float) -> bool:
+    return math.isinf(computed) if quoted is None else abs(quoted - computed) <= _WIDTH * computed + 1e-9
+
+
+def recomputed(paid: Composed, delta: float) -> tuple[float, bool] | None:
+    """Epsilon by this file's own arithmetic, and whether it is exact; None for events it does not know.
+
+    Example:
+        >>> from accountant.events import repeat
+        >>> round(recomputed(repeat(Gaussian(noise_multiplier=4.0), 20), 1e-5)[0], 4)
+        4.9833
+    """
+    events = [event for event, _ in paid.parts]
+    if any(isinstance(event, NonPrivate) for event in events):
+        return math.inf, True
+    if not events:
+        return 0.0, True
+    if all(isinstance(event, Gaussian) for event in events):
+        return _gaussian(math.sqrt(sum(n / _z(event) ** 2 for event, n in paid.parts)), delta), True
+    if not all(isinstance(event, Gaussian | PoissonSampledGaussian) for event in events):
+        return None
+    spent = sum((n * _divergences(event) for event, n in paid.parts), np.zeros(len(_ORDERS)))
+    # Proposition 12 of Canonne, Kamath and Steinke (2020).
+    bounds = spent + np.log((_ORDERS - 1) / _ORDERS) - (math.log(delta) + np.log(_ORDERS)) / (_ORDERS - 1)
+    return max(0.0, float(np.min(bounds))), False
+
+
+def _z(event: object) -> float:
+    return float(getattr(event, "noise_multiplier"))  # noqa: B009 (both Gaussian events have one)
+
+
+def _gaussian(mu: float, delta: float) -> float:
+    """Smallest epsilon with Phi(mu/2 - e/mu) - exp(e) Phi(-mu/2 - e/mu) <= delta (Balle and Wang 2018)."""
+
+    def excess(epsilon: float) -> float:
+        first = 0.5 * math.erfc(-(mu / 2 - epsilon / mu) / math.sqrt(2))
+        second = 0.5 * math.erfc((mu / 2 + epsilon / mu) / math.sqrt(2))
+        return first - (math.exp(epsilon) * second if second > 0 else 0.0) - delta
+
+    low, high = 0.0, 1.0
+    while excess(high) > 0:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return high
+
+
+def _divergences(event: object) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Rényi divergences at integer orders (Mironov, Talwar and Zhang 2019, section 3.3)."""
+    if isinstance(event, Gaussian):
+        return np.asarray(_ORDERS / (2 * event.noise_multiplier**2))
+    q, z = float(getattr(event, "sample_rate")), _z(event)  # noqa: B009 (as above)
+    return np.array([_divergence(int(order), q, z) for order in _ORDERS])
+
+
+def _divergence(order: int, q: float, z: float) -> float:
+    if q == 1.0:
+        return order / (2 * z * z)
+    k = np.arange(order + 1)
+    choose = [math.lgamma(order + 1) - math.lgamma(i + 1) - math.lgamma(order - i + 1) for i in range(order + 1)]
+    logs = np.array(choose) + (order - k) * math.log1p(-q) + k * math.log(q) + k * (k - 1) / (2 * z * z)
+    top = float(np.max(logs))
+    return max(0.0, (top + math.log(float(np.sum(np.exp(logs - top))))) / (order - 1))
+
+
+def _promise(book: Book, content: Json, run: str) -> list[str]:
+    plan, policy, report = book.plan_of(run), book.policy, content["report"]
+    if plan is None:
+        raise LedgerError("the ledger binds no plan of this run")
+    declared, made = plan.declared, sum(entry.run == run for entry in book.entries)
+    found, total = recomputed(book.committed_by(run), declared.delta), report["total"]
+    quoted = "infinite" if report["smallest_epsilon"] is None else f"{report['smallest_epsilon']:.6g}"
+    paid = "infinite" if total["epsilon"] is None else f"{total['epsilon']:.6g}"
+    said = {
+        "secure": "the noise was drawn from a cryptographic source",
+        "exact": "the noise was drawn exactly, from a cryptographic source",
+        "simulation": "THE NOISE WAS SEEDED: this was a simulation and protects nobody",
+        "none": "THERE WAS NO NOISE: nobody is protected",
+    }[declared.noise_source]
+    if found is None:
+        own = "not computed here (a kind of release that this check has no arithmetic for)"
+    else:
+        own = f"{found[0]:.6g}, {'exact' if found[1] else 'an upper bound by Rényi divergences alone'}"
+    return [
+        f"To whom:        each {policy.unit.value} of population {policy.population!r} ({policy.n_clients} clients)",
+        f"Neighbours:     {policy.adjacency.value}",
+        f"Epsilon quoted: {quoted} at delta {declared.delta:.3g}, for the whole run",
+        f"Computed here:  {own}",
+        f"Plan:           {declared.releases} releases, bound in row {plan.sequence} before the first; {made} made",
+        f"Ending:         {declared.stopping}; the whole plan is paid for, however early it ended",
+        f"Noise:          {said}",
+        f"Population:     epsilon {paid} at delta {total['delta']:.3g} for {total['runs']} run(s): {total['rule']}",
+        *(f"Recovered:      {words}" for words in report["ledger"]["recovered"]),
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check the bundle named on the command line; 0 if it holds, 3 if not, 2 if there is nothing to check."""
+    if len(arguments) != 1:
+        sys.stderr.write("name one bundle: python -m accountant.ledger.officer BUNDLE\n")
+        return 2
+    try:
+        found = verify_bundle(Path(arguments[0]))
+    except LedgerError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(found.page)
+    return 0 if found.verified else 3
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,96 @@
+"""Signed statements about a ledger: Ed25519 through ``cryptography``, nothing of our own.
+
+A statement is JSON; what is signed is its canonical form with a purpose in front, so that a
+signature for one purpose is none for another. The public key travels with it: who owns the key
+is for the reader to know.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from accountant.errors import LedgerError
+from accountant.events import Json
+from accountant.ledger.policy import canonical
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signed:
+    """A statement, the key that signed it, and the signature.
+
+    Attributes:
+        content: The statement.
+        key: Public key, 64 hexadecimal digits.
+        signature: 128 hexadecimal digits.
+
+    Example:
+        >>> from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        >>> made = sign(Ed25519PrivateKey.generate(), "greeting", {"says": "hello"})
+        >>> checked(made.to_dict(), "greeting")
+        {'says': 'hello'}
+    """
+
+    content: Json
+    key: str
+    signature: str
+
+    def to_dict(self) -> Json:
+        """Plain values, as they are written down."""
+        return {"content": self.content, "key": self.key, "signature": self.signature}
+
+
+def signing_key(path: Path) -> Ed25519PrivateKey:
+    """Read the private key at a path; makes one, for its owner's eyes only, where there is none.
+
+    Raises:
+        LedgerError: If what stands there is no key.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        pass
+    else:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(Ed25519PrivateKey.generate().private_bytes_raw())
+            file.flush()
+            os.fsync(file.fileno())
+    try:
+        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+    except ValueError as error:
+        raise LedgerError(f"{path} holds no signing key ({error}); restore it from a copy or move it away") from None
+
+
+def sign(key: Ed25519PrivateKey, purpose: str, content: Json) -> Signed:
+    """Sign a statement for one purpose."""
+    return Signed(
+        content=content,
+        key=key.public_key().public_bytes_raw().hex(),
+        signature=key.sign(_bytes(purpose, content)).hex(),
+    )
+
+
+def checked(statement: object, purpose: str) -> Json:
+    """Give a statement's content once its signature is known to be good.
+
+    Raises:
+        LedgerError: If it is no signed statement, or not as it was signed.
+    """
+    try:
+        content, key, signature = (statement[name] for name in ("content", "key", "signature"))  # type: ignore[index]  # refused below
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(
+            bytes.fromhex(signature), _bytes(purpose, content)
+        )
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise LedgerError(f"this is no signed {purpose} ({error!r}); ask for a whole one") from None
+    except InvalidSignature:
+        raise LedgerError(f"this {purpose} is not as it was signed; ask for a genuine one") from None
+    return dict(content)
+
+
+def _bytes(purpose: str, content: Json) -> bytes:
+    return f"privbo {purpose} 1\n".encode() + canonical(content)

@@ -1,0 +1,123 @@
+"""Signed files for people outside: a small receipt of where the ledger stood, and one file for an officer.
+
+A receipt is for a board's drawer: it says where the ledger stood, so that no later ledger can
+have lost what stood in it. A bundle is everything public about a run, signed, and is checked
+without this package's heavy parts (``accountant.ledger.officer``).
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from accountant.events import Json
+from accountant.ledger.officer import PURPOSE
+from accountant.ledger.signing import checked, sign, signing_key
+from accountant.ledger.store import Row
+from privbo.protocol.errors import RunError
+from privbo.protocol.files import private_folder, read_json, write_json
+from privbo.protocol.plain import plain
+from privbo.reports.data import report
+from privbo.runs.evidence import Seen, plan_of
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.record import Record, load
+
+RECEIPT = "receipt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A file that may leave.
+
+    Attributes:
+        path: Where it stands.
+        run: Identifier of the run.
+        head: Digest of the ledger's last row.
+        key: Public key that signed it: note it where the reader of the file will find it.
+    """
+
+    path: Path
+    run: str
+    head: str
+    key: str
+
+
+def write_receipt(directory: Path, out: Path | None = None) -> Written:
+    """Sign where a run's ledger stands; ``DIR/receipt.json`` unless another place is named."""
+    record = load(directory)
+    with record.ledger as ledger:
+        book, found = ledger.book(), report(record)
+        content: Json = {
+            "run": record.run_id,
+            "ledger": ledger.ledger_id,
+            "population": ledger.policy.population,
+            "plan": plan_of(record.manifest, book).digest,
+            "sequence": len(book.rows),
+            "head": book.head,
+            "stored": [last.sequence, last.digest] if (last := _last(ledger.release_rows())) is not None else None,
+            "epsilon": plain(found.smallest_epsilon),
+            "delta": found.delta,
+            "releases": found.releases,
+            "planned_releases": found.planned_releases,
+        }
+    return _signed(record, RECEIPT, content, out or record.home.path / "receipt.json")
+
+
+def read_receipts(paths: Sequence[Path], home: RunDirectory) -> list[Seen]:
+    """Read receipts of a run: the places of the ledger that each saw, once its signature is known to be good.
+
+    Raises:
+        LedgerError: If a file is no receipt, or not as it was signed.
+        RunError: If it is of another run, or of a ledger that this one isn't.
+    """
+    run = home.manifest().run_id
+    found = []
+    for path in paths:
+        content = checked(read_json(path), RECEIPT)
+        if content["run"] != run:
+            raise RunError(f"{path} is a receipt of {content['run']}, not of {run}; name one of this run")
+        place, stored = (content["sequence"], content["head"]), content["stored"]
+        found.append(Seen(by=path.name, place=place, round=-1, stored=None if stored is None else tuple(stored)))
+    return found
+
+
+def write_bundle(directory: Path, out: Path | None = None) -> Written:
+    """Write everything public about a run into one signed file; ``DIR/bundle.json`` unless another is named."""
+    record = load(directory)
+    with record.ledger as ledger:
+        content: Json = {
+            "format": 1,
+            "run": record.run_id,
+            "ledger": {
+                "ledger_id": ledger.ledger_id,
+                "policy": ledger.stored_policy,
+                "charges": _lines(ledger.book().rows),
+                "releases": _lines(ledger.release_rows()),
+            },
+            "manifest": read_json(record.home.config_path),
+            "report": report(record).to_dict() | {"smallest_epsilon": plain(record.epsilon())},
+        }
+    return _signed(record, PURPOSE, content, out or record.home.path / "bundle.json")
+
+
+def _last(rows: Sequence[Row]) -> Row | None:
+    return rows[-1] if rows else None
+
+
+def _lines(rows: Sequence[Row]) -> list[list[object]]:
+    return [[row.sequence, row.release_id, b64encode(row.body).decode(), row.previous, row.digest] for row in rows]
+
+
+def _signed(record: Record, purpose: str, content: Json, path: Path) -> Written:
+    made = sign(_operator_key(record.home), purpose, content)
+    write_json(path, made.to_dict())
+    return Written(path=path, run=record.run_id, head=record.ledger.head, key=made.key)
+
+
+def _operator_key(home: RunDirectory) -> Ed25519PrivateKey:
+    """The key of who runs it, on the private side."""
+    return signing_key(private_folder(home.path) / "signing.key")

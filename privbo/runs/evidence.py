@@ -1,0 +1,297 @@
+"""The one check that every opening of a run makes: does all that stands on disk agree?
+
+Beside the ledger, which binds the plan, stand its witness, the history, the clients' state, the
+sites' records and countersigned heads. Whatever is there has to fit the chain; what is absent
+is named; nothing is changed. A part that was restored or edited would let a round be drawn again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from accountant.errors import LedgerError, PrivacyError
+from accountant.ledger import Ledger
+from accountant.ledger.book import Book
+from accountant.ledger.policy import canonical
+from accountant.ledger.reservation import Declaration, Place, Reservation
+from privbo.door.payload import decode_release
+from privbo.protocol.errors import RunError
+from privbo.protocol.files import read_lines
+from privbo.protocol.settings import JsonObject
+from privbo.runs.manifest import Manifest, RunDirectory
+
+REMEDY = "restore all of them from the same time, or pay for what is uncertain: privbo ledger recover"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A place in the ledger's chain that something beside the ledger has seen.
+
+    Attributes:
+        by: What has seen it, in words.
+        place: Sequence and digest.
+        round: Of the run, while which it was seen.
+        released: Whether it says that the round's release was made.
+        stddev: The release's noise, where it was noted.
+        norm: The release's norm, where it was noted.
+        stored: Sequence and digest of the last stored release, where that was seen.
+    """
+
+    by: str
+    place: Place
+    round: int
+    released: bool = False
+    stddev: float | None = None
+    norm: float | None = None
+    stored: Place | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerCheck:
+    """Outcome of holding a run's ledger against everything that stands beside it.
+
+    Attributes:
+        run: Identifier of the run.
+        verified: Whether everything that is there agrees.
+        problem: The first disagreement, or None.
+        head: Chain hash of the last row.
+        entries: Number of charges of all runs on the ledger.
+        receipts: Number of heads that stand beside the ledger and were held against it.
+        absent: Evidence that isn't there, so that nothing was learnt from it.
+        recovered: Releases that were lost with a ledger and paid for once more, in words.
+    """
+
+    run: str
+    verified: bool
+    problem: str | None
+    head: str
+    entries: int
+    receipts: int
+    absent: tuple[str, ...] = ()
+    recovered: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The state in words."""
+        state = "verified" if self.verified else f"NOT VERIFIED: {self.problem}"
+        return "; ".join((state, *self.recovered))
+
+
+def declaration(manifest: Manifest) -> Declaration:
+    """Declare a run's plan as its ledger is to bind it; the manifest's plan is a freshly priced one."""
+    plan = manifest.plan
+    return Declaration(
+        run=manifest.run_id,
+        events=plan.schedule,
+        settings=manifest.spec.digest(),
+        plan=plan_digest(manifest),
+        delta=plan.delta,
+        noise_source=plan.noise_source,
+    )
+
+
+def plan_digest(manifest: Manifest) -> str:
+    """Digest of everything of a manifest that a report quotes beside the settings."""
+    quoted: JsonObject = {
+        "plan": manifest.plan.to_dict(),
+        "public_seed": manifest.public_seed,
+        "created": manifest.created,
+        "caveat": manifest.caveat,
+    }
+    return hashlib.sha256(canonical(quoted)).hexdigest()
+
+
+def plan_of(manifest: Manifest, book: Book) -> Reservation:
+    """The plan that the ledger binds, which has to be the manifest's.
+
+    Raises:
+        RunError: If the ledger binds none for this run, or another one.
+    """
+    found = book.plan_of(manifest.run_id)
+    if found is None:
+        others = sorted(book.runs)
+        raise RunError(
+            f"the ledger binds no plan of {manifest.run_id} (it speaks of {', '.join(others) or 'no run'}), so it is "
+            "another run's or this run never began; put its own ledger in place, or resume it"
+        )
+    declared, events = found.declared, book.combined(found.declared.events)
+    bound = (declared.settings, declared.plan, declared.delta, declared.noise_source, events, declared.releases)
+    plan = manifest.plan
+    stated = (manifest.spec.digest(), plan_digest(manifest), plan.delta, plan.noise_source, plan.event, plan.releases)
+    policy = (book.policy.unit.value, book.policy.adjacency, book.policy.n_clients)
+    if bound != stated or policy != (plan.unit, plan.adjacency, plan.n_clients):
+        raise RunError(
+            "config.json is not what the run was made with: the ledger binds another plan or other settings; restore "
+            "config.json from a copy"
+        )
+    return found
+
+
+def examine(
+    manifest: Manifest, ledger: Ledger, home: RunDirectory | None, receipts: Sequence[Seen] = ()
+) -> LedgerCheck:
+    """Hold a run's ledger, plan, history, clients and sites against each other; changes nothing.
+
+    Args:
+        manifest: Of the run.
+        ledger: Its open ledger.
+        home: Its directory; None for a simulation in memory.
+        receipts: Places that somebody else has kept.
+    """
+    state = ledger.verify()
+    problem, seen, absent = state.problem, list[Seen](), tuple[str, ...]()
+    try:
+        if problem is None:
+            seen, absent = ([], ("everything beside the ledger",)) if home is None else gathered(home, manifest.run_id)
+            problem = _disagreement(manifest, ledger, [*seen, *receipts])
+    except PrivacyError as error:
+        problem = str(error)
+    recovered = [r for r in ledger.book().reservations if r.declared.kind == "recovery"] if state.ok else []
+    return LedgerCheck(
+        run=manifest.run_id,
+        verified=problem is None,
+        problem=problem,
+        head=state.head,
+        entries=state.n_entries,
+        receipts=len(seen) + len(receipts),
+        absent=absent,
+        recovered=tuple(recovery_text(r) for r in recovered),
+    )
+
+
+def check_directory(home: RunDirectory, receipts: Sequence[Seen] = ()) -> LedgerCheck:
+    """Hold a run's directory against itself, and against receipts; what can't even be opened is not verified."""
+    manifest = home.manifest()
+    shared = manifest.spec.ledger
+    try:
+        with Ledger.open(home.ledger_path if shared is None else Path(shared.path)) as ledger:
+            return examine(manifest, ledger, home, receipts)
+    except LedgerError as error:
+        return LedgerCheck(run=manifest.run_id, verified=False, problem=str(error), head="", entries=0, receipts=0)
+
+
+def require_agreement(manifest: Manifest, ledger: Ledger, home: RunDirectory | None) -> LedgerCheck:
+    """Refuse to open a run of which anything disagrees.
+
+    Raises:
+        RunError: Naming what disagrees.
+    """
+    found = examine(manifest, ledger, home)
+    if not found.verified:
+        ledger.close()
+        where = manifest.run_id if home is None else home.path
+        raise RunError(f"{where} is refused: {found.problem}")
+    return found
+
+
+def recovery_text(found: Reservation) -> str:
+    """Say what was recovered, for whoever reads of the run."""
+    return (
+        f"recovered: after a part of its ledger was lost, {found.declared.releases} releases of {found.run} were paid "
+        f"for once more (row {found.sequence})"
+    )
+
+
+def _disagreement(manifest: Manifest, ledger: Ledger, seen: Sequence[Seen]) -> str | None:
+    book = ledger.book()
+    plan_of(manifest, book)
+    for place in seen:
+        if (problem := missing(place, manifest.run_id, book)) or (problem := unstored(place, manifest.run_id, ledger)):
+            return f"{problem}; {REMEDY}"
+    return None
+
+
+def missing(seen: Seen, run: str, book: Book) -> str | None:
+    """Say that a place is not in the chain, unless it is or a recovery has made it good."""
+    sequence, digest = seen.place
+    if seen.place in recovered_places(book, run) or book.digest_at(sequence) == digest:
+        return None
+    what = "is not in it" if book.digest_at(sequence) is None else "is another one in it"
+    return (
+        f"{seen.by} has seen row {sequence} of the ledger, which {what}: the ledger's tail was lost or replaced, or a "
+        "part was restored from a copy"
+    )
+
+
+def recovered_places(book: Book, run: str) -> frozenset[Place]:
+    """Charges of a run that were lost, and that a recovery has made good."""
+    return frozenset(place for r in book.reservations if r.run == run for place in r.declared.lost)
+
+
+def unstored(seen: Seen, run: str, ledger: Ledger) -> str | None:
+    """Say that a release which was made is not stored, or another one is."""
+    if seen.stored is not None:
+        rows = {(row.sequence, row.digest) for row in ledger.release_rows()}
+        if seen.stored not in rows:
+            return f"{seen.by} has seen stored release {seen.stored[0]}, which is not in the ledger or is another one"
+    if not seen.released or seen.place in recovered_places(ledger.book(), run):
+        return None
+    if ledger.book().digest_at(seen.place[0]) != seen.place[1]:
+        return None
+    stored = ledger.stored_release(f"{run}/{seen.round}")
+    if stored is None:
+        return f"{seen.by} says that round {seen.round} was released, and the ledger holds no release of it"
+    release, _ = decode_release(stored)
+    norm = float(np.linalg.norm(release.values))
+    same = (release.sequence, release.head) == seen.place and seen.stddev in (None, release.noise_stddev)
+    if not same or (seen.norm is not None and not math.isclose(norm, seen.norm, rel_tol=1e-9)):
+        return f"{seen.by} says of round {seen.round} what the ledger's stored release does not"
+    return None
+
+
+def gathered(home: RunDirectory, run: str) -> tuple[list[Seen], tuple[str, ...]]:
+    """Everything beside the ledger that has seen it, and what is absent.
+
+    Raises:
+        RunError: If a file can't be read.
+    """
+    found: list[Seen] = []
+    absent = []
+    sites = sorted(home.private.glob(f"sites/*/{run}/receipts.jsonl"))
+    readers: list[tuple[str, list[Path], Callable[[Path], Iterator[Seen]]]] = [
+        ("history.jsonl", [home.history_path], _of_history),
+        ("private/clients.npz", [home.clients_path], lambda _: _of_clients(home)),
+        ("private/countersigned.jsonl", [home.countersigned_path], lambda path: _of_receipts(path, home)),
+        ("sites' records", sites, lambda path: _of_receipts(path, home)),
+    ]
+    for name, paths, read in readers:
+        there = [path for path in paths if path.exists()]
+        if not there:
+            absent.append(name)
+        for path in there:
+            try:
+                found += read(path)
+            except (ValueError, TypeError, KeyError, OSError) as error:
+                raise RunError(f"{path} can't be read ({error}); restore it from a copy") from error
+    return found, tuple(absent)
+
+
+def _of_history(path: Path) -> Iterator[Seen]:
+    for row in read_lines(path):
+        if "head" in row:
+            yield Seen(
+                by=f"{path.name}, round {row['round']},",
+                place=(int(row["sequence"]), str(row["head"])),
+                round=int(row["round"]),
+                released=bool(row["released"]),
+                stddev=row["noise_stddev"],
+                norm=row["norm"],
+            )
+
+
+def _of_clients(home: RunDirectory) -> Iterator[Seen]:
+    stamp = home.clients_stamp()
+    if stamp is not None:
+        yield Seen(by="the clients' state", place=(stamp.sequence, stamp.head), round=stamp.round)
+
+
+def _of_receipts(path: Path, home: RunDirectory) -> Iterator[Seen]:
+    name = path.relative_to(home.path).as_posix()
+    for row in read_lines(path):
+        yield Seen(by=f"{name}, round {row['round']},", place=(row["sequence"], row["head"]), round=row["round"])

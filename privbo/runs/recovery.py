@@ -1,0 +1,136 @@
+"""Recovery: paying once more for what a lost part of a run's ledger had been charged for.
+
+A ledger that was restored from a backup no longer holds releases that had left. Going on would
+release those rounds a second time for one charge. A recovery is a row of the chain that pays
+for every round of which it can't be said that nothing had left, names the evidence, and stands
+for ever: the run is then priced as plan and recovery together, by an odometer, because how
+often a ledger is restored may depend on what was seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass
+
+from accountant.errors import LedgerError
+from accountant.events import Event, parts
+from accountant.ledger import Ledger
+from accountant.ledger.reservation import Declaration, Place, Reservation
+from privbo.protocol.errors import RunError
+from privbo.runs.algorithms import ForeignAlgorithm
+from privbo.runs.evidence import Seen, declaration, gathered, missing, plan_of, recovery_text, unstored
+from privbo.runs.manifest import Manifest, RunDirectory
+from privbo.runs.opening import ledger_path, plan_run, require_own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered:
+    """A recovery as it stands in the ledger.
+
+    Attributes:
+        run: Identifier of the run.
+        sequence: Position of the recovery's row.
+        head: Its digest.
+        rounds: Rounds that may have been released and are not stored any more.
+        releases: Releases that were paid for once more; no fewer than those rounds had.
+        lost: Rows of the ledger that evidence names and the ledger lacks.
+        text: The recovery in words, as every report has it from now on.
+    """
+
+    run: str
+    sequence: int
+    head: str
+    rounds: tuple[int, ...]
+    releases: int
+    lost: int
+    text: str
+
+
+def recover(home: RunDirectory) -> Recovered:
+    """Charge every uncertain round of a run once more, so that it may go on.
+
+    Nothing that stands on disk is taken away or written over. The same loss is charged once,
+    however often it is recovered.
+
+    Raises:
+        RunError: If nothing is uncertain, or rows of other runs on the same ledger were lost.
+        LedgerError: If no copy of the ledger is there.
+    """
+    manifest = home.manifest()
+    path = ledger_path(home, manifest)
+    with Ledger.open(path or home.ledger_path, recovering=True) as ledger:
+        require_own(ledger, manifest)
+        plan = _bound(manifest, ledger)
+        doubtful = _doubtful(home, manifest.run_id, ledger)
+        witnessed = ledger.lost()
+        if not doubtful and not witnessed:
+            raise RunError(f"{home.path}: nothing is uncertain, so there is nothing to recover")
+        _require_own(manifest, doubtful, witnessed)
+        rounds = _uncertain(home, manifest.run_id, ledger, doubtful)
+        events = _dearest(ledger, manifest.run_id, max([len(rounds), *Counter(t for t, *_ in witnessed).values()]))
+        places = {seen.place for seen in doubtful}
+        places |= {(sequence, digest) for table, sequence, digest in witnessed if table == "charges"}
+        found = ledger.recover(_declared(plan, events, tuple(sorted(places))))
+    return Recovered(
+        run=found.run,
+        sequence=found.sequence,
+        head=found.digest,
+        rounds=rounds,
+        releases=found.declared.releases,
+        lost=len(places),
+        text=recovery_text(found),
+    )
+
+
+def _bound(manifest: Manifest, ledger: Ledger) -> Reservation:
+    """The plan that the ledger binds; where even that row was lost, the plan as it can be made again."""
+    if ledger.book().plan_of(manifest.run_id) is None:
+        if isinstance(manifest.spec.algorithm, ForeignAlgorithm):
+            raise RunError("the ledger lost the plan of an algorithm of your own; restore a copy that holds it")
+        again = dataclasses.replace(manifest, plan=plan_run(manifest.spec))
+        if again.plan.to_dict() != manifest.plan.to_dict():
+            raise RunError("the plan can't be made again as it was recorded; use the privbo that made it")
+        ledger.reserve(declaration(again))
+    return plan_of(manifest, ledger.book())
+
+
+def _doubtful(home: RunDirectory, run: str, ledger: Ledger) -> list[Seen]:
+    """Everything beside the ledger that has seen what the ledger no longer holds."""
+    seen, _ = gathered(home, run)
+    return [one for one in seen if missing(one, run, ledger.book()) or unstored(one, run, ledger)]
+
+
+def _require_own(manifest: Manifest, doubtful: list[Seen], witnessed: list[tuple[str, int, str]]) -> None:
+    """On a shared ledger a lost row may be another run's, of which nothing is known here."""
+    known = {seen.place for seen in doubtful}
+    others = [row for table, *row in witnessed if table == "charges" and tuple(row) not in known]
+    if manifest.spec.ledger is not None and others:
+        raise RunError(
+            f"the shared ledger lost {len(others)} rows that this run knows nothing of, so other runs have paid for "
+            "releases that nobody can price here; restore the newest copy of the ledger"
+        )
+
+
+def _uncertain(home: RunDirectory, run: str, ledger: Ledger, doubtful: list[Seen]) -> tuple[int, ...]:
+    """Rounds up to the last one that anything has seen, without those that are stored or released nothing."""
+    seen, _ = gathered(home, run)
+    local = home.local_rounds() - {one.round for one in seen if one.released}
+    last = max((one.round for one in doubtful), default=-1)
+    stored = {e.release_id for e in ledger.entries(run) if ledger.stored_release(e.release_id) is not None}
+    return tuple(r for r in range(last + 1) if r not in local and f"{run}/{r}" not in stored)
+
+
+def _dearest(ledger: Ledger, run: str, count: int) -> tuple[tuple[Event, int], ...]:
+    """Enough of every event that the lost releases can have had, whichever they were."""
+    left = ledger.book().left(run)
+    if left is None:
+        raise LedgerError(f"the ledger holds no plan of {run}; restore a copy that does")
+    for entry in ledger.entries(run):
+        if ledger.stored_release(entry.release_id) is None:
+            left.update(dict(parts(entry.event)))
+    return tuple((event, min(slots, count)) for event, slots in left.items() if min(slots, count) > 0)
+
+
+def _declared(plan: Reservation, events: tuple[tuple[Event, int], ...], lost: tuple[Place, ...]) -> Declaration:
+    return dataclasses.replace(plan.declared, kind="recovery", events=events, lost=lost)

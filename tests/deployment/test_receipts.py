@@ -1,0 +1,187 @@
+"""Receipts of sites: what was seen is kept and countersigned, and a ledger that went back gets no answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import privbo as pb
+from accountant.errors import LedgerError, PrivacyError
+from accountant.ledger.extension import encode_rows
+from accountant.ledger.signing import checked
+from privbo.cli.look import verify_ledger
+from privbo.flower.receipts import PURPOSE, countersigned
+from privbo.flower.site import Question, SiteRecord
+from privbo.protocol.files import read_lines
+from privbo.reports.bundle import write_receipt
+from privbo.runs.recovery import recover
+from tests.deployment.federations import SITES, Federation, make
+from tests.deployment.test_site import LEDGER, Echo, question
+
+LEDGER_FILES = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite.witness")
+
+
+def test_every_round_leaves_a_countersigned_receipt_with_the_operator_and_the_site(tmp_path: Path) -> None:
+    federation = make(tmp_path)
+    federation.play()
+    kept = read_lines(federation.run.countersigned_path)
+    with pb.load(federation.run.path).ledger as ledger:
+        heads = [row.digest for row in ledger.book().rows]
+        plan = ledger.book().reservations[0].digest
+    assert {row["site"] for row in kept} == set(SITES)
+    keys = {}
+    for row in kept:
+        assert heads[row["sequence"] - 1] == row["head"]
+        assert row["plan"] == plan
+        seen = {name: row[name] for name in ("round", "sequence", "head", "plan")}
+        run = pb.load(federation.run.path).run_id
+        statement = {"content": {"run": run} | seen, "key": row["key"], "signature": row["signature"]}
+        assert checked(statement, PURPOSE)["round"] == row["round"]
+        keys.setdefault(row["site"], set()).add(row["key"])
+        site = read_lines(next((tmp_path / row["site"] / "kept").glob("*/receipts.jsonl")))
+        assert seen in site
+    assert all(len(own) == 1 for own in keys.values())
+    assert len({key for own in keys.values() for key in own}) == len(SITES)
+    assert verify_ledger(federation.run.path).receipts > len(kept)
+
+
+def forked(first: Question, changes: dict[str, Any]) -> Question:
+    return dataclasses.replace(first, **changes)
+
+
+def test_a_site_refuses_a_ledger_that_does_not_extend_what_it_saw(tmp_path: Path) -> None:
+    record = SiteRecord.open(tmp_path, "run")
+    record.answer(question(3, {}), Echo())
+    rows, later = LEDGER.book().rows, question(4, {})
+    short = rows[:4]
+    back = dataclasses.replace(later.standing, sequence=short[-1].sequence, head=short[-1].digest)
+    broken = later.chain.replace(b'\\"noise_multiplier\\":4.0', b'\\"noise_multiplier\\":9.0')
+    assert broken != later.chain
+    for changes, words in (
+        ({"chain": encode_rows(short), "standing": back, "dim": 0}, "does not extend row 5"),
+        ({"chain": encode_rows(rows[1:6])}, "binds no plan"),
+        ({"chain": encode_rows([*rows[:2], *rows[3:6]])}, "does not follow"),
+        ({"chain": broken}, "does not match its digest"),
+        ({"chain": encode_rows(rows[:8])}, "do not end at the ledger's head"),
+        ({"chain": b"rubbish"}, "no rows of a ledger"),
+        ({"standing": None}, "shows no ledger"),
+        ({"run": "other"}, "binds no plan"),
+        ({"broadcast": dataclasses.replace(later.broadcast, round=8)}, "round 8 was not charged"),
+    ):
+        with pytest.raises((pb.RunError, LedgerError), match=words):
+            record.answer(forked(later, changes), Echo())
+    assert len(read_lines(record.receipts.path)) == 1
+    record.answer(later, Echo())  # the true ledger is answered after all
+
+
+def test_a_countersignature_is_nothing_else_and_nobody_elses() -> None:
+    asked = question(3, {})
+    assert countersigned(b"rubbish", "run", 3, asked.standing) is None
+    assert countersigned(None, "run", 3, asked.standing) is None
+    assert countersigned(b"[" * 3000, "run", 3, asked.standing) is None
+
+
+def test_a_countersignature_for_another_head_is_refused(tmp_path: Path) -> None:
+    first, second = question(3, {}), question(4, {})
+    _, receipt = SiteRecord.open(tmp_path, "run").answer(first, Echo())
+    assert countersigned(receipt, "run", 3, first.standing) is not None
+    assert countersigned(receipt, "run", 4, second.standing) is None
+    assert countersigned(receipt, "other", 3, first.standing) is None
+    altered = json.loads(receipt) | {"signature": "00" * 64}
+    assert countersigned(json.dumps(altered).encode(), "run", 3, first.standing) is None
+
+
+PARTS = {
+    "ledger": ("server/run/ledger.sqlite", "server/run/ledger.sqlite-wal"),
+    "witness": ("server/run/ledger.sqlite.witness",),
+    "history": ("server/run/history.jsonl",),
+    "countersigned": ("server/run/private/countersigned.jsonl",),
+    "sites": tuple(f"{site}/kept" for site in SITES),
+}
+SERVERS = ("witness", "history", "countersigned")
+
+
+def put_back(old: Path, root: Path, parts: tuple[str, ...]) -> None:
+    """Restore parts of a federation from a backup; what the backup lacks is taken away."""
+    for name in (name for part in parts for name in PARTS[part]):
+        if (root / name).is_dir():
+            shutil.rmtree(root / name)
+        (root / name).unlink(missing_ok=True)
+        if (old / name).is_dir():
+            shutil.copytree(old / name, root / name)
+        elif (old / name).exists():
+            shutil.copy(old / name, root / name)
+
+
+def played_with_backup(root: Path, old: Path) -> Federation:
+    """A finished run over Flower's wire, and a backup of server and sites after its second release."""
+    federation = make(root, privacy={"noise_multiplier": 4.0})
+    nodes = federation.nodes()
+
+    def backup(reply: Any, round_: int) -> Any:
+        if round_ == 2 and not old.exists():
+            shutil.copytree(root, old)
+        return reply
+
+    nodes[0].tamper = backup
+    federation.play(nodes)
+    return federation
+
+
+COMBINATIONS = [
+    ("ledger", *others)
+    for count in range(len(PARTS))
+    for others in itertools.combinations([part for part in PARTS if part != "ledger"], count)
+]
+
+
+@pytest.mark.parametrize("parts", COMBINATIONS, ids="+".join)
+def test_a_federations_ledger_restored_with_any_parts_is_refused_or_betrayed_by_one_receipt(
+    parts: tuple[str, ...], tmp_path: Path
+) -> None:
+    root, old = tmp_path / "all", tmp_path / "old"
+    federation = played_with_backup(root, old)
+    home = federation.run
+    receipt = write_receipt(home.path, tmp_path / "receipt.json").path
+    sent = {path: path.read_bytes() for path in root.glob("*/kept/*/sent/*.npz")}
+    put_back(old, root, parts)
+    if not set(SERVERS) <= set(parts):
+        with pytest.raises(PrivacyError, match=r"was committed and is gone|has seen row|holds no release of it"):
+            federation.play()
+    elif "sites" not in parts:  # the server can't know; its sites do, and nothing of theirs is drawn again
+        federation.play()
+        refused = [row["refused"] for row in read_lines(home.private / "transport.jsonl")]
+        assert refused[-1] == {"raised RunError": len(SITES)}
+        assert {path: path.read_bytes() for path in sent} == sent
+    assert not verify_ledger(home.path, [receipt]).verified
+
+
+def test_after_a_recovery_sites_answer_again(tmp_path: Path) -> None:
+    federation = make(tmp_path, privacy={"noise_multiplier": 4.0})
+    nodes = federation.nodes()
+    copy = tmp_path / "copy"
+
+    def backup(reply: Any, round_: int) -> Any:
+        if round_ == 1 and not copy.exists():
+            shutil.copytree(federation.run.path, copy)
+        return reply
+
+    nodes[-1].tamper = backup
+    federation.play(nodes)
+    for name in LEDGER_FILES:
+        (federation.run.path / name).unlink(missing_ok=True)
+        if (copy / name).exists():
+            shutil.copy(copy / name, federation.run.path / name)
+    found = recover(federation.run)
+    assert found.releases >= 1
+    federation.play()
+    assert verify_ledger(federation.run.path).verified
+    assert "once more" in verify_ledger(federation.run.path).text
+    with pb.load(federation.run.path).ledger as ledger:
+        assert all(ledger.stored_release(entry.release_id) is not None for entry in ledger.entries())

@@ -1,0 +1,215 @@
+"""What leaves for people outside: receipts that betray a lost tail, and a bundle that is checked without torch."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+import privbo as pb
+from accountant.errors import LedgerError
+from accountant.events import Adjacency, Composed, Gaussian, PoissonSampledGaussian, repeat
+from accountant.ledger.officer import PURPOSE, recomputed, verify_bundle
+from accountant.ledger.signing import checked, sign, signing_key
+from accountant.tightest import epsilon_table
+from privbo.cli.look import verify_ledger
+from privbo.reports.bundle import write_bundle, write_receipt
+from tests.reports.runs import small_run
+from tests.runs.test_evidence import PARTS, copy, play
+
+ROOT = Path(__file__).parents[2]
+ALONE = """
+import sys
+LIGHT = {"numpy", "cryptography", "cffi", "_cffi_backend", "accountant"}
+class Bare:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in LIGHT and top not in sys.stdlib_module_names:
+            raise ImportError(f"{name} is not on this machine")
+sys.meta_path.insert(0, Bare())
+from accountant.ledger.officer import main
+raise SystemExit(main(sys.argv[1:]))
+"""
+
+
+def alone(bundle: Path) -> subprocess.CompletedProcess[str]:
+    """Check a bundle in a process that has the standard library, numpy and cryptography alone."""
+    return subprocess.run(
+        [sys.executable, "-c", ALONE, str(bundle)], check=False, capture_output=True, text=True, timeout=120,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("bundle") / "run"
+    small_run(home, privacy=pb.Privacy(epsilon=2.0)).ledger.close()
+    return home
+
+
+def test_a_bundle_is_checked_without_torch_and_says_what_was_promised_to_whom(made: Path, tmp_path: Path) -> None:
+    written = write_bundle(made, tmp_path / "bundle.json")
+    done = alone(written.path)
+    assert done.returncode == 0, done.stderr
+    quoted = pb.load(made).epsilon()
+    assert "VERIFIED" in done.stdout
+    assert f"Epsilon quoted: {quoted:.6g} at delta 1e-05, for the whole run" in done.stdout
+    assert f"Computed here:  {recomputed(pb.load(made).event, 1e-5)[0]:.6g}, exact" in done.stdout
+    assert "each client of population" in done.stdout
+    assert written.key in done.stdout
+    assert len(done.stdout.splitlines()) < 40
+
+
+def resigned(content: dict, path: Path) -> Path:
+    """The forger's bundle: changed, and signed by a key of the forger's own."""
+    path.write_text(json.dumps(sign(Ed25519PrivateKey.generate(), PURPOSE, content).to_dict()))
+    return path
+
+
+def row_swap(content: dict) -> None:
+    rows = content["ledger"]["charges"]
+    rows[1], rows[2] = rows[2], rows[1]
+
+
+FORGERIES = {
+    "a smaller epsilon in the report": lambda c: c["report"].update(smallest_epsilon=0.1),
+    "another delta in the report": lambda c: c["report"].update(delta=1e-3),
+    "fewer releases in the report": lambda c: c["report"].update(releases=1),
+    "a plan that was changed": lambda c: c["manifest"]["plan"].update(delta=1e-3),
+    "settings that were changed": lambda c: c["manifest"].update(digest="0" * 64),
+    "a charge less": lambda c: c["ledger"]["charges"].pop(1),
+    "charges in another order": row_swap,
+    "another policy": lambda c: c["ledger"].update(policy=c["ledger"]["policy"].replace("zero-out", "replace-one")),
+    "another ledger's name": lambda c: c["ledger"].update(ledger_id="0" * 32),
+    "a release that nobody charged": lambda c: c["ledger"]["charges"].pop(),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_bundle_does_not_verify_whoever_signed_it(forgery: str, made: Path, tmp_path: Path) -> None:
+    content = json.loads(write_bundle(made, tmp_path / "bundle.json").path.read_text())["content"]
+    assert verify_bundle(resigned(content, tmp_path / "same.json")).verified
+    FORGERIES[forgery](content)
+    found = verify_bundle(resigned(content, tmp_path / "forged.json"))
+    assert not found.verified
+    assert "NOT VERIFIED" in found.page
+
+
+def test_a_bundle_that_was_touched_is_not_as_it_was_signed(made: Path, tmp_path: Path) -> None:
+    path = write_bundle(made, tmp_path / "bundle.json").path
+    path.write_text(path.read_text().replace('"run": "', '"run": "x'))
+    done = alone(path)
+    assert (done.returncode, "not as it was signed" in done.stderr) == (2, True)
+    assert alone(tmp_path / "missing.json").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("event", "exact"),
+    [
+        (repeat(Gaussian(noise_multiplier=4.0), 20), True),
+        (repeat(Gaussian(noise_multiplier=0.7), 3), True),
+        (repeat(PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=2.0), 50), False),
+        (repeat(PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=1.0), 1000), False),
+    ],
+)
+def test_the_officers_own_arithmetic_lies_on_or_above_the_tight_one(event: Composed, exact: bool) -> None:
+    found = recomputed(event, 1e-5)
+    tight = min(epsilon_table(event, 1e-5, adjacency=Adjacency.ZERO_OUT).values())
+    assert found is not None
+    assert found[1] == exact
+    assert found[0] >= tight * (1 - 1e-3)
+    assert found[0] <= tight * (1.001 if exact else 1.35)
+
+
+def test_a_run_that_protects_nobody_says_so_in_its_bundle(tmp_path: Path) -> None:
+    for name, privacy in (("seeded", pb.Privacy(epsilon=2.0, noise="simulation")), ("none", pb.NoPrivacy())):
+        small_run(tmp_path / name, privacy=privacy).ledger.close()
+        found = verify_bundle(write_bundle(tmp_path / name).path)
+        assert found.verified, found.problems
+        assert "protect" in " ".join(found.promise)
+    assert math.isinf(recomputed(pb.load(tmp_path / "none").event, 1e-5)[0])
+
+
+def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_path: Path) -> None:
+    home = tmp_path / "run"
+
+    def backup(event: pb.Round) -> None:
+        if event.index == 1:
+            copy(home, tmp_path / "old", tuple(PARTS))
+
+    play(home, on_round=backup).ledger.close()
+    receipt = write_receipt(home, tmp_path / "receipt.json").path
+    assert receipt.stat().st_size < 1000
+    assert verify_ledger(home, [receipt]).verified
+    copy(tmp_path / "old", home, tuple(PARTS))
+    assert verify_ledger(home).verified  # nothing on this disk knows better
+    found = verify_ledger(home, [receipt])
+    assert not found.verified
+    assert "receipt.json has seen row" in str(found.problem)
+
+
+def test_a_later_ledger_extends_an_earlier_receipt(tmp_path: Path) -> None:
+    class StoppedError(Exception):
+        pass
+
+    def stop(_: pb.Round) -> None:
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        play(tmp_path / "run", on_round=stop)
+    receipt = write_receipt(tmp_path / "run").path
+    play(tmp_path / "run", resume=True).ledger.close()
+    assert verify_ledger(tmp_path / "run", [receipt]).verified
+
+
+def test_a_receipt_of_another_run_or_by_nobody_is_refused(made: Path, tmp_path: Path) -> None:
+    play(tmp_path / "other").ledger.close()
+    with pytest.raises(pb.RunError, match="is a receipt of"):
+        verify_ledger(made, [write_receipt(tmp_path / "other").path])
+    path = write_receipt(made, tmp_path / "receipt.json").path
+    path.write_text(path.read_text().replace('"sequence": ', '"sequence": 1'))
+    with pytest.raises(LedgerError, match="not as it was signed"):
+        verify_ledger(made, [path])
+    for text in ("{}", '{"content": {}, "key": "zz", "signature": "00"}'):
+        path.write_text(text)
+        with pytest.raises(LedgerError, match="no signed receipt"):
+            verify_ledger(made, [path])
+
+
+def test_a_signature_is_for_its_purpose_alone_and_its_key_stays_private(tmp_path: Path) -> None:
+    key = signing_key(tmp_path / "key")
+    assert (tmp_path / "key").stat().st_mode & 0o077 == 0
+    assert signing_key(tmp_path / "key").private_bytes_raw() == key.private_bytes_raw()
+    made = sign(key, "receipt", {"a": 1}).to_dict()
+    assert checked(made, "receipt") == {"a": 1}
+    with pytest.raises(LedgerError, match="not as it was signed"):
+        checked(made, "bundle")
+    (tmp_path / "key").write_bytes(b"short")
+    with pytest.raises(LedgerError, match="no signing key"):
+        signing_key(tmp_path / "key")
+
+
+def test_the_officers_path_on_the_command_line(made: Path, tmp_path: Path) -> None:
+    def privbo(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "privbo.cli", *arguments], check=False, capture_output=True, text=True, cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=120,
+        )  # fmt: skip
+
+    for arguments in (
+        ("ledger", "receipt", str(made), "--out", "receipt.json"),
+        ("ledger", "verify", str(made), "--receipt", "receipt.json"),
+        ("bundle", str(made), "--out", "bundle.json"),
+        ("verify-bundle", "bundle.json"),
+    ):
+        done = privbo(*arguments)
+        assert done.returncode == 0, done.stderr
+    assert "What was promised" in done.stdout
+    (tmp_path / "bundle.json").write_text("{}")
+    assert privbo("verify-bundle", "bundle.json").returncode == 2

@@ -1,0 +1,250 @@
+"""Every opening makes the same check over all that stands on disk, before anything is drawn."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import privbo as pb
+from accountant.errors import LedgerError, PrivacyError
+from accountant.ledger import Ledger
+from privbo.cli.look import read_report, verify_ledger
+from privbo.comparisons.runs import compare
+from privbo.protocol.files import read_lines
+from tests.conformance.cases import problem
+
+ALGORITHM = pb.DPFTSDE(n_features=8)
+ROUNDS = 4
+PARTS = {
+    "ledger": ("ledger.sqlite", "ledger.sqlite-wal"),
+    "witness": ("ledger.sqlite.witness",),
+    "history": ("history.jsonl",),
+    "clients": ("private/clients.npz",),
+}
+
+
+def play(home: Path, **settings) -> pb.Record:
+    asked = {"privacy": pb.Privacy(epsilon=0.5), "rounds": ROUNDS, "seed": 1} | settings
+    return pb.run(problem(), ALGORITHM, directory=home, **asked)
+
+
+def copy(source: Path, target: Path, parts: Iterator[str] | tuple[str, ...]) -> None:
+    """Put parts of one directory in place of another's; what one lacks is taken away."""
+    for name in (name for part in parts for name in PARTS[part]):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).unlink(missing_ok=True)
+        if (source / name).exists():
+            shutil.copy(source / name, target / name)
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A finished run, and a backup of all of it after its second round."""
+    root = tmp_path_factory.mktemp("evidence")
+
+    def backup(event: pb.Round) -> None:
+        if event.index == 1:
+            copy(root / "run", root / "old", tuple(PARTS))
+
+    play(root / "run", on_round=backup).ledger.close()
+    return root / "run", root / "old"
+
+
+def openings() -> dict[str, Callable[[Path], object]]:
+    return {
+        "resume": lambda home: play(home, resume=True),
+        "load": pb.load,
+        "report": read_report,
+        "compare": lambda home: compare([home], data="private"),
+        "audit": lambda home: pb.audit(pb.load(home)),
+    }
+
+
+def images(home: Path) -> dict[str, object]:
+    """Everything on disk; of the database its rows, because SQLite moves them between its own files."""
+    found: dict[str, object] = {
+        str(path.relative_to(home)): path.read_bytes()
+        for path in sorted(home.rglob("*"))
+        if path.is_file() and "sqlite" not in path.suffix
+    }
+    with closing(sqlite3.connect(home / "ledger.sqlite")) as connection:
+        return found | {"rows": list(connection.iterdump())}
+
+
+def refused_everywhere(home: Path, words: str) -> None:
+    """No opening goes on, none changes a file, and verify says what disagrees."""
+    before = images(home)
+    for name, opening in openings().items():
+        with pytest.raises(PrivacyError, match=words):
+            opening(home)
+        assert images(home) == before, name
+    found = verify_ledger(home)
+    assert not found.verified
+    assert images(home) == before
+
+
+ROLLED_BACK = [
+    ("ledger", *others)
+    for count in range(len(PARTS) - 1)
+    for others in itertools.combinations([part for part in PARTS if part != "ledger"], count)
+]
+
+
+@pytest.mark.parametrize("parts", ROLLED_BACK, ids="+".join)
+def test_a_ledger_restored_from_a_backup_is_refused_by_every_opening_and_draws_nothing(
+    parts: tuple[str, ...], twice: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, old = twice
+    home = tmp_path / "run"
+    shutil.copytree(run, home)
+    copy(old, home, parts)
+    refused_everywhere(home, r"was committed and is gone|has seen row|holds no release of it")
+    assert len(read_lines(home / "history.jsonl")) == (ROUNDS + 1 if "history" not in parts else 2)
+
+
+def test_everything_restored_together_is_a_run_again_and_one_receipt_betrays_it(
+    twice: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, old = twice
+    home = tmp_path / "run"
+    shutil.copytree(run, home)
+    copy(old, home, tuple(PARTS))
+    assert verify_ledger(home).verified
+    last = read_lines(run / "history.jsonl")[-2]
+    with pb.load(home).ledger as ledger:
+        assert not ledger.verify([(last["sequence"], last["head"])]).ok
+
+
+@pytest.mark.parametrize("parts", [("history",), ("clients",), ("history", "clients")], ids="+".join)
+def test_what_lags_behind_its_ledger_loses_nothing_and_draws_nothing_again(
+    parts: tuple[str, ...], twice: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, old = twice
+    home = tmp_path / "run"
+    shutil.copytree(run, home)
+    whole = read_lines(home / "history.jsonl")
+    copy(old, home, parts)
+    head = pb.load(home).ledger.head
+    assert play(home, resume=True).ledger.head == head
+    assert read_lines(home / "history.jsonl") == whole
+
+
+def edited(home: Path, edit: Callable[[dict], None], *, sealed: bool) -> None:
+    """Change config.json; ``sealed`` computes its own digest anew, as a forger would."""
+    path = home / "config.json"
+    content = json.loads(path.read_text())
+    edit(content)
+    if sealed:
+        from privbo.runs.spec import Spec
+
+        content["digest"] = Spec.from_dict(content["spec"]).digest()
+    path.write_text(json.dumps(content))
+
+
+def quieter(content: dict) -> None:
+    for part in content["plan"]["event"]["parts"]:
+        part[0]["noise_multiplier"] *= 10
+
+
+EDITS = {
+    "a cheaper event": quieter,
+    "a larger delta": lambda c: c["plan"].update(delta=0.3),
+    "fewer releases": lambda c: c["plan"].update(releases=1),
+    "another target": lambda c: c["spec"]["privacy"].update(epsilon=0.1),
+    "another number of rounds": lambda c: c["spec"].update(rounds=2),
+    "a caveat less": lambda c: c.update(caveat="all is well"),
+    "another public seed": lambda c: c.update(public_seed=5),
+    "another name": lambda c: c.update(run_id="other"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_configuration_is_not_what_the_ledger_binds(
+    edit: str, twice: tuple[Path, Path], tmp_path: Path
+) -> None:
+    home = tmp_path / "run"
+    shutil.copytree(twice[0], home)
+    edited(home, EDITS[edit], sealed=True)
+    for name in ("load", "report", "compare"):
+        with pytest.raises(pb.RunError, match=r"config\.json is not what the run was made with|binds no plan"):
+            openings()[name](home)
+    assert not verify_ledger(home).verified
+    with pytest.raises(PrivacyError):
+        play(home, resume=True)
+
+
+def test_another_runs_ledger_put_in_place_binds_another_plan(twice: tuple[Path, Path], tmp_path: Path) -> None:
+    home, other = tmp_path / "run", tmp_path / "other"
+    shutil.copytree(twice[0], home)
+    play(other, privacy=pb.Privacy(epsilon=0.25)).ledger.close()
+    for name in ("history.jsonl", "private/clients.npz"):  # all evidence of the run's own taken away
+        (home / name).unlink()
+    copy(other, home, ("ledger", "witness"))
+    refused_everywhere(home, "binds no plan of|is a ledger of")
+
+
+def test_charges_beyond_the_bound_plan_are_refused(twice: tuple[Path, Path]) -> None:
+    with pb.load(twice[0]).ledger as ledger:
+        plan = ledger.book().reservations[0]
+        event = ledger.entries()[0].event
+        assert ledger.committed() == plan.declared.events[0][0] or ledger.committed().parts == plan.declared.events
+        with pytest.raises(LedgerError, match="not in the plan that run"):
+            ledger.charge(f"{plan.run}/more", event, run=plan.run, noise_source="secure")
+
+
+def test_what_is_absent_is_named(twice: tuple[Path, Path], tmp_path: Path) -> None:
+    home = tmp_path / "run"
+    shutil.copytree(twice[0], home)
+    shutil.rmtree(home / "private")
+    found = verify_ledger(home)
+    assert found.verified
+    assert {"private/clients.npz", "sites' records"} <= set(found.absent)
+    (home / "history.jsonl").unlink()
+    assert "history.jsonl" in verify_ledger(home).absent
+
+
+def test_a_history_that_says_other_things_of_a_release_is_refused(twice: tuple[Path, Path], tmp_path: Path) -> None:
+    home = tmp_path / "run"
+    shutil.copytree(twice[0], home)
+    path = home / "history.jsonl"
+    rows = read_lines(path)
+    rows[1]["norm"] *= 1.5
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    refused_everywhere(home, "what the ledger's stored release does not")
+
+
+def test_a_run_that_was_cut_off_before_its_ledger_was_bound_begins_when_resumed(tmp_path: Path) -> None:
+    home = tmp_path / "run"
+    play(home).ledger.close()
+    for name in ("history.jsonl", "private/clients.npz", *PARTS["ledger"], *PARTS["witness"]):
+        (home / name).unlink(missing_ok=True)
+    with pytest.raises(LedgerError, match="no file"):
+        pb.load(home)
+    assert len(play(home, resume=True).releases) == ROUNDS
+
+
+def test_the_plan_is_bound_before_the_first_release_and_every_head_binds_it(twice: tuple[Path, Path]) -> None:
+    content = json.loads((twice[0] / "config.json").read_text())
+    with Ledger.open(twice[0] / "ledger.sqlite") as ledger:
+        book = ledger.book()
+        first = book.reservations[0]
+        assert (first.sequence, first.declared.run, first.declared.releases) == (1, content["run_id"], ROUNDS)
+        assert (first.declared.settings, first.declared.stopping) == (content["digest"], "any time")
+        assert book.entries[0].previous == first.digest == hashlib_digest(book)
+
+
+def hashlib_digest(book) -> str:
+    """The first row's digest by the standard library alone."""
+    row = book.rows[0]
+    found = hashlib.sha256()
+    for part in (row.previous.encode(), b"1", row.release_id.encode(), row.body):
+        found.update(len(part).to_bytes(8, "big") + part)
+    return found.hexdigest()
