@@ -14,6 +14,7 @@ from experiments.worth import BARS, MEASURES, NEVER_WORSE, Bar, Family, Ratio, f
 from privbo.protocol.settings import JsonObject
 
 EPSILONS = (0.5, 1.0, 2.0, 8.0)
+ENOUGH = 4  # seeds from which on an upper end means anything
 OURS, PAPER = "default", "DP-FTS-DE"
 
 
@@ -132,12 +133,12 @@ def _never_worse(every: Sequence[Family]) -> str:
         "| family | arm | over alone | upper end |",
         "|---|---|---|---|",
     ]
-    lines += [f"| {f.title} | {label} | {ratio:.3f} | {_end(end)} |" for end, f, label, ratio in worst]
+    lines += [f"| {f.title} | {label} | {ratio:.3f} | {_end(end, ratio)} |" for end, f, label, ratio in worst]
     return "\n".join([*lines, ""])
 
 
-def _end(value: float) -> str:
-    return f"{value:.2f}" if value < 10 else "above 10"
+def _end(value: float, ratio: Ratio) -> str:
+    return f"{value:.2f}" if ratio.seeds >= ENOUGH else f"{ratio.seeds} seeds are too few"
 
 
 def _clients(every: Sequence[Family]) -> str:
