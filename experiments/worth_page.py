@@ -226,7 +226,7 @@ def draw(every: Sequence[Family]) -> bytes:
         axes.set_xscale("log")
         axes.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS])
         axes.minorticks_off()
-        axes.set_ylim(0.0, 1.6)
+        axes.set_ylim(0.0, 2.0)
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize=7)
     for axes in grid[len(every) :]:
