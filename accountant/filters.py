@@ -117,6 +117,8 @@ class FixedOrderFilter:
 
     def epsilon_at(self, delta: float) -> float:
         """Epsilon that the bound guarantees at any delta."""
+        if delta == self.delta:
+            return self.epsilon
         found = renyi.epsilon_at_orders(np.array([self.bound]), ORDERS[[self.index]], delta)[0]
         return min(float(found), self.epsilon) if delta >= self.delta else float(found)
 
@@ -136,6 +138,8 @@ class GaussianFilter:
 
     def epsilon_at(self, delta: float) -> float:
         """Epsilon that the bound guarantees at any delta."""
+        if delta == self.delta:
+            return self.epsilon
         found = gaussian_dp.epsilon_of(self.mu_squared, delta)
         return min(found, self.epsilon) if delta >= self.delta else found
 

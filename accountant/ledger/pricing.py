@@ -37,6 +37,11 @@ class Account(Protocol):
         """The account with ``event`` paid on top."""
         ...
 
+    @property
+    def left(self) -> Composed | None:
+        """Slots that are still free; None under a rule without slots."""
+        ...
+
     def obstacle(self, event: Event) -> str | None:
         """Why the rule has no price for ``event`` on top, whatever the bound; None if it has one."""
         ...
@@ -118,6 +123,10 @@ class _Summed:
     def after(self, event: Event) -> Self:
         return replace(self, paid=combination(disjoint=self.disjoint)((self.paid, event)))
 
+    @property
+    def left(self) -> None:
+        return None
+
     def obstacle(self, event: Event) -> str | None:
         if self.rule != "gaussian" or gaussian_dp.mu_squared_at_rate_one(event) < math.inf:
             return None
@@ -143,11 +152,17 @@ class _Placed:
     def after(self, event: Event) -> Self:
         return replace(self, places=None if self.places is None else self.places.take(event))
 
+    @property
+    def left(self) -> Composed:
+        if self.places is None:
+            return Composed()
+        kinds = zip(self.places.envelope.slots, self.places.free, strict=True)
+        return compose([(slot, count) for (slot, _), count in kinds if count])
+
     def obstacle(self, event: Event) -> str | None:
         if self.after(event).places is not None:
             return None
-        free = [] if self.places is None else zip(self.places.envelope.slots, self.places.free, strict=True)
-        left = event_text(compose([(slot, count) for (slot, _), count in free if count])) or "none"
+        left = event_text(self.left) or "none"
         return (
             f"no free slots of this ledger's envelope dominate {event_text(event)} (free: {left}); "
             "a slot takes a release of no larger rate and no smaller noise multiplier"

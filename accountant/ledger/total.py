@@ -6,7 +6,7 @@ Formal guarantees, for everything a ledger has paid (``Ledger.committed``):
 |---|---|---|
 | together | plans were reserved before the first release of any, nothing beside them | tight composition of plans |
 | nothing shared | no unit enters two releases (``LedgerPolicy.disjoint``) | the dearest release |
-| filter | a budget since the ledger's creation, at a delta no larger than asked for | the budget |
+| filter | a rule that held since the ledger's creation (``Budget.rule``) | what its filter guarantees at that delta |
 | odometer | else | an odometer's reading |
 
 Tight composition of what happened to be released is never among them: a later plan, or a
@@ -28,6 +28,8 @@ import numpy as np
 from accountant.checks import check_delta
 from accountant.events import Adjacency, Event, parts
 from accountant.filters import ORDERS, FloatArray, Spent
+from accountant.ledger.policy import Budget, Rule
+from accountant.wording import event_text
 
 if TYPE_CHECKING:
     from accountant.ledger.book import Book
@@ -35,6 +37,13 @@ if TYPE_CHECKING:
 TOGETHER = "every plan was declared before the first release of any: tight composition of all of them"
 DISJOINT = "no reward enters two releases: the dearest one counts"
 FILTER = "plans were chosen one after another: the bound that the ledger has kept since its creation"
+KEPT: dict[Rule, str] = {
+    "planned": "one run's plan, priced tightly",
+    "gaussian": "exact where everybody takes part",
+    "renyi": "at one Rényi order",
+    "envelope": "slots reserved and priced tightly together",
+}
+"""The rules in words."""
 ODOMETER = "plans or charges were added after releases: an odometer, which holds however they were chosen"
 NOTHING = "nothing was paid yet"
 
@@ -96,9 +105,23 @@ def _priced(book: Book, paid: Event, delta: float, run: str | None) -> tuple[flo
         return min(epsilon_table(paid, delta, adjacency=adjacency).values()), DISJOINT
     if book.declared_together(run):
         return min(epsilon_table(paid, delta, adjacency=adjacency).values()), TOGETHER
-    if run is None and budget is not None and budget.delta <= delta and not recovered:
-        return budget.epsilon, FILTER
+    if run is None and budget is not None and not recovered and (found := _kept(book, budget, delta)) is not None:
+        return found
     return odometer([paid], delta, adjacency=adjacency), ODOMETER
+
+
+def _kept(book: Book, budget: Budget, delta: float) -> tuple[float, str] | None:
+    """Guarantee of the budget's filter, and its rule with what is left of reserved slots; None at another delta."""
+    from accountant.ledger.pricing import filter_under, opened
+
+    guard = filter_under(budget, book.policy.adjacency)
+    if guard is None:
+        return (budget.epsilon, f"{FILTER} ({KEPT[budget.rule]})") if budget.delta <= delta else None
+    account = opened(book.policy, budget)
+    for event in book.paid:
+        account = account.after(event)
+    free = "" if (left := account.left) is None else f"; free: {event_text(left) or 'none'}"
+    return guard.epsilon_at(delta), f"{FILTER} ({KEPT[budget.rule]}{free})"
 
 
 def odometer_delta(paid: Sequence[Event], epsilon: float, *, adjacency: Adjacency) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from accountant.errors import BudgetExceeded
-from accountant.events import Unit
+from accountant.events import Event, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 from privbo.door.adaptive import QuantileClipper
 from privbo.door.door import Door
@@ -151,7 +151,7 @@ def _open_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
         return Ledger.create(None, policy)
     if home is not None and not path.exists() and gathered(home, manifest.run_id)[0]:
         raise RunError(f"{path} is gone though clients have answered; restore it from a copy")
-    return _opened(path, policy, manifest.spec.ledger)
+    return _opened(path, policy, manifest.plan.event, manifest.spec.ledger)
 
 
 def open_shared(shared: SharedLedger, plan: Plan) -> Ledger:
@@ -160,11 +160,15 @@ def open_shared(shared: SharedLedger, plan: Plan) -> Ledger:
     Raises:
         RunError: If the file is a ledger of other people, or of other bounds.
     """
-    return _opened(Path(shared.path), _policy(plan, shared, shared.population), shared)
+    return _opened(Path(shared.path), _policy(plan, shared, shared.population), plan.event, shared)
 
 
-def _opened(path: Path, policy: LedgerPolicy, shared: SharedLedger | None) -> Ledger:
+def _opened(path: Path, policy: LedgerPolicy, first: Event, shared: SharedLedger | None) -> Ledger:
     if not path.exists():
+        with Ledger.create(
+            None, policy
+        ) as trial:  # a refused plan must not decide the rule of those that come after it
+            _require_affordable(trial, first)
         return Ledger.create(path, policy)
     ledger = Ledger.open(path)
     try:
@@ -173,6 +177,12 @@ def _opened(path: Path, policy: LedgerPolicy, shared: SharedLedger | None) -> Le
         ledger.close()
         raise
     return ledger
+
+
+def _require_affordable(ledger: Ledger, event: Event) -> None:
+    projection = ledger.check(event)
+    if not projection.allowed:
+        raise BudgetExceeded(f"{projection.reason}; nothing was charged and no data was touched")
 
 
 def require_own(ledger: Ledger, manifest: Manifest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import accountant
 import privbo as pb
 from accountant.errors import BudgetExceeded
+from accountant.ledger.total import total
 from privbo.cli.main import app
 from privbo.plans.prices import guarantee
 from privbo.reports.data import report
@@ -38,6 +40,12 @@ def test_five_runs_without_sampling_fit_their_exact_price(tmp_path: Path) -> Non
     record = pb.load(tmp_path / "0")
     assert record.ledger.policy.budget.rule == "gaussian"
     assert record.ledger.check(accountant.Composed()).spent == pytest.approx(exact, rel=1e-9)
+    for delta in (DELTA, 1e-7):
+        everybody = total(record.ledger.book(), delta)
+        bound = record.ledger.policy.budget.epsilon if delta == DELTA else math.inf
+        priced = accountant.epsilon(noise_multiplier=EVERYONE, rounds=100, delta=delta, adjacency="zero-out")
+        assert priced <= everybody.epsilon <= min(bound, 1.001 * priced)
+        assert everybody.rule.endswith("kept since its creation (exact where everybody takes part)")
     with pytest.raises(BudgetExceeded, match="over the budget"):
         play(shared, tmp_path / "more", noise_multiplier=EVERYONE)
     record.ledger.close()
@@ -54,6 +62,9 @@ def test_five_runs_with_secret_samples_fit_the_slots_that_were_reserved_for_them
         record.ledger.close()
     record = pb.load(tmp_path / "0")
     assert record.ledger.check(accountant.Composed()).spent == tight
+    everybody = total(record.ledger.book(), DELTA)
+    assert everybody.epsilon == tight
+    assert everybody.rule.endswith("kept since its creation (slots reserved and priced tightly together; free: none)")
     found = report(record)  # the run alone costs less, at the plan's own price
     assert found.guarantee.guaranteed == found.smallest_epsilon < tight
     left = guarantee(
@@ -87,6 +98,15 @@ delta = 1e-5
 rule = "envelope"
 releases = [{{ count = 3, sample_rate = 0.5, noise_multiplier = 1.0 }}, {{ count = 2, noise_multiplier = 4.0 }}]
 """
+
+
+def test_a_plan_that_is_refused_does_not_decide_the_rule_of_the_next(tmp_path: Path) -> None:
+    shared = ledger_of(tmp_path, epsilon=4.0)
+    with pytest.raises(BudgetExceeded, match="no data was touched"):
+        play(shared, tmp_path / "dear", noise_multiplier=0.3, sample_rate=0.5)
+    assert not Path(shared.path).exists()
+    with play(shared, tmp_path / "next", noise_multiplier=EVERYONE).ledger as ledger:
+        assert ledger.policy.budget.rule == "gaussian"
 
 
 def test_a_configuration_file_and_the_command_line_reserve_slots_and_take_them(tmp_path: Path) -> None:
