@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privbo.audits.spending import Spending, spending
 from privbo.door.adaptive import histogram_quantile, norm_histogram_request, one_hot_norms
 from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
@@ -45,6 +46,18 @@ class PublishedNorms:
     median: float
     sequence: int
     head: str
+
+
+def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending:
+    """Price a publication of norms without looking at any: what it costs, and the run's new total.
+
+    Raises:
+        ConfigurationError: If the multiplier is not positive.
+    """
+    if not noise_multiplier > 0:
+        raise ConfigurationError(f"noise_multiplier={noise_multiplier!r} must be > 0")
+    request = norm_histogram_request(np.array(_FACTORS), record.spec.problem.n_clients)
+    return spending(record, mechanism_for(request, noise_multiplier=noise_multiplier).event())
 
 
 def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:

@@ -9,8 +9,9 @@ from pathlib import Path
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import clipping_audit
 from privbo.audits.empirical import audit_plan, audit_run
-from privbo.audits.publish import publish_norms
+from privbo.audits.publish import price_of_norms, publish_norms
 from privbo.cli.results import WrittenReport
+from privbo.cli.spend import agree
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import require_no_link, write_json
 from privbo.protocol.messages import FloatArray
@@ -59,12 +60,20 @@ def report_run(
 
 
 def audit_target(
-    target: Path, *, empirical: bool, trials: int, publish: float | None, out: Path | None, shared_assets: bool
+    target: Path,
+    *,
+    empirical: bool,
+    trials: int,
+    publish: float | None,
+    out: Path | None,
+    shared_assets: bool,
+    yes: bool = False,
 ) -> Audit:
     """Audit a run's clipping, or the mechanism of a run or a configuration, and write the private page.
 
     Raises:
-        ConfigurationError: If a configuration is to be audited for what only a run has.
+        ConfigurationError: If a configuration is to be audited for what only a run has, or nobody agreed to the
+            price of a publication.
     """
     if target.suffix == ".toml":
         if publish is not None or not empirical:
@@ -73,6 +82,8 @@ def audit_target(
     else:
         require_no_link(RunDirectory(target).private)
         record = load(target)
+        if publish is not None:
+            agree(price_of_norms(record, noise_multiplier=publish).words, yes=yes)
         here = record.home.clipping_path.exists()  # the attack needs none of what is private
         found = Audit(
             name=record.spec.name,

@@ -37,6 +37,7 @@ Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a v
 OutDir = Annotated[Path | None, typer.Option("--out", help="Directory of the run.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print plan and price; touch no data, import no code.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Import code also for --dry-run and from a stranger's directory.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Pay the price that is shown without being asked.")]
 ShowPrivate = Annotated[bool, typer.Option("--show-private", help="Show what no epsilon covers.")]
 SharedAssets = Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")]
 RunDir = Annotated[Path, typer.Argument(help="Directory of a run.")]
@@ -281,6 +282,7 @@ def audit(
     publish_norms: Annotated[
         float | None, typer.Option(help="Release a noisy histogram of norms with this noise multiplier; charged.")
     ] = None,
+    yes: Yes = False,
     out: Annotated[Path | None, typer.Option(help="Where the page goes; DIR/private/audit.html by default.")] = None,
     shared_assets: SharedAssets = False,
     as_json: AsJson = False,
@@ -289,7 +291,13 @@ def audit(
     from privbo.cli.look import audit_target
 
     found = audit_target(
-        target, empirical=empirical, trials=trials, publish=publish_norms, out=out, shared_assets=shared_assets
+        target,
+        empirical=empirical,
+        trials=trials,
+        publish=publish_norms,
+        out=out,
+        shared_assets=shared_assets,
+        yes=yes,
     )
     _show(found, as_json=as_json)
     if not found.passed:

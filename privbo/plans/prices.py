@@ -207,7 +207,7 @@ def guarantee(
     if recovered:
         found = Quote(
             guaranteed=odometer([plan], delta, adjacency=adjacency),
-            because="an odometer over the plan and what was paid once more after a loss",
+            because="an odometer over the plan and what was paid beside it: recovered or published",
             as_if_non_adaptive=None,
         )
     return Guarantee(

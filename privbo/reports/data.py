@@ -97,7 +97,7 @@ def report(record: Record) -> Report:
         (1, 0.926, False)
     """
     spec, plan, ledger = record.spec, record.plan, record.ledger
-    delta, adjacency, recovered = plan.delta, plan.adjacency, record.is_recovered
+    delta, adjacency, recovered = plan.delta, plan.adjacency, record.is_added_to
     event = record.event
     entries, policy = ledger.entries(record.run_id), ledger.policy
     combine = combination(disjoint=policy.disjoint)

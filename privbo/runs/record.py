@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from accountant.events import Event
+from accountant.events import Event, compose
 from accountant.ledger import Ledger
 from privbo.plans.plan import Plan
 from privbo.plans.prices import run_table
@@ -99,10 +99,10 @@ class Record:
         """Give epsilon of the whole plan by accountant; infinity for a non-private run.
 
         The plan is quoted, not the releases made so far: when a run ends may depend on
-        what it saw. A run that was recovered is priced as plan and recovery together.
+        what it saw. A run that was recovered or published from is priced with all of that.
         """
         at = self.delta if delta is None else delta
-        return dict(run_table(self.event, at, adjacency=self.plan.adjacency, recovered=self.is_recovered))
+        return dict(run_table(self.event, at, adjacency=self.plan.adjacency, recovered=self.is_added_to))
 
     @property
     def is_recovered(self) -> bool:
@@ -110,9 +110,19 @@ class Record:
         return self.ledger.book().is_recovered(self.run_id)
 
     @property
+    def publications(self) -> tuple[str, ...]:
+        """Names under which the ledger was charged for what was published beside the run, such as norms."""
+        return tuple(sorted(name for name in self.ledger.book().runs if name.startswith(f"{self.run_id}-")))
+
+    @property
+    def is_added_to(self) -> bool:
+        """Whether anything was paid beside the plan, by a choice that outputs may have led to."""
+        return self.is_recovered or bool(self.publications)
+
+    @property
     def event(self) -> Event:
-        """Everything that the run has paid for: its plan, and what was recovered."""
-        return self.ledger.committed(self.run_id)
+        """Everything that was paid for: the run's plan, what was recovered, and what was published beside it."""
+        return compose(self.ledger.committed(name) for name in (self.run_id, *self.publications))
 
     def epsilon(self, delta: float | None = None, *, accountant: str | None = None) -> float:
         """Give epsilon of the whole plan: the smallest valid one, or that of a named accountant.

@@ -105,7 +105,7 @@ def export_run(home: Path, to: Path) -> None:
     report_run(home, out=to / "shared.html", private=False, regret=None, shared_assets=True)
     (to / "report.json").write_text(json.dumps(plain(read_report(home))))
     write_parquet(load(home), to / "history.parquet")
-    audit_target(home, empirical=True, trials=1000, publish=2.0, out=None, shared_assets=False)
+    audit_target(home, empirical=True, trials=1000, publish=2.0, out=None, shared_assets=False, yes=True)
     shutil.copy(home / "published_norms.json", to)
     result = pb.load(home)
     for form in FORMATS:
