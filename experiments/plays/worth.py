@@ -11,6 +11,7 @@ from typing import cast
 
 import numpy as np
 
+import privbo as pb
 from experiments.outcome import Outcome, Paid, Task, make, paid
 from experiments.problems.surfaces import Surfaces
 from privbo.protocol.messages import (
@@ -37,7 +38,8 @@ def share(task: Task) -> Outcome:
     """
     clients = cast("Surfaces", make(task.problem, task.seed))
     algorithm, honest = task.algorithm, np.ones(clients.n_clients, dtype=bool)
-    if (poisoned := cast("float", task.options.get("poisoned", 0.0))) and algorithm is not None:
+    poisoned = cast("float", task.options.get("poisoned", 0.0))
+    if poisoned and isinstance(algorithm, pb.SharedPrior | pb.DPFTSDE):
         bad = max(1, round(poisoned * clients.n_clients))
         honest[np.linspace(0, clients.n_clients - 1, bad).astype(int)] = False
         algorithm = Poisoned(algorithm=algorithm, clients=tuple(int(i) for i in np.flatnonzero(~honest)))
@@ -101,7 +103,7 @@ class Poisoned:
         clients: Numbers of those clients.
     """
 
-    algorithm: Algorithm
+    algorithm: pb.SharedPrior | pb.DPFTSDE
     clients: tuple[int, ...]
 
     @property
