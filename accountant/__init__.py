@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         NonPrivate,
         PoissonSampledGaussian,
         PoissonSampledLaplace,
+        RandomAllocationGaussian,
         TruncatedPoissonSampledGaussian,
         Unit,
         compose,
@@ -75,7 +76,7 @@ _HOMES = {
         "errors": "AccountingError BudgetExceeded CalibrationError EventError LedgerError PrivacyError",
         "events": "Adjacency BestOfRandomRuns Composed Event FixedSizeSampledGaussian Gaussian Laplace NonPrivate "
         "PoissonSampledGaussian PoissonSampledLaplace "
-        "TruncatedPoissonSampledGaussian Unit compose from_dict repeat to_dict",
+        "RandomAllocationGaussian TruncatedPoissonSampledGaussian Unit compose from_dict repeat to_dict",
         "front": "Accountant epsilon noise_multiplier",
         "ledger": "Budget Ledger LedgerPolicy",
         "tightest": "Interval epsilon_interval epsilon_table",
@@ -106,6 +107,7 @@ __all__ = [
     "PoissonSampledGaussian",
     "PoissonSampledLaplace",
     "PrivacyError",
+    "RandomAllocationGaussian",
     "TruncatedPoissonSampledGaussian",
     "Unit",
     "calibrate",

@@ -6,10 +6,21 @@ from data sets nevertheless: those named here, for every part of a composition t
 
 from __future__ import annotations
 
-from accountant.events import Basic, Event, PoissonSampledGaussian, TruncatedPoissonSampledGaussian, compose, parts
+import math
+
+from accountant.events import (
+    Basic,
+    Event,
+    Gaussian,
+    PoissonSampledGaussian,
+    RandomAllocationGaussian,
+    TruncatedPoissonSampledGaussian,
+    compose,
+    parts,
+)
 from accountant.truncation import shares
 
-_BOUNDED = (TruncatedPoissonSampledGaussian,)
+_BOUNDED = (RandomAllocationGaussian, TruncatedPoissonSampledGaussian)
 
 
 def attained(event: Event) -> Event | None:
@@ -31,4 +42,7 @@ def attained(event: Event) -> Event | None:
 def _one(part: Basic) -> Basic:
     if isinstance(part, TruncatedPoissonSampledGaussian):  # all others contribute zero
         return PoissonSampledGaussian(sample_rate=shares(part).least_rate, noise_multiplier=part.noise_multiplier)
+    if isinstance(part, RandomAllocationGaussian):  # the same contribution in every round, and all answers added up
+        spread = math.sqrt(part.n_rounds) / part.participations
+        return Gaussian(noise_multiplier=part.noise_multiplier * spread * (1.0 + 1e-12))
     return part

@@ -27,6 +27,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
+    RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
     check_adjacency,
     compose,
@@ -111,6 +112,8 @@ def _one(part: Basic, adjacency: Adjacency) -> _Call:  # noqa: C901, PLR0911 - o
             sample = {"dataset_size": n, "sampling_probability": q, "truncated_batch_size": size}
             multiplier = {"noise_multiplier": contribution_factor(adjacency) * z}
             return _Call("TruncatedSubsampledGaussianDpEvent", sample | multiplier)
+        case RandomAllocationGaussian():
+            raise EventError(f"dp-accounting has no event for {part!r}")
         case Laplace(scale_multiplier=b):
             return laplace(b)
         case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):

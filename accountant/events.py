@@ -223,6 +223,51 @@ class TruncatedPoissonSampledGaussian:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RandomAllocationGaussian:
+    """A whole run of Gaussian sums: every unit takes part in exactly k of T rounds, at secret random times.
+
+    Every unit's set of rounds is a uniform k-subset, drawn once before the first round, independently of all others';
+    also called balls in bins (k = 1). It is one event for all T releases, each a sum that must not be divided by the
+    realised number of participants; later queries may depend on earlier answers. The worst pair, exact, is the
+    uniform mixture over k-subsets S of N(1_S, z^2 I) against N(0, z^2 I), both directions: given S, what the run
+    answers is made round by round from 1_S and noise alone, along the direction that the unit contributes, whatever
+    that depends on. It holds under add-or-remove-one and zero-out, where the others' rounds do not depend on the
+    unit; under replace-one nothing is stated.
+
+    Its Rényi curve is an upper bound; ``accountant.allocation`` has formulas and proof (the reduction to k = 1 is
+    Feldman and Shenfeld 2025). The lower end of an interval is the price of the sum over all rounds, a Gaussian of
+    multiplier z sqrt(T) / k.
+
+    Attributes:
+        n_rounds: T, number of releases.
+        participations: k, 1 to ``n_rounds``.
+        noise_multiplier: z, noise standard deviation of one release over one contribution's sensitivity; positive.
+
+    Example:
+        >>> from accountant import renyi
+        >>> event = RandomAllocationGaussian(n_rounds=100, participations=1, noise_multiplier=1.0)
+        >>> openly = Gaussian(noise_multiplier=1.0)
+        >>> prices = [renyi.epsilon(one, 1e-5, adjacency=Adjacency.ZERO_OUT) for one in (event, openly)]
+        >>> prices[0] < 0.7 * prices[1]
+        True
+    """
+
+    n_rounds: int
+    participations: int
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        for name in ("n_rounds", "participations"):
+            object.__setattr__(self, name, _as_positive_int(owner, name, getattr(self, name)))
+        if self.participations > self.n_rounds:
+            raise EventError(
+                f"{owner}.participations must be at most n_rounds={self.n_rounds}, got {self.participations}"
+            )
+        _as_float(self, "noise_multiplier", 0.0, math.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Laplace:
     """A query answered with Laplace noise in every coordinate; everybody takes part.
 
@@ -325,6 +370,7 @@ Basic: TypeAlias = (
     | PoissonSampledGaussian
     | FixedSizeSampledGaussian
     | TruncatedPoissonSampledGaussian
+    | RandomAllocationGaussian
     | Laplace
     | PoissonSampledLaplace
     | BestOfRandomRuns
@@ -365,6 +411,7 @@ _TYPES: Final[dict[str, type[Basic]]] = {
     "poisson-sampled-gaussian": PoissonSampledGaussian,
     "fixed-size-sampled-gaussian": FixedSizeSampledGaussian,
     "truncated-poisson-sampled-gaussian": TruncatedPoissonSampledGaussian,
+    "random-allocation-gaussian": RandomAllocationGaussian,
     "laplace": Laplace,
     "poisson-sampled-laplace": PoissonSampledLaplace,
     "best-of-random-runs": BestOfRandomRuns,
@@ -472,14 +519,15 @@ def check_adjacency(event: Event, adjacency: Adjacency) -> None:
     """Refuse an event that says nothing sound under ``adjacency``.
 
     Raises:
-        EventError: Fixed-size sampling under add-or-remove-one.
+        EventError: Fixed-size sampling under add-or-remove-one, random allocation under replace-one.
     """
-    if Adjacency(adjacency) != Adjacency.ADD_OR_REMOVE_ONE:
-        return
+    adjacency = Adjacency(adjacency)
     for part, _ in parts(event):
         if isinstance(part, BestOfRandomRuns):
             check_adjacency(part.run, adjacency)
-        if isinstance(part, FixedSizeSampledGaussian):
+        if isinstance(part, RandomAllocationGaussian) and adjacency is Adjacency.REPLACE_ONE:
+            raise EventError(f"{part!r} is not stated under replace-one: no pair is proven; state zero-out")
+        if isinstance(part, FixedSizeSampledGaussian) and adjacency is Adjacency.ADD_OR_REMOVE_ONE:
             raise EventError(
                 f"{part!r} has no meaning under add-or-remove-one: the sample is drawn from a public number "
                 "of clients, so neighbours differ in who occupies a slot; state replace-one or zero-out"

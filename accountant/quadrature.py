@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from accountant.allocation import allocation_divergence
 from accountant.divergence import FloatArray, Grid, divergence, from_log_excess, log_mixture, log_phi, log_sum, shift
 from accountant.errors import EventError
 from accountant.events import (
@@ -27,6 +28,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
+    RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
 )
 from accountant.laplace_curve import laplace_divergence, sampled_laplace_divergence
@@ -38,7 +40,7 @@ _MARGIN = 10.0  # standard deviations beyond the outermost peaks: exp(-50) of th
 _MAX_POINTS = 50_000  # beyond it an order is answered without sampling, which only costs more
 
 
-def renyi_divergence(  # noqa: PLR0911 - one return per kind of event
+def renyi_divergence(  # noqa: C901, PLR0911 - one return per kind of event
     event: Basic, orders: FloatArray, adjacency: Adjacency
 ) -> FloatArray:
     """Rényi divergence of one release, the larger of both directions.
@@ -65,6 +67,8 @@ def renyi_divergence(  # noqa: PLR0911 - one return per kind of event
             return _capped(lambda few: _fixed_size_divergence(rate, z, few), orders, z, min(1.0, z) / 24.0)
         case TruncatedPoissonSampledGaussian():
             return _truncated_divergence(event, orders, adjacency)
+        case RandomAllocationGaussian(n_rounds=rounds, participations=times, noise_multiplier=z):
+            return allocation_divergence(rounds, times, z, orders)
         case Laplace(scale_multiplier=b):
             return laplace_divergence(b, orders)
         case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):

@@ -16,6 +16,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
+    RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
     parts,
 )
@@ -94,6 +95,8 @@ def _basic(event: Basic) -> str:  # noqa: PLR0911 - one return per kind of event
             return f"fixed-size-sampled Gaussian, {m} of {n}, multiplier {z:.4g}"
         case TruncatedPoissonSampledGaussian(sample_rate=q, batch_size=size, noise_multiplier=z):
             return f"Poisson-sampled Gaussian cut to {size} participants, rate {q:.4g}, multiplier {z:.4g}"
+        case RandomAllocationGaussian(n_rounds=rounds, participations=times, noise_multiplier=z):
+            return f"Gaussian over {rounds} rounds, everybody in {times} at random times, multiplier {z:.4g}"
         case Laplace(scale_multiplier=b):
             return f"Laplace, scale multiplier {b:.4g}"
         case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):

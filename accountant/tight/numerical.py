@@ -33,7 +33,7 @@ from typing import Literal
 from accountant import gaussian_dp, renyi
 from accountant.attained import attained
 from accountant.checks import trivial_delta, trivial_epsilon
-from accountant.events import Adjacency, Basic, BestOfRandomRuns, Event, Gaussian, parts
+from accountant.events import Adjacency, Basic, BestOfRandomRuns, Event, Gaussian, RandomAllocationGaussian, parts
 from accountant.tight.pair import Pair
 from accountant.tight.pairs import pairs_of
 from accountant.tight.refine import (
@@ -202,7 +202,7 @@ def _directions(event: Event, adjacency: Adjacency) -> list[Direction]:
     """The composition's pairs, once for each direction of the adjacency; rate 1 merged."""
     full, sampled = 0.0, []
     for part, count in parts(event):
-        if isinstance(part, BestOfRandomRuns):
+        if isinstance(part, BestOfRandomRuns | RandomAllocationGaussian):
             raise OutOfRangeError  # a Rényi curve is all that is known
         mu_squared = gaussian_dp.mu_squared(part)
         if mu_squared is None:

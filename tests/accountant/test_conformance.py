@@ -24,6 +24,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
+    RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
     compose,
     repeat,
@@ -79,13 +80,17 @@ def truncated(q, z, size=12, n=30):
     return TruncatedPoissonSampledGaussian(n_clients=n, sample_rate=q, batch_size=size, noise_multiplier=z)
 
 
+def allocated(k, z, rounds=20):
+    return RandomAllocationGaussian(n_rounds=rounds, participations=k, noise_multiplier=z)
+
+
 def singles(accountant):
     """Events the accountant knows, cheap to dear."""
     gaussians = [Gaussian(noise_multiplier=5.0), Gaussian(noise_multiplier=1.0)]
     if not accountant.sampled:
         return gaussians
     sums = [poisson(0.01, 2.0), poisson(0.3, 1.0), fixed(10, 1.5), truncated(0.4, 2.0)]
-    return [*gaussians, *sums, Laplace(scale_multiplier=3.0), sampled_laplace(0.3, 2.0)]
+    return [*gaussians, *sums, allocated(2, 2.0), Laplace(scale_multiplier=3.0), sampled_laplace(0.3, 2.0)]
 
 
 def empty_costs_nothing(accountant):
@@ -128,6 +133,7 @@ def more_noise_costs_less(accountant):
     if accountant.sampled:
         ladders.append([poisson(0.2, z) for z in (0.5, 1.0, 1.1, 4.0)])
         ladders.append([fixed(10, z) for z in (0.5, 1.0, 1.1, 4.0)])
+        ladders.append([allocated(3, z) for z in (0.5, 1.0, 1.1, 4.0)])
         ladders.append([truncated(0.3, z) for z in (0.5, 1.0, 1.1, 4.0)])
         ladders.append([Laplace(scale_multiplier=b) for b in (0.5, 1.0, 1.1, 4.0)])
         ladders.append([sampled_laplace(0.2, b) for b in (0.5, 1.0, 1.1, 4.0)])
@@ -138,6 +144,7 @@ def less_rate_costs_less(accountant):
     if not accountant.sampled:
         return True
     ladders = [[poisson(q, 1.0) for q in (1.0, 0.99, 0.5, 0.01)], [fixed(m, 1.0) for m in (30, 29, 10, 1)]]
+    ladders.append([allocated(k, 1.0) for k in (20, 11, 10, 3, 1)])
     ladders.append([truncated(q, 1.0) for q in (0.9, 0.5, 0.3, 0.01)])
     ladders.append([sampled_laplace(q, 1.0) for q in (1.0, 0.99, 0.5, 0.01)])
     return all(_falling(accountant, ladder) for ladder in ladders)
@@ -243,6 +250,7 @@ CHAIN = [
     (Laplace(scale_multiplier=2.0), 5, ZERO),
     (sampled_laplace(0.2, 0.7), 5, ZERO),
     (truncated(0.3, 1.5), 20, ZERO),
+    (allocated(2, 1.5), 2, ZERO),
     (truncated(0.3, 1.5), 20, REPLACE),
     (truncated(0.01, 1.0), 100, ADD),
     (sampled_laplace(0.2, 0.7), 5, REPLACE),

@@ -20,6 +20,7 @@ from accountant.events import (
     NonPrivate,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
+    RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
     check_adjacency,
     compose,
@@ -49,6 +50,11 @@ basic = st.one_of(
         sample_rate=st.floats(min_value=0, exclude_min=True, max_value=1),
         batch_size=st.integers(1, 10**6),
         noise_multiplier=positive,
+    ),
+    st.integers(1, 10**6).flatmap(
+        lambda n: st.builds(
+            RandomAllocationGaussian, n_rounds=st.just(n), participations=st.integers(1, n), noise_multiplier=positive
+        )
     ),
     st.integers(1, 10**6).flatmap(
         lambda n: st.builds(
@@ -93,6 +99,7 @@ NOISY = [
     (FixedSizeSampledGaussian, "noise_multiplier", {"n_clients": 5, "sample_size": 2}),
     (Laplace, "scale_multiplier", {}),
     (TruncatedPoissonSampledGaussian, "noise_multiplier", {"n_clients": 5, "sample_rate": 0.5, "batch_size": 2}),
+    (RandomAllocationGaussian, "noise_multiplier", {"n_rounds": 5, "participations": 2}),
     (PoissonSampledLaplace, "scale_multiplier", {"sample_rate": 0.5}),
     (Gaussian, "noise_multiplier", {}),
 ]
