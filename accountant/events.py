@@ -235,8 +235,8 @@ class RandomAllocationGaussian:
     unit; under replace-one nothing is stated.
 
     Its Rényi curve is an upper bound; ``accountant.allocation`` has formulas and proof (the reduction to k = 1 is
-    Feldman and Shenfeld 2025). The lower end of an interval is the price of the sum over all rounds, a Gaussian of
-    multiplier z sqrt(T) / k.
+    Feldman and Shenfeld 2025). Alone, it is priced more tightly (``accountant.tight.reduction``). The lower end of an
+    interval is the price of the sum over all rounds, a Gaussian of multiplier z sqrt(T) / k.
 
     Attributes:
         n_rounds: T, number of releases.

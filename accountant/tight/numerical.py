@@ -34,6 +34,7 @@ from accountant import gaussian_dp, renyi
 from accountant.attained import attained
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, BestOfRandomRuns, Event, Gaussian, RandomAllocationGaussian, parts
+from accountant.tight import reduction
 from accountant.tight.pair import Pair
 from accountant.tight.pairs import pairs_of
 from accountant.tight.refine import (
@@ -142,7 +143,8 @@ def _epsilon_interval(event: Event, delta: float, adjacency: Adjacency) -> Inter
     try:
         lower, upper = _epsilon_ends(_directions(event, adjacency), delta)
     except OutOfRangeError:
-        lower, upper = 0.0, math.inf
+        alone = _allocation(event)
+        lower, upper = 0.0, math.inf if alone is None else reduction.upper_epsilon(alone, delta)
     if PROMISED_EPSILON.holds(lower, upper) and _SMALL < upper < _LARGE:
         return Interval(lower=lower, upper=upper, method="numerical")
     bound = renyi.epsilon(event, delta, adjacency=adjacency)
@@ -181,9 +183,17 @@ def _delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Inter
             low, high = delta_ends(direction, epsilon, bound, enough=lower)
             lower, upper = max(lower, low), max(upper, high)
     except OutOfRangeError:
-        return Interval(lower=0.0, upper=bound, method="renyi")
+        alone = _allocation(event)
+        reduced = bound if alone is None else reduction.upper_delta(alone, epsilon)
+        return Interval(lower=0.0, upper=min(bound, reduced), method="numerical" if reduced < bound else "renyi")
     method: Method = "numerical" if upper < bound or upper <= lower else "renyi"
     return Interval(lower=min(lower, upper), upper=upper, method=method)
+
+
+def _allocation(event: Event) -> RandomAllocationGaussian | None:
+    """The random allocation that ``event`` is, made once and alone."""
+    ((part, count), *others) = parts(event)
+    return part if isinstance(part, RandomAllocationGaussian) and count == 1 and not others else None
 
 
 def _epsilon_ends(directions: Sequence[Direction], delta: float) -> tuple[float, float]:

@@ -136,3 +136,30 @@ def test_intervals_compositions_and_refusals():
         to_dp_event(event, adjacency=ADD)
     with pytest.raises(EventError, match="participations must be at most n_rounds=3, got 4"):
         allocated(3, 4, 1.0)
+
+
+@pytest.mark.parametrize(("rounds", "k", "z", "least", "most"), [(100, 1, 1.0, 0.60, 0.63), (1000, 1, 0.8, 0.27, 0.29)])
+def test_alone_it_costs_less_than_a_poisson_sample(rounds, k, z, least, most):
+    found = numerical.epsilon_interval(allocated(rounds, k, z), 1e-5, adjacency=ZERO)
+    assert found.method == "numerical"
+    assert found.lower <= least <= found.upper <= most
+    poisson = repeat(PoissonSampledGaussian(sample_rate=k / rounds, noise_multiplier=z), rounds)
+    assert (
+        found.upper
+        < numerical.epsilon(poisson, 1e-5, adjacency=ZERO)
+        < renyi.epsilon(allocated(rounds, k, z), 1e-5, adjacency=ZERO)
+    )
+    assert numerical.delta(allocated(rounds, k, z), found.upper, adjacency=ZERO) == pytest.approx(1e-5, rel=0.05)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.5])
+def test_two_rounds_by_quadrature(epsilon):
+    """Both directions over the plane; the upper end is within 2 % of the truth and never below."""
+    t, step = np.linspace(-11, 12, 2401, retstep=True)
+    normal = np.exp(-0.5 * t * t) * step / math.sqrt(2 * math.pi)
+    q = normal[:, None] * normal[None, :]
+    ratio = 0.5 * (np.exp(t - 0.5)[:, None] + np.exp(t - 0.5)[None, :])
+    g = math.exp(epsilon)
+    truth = max(float(np.sum(q * np.maximum(ratio - g, 0))), float(np.sum(q * np.maximum(1 - g * ratio, 0))))
+    found = numerical.delta(allocated(2, 1, 1.0), epsilon, adjacency=ZERO)
+    assert truth * (1 - 1e-4) <= found <= truth * 1.02
