@@ -253,6 +253,7 @@ def test_arms_contrasts_measures_and_panels(tmp_path: Path) -> None:
 
 STUDY = """
 name = "study"
+data = "public"
 statement = "Two regions beat nobody."
 seeds = 2
 first_seed = 3

@@ -144,7 +144,7 @@ def test_the_unit_is_a_setting_in_toml() -> None:
         "algorithm": {"type": "pf-pne", "horizon": 60, "c": 0.02},
         "privacy": {"epsilon": 1.0, "unit": "reward"},
     }
-    job = Spec.from_dict(content)
+    job = Spec.from_dict(content, trusted=True)
     assert isinstance(job.privacy, pb.Privacy)
     assert job.privacy.unit == "reward"
     plan = pb.plan(job.problem, job.algorithm, privacy=job.privacy, rounds=4)

@@ -144,7 +144,7 @@ def test_cut_off_anywhere_one_charge_pays_for_one_output(part, method, after, tm
 def test_a_copy_that_could_not_be_written_is_written_when_resumed(tmp_path) -> None:
     selection = prepared(directory=tmp_path / "s")
     (tmp_path / "s" / "selected.pt.new").mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(pb.RunError, match=r"selected\.pt\.new can't be written"):
         selection.select(2, lambda candidate: (1.0, model(1.0)))
     (tmp_path / "s" / "selected.pt.new").rmdir()
     assert prepared(directory=tmp_path / "s", resume=True).select(2, forbidden).model == model(1.0)
