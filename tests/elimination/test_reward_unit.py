@@ -151,7 +151,7 @@ def test_the_unit_is_a_setting_in_toml() -> None:
     assert plan.releases > 1
     assert compose([plan.event]).parts[0][1] == 1
     with pytest.raises(pb.ConfigurationError, match=r"privacy\.unit"):
-        Spec.from_dict(content | {"privacy": {"epsilon": 1.0, "unit": "person"}})
+        Spec.from_dict(content | {"privacy": {"epsilon": 1.0, "unit": "person"}}, trusted=True)
 
 
 @pytest.mark.parametrize("algorithm", [pb.DPFTSDE(n_features=12), pb.FederatedFLCB()], ids=str)
