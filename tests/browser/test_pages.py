@@ -89,7 +89,7 @@ def test_the_comparison(browser: Browser, tmp_path: Path) -> None:
     settings = tuple(
         Setting(
             label=f"{evil} {index}", kind="private", epsilon=2.0**index, delta=1e-5,
-            strict_epsilon=9.0, strict_delta=1e-6, noise_multiplier=1.0, releases=3,
+            strict_epsilon=1.5 * 2.0**index, strict_delta=1e-6, noise_multiplier=1.0, releases=3,
             overrides={}, seeds=(0, 1, 2), curves=np.random.default_rng(index).normal(size=(3, 4)),
         )
         for index in range(4)
