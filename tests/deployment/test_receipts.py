@@ -119,6 +119,17 @@ def put_back(old: Path, root: Path, parts: tuple[str, ...]) -> None:
             shutil.copy(old / name, root / name)
 
 
+def copied(root: Path, old: Path) -> None:
+    """Copy a folder in which others go on writing; a file that goes while it is copied is looked for again."""
+    while True:
+        try:
+            shutil.copytree(root, old, ignore=shutil.ignore_patterns("*.new"))
+        except shutil.Error:
+            shutil.rmtree(old)
+        else:
+            return
+
+
 def played_with_backup(root: Path, old: Path) -> Federation:
     """A finished run over Flower's wire, and a backup of server and sites after its second release."""
     federation = make(root, privacy={"noise_multiplier": 4.0})
@@ -126,7 +137,7 @@ def played_with_backup(root: Path, old: Path) -> Federation:
 
     def backup(reply: Any, round_: int) -> Any:
         if round_ == 2 and not old.exists():
-            shutil.copytree(root, old)
+            copied(root, old)
         return reply
 
     nodes[0].tamper = backup
@@ -169,7 +180,7 @@ def test_after_a_recovery_sites_answer_again(tmp_path: Path) -> None:
 
     def backup(reply: Any, round_: int) -> Any:
         if round_ == 1 and not copy.exists():
-            shutil.copytree(federation.run.path, copy)
+            copied(federation.run.path, copy)
         return reply
 
     nodes[-1].tamper = backup
