@@ -1,10 +1,24 @@
 """One thread for BLAS, OpenMP and torch, set before any of them is loaded: small matrices only wait for more."""
 
 import os
+import sys
 import tempfile
+from collections.abc import Iterator
+
+import pytest
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 # The key that marks one's own runs is the tests' own, not the user's.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="privbo-tests-")
+
+
+@pytest.fixture(autouse=True)
+def _forget_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget modules that a test wrote, so that another test's module of the same name is its own."""
+    before, written = set(sys.modules), str(tmp_path_factory.getbasetemp())
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(written):
+            del sys.modules[name]

@@ -93,8 +93,6 @@ def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clinic:
 def at_home(folder: Path, monkeypatch: pytest.MonkeyPatch, **kwargs: str) -> Clinic:
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
-    for name in ("clinics", "doses", "bystander"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
     return Clinic(folder, **kwargs)
 
 
