@@ -67,9 +67,14 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] != "INFO"]
 
     def requests(self) -> list[str]:
-        """Every address that was asked for since the page was opened."""
+        """Every address that was asked for since the page was opened.
+
+        A slow start of the browser still loads its own first tab then; what documents of the browser itself ask for
+        (``chrome://``) is not the page's doing.
+        """
         messages = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
-        return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+        asked = (m["params"] for m in messages if m["method"] == "Network.requestWillBeSent")
+        return [p["request"]["url"] for p in asked if not p["documentURL"].startswith("chrome://")]
 
     def marks(self, figure: str) -> int:
         """Points, lines and bars drawn in a figure."""
