@@ -167,13 +167,23 @@ def _report(book: Book, content: Json, run: str) -> None:
     if plan is None:
         raise LedgerError("the ledger binds no plan of this run")
     made = sum(entry.run == run for entry in book.entries)
-    stated = (report["run"], report["delta"], report["planned_releases"], report["releases"], report["unit"])
+    asked = report.get("asked_delta", report["delta"])  # an older bundle quotes at the delta that was asked for
+    stated = (report["run"], asked, report["planned_releases"], report["releases"], report["unit"])
     bound = (run, plan.declared.delta, plan.declared.releases, made, book.policy.unit.value)
     if stated != bound:
         raise LedgerError(f"the report says {stated}, the ledger {bound}")
-    quoted, computed = report["smallest_epsilon"], recomputed(book.committed_by(run), plan.declared.delta)
+    delta = _quoted_delta(report, asked)
+    if report["delta"] != delta:
+        raise LedgerError(f"the report quotes epsilon at delta {report['delta']}, over the {asked} that was asked for")
+    quoted, computed = report["smallest_epsilon"], recomputed(book.committed_by(run), delta)
     if computed is not None and computed[1] and not _same(quoted, computed[0]):
         raise LedgerError(f"the report quotes epsilon {quoted}, computed here it is {computed[0]:.6g}")
+
+
+def _quoted_delta(report: Json, asked: float) -> float:
+    """The delta of the report's headline: any that is no larger than the one asked for; else that one."""
+    delta = float(report["delta"])
+    return delta if 0.0 < delta <= asked else asked
 
 
 def _same(quoted: float | None, computed: float) -> bool:
@@ -247,7 +257,8 @@ def _promise(book: Book, content: Json, run: str) -> list[str]:
     if plan is None:
         raise LedgerError("the ledger binds no plan of this run")
     declared, made = plan.declared, sum(entry.run == run for entry in book.entries)
-    found, total = recomputed(book.committed_by(run), declared.delta), report["total"]
+    delta = _quoted_delta(report, declared.delta)
+    found, total = recomputed(book.committed_by(run), delta), report["total"]
     quoted = "infinite" if report["smallest_epsilon"] is None else f"{report['smallest_epsilon']:.6g}"
     paid = "infinite" if total["epsilon"] is None else f"{total['epsilon']:.6g}"
     said = {
@@ -263,7 +274,7 @@ def _promise(book: Book, content: Json, run: str) -> list[str]:
     return [
         f"To whom:        each {policy.unit.value} of population {policy.population!r} ({policy.n_clients} clients)",
         f"Neighbours:     {policy.adjacency.value}",
-        f"Epsilon quoted: {quoted} at delta {declared.delta:.3g}, for the whole run",
+        f"Epsilon quoted: {quoted} at delta {delta:.3g}, for the whole run",
         f"Computed here:  {own}",
         f"Plan:           {declared.releases} releases, bound in row {plan.sequence} before the first; {made} made",
         f"Ending:         {declared.stopping}; the whole plan is paid for, however early it ended",

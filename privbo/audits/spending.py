@@ -34,11 +34,11 @@ class Spending:
 
 
 def spending(record: Record, event: Event) -> Spending:
-    """Price an event beside a run, at the run's delta.
+    """Price an event beside a run, at the delta of headlines.
 
     What is published later may be chosen after earlier outputs, so an odometer gives the total.
     """
-    adjacency, delta = record.plan.adjacency, record.delta
+    adjacency, delta = record.plan.adjacency, record.plan.safe_delta
     return Spending(
         price=min(epsilon_table(event, delta, adjacency=adjacency).values()),
         total=odometer([record.ledger.committed(), event], delta, adjacency=adjacency),

@@ -25,7 +25,7 @@ class PricedPlan:
         name: Of the configuration.
         rounds: Planned rounds.
         plan: The plan.
-        epsilon_at: Its price at every delta of interest; the run's own delta first.
+        epsilon_at: Its price at every delta of interest, the headline's first.
     """
 
     name: str

@@ -23,7 +23,7 @@ from accountant.events import Adjacency, Event, compose, from_dict, to_dict
 from accountant.ledger import Budget
 from accountant.tightest import epsilon_table
 from privbo.door.mechanism import Mechanism, PrivateSum
-from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, paper_delta
+from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, paper_delta, safe_delta
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.settings import JsonObject
@@ -36,7 +36,7 @@ class Plan:
     Attributes:
         privacy: What was asked for.
         noise_multiplier: Nominal z, that of a release of noise scale 1; None for a non-private run or an empty plan.
-        delta: The delta epsilon is quoted at.
+        delta: The delta that was asked for.
         n_clients: N.
         event: The planned event of the whole run.
         releases: Number of releases in the plan.
@@ -83,6 +83,11 @@ class Plan:
     def sending_share(self) -> float:
         """Share of the clients that send in a round on average; which and how many do is secret."""
         return self.privacy.sending_share(self.n_clients)
+
+    @property
+    def safe_delta(self) -> float:
+        """The delta that headlines name: the one asked for, and at most min(1e-5, 1/(10 N))."""
+        return safe_delta(self.delta, self.n_clients)
 
     @property
     def schedule(self) -> tuple[tuple[Event, int], ...]:

@@ -18,7 +18,7 @@ from accountant.ledger.pricing import filter_under
 from accountant.ledger.total import odometer, odometer_delta
 from accountant.tight import numerical
 from accountant.tightest import epsilon_table
-from privbo.plans.privacy import default_delta, paper_delta
+from privbo.plans.privacy import default_delta, paper_delta, safe_delta
 from privbo.protocol.plain import plain
 from privbo.protocol.settings import JsonObject
 
@@ -130,7 +130,7 @@ def finite(value: float) -> float | None:
 def price(
     event: Event, *, delta: float, n_clients: int, adjacency: Adjacency, recovered: bool = False
 ) -> tuple[PriceColumn, ...]:
-    """Price a plan at the run's delta, at min(1e-5, 1/(10 N)) and at N^-1.1; each delta once.
+    """Price a plan at the run's delta, at min(1e-5, 1/(10 N)) and at N^-1.1; each delta once, the headline's first.
 
     Plan and recoveries of a ``recovered`` run are priced by an odometer alone.
 
@@ -142,7 +142,7 @@ def price(
     """
     deltas = {"this run": delta, "default": default_delta(n_clients), "paper": paper_delta(n_clients)}
     kept: dict[str, float] = {}
-    for label, at in deltas.items():
+    for label, at in sorted(deltas.items(), key=lambda column: column[1] != safe_delta(delta, n_clients)):
         if not any(math.isclose(at, other) for other in kept.values()):
             kept[label] = at
     return tuple(

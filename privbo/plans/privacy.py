@@ -45,6 +45,16 @@ def default_delta(n_clients: int) -> float:
     return min(1e-5, 0.1 / n_clients)
 
 
+def safe_delta(delta: float, n_clients: int) -> float:
+    """Give the delta that headlines name: the one asked for, and at most ``default_delta``.
+
+    Example:
+        >>> safe_delta(paper_delta(40), 40), safe_delta(1e-7, 40)
+        (1e-05, 1e-07)
+    """
+    return min(delta, default_delta(n_clients))
+
+
 @settings(table="privacy")
 class Privacy:
     """The privacy of a run: a target epsilon, or a noise multiplier.

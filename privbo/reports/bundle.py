@@ -89,6 +89,7 @@ def write_bundle(directory: Path, out: Path | None = None) -> Written:
     """Write everything public about a run into one signed file; ``DIR/bundle.json`` unless another is named."""
     record = load(directory)
     with record.ledger as ledger:
+        found = report(record)
         content: Json = {
             "format": 1,
             "run": record.run_id,
@@ -99,7 +100,7 @@ def write_bundle(directory: Path, out: Path | None = None) -> Written:
                 "releases": _lines(ledger.release_rows()),
             },
             "manifest": read_json(record.home.config_path),
-            "report": report(record).to_dict() | {"smallest_epsilon": plain(record.epsilon())},
+            "report": found.to_dict() | {"smallest_epsilon": plain(found.smallest_epsilon)},
         }
     return _signed(record, PURPOSE, content, out or record.home.path / "bundle.json")
 

@@ -97,19 +97,20 @@ def report(record: Record) -> Report:
         (1, 0.926, False)
     """
     spec, plan, ledger = record.spec, record.plan, record.ledger
-    delta, adjacency, recovered = plan.delta, plan.adjacency, record.is_added_to
+    delta, adjacency, recovered = plan.safe_delta, plan.adjacency, record.is_added_to
     event = record.event
     entries, policy = ledger.entries(record.run_id), ledger.policy
     combine = combination(disjoint=policy.disjoint)
     points = prices.cumulative([entry.event for entry in entries], delta, adjacency, combine=combine)
     curve = prices.curve(event, delta, adjacency, recovered=recovered)
-    columns = prices.price(event, delta=delta, n_clients=plan.n_clients, adjacency=adjacency, recovered=recovered)
+    columns = prices.price(event, delta=plan.delta, n_clients=plan.n_clients, adjacency=adjacency, recovered=recovered)
     return Report(
         name=spec.name,
         run=record.run_id,
         created=record.manifest.created,
         smallest_epsilon=min(columns[0].epsilon.values()),
         epsilon_at=columns,
+        asked_delta=plan.delta,
         epsilon_interval=(
             numerical.Interval(lower=0.0, upper=columns[0].smallest, method="renyi")
             if recovered

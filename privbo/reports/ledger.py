@@ -26,7 +26,7 @@ class LedgerView:
         ledger: The ledger's state.
         entries: The run's charges, in order.
         epsilon: Upper bounds on the plan's epsilon by accountant.
-        delta: Where epsilon is quoted, in (0, 1).
+        delta: Where epsilon is quoted, in (0, 1): the run's, and at most min(1e-5, 1/(10 N)).
         total: Epsilon of everything the ledger's population has paid, with its rule.
     """
 
@@ -46,16 +46,16 @@ class LedgerView:
 
 def ledger_view(record: Record) -> LedgerView:
     """List a run's charges with the price of its plan."""
-    plan, ledger = record.plan, record.ledger
+    plan, ledger, delta = record.plan, record.ledger, record.plan.safe_delta
     entries, combine = ledger.entries(record.run_id), combination(disjoint=ledger.policy.disjoint)
-    points = prices.cumulative([entry.event for entry in entries], plan.delta, plan.adjacency, combine=combine)
+    points = prices.cumulative([entry.event for entry in entries], delta, plan.adjacency, combine=combine)
     return LedgerView(
         run=record.run_id,
         releases=len(entries),
         planned_releases=plan.releases,
         ledger=check_record(record),
-        total=total(ledger.book(), plan.delta),
+        total=total(ledger.book(), delta),
         entries=rows(entries, points),
-        epsilon=plan.epsilon(),
-        delta=plan.delta,
+        epsilon=plan.epsilon(delta),
+        delta=delta,
     )

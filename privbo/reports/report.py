@@ -45,9 +45,10 @@ class Report:
         name: Shown in titles.
         run: Identifier of the run.
         created: Date on which the run was opened, UTC.
-        smallest_epsilon: The smallest bound on the plan's epsilon at the run's delta, which is the one to quote.
-        epsilon_at: Price of the plan at every delta of interest; the run's own delta first.
-        epsilon_interval: Certified ends of the tight accountant at the run's delta.
+        smallest_epsilon: The smallest bound on the plan's epsilon at the headline's delta, which is the one to quote.
+        epsilon_at: Price of the plan at every delta of interest, the headline's first.
+        asked_delta: The delta that the run asked for; the headline's is at most min(1e-5, 1/(10 N)).
+        epsilon_interval: Certified ends of the tight accountant at the headline's delta.
         guarantee: Epsilon under adaptive choices, and the epsilon if nothing was adaptive.
         attacker: The most that a guess about one unit can gain.
         delta_epsilon_curve: Certified bounds on delta by epsilon; empty for a non-private run.
@@ -82,6 +83,7 @@ class Report:
     created: str
     smallest_epsilon: float
     epsilon_at: tuple[PriceColumn, ...]
+    asked_delta: float
     epsilon_interval: Interval
     guarantee: Guarantee
     attacker: Attacker
@@ -113,12 +115,12 @@ class Report:
 
     @property
     def epsilon(self) -> Epsilons:
-        """Upper bounds on the plan's epsilon at the run's delta, by accountant."""
+        """Upper bounds on the plan's epsilon at the headline's delta, by accountant."""
         return self.epsilon_at[0].epsilon
 
     @property
     def delta(self) -> float:
-        """The run's delta, in (0, 1)."""
+        """The headline's delta, in (0, 1): the run's, and at most min(1e-5, 1/(10 N))."""
         return self.epsilon_at[0].delta
 
     @property

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import operator
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from rich.console import Console
 
 import privbo as pb
 from accountant.events import Adjacency
+from accountant.ledger.officer import verify_bundle
 from accountant.tight import numerical
 from privbo.audits.audit import Audit
 from privbo.audits.empirical import audit_run
@@ -22,6 +24,7 @@ from privbo.cli.results import WrittenReport
 from privbo.cli.terminal import render
 from privbo.plans.calibration import calibrate
 from privbo.protocol.plain import plain
+from privbo.reports.bundle import write_bundle, write_receipt
 from privbo.reports.data import report
 from privbo.reports.document import environment, percent_bound, plain_text
 from privbo.reports.document import render as render_page
@@ -33,8 +36,8 @@ from tests.reports.runs import EVIL, evil_run, small_run
 
 # Other programs read these.
 REPORT_KEYS = {
-    "name", "run", "created", "epsilon", "delta", "epsilon_at", "epsilon_interval", "guaranteed", "because",
-    "as_if_non_adaptive", "attacker", "delta_epsilon_curve", "planned_event", "dp_event", "releases",
+    "name", "run", "created", "epsilon", "delta", "asked_delta", "epsilon_at", "epsilon_interval", "guaranteed",
+    "because",    "as_if_non_adaptive", "attacker", "delta_epsilon_curve", "planned_event", "dp_event", "releases",
     "planned_releases", "rounds", "n_clients", "unit", "unit_text", "adjacency", "trust", "samplers",
     "noise_multiplier", "sample_rate", "noise_source", "noise_source_text", "guarantee", "control", "caveat", "outlook",
     "population", "budget", "total", "ledger", "entries", "cumulative_epsilon", "utility", "problem", "algorithm",
@@ -77,6 +80,27 @@ def test_every_view_quotes_the_same_epsilon(result: pb.Record) -> None:
     assert f"<td>{quoted} at delta" in notebook(found)
     assert f'<b id="epsilon">{quoted}</b>' in render_page(document(found))
     assert shown(WrittenReport(report=found, page=Path("x.html"))).endswith("report: x.html\n")
+
+
+def test_a_run_that_asked_for_the_papers_delta_is_quoted_at_the_safe_one_in_every_view(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="delta = N"):
+        made = small_run(tmp_path / "run", privacy=pb.Privacy(epsilon=2.0, delta="paper"))
+    found, asked, safe = report(made), made.delta, min(1e-5, 0.1 / made.plan.n_clients)
+    assert asked > 0.01
+    assert made.epsilon() <= 2.0 < made.epsilon(safe)
+    data, view = plain(found), ledger_view(made)
+    assert (data["delta"], data["asked_delta"], view.delta, found.total.delta) == (safe, asked, safe, safe)
+    assert min(data["epsilon"].values()) == min(view.epsilon.values()) == found.smallest_epsilon == made.epsilon(safe)
+    assert found.guarantee.guaranteed >= found.smallest_epsilon
+    page = render_page(document(found))
+    assert re.search(r'<b id="epsilon">([0-9.]+)</b> at delta = 1e-05', page)
+    assert f"2 at delta {asked:.4g} (asked for)" in page
+    assert f"at delta {safe:.3g}" in next(line for line in shown(found).splitlines() if "guaranteed" in line)
+    signed = json.loads(write_receipt(made.home.path).path.read_text())["content"]
+    assert (signed["epsilon"], signed["delta"]) == (found.smallest_epsilon, safe)
+    officers = verify_bundle(write_bundle(made.home.path).path)
+    assert officers.verified
+    assert "at delta 1e-05, for the whole run" in officers.page
 
 
 def test_a_run_without_noise_is_infinite_in_every_view() -> None:
