@@ -172,8 +172,7 @@ def _report(book: Book, content: Json, run: str) -> None:
     bound = (run, plan.declared.delta, plan.declared.releases, made, book.policy.unit.value)
     if stated != bound:
         raise LedgerError(f"the report says {stated}, the ledger {bound}")
-    delta = _quoted_delta(report, asked)
-    if report["delta"] != delta:
+    if report["delta"] != (delta := _quoted_delta(report, asked)):
         raise LedgerError(f"the report quotes epsilon at delta {report['delta']}, over the {asked} that was asked for")
     quoted, computed = report["smallest_epsilon"], recomputed(book.committed_by(run), delta)
     if computed is not None and computed[1] and not _same(quoted, computed[0]):
@@ -259,17 +258,15 @@ def _promise(book: Book, content: Json, run: str) -> list[str]:
     declared, made = plan.declared, sum(entry.run == run for entry in book.entries)
     delta = _quoted_delta(report, declared.delta)
     found, total = recomputed(book.committed_by(run), delta), report["total"]
-    quoted = "infinite" if report["smallest_epsilon"] is None else f"{report['smallest_epsilon']:.6g}"
-    paid = "infinite" if total["epsilon"] is None else f"{total['epsilon']:.6g}"
+    quoted, paid = ("infinite" if e is None else f"{e:.6g}" for e in (report["smallest_epsilon"], total["epsilon"]))
     said = {
         "secure": "the noise was drawn from a cryptographic source",
         "exact": "the noise was drawn exactly, from a cryptographic source",
         "simulation": "THE NOISE WAS SEEDED: this was a simulation and protects nobody",
         "none": "THERE WAS NO NOISE: nobody is protected",
     }[declared.noise_source]
-    if found is None:
-        own = "not computed here (a kind of release that this check has no arithmetic for)"
-    else:
+    own = "not computed here (a kind of release that this check has no arithmetic for)"
+    if found is not None:
         own = f"{found[0]:.6g}, {'exact' if found[1] else 'an upper bound by Rényi divergences alone'}"
     return [
         f"To whom:        each {policy.unit.value} of population {policy.population!r} ({policy.n_clients} clients)",
