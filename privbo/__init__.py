@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from privbo.reports.data import figures, report, write_report
     from privbo.reports.history import history_frame as history
     from privbo.runs.attendance import Attendance
+    from privbo.runs.best import Best
     from privbo.runs.history import Round
     from privbo.runs.loop import plan, run
-    from privbo.runs.record import Best, Record, load
+    from privbo.runs.record import Record, load
     from privbo.runs.spec import Spec
 
 __version__ = "0.2.0"
@@ -47,7 +48,7 @@ __version__ = "0.2.0"
 _HOME = {
     "Attendance": "privbo.runs.attendance",
     "AdaptiveClipping": "privbo.door.adaptive",
-    "Best": "privbo.runs.record",
+    "Best": "privbo.runs.best",
     "Categorical": "privbo.protocol.space",
     "Comparison": "privbo.comparisons.comparison",
     "ConfigurationError": "privbo.protocol.errors",

@@ -187,6 +187,26 @@ def report_command(
 
 
 @app.command()
+def best(
+    directory: Annotated[Path, typer.Argument(help="Directory of a run, or a site's folder.")],
+    client: Annotated[int | None, typer.Option(min=0, help="This client alone.")] = None,
+    as_toml: Annotated[bool, typer.Option("--toml", help="Print TOML, to use as it is.")] = False,
+    show_private: ShowPrivate = False,
+    as_json: AsJson = False,
+) -> None:
+    """PRIVATE: the parameters that every local client would use. At a site, its own clients'."""
+    from privbo.cli.best import own_points, toml_of
+
+    if as_toml and as_json:
+        raise ConfigurationError("--toml and --json are two forms; give one of them")
+    found = own_points(directory, client=client, show_private=show_private)
+    if as_toml:
+        typer.echo(toml_of(found.points, alone=client is not None), nl=False)
+        return
+    _show(found, as_json=as_json)
+
+
+@app.command()
 def compare(
     what: Annotated[list[Path], typer.Argument(help="One sweep file (TOML), or directories of runs.")],
     out: Annotated[Path | None, typer.Option(help="Folder of cells, page and tables.")] = None,

@@ -13,6 +13,7 @@ from privbo.protocol.settings import JsonObject
 from privbo.protocol.space import Value
 from privbo.reports.diagnostics import Diagnostics
 from privbo.reports.report import Report
+from privbo.runs.best import Best
 
 Milestones = Mapping[str, Mapping[str, float]]  # mean best score by moment, by arm
 
@@ -92,6 +93,30 @@ class WrittenReport:
         if self.page is not None:
             found["report"] = str(self.page)
         return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnPoints:
+    """PRIVATE: the points that clients would use, each for its client alone.
+
+    Attributes:
+        points: One per client, of those that have one.
+        without: Numbers of clients without a finite value.
+        scores: Whether the scores there are shown as well.
+    """
+
+    points: tuple[Best, ...]
+    without: tuple[int, ...]
+    scores: bool
+
+    def to_dict(self) -> JsonObject:
+        """Give the points as JSON-able data."""
+        hidden = () if self.scores else ("value",)
+        return {
+            "note": "private: every point belongs to its client; no epsilon covers it",
+            "clients": [fields_of(point, but=hidden) for point in self.points],
+            "without": list(self.without),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

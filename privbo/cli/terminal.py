@@ -16,9 +16,10 @@ from accountant.wording import accountant_text, interval_text
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import ClippingAudit
 from privbo.audits.empirical import Empirical
-from privbo.cli.results import FinishedRun, Milestones, PricedPlan, Rehearsal, WrittenReport
+from privbo.cli.results import FinishedRun, Milestones, OwnPoints, PricedPlan, Rehearsal, WrittenReport
 from privbo.plans.calibration import Calibration
 from privbo.plans.prices import PriceColumn
+from privbo.protocol.space import Value
 from privbo.protocol.text import shown
 from privbo.reports.bundle import Written
 from privbo.reports.document import percent_bound
@@ -105,6 +106,26 @@ def _rehearsal(found: Rehearsal) -> Iterator[RenderableType]:
         return
     yield f"private diagnostics, not covered by epsilon: {len(found.failures)} of {n_clients} clients failed"
     yield from (f"client {client}: {reason}" for client, reason in found.failures.items())
+
+
+@render.register
+def _own(found: OwnPoints) -> Iterator[RenderableType]:
+    names = tuple(found.points[0].params) if found.points else ()
+    head = ("client", *names, *(("score",) if found.scores else ()))
+    rows = (
+        (p.client, *(_value(p.params[name]) for name in names), *((number(p.value),) if found.scores else ()))
+        for p in found.points
+    )
+    yield "private: every point belongs to its client; no epsilon covers it"
+    yield _table("The clients' own best", head, rows, right=range(len(head)))
+    if found.without:
+        yield f"without a finite value: {', '.join(map(str, found.without))}"
+    if not found.scores:
+        yield "scores are private as well: --show-private shows them"
+
+
+def _value(value: Value) -> str:
+    return number(value) if isinstance(value, float) else str(value)
 
 
 @render.register

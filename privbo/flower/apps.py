@@ -141,6 +141,7 @@ def _answer(
         evaluate=problem.evaluator(on_failure=record.keep_failure),
         seed=record.seed(header.clients_seed),
     )
+    record.keep_facts(clients, problem.search_space)
     with limited_loaded_threads(spec.threads):
         return clients, *record.answer(question, cohort)
 

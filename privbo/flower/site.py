@@ -7,6 +7,7 @@ round in two ways, so a server cannot collect two different answers to one charg
 
 Layout, for a site that keeps its runs in DIR::
 
+    DIR/RUN/facts.json         numbers of the clients and their search space, to read the evaluations by
     DIR/RUN/seed.json          root of the clients' own randomness
     DIR/RUN/state/000004.npz   the clients' state after round 4; only the latest stays
     DIR/RUN/sent/000004.npz    what was sent in round 4: clients, vectors, digest of the question
@@ -35,6 +36,9 @@ from privbo.flower.receipts import SiteReceipts
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import load_arrays, read_json, save_arrays, write_json
 from privbo.protocol.messages import Broadcast, Cohort, FloatArray, IntArray, Standing
+from privbo.protocol.settings import dump_settings
+from privbo.protocol.space import Space
+from privbo.runs.best import FACTS, SiteFacts
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
@@ -103,6 +107,14 @@ class SiteRecord:
             if not path.exists():
                 write_json(path, {"seed": secrets.randbits(63) if given is None else given})
             return int(read_json(path)["seed"])
+
+    def keep_facts(self, clients: IntArray, space: Space) -> None:
+        """Write down once what the arrays in this folder speak of, for those who read them later."""
+        path = self.path / FACTS
+        with self._alone():
+            if not path.exists():
+                facts = SiteFacts(clients=tuple(clients.tolist()), space=dict(space.parameters))
+                write_json(path, dump_settings(facts))
 
     @property
     def receipts(self) -> SiteReceipts:

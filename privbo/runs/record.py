@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -13,29 +14,11 @@ from accountant.ledger import Ledger
 from privbo.plans.plan import Plan
 from privbo.plans.prices import run_table
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import load_arrays
 from privbo.protocol.messages import ClientHistory, FloatArray, Release
-from privbo.protocol.space import Value
+from privbo.runs.best import Best, best_points, read_history
 from privbo.runs.evidence import LedgerCheck, examine, require_agreement
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.spec import Spec
-
-
-@dataclass(frozen=True, kw_only=True)
-class Best:
-    """PRIVATE: a client's best evaluated point.
-
-    Attributes:
-        params: Values by name.
-        value: The objective there.
-
-    Example:
-        >>> Best(params={"C": 1.0}, value=0.9).params["C"]
-        1.0
-    """
-
-    params: dict[str, Value]
-    value: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,22 +132,31 @@ class Record:
             raise RunError("this run's clients are not on this machine (no private folder)")
         return self._clients
 
-    def best(self, client: int) -> Best:
-        """PRIVATE: give the best point a client has evaluated; it belongs to that client.
+    @overload
+    def best(self) -> tuple[Best, ...]: ...
+
+    @overload
+    def best(self, client: int) -> Best: ...
+
+    def best(self, client: int | None = None) -> Best | tuple[Best, ...]:
+        """PRIVATE: give the point a client would use, or every client's; each belongs to that client.
+
+        Clients without a finite value are left out of the latter.
 
         Raises:
-            RunError: If the client's evaluations are not here or all failed.
+            RunError: If the clients' evaluations are not here, or the named client's all failed.
         """
-        history = self.clients
-        if not 0 <= client < history.values.shape[0]:
-            raise RunError(f"client={client} is not registered; clients are 0..{history.values.shape[0] - 1}")
-        values = history.values[client]
-        if not np.isfinite(values).any():
-            reason = self.failures.get(client, "none of its evaluations was stored")
-            raise RunError(f"client {client} has no finite value: {reason}")
-        index = int(np.nanargmax(values))
-        space = self.spec.problem.search_space
-        return Best(params=space.decode(history.units[client, index]), value=float(values[index]))
+        everyone = range(len(self.clients.values))
+        found = best_points(self.clients, self.spec.problem.search_space, everyone)
+        if client is None:
+            return found
+        if client not in everyone:
+            raise RunError(f"client={client} is not registered; clients are 0..{len(everyone) - 1}")
+        for best in found:
+            if best.client == client:
+                return best
+        reason = self.failures.get(client, "none of its evaluations was stored")
+        raise RunError(f"client {client} has no finite value: {reason}")
 
     @property
     def failures(self) -> Mapping[int, str]:
@@ -220,16 +212,6 @@ def load(directory: str | Path) -> Record:
         manifest=manifest,
         ledger=ledger,
         directory=home.path,
-        _clients=_history(home) if home.evaluations_path.exists() else None,
+        _clients=read_history(home.evaluations_path) if home.evaluations_path.exists() else None,
         _failures=home.failures(),
-    )
-
-
-def _history(home: RunDirectory) -> ClientHistory:
-    arrays = load_arrays(home.evaluations_path)
-    return ClientHistory(
-        units=arrays["units"].astype(np.float64),
-        values=arrays["values"].astype(np.float64),
-        rounds=arrays["rounds"].astype(np.int64),
-        recommended=arrays["recommended"].astype(np.float64),
     )

@@ -8,7 +8,8 @@ from tests.docs.blocks import Block, blocks_of, run_block
 
 ROOT = Path(__file__).parents[2]
 TOUR = [
-    f"docs/how-to/{name}.md" for name in ("own-objective", "run", "report", "officer", "audit", "compare", "calibrate")
+    f"docs/how-to/{name}.md"
+    for name in ("own-objective", "run", "best", "report", "officer", "audit", "compare", "calibrate")
 ]
 PAGES = sorted(
     str(path.relative_to(ROOT))

@@ -41,9 +41,13 @@ FULL = (
     ("compare", HOME, "--out", "compared"),
     ("compare", HOME, "--out", "compared", "--json"),
     ("audit", HOME),
+    ("best", HOME, "--json", "--show-private"),
 )
 SHORT = (("run", "run.toml", "--out", HOME), ("ledger", "export", HOME))
-PRIVATE_COMMANDS = {"audit"}  # what they print is private by their own words; what they write is not read from here
+PRIVATE_COMMANDS = {
+    "audit",
+    "best",
+}  # they print what is private, by their own words
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,102 @@
+"""The answer of a run: parameters that clients use, from the run's directory or at a site."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from privbo.cli.results import OwnPoints
+from privbo.protocol.errors import RunError
+from privbo.protocol.space import Value
+from privbo.runs.best import FACTS, Best, best_at_site
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.record import load
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def own_points(directory: Path, *, client: int | None = None, show_private: bool = False) -> OwnPoints:
+    """PRIVATE: give the point that every local client would use.
+
+    At a site its own clients' scores stand beside their points; where many clients' data lie together, as in a run in
+    one process, only where they are asked for.
+
+    Args:
+        directory: Of a run, or a site's folder of one run, or the folder in which a site keeps its runs.
+        client: This one alone.
+        show_private: Show scores.
+
+    Raises:
+        RunError: If no client's evaluations are there, or not this client's.
+    """
+    if RunDirectory(directory).config_path.exists():
+        found = _of_run(directory, show_private=show_private)
+    else:
+        points, without = best_at_site(_site_folder(directory))
+        found = OwnPoints(points=points, without=without, scores=True)
+    if client is None:
+        return found
+    chosen = tuple(point for point in found.points if point.client == client)
+    if not chosen:
+        here = ", ".join(str(point.client) for point in found.points) or "none"
+        raise RunError(f"client {client} has no point here; those that have one: {here}")
+    return replace(found, points=chosen, without=())
+
+
+def _of_run(directory: Path, *, show_private: bool) -> OwnPoints:
+    home = RunDirectory(directory)
+    record = load(directory)
+    with record.ledger:
+        if not record.has_clients:
+            raise RunError(_nobody_here(home))
+        points = record.best()
+        chosen = {point.client for point in points}
+        without = tuple(n for n in range(record.spec.problem.n_clients) if n not in chosen)
+    return OwnPoints(points=points, without=without, scores=show_private)
+
+
+def _nobody_here(home: RunDirectory) -> str:
+    if home.clients_path.exists():
+        return f"{home.path} was interrupted; go on with it first: privbo run --resume {home.path}"
+    if sites := sorted(home.private.glob("sites/*")):
+        return f"{home.path}: the points are at its simulated sites; name one, such as {sites[0]}"
+    return (
+        f"{home.path}: the points are at the sites and never came here; each site reads its own with privbo "
+        "best and the directory of its site.toml"
+    )
+
+
+def _site_folder(directory: Path) -> Path:
+    if (directory / FACTS).exists():
+        return directory
+    runs = sorted(path.parent for path in directory.glob(f"*/{FACTS}"))
+    if len(runs) > 1:
+        raise RunError(
+            f"{directory} holds {len(runs)} runs: {', '.join(path.name for path in runs)}; name one's folder"
+        )
+    if not runs:
+        raise RunError(f"{directory} is neither a run's directory nor a site's; name one")
+    return runs[0]
+
+
+def toml_of(points: Sequence[Best], *, alone: bool) -> str:
+    """Write points as TOML: the parameters of one client, or a table ``[clients.N]`` for each."""
+    if alone:
+        return "".join(map(_lines, (point.params for point in points)))
+    return "\n".join(f"[clients.{point.client}]\n{_lines(point.params)}" for point in points)
+
+
+def _lines(params: Mapping[str, Value]) -> str:
+    return "".join(f"{_key(name)} = {_literal(value)}\n" for name, value in params.items())
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _literal(name)
+
+
+def _literal(value: Value) -> str:
+    """A value in TOML, whose strings are JSON's but for the one control character that JSON leaves as it is."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
