@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 from accountant.disjoint import dearest
 from accountant.errors import LedgerError
 from accountant.events import Composed, Event, compose, parts
-from accountant.ledger.policy import Entry, LedgerPolicy, read_entry
-from accountant.ledger.reservation import Reservation, read_reservation
+from accountant.ledger.policy import Entry, LedgerPolicy, read_entry, unwritten_entry
+from accountant.ledger.reservation import Declaration, Reservation, read_reservation
 from accountant.ledger.store import Row
 
 
@@ -112,6 +113,15 @@ class Book:
     def combined(self, events: Iterable[tuple[Event, int]]) -> Composed:
         """Composition of events with counts, by the policy's rule."""
         return dearest(event for event, _ in events) if self.policy.disjoint else compose(events)
+
+    def projected(self, declared: Sequence[Declaration] = (), charges: Mapping[str, Event] | None = None) -> Book:
+        """The book as it would stand with more reservations, then a charge outside of plans for every run named."""
+        found = Book(**{part.name: copy.copy(getattr(self, part.name)) for part in fields(self)})
+        for position, one in enumerate(declared, len(self.rows) + 1):
+            found._admit_reservation(Reservation(declared=one, sequence=position, previous="", digest=""))
+        for position, (run, event) in enumerate((charges or {}).items(), len(self.rows) + len(declared) + 1):
+            found._admit_entry(unwritten_entry(run, event, self.policy, position))
+        return found
 
     def admit(self, row: Row) -> None:
         """Take the next verified row in.

@@ -260,6 +260,15 @@ def read_entry(row: Row, policy: LedgerPolicy) -> Entry:
     return entry
 
 
+def unwritten_entry(run: str, event: Event, policy: LedgerPolicy, sequence: int) -> Entry:
+    """A charge that is only considered, as it would stand at a place of the chain."""
+    return Entry(
+        sequence=sequence, release_id=f"{run}/considered", run=run, event=event, unit=policy.unit,
+        population=policy.population, n_clients=policy.n_clients, adjacency=policy.adjacency, sampler=sampler_of(event),
+        noise_source="none", plan_position=None, time="", previous="", digest="",
+    )  # fmt: skip
+
+
 def refusal(event: Event | None, spent: float, projected: float, budget: Budget) -> str:
     """Why a charge is not allowed."""
     what = "what was charged" if event is None else f"{event} on top of epsilon {spent:.6g}"

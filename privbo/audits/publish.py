@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privbo.audits.spending import Spending, spending
 from privbo.door.adaptive import histogram_quantile, norm_histogram_request, one_hot_norms
 from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SecureNoise
+from privbo.plans.spending import Spending, spending
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate
 from privbo.runs.opening import derive_seed
 from privbo.runs.record import Record
-from privbo.runs.replay import replay
+from privbo.runs.replay import replay, stored_releases
 
 _FACTORS = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 
@@ -48,8 +48,8 @@ class PublishedNorms:
     head: str
 
 
-def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending:
-    """Price a publication of norms without looking at any: what it costs, and the run's new total.
+def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | None:
+    """Price a publication of norms without looking at any: its cost, and the ledger's new total; None if it is paid.
 
     Raises:
         ConfigurationError: If the multiplier is not positive.
@@ -57,7 +57,16 @@ def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending:
     if not noise_multiplier > 0:
         raise ConfigurationError(f"noise_multiplier={noise_multiplier!r} must be > 0")
     request = norm_histogram_request(np.array(_FACTORS), record.spec.problem.n_clients)
-    return spending(record, mechanism_for(request, noise_multiplier=noise_multiplier).event())
+    event = mechanism_for(request, noise_multiplier=noise_multiplier).event()
+    run, book = _run_of(record), record.ledger.book()
+    last = max((release.round for release in stored_releases(record.ledger, record.run_id)), default=None)
+    if book.find(f"{run}/{last}") is not None:
+        return None
+    return spending(book, record.plan.safe_delta, f"the norms of round {last}", charges={run: event})
+
+
+def _run_of(record: Record) -> str:
+    return f"{record.run_id}-norms"
 
 
 def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
@@ -78,7 +87,7 @@ def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
     request = norm_histogram_request(edges, n_clients)
     door = Door(
         record.ledger,
-        run=f"{record.run_id}-norms",
+        run=_run_of(record),
         noise=SecureNoise(),
         mechanism=lambda wanted: mechanism_for(wanted, noise_multiplier=noise_multiplier),
         n_clients=n_clients,

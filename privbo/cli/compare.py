@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from privbo.cli.spend import agree
 from privbo.cli.terminal import number, render, total_line, verbatim
 from privbo.comparisons.cells import OnCell, OnReuse
 from privbo.comparisons.choice import recommend
@@ -58,11 +59,12 @@ def compare_sweep(
     shared_assets: bool,
     fresh: bool = False,
     finished: bool = False,
+    yes: bool = False,
 ) -> Compared:
     """Run a sweep's missing cells and write page, tables and summary.
 
     Raises:
-        ConfigurationError: If the sweep or the recommendation asks for what it may not.
+        ConfigurationError: If the sweep or the recommendation asks for what it may not, or nobody agreed to its price.
     """
     sweep = read_sweep(path)
     folder = out or Path("sweeps") / sweep.config.name
@@ -77,12 +79,15 @@ def compare_sweep(
             finished=finished,
             on_cell=on_cell,
             on_reuse=on_reuse,
+            agree=partial(agree, yes=yes),
         )
     # The results stand before a recommendation may be refused.
     written = _written(found, folder, private=private, shared_assets=shared_assets)
     if budget is None:
         return written
-    return _written(recommended(found, budget), folder, private=private, shared_assets=shared_assets)
+    return _written(
+        recommended(found, budget, partial(agree, yes=yes)), folder, private=private, shared_assets=shared_assets
+    )
 
 
 def compare_runs(
@@ -205,7 +210,8 @@ class CellTable:
 def cell_progress(planned: Mapping[str, int], *, jobs: int | None) -> Iterator[tuple[OnCell, OnReuse]]:
     """Show the table while cells run; yields the callbacks that fill it and that say what is reused.
 
-    Where standard error is no terminal the table is printed once, at the end.
+    It is drawn from the moment at which it is known what is reused: what is refused before shows none. Where
+    standard error is no terminal the table is printed once, at the end.
     """
     console = Console(stderr=True)
     texts = [TextColumn(f"{{task.fields[{name}]}}") for name in ("epsilon", "state")]
@@ -214,9 +220,11 @@ def cell_progress(planned: Mapping[str, int], *, jobs: int | None) -> Iterator[t
     def say(reuse: Reuse) -> None:
         for words in reuse.lines():
             console.print(words, soft_wrap=True, markup=False, highlight=False)
+        drawn.enter_context(progress)
 
-    with Progress(*columns, console=console, refresh_per_second=2) as progress:
-        table = CellTable(planned=planned, jobs=jobs, progress=progress)
+    progress = Progress(*columns, console=console, refresh_per_second=2)
+    table = CellTable(planned=planned, jobs=jobs, progress=progress)
+    with ExitStack() as drawn:
         yield lambda cell, result: table.finished(cell.label, result), say
 
 

@@ -83,7 +83,7 @@ def audit_target(
         require_no_link(RunDirectory(target).private)
         record = load(target)
         if publish is not None:
-            agree(price_of_norms(record, noise_multiplier=publish).words, yes=yes)
+            agree(price_of_norms(record, noise_multiplier=publish), yes=yes)
         here = record.home.clipping_path.exists()  # the attack needs none of what is private
         found = Audit(
             name=record.spec.name,

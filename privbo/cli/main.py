@@ -226,13 +226,15 @@ def compare(
     finished: Annotated[
         bool, typer.Option("--finished", help="Run nothing: show a sweep's finished cells, older code's too, named.")
     ] = False,
+    yes: Yes = False,
     shared_assets: SharedAssets = False,
     as_json: AsJson = False,
 ) -> None:
     """Utility against epsilon: a sweep of settings over seeds, or runs side by side.
 
     Cells of a sweep are kept and reused while settings and code are the same; it says how many, and why others run.
-    Over private data only prices and paid choices are shown unless --private is given.
+    Over private data only prices and paid choices are shown unless --private is given, and what is to be charged is
+    shown and asked for first.
     """
     from privbo.cli.compare import compare_runs, compare_sweep
 
@@ -251,6 +253,7 @@ def compare(
                 shared_assets=shared_assets,
                 fresh=fresh,
                 finished=finished,
+                yes=yes,
             )
         else:
             found = compare_runs(what, out=out, data=whose, budget=budget, private=private, shared_assets=shared_assets)
@@ -400,12 +403,15 @@ def verify_bundle(file: Annotated[Path, typer.Argument(help="File that privbo bu
 
 
 @ledger_app.command("recover")
-def ledger_recover(directory: RunDir, as_json: AsJson = False) -> None:
+def ledger_recover(directory: RunDir, yes: Yes = False, as_json: AsJson = False) -> None:
     """Charge every round that a lost ledger leaves uncertain once more, so that the run may go on; said for ever."""
+    from functools import partial
+
+    from privbo.cli.spend import agree
     from privbo.runs.manifest import RunDirectory
     from privbo.runs.recovery import recover
 
-    _show(recover(RunDirectory(directory)), as_json=as_json)
+    _show(recover(RunDirectory(directory), agree=partial(agree, yes=yes)), as_json=as_json)
 
 
 @ledger_app.command("export")

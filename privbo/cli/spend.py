@@ -1,4 +1,4 @@
-"""Agreement before a command spends privacy that no plan has paid for."""
+"""Agreement before a command spends privacy that no plan of a run has paid for."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import sys
 
 import typer
 
+from privbo.plans.spending import Spending
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.text import shown
 
 
-def agree(words: str, *, yes: bool) -> None:
-    """Show a price on standard error and ask; ``--yes`` has answered.
+def agree(price: Spending | None, *, yes: bool) -> None:
+    """Show a price and the new total on standard error and ask; ``yes`` has answered, and nothing to pay asks nobody.
 
     Raises:
         ConfigurationError: If the answer is no, or nobody is there to ask.
     """
-    typer.echo(f"privbo: {words}", err=True)
+    if price is None:
+        return
+    typer.echo(shown(f"privbo: {price.words}"), err=True)
     if yes:
         return
     if not sys.stdin.isatty():

@@ -61,6 +61,8 @@ def render(result: object) -> Iterator[RenderableType]:
 @render.register
 def _report(report: Report) -> Iterator[RenderableType]:
     yield verbatim(report.name, "bold")
+    if report.shares_its_ledger:
+        yield verbatim(f"everything that was paid on {report.population}: {total_line(report.total)}", "bold")
     yield facts_table(report)
     yield price_table(report.epsilon_at)
     yield attacker_line(report)

@@ -101,21 +101,23 @@ def complete(
         jobs: Parallel processes on this machine.
         scheduler: Address of a Dask scheduler to use instead of this machine's processes.
         fresh: Run every cell, whatever is kept; cells that charge people charge them again.
-        prepare: Makes the cells that will run ready, all of them before the first one runs.
+        prepare: Makes the cells that will run ready, all of them before the first one runs and before anything
+            is said of them.
         on_cell: Called with every finished cell and its result, old ones first.
         on_reuse: Told before the first cell runs which are reused, which are run, and why.
     """
     kept = [None if fresh else _usable(cell) for cell in cells]
     reasons = [_reason(cell, fresh=fresh) if k is None else None for cell, k in zip(cells, kept, strict=True)]
     reuse = summarised(kept, reasons)
+    todo = list({cell.path: cell for cell, k in zip(cells, kept, strict=True) if k is None}.values())
+    ready = prepare(todo)
     if on_reuse is not None:
         on_reuse(reuse)
     for cell, k in zip(cells, kept, strict=True):
         cell.folder.mkdir(parents=True, exist_ok=True)
         if k is not None and on_cell is not None:
             on_cell(cell, k.result)
-    todo = list({cell.path: cell for cell, k in zip(cells, kept, strict=True) if k is None}.values())
-    made = _made(todo, prepare(todo), jobs, scheduler, on_cell)
+    made = _made(todo, ready, jobs, scheduler, on_cell)
     found = (k or made[cell.path] for cell, k in zip(cells, kept, strict=True))
     return Completed(cells=tuple(found), reuse=reuse)
 

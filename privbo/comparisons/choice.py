@@ -19,12 +19,14 @@ from accountant.events import Adjacency
 from accountant.ledger import Ledger
 from privbo.comparisons.cells import digest
 from privbo.comparisons.comparison import Comparison, Recommendation
+from privbo.comparisons.payment import quoted_at
 from privbo.comparisons.results import Kept
 from privbo.comparisons.setting import Difference, Setting, difference
 from privbo.door.door import Door
-from privbo.door.mechanism import mechanism_for
+from privbo.door.mechanism import Mechanism, mechanism_for
 from privbo.door.noise import SecureNoise
 from privbo.plans.shared_ledger import SharedLedger
+from privbo.plans.spending import Agree, agree_to_all, spending
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
 from privbo.protocol.settings import Positive, settings
@@ -118,6 +120,7 @@ def paid_recommendation(
     selection: Selection,
     shared: SharedLedger,
     budget: float,
+    agree: Agree = agree_to_all,
 ) -> Recommendation:
     """Name the best affordable setting by a noisy mean score, charged to the population's ledger.
 
@@ -127,6 +130,7 @@ def paid_recommendation(
         selection: Noise and range of the choice.
         shared: The population's ledger.
         budget: Largest epsilon of one run of the setting.
+        agree: Called with the price before it is charged; not for a choice that was paid for already.
 
     Raises:
         ConfigurationError: If no setting fits the budget.
@@ -135,7 +139,9 @@ def paid_recommendation(
     fitting = affordable(comparison, budget)
     scores = np.stack([_scores(cells[s.label], selection) for s in fitting], axis=1)
     name = digest([[kept.name for kept in cells[s.label]] for s in fitting])
-    means, stddev = _release(scores, f"selection-{name}", selection, shared)
+    delta = quoted_at(shared, comparison.settings[0].safe_delta)
+    with Ledger.open(shared.path) as ledger:
+        means, stddev = _release(scores, f"selection-{name}", selection, ledger, agree, delta)
     order = np.argsort(means)[::-1]
     best = fitting[int(order[0])]
     lead = None
@@ -174,7 +180,9 @@ def _scores(cells: Sequence[Kept], selection: Selection) -> FloatArray:
     return np.asarray((np.mean(found, axis=0) - middle) / half)
 
 
-def _release(scores: FloatArray, run: str, selection: Selection, shared: SharedLedger) -> tuple[FloatArray, float]:
+def _release(
+    scores: FloatArray, run: str, selection: Selection, ledger: Ledger, agree: Agree, delta: float
+) -> tuple[FloatArray, float]:
     """The noisy mean score of every setting and the noise's standard deviation, both in units of the score."""
     n_clients, n_settings = scores.shape
     request = Request(
@@ -182,17 +190,15 @@ def _release(scores: FloatArray, run: str, selection: Selection, shared: SharedL
         clipping_norm=math.sqrt(n_settings),
         weights=np.full((1, n_clients), 1.0 / n_clients),
     )
-    with Ledger.open(shared.path) as ledger:
-        door = Door(
-            ledger,
-            run=run,
-            noise=SecureNoise(),
-            mechanism=lambda wanted: mechanism_for(
-                wanted, noise_multiplier=selection.noise_multiplier, adjacency=Adjacency.ZERO_OUT
-            ),
-            n_clients=n_clients,
-        )
-        ticket = door.open(0, request)
-        release = ticket.release if ticket.release is not None else door.close(ticket, scores)[0]
+
+    def mechanism(wanted: Request) -> Mechanism:
+        return mechanism_for(wanted, noise_multiplier=selection.noise_multiplier, adjacency=Adjacency.ZERO_OUT)
+
+    if not ledger.entries(run):
+        what = f"naming the best of {n_settings} settings"
+        agree(spending(ledger.book(), delta, what, charges={run: mechanism(request).event()}))
+    door = Door(ledger, run=run, noise=SecureNoise(), mechanism=mechanism, n_clients=n_clients)
+    ticket = door.open(0, request)
+    release = ticket.release if ticket.release is not None else door.close(ticket, scores)[0]
     middle, half = (selection.low + selection.high) / 2, (selection.high - selection.low) / 2
     return middle + release.values[0] * half, release.noise_stddev * half

@@ -1,28 +1,28 @@
 """Payment for the cells of a sweep over private data: by who asked for it, before any of them runs.
 
-Every cell's plan is reserved on the population's ledger by the process that was asked for the
-sweep. A worker gets the reservation's row as its receipt and charges nobody: it may stand on
-another machine, whose file of the same name would be another ledger. Before a worker gets a
-cell, all of the cell's slots are spent, durably. A cell that was handed out and whose folder is
-not here may have been drawn elsewhere, so it is paid for again.
+Once the price of all that are owed was agreed to, every cell's plan is reserved on the population's
+ledger by the process that was asked for the sweep. A worker gets the reservation's row as its receipt
+and charges nobody: it may stand on another machine, whose file of the same name would be another
+ledger. Before a worker gets a cell, all of the cell's slots are spent, durably. A cell that was handed
+out and whose folder is not here may have been drawn elsewhere, so it is paid for again.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from accountant.ledger import Ledger, LedgerPolicy
+from accountant.ledger.book import Book
 from accountant.ledger.policy import canonical
 from accountant.ledger.reservation import Declaration, read_reservation
 from accountant.ledger.store import Row, row_digest
 from privbo.door.spending import spend_plan
 from privbo.plans.plan import Plan
 from privbo.plans.shared_ledger import SharedLedger
+from privbo.plans.spending import Spending, spending
 from privbo.protocol.errors import ConfigurationError
-from privbo.runs.opening import open_shared
 from privbo.runs.spec import Spec
 
 
@@ -54,18 +54,23 @@ class Paid:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Payment:
-    """A cell's payment.
+class Due:
+    """A cell that is to run, with what it is to be paid by.
 
     Attributes:
-        paid: The receipt.
-        is_handed_out: Whether a worker has got the cell before.
-        hand_out: Spends the cell's slots, before a worker gets it; nothing the second time.
+        run: Name of its run on the population's ledger.
+        spec: Its run.
+        plan: The run's plan.
     """
 
-    paid: Paid
-    is_handed_out: bool
-    hand_out: Callable[[], None]
+    run: str
+    spec: Spec
+    plan: Plan
+
+    @property
+    def declared(self) -> Declaration:
+        """The plan as the ledger is to hold it."""
+        return declared(self.run, self.spec, self.plan)
 
 
 def declared(run: str, spec: Spec, plan: Plan) -> Declaration:
@@ -80,24 +85,34 @@ def declared(run: str, spec: Spec, plan: Plan) -> Declaration:
     )
 
 
-def pay(shared: SharedLedger, run: str, spec: Spec, plan: Plan) -> Payment:
+def quoted_at(shared: SharedLedger, safe: float) -> float:
+    """Give the delta at which totals of a population's ledger are quoted: the safe one, and at most its own bound's."""
+    return min(safe, shared.delta or safe)
+
+
+def is_handed_out(book: Book, run: str) -> bool:
+    """Tell whether a worker has got the cell of a run before."""
+    return any(entry.run == run for entry in book.entries)
+
+
+def price_of(book: Book, dues: Sequence[Due], delta: float) -> Spending | None:
+    """Price what the ledger does not hold yet of cells that are to run; None if all of them are paid."""
+    owed = [due.declared for due in dues if book.plan_of(due.run) is None]
+    cells = f"{len(owed)} cell{'s' if len(owed) > 1 else ''} over private data"
+    return spending(book, delta, cells, declared=owed) if owed else None
+
+
+def pay(ledger: Ledger, due: Due) -> Paid:
     """Reserve a cell's plan on the population's ledger; one that was reserved before is known and not paid again.
 
     Raises:
         BudgetExceeded: If the ledger can't hold it; nothing was changed.
-        RunError: If the file is another population's ledger.
     """
-    with open_shared(shared, plan) as ledger:
-        found = ledger.reserve(declared(run, spec, plan))
-        row = ledger.book().rows[found.sequence - 1]
-        handed = bool(ledger.entries(run))
-        return Payment(
-            paid=Paid(policy=ledger.policy, row=row),
-            is_handed_out=handed,
-            hand_out=partial(_hand_out, shared, found.declared),
-        )
+    found = ledger.reserve(due.declared)
+    return Paid(policy=ledger.policy, row=ledger.book().rows[found.sequence - 1])
 
 
-def _hand_out(shared: SharedLedger, cell: Declaration) -> None:
+def hand_out(shared: SharedLedger, cell: Declaration) -> None:
+    """Spend a cell's slots before a worker gets it, durably; nothing the second time."""
     with Ledger.open(shared.path) as ledger:
         spend_plan(ledger, cell)

@@ -64,7 +64,7 @@ def compare(
     shared = results[0].spec.ledger
     if shared is None or any(r.spec.ledger != shared for r in results):
         return found
-    return composed(found, shared, settings[0].delta)
+    return composed(found, shared, settings[0].safe_delta)
 
 
 def _identity(spec: Spec) -> JsonObject:

@@ -59,6 +59,11 @@ class Setting:
     curves: FloatArray | None
     older: tuple[str, ...] = ()
 
+    @property
+    def safe_delta(self) -> float:
+        """The delta that totals of its population are quoted at: its own, and at most ``strict_delta``."""
+        return min(self.delta, self.strict_delta)
+
     def utilities(self, measure: Measure) -> FloatArray:
         """Give one number per seed, ``(n_seeds,)``.
 

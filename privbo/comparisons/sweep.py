@@ -19,22 +19,21 @@ from accountant.ledger import Ledger
 from accountant.ledger.total import total
 from privbo.comparisons import cells as work
 from privbo.comparisons.cells import Cell, OnCell, OnReuse, complete, digest, next_attempt
+from privbo.comparisons.charging import Unpaid, all_paid
 from privbo.comparisons.choice import paid_recommendation, recommend
 from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.payment import pay
-from privbo.comparisons.results import CellResult, Kept, Reuse, setting_of, summarised
-from privbo.comparisons.run_cell import NAMING, Task, code_of, run_private, run_public, settings_name, spec_of
+from privbo.comparisons.payment import quoted_at
+from privbo.comparisons.results import Kept, Reuse, setting_of, summarised
+from privbo.comparisons.run_cell import NAMING, Task, code_of, run_public, settings_name, spec_of
 from privbo.comparisons.setting import Setting, curve_of
 from privbo.comparisons.study import Panel, Planned, Sweep, read_sweep
-from privbo.plans.plan import Plan
 from privbo.plans.shared_ledger import SharedLedger
+from privbo.plans.spending import Agree, agree_to_all
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import private_folder
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CodeKey
 from privbo.runs.config import with_overrides
-from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import plan_run
 from privbo.runs.spec import Spec
 
 __all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "recommended", "run_sweep"]
@@ -81,6 +80,7 @@ def run_sweep(
     cells: Path | None = None,
     on_cell: OnCell | None = None,
     on_reuse: OnReuse | None = None,
+    agree: Agree = agree_to_all,
 ) -> SweepResult:
     """Run the cells that are missing or made by other code, and compare the settings.
 
@@ -94,9 +94,11 @@ def run_sweep(
         cells: Folder of the cells, where sweeps share them; ``OUT/cells`` by default.
         on_cell: Called with every finished cell and its result.
         on_reuse: Told before the first cell runs which are reused, which are run, and why.
+        agree: Over private data, called with the price of all cells that are to be paid for before any of them
+            is; what it raises keeps everybody from paying.
 
     Raises:
-        ConfigurationError: If a setting is impossible; no cell was run.
+        ConfigurationError: If a setting is impossible; no cell was run and nobody was asked to pay.
     """
     folder = cells or (private_folder(out) if sweep.config.data == "private" else out) / "cells"
     if sweep.config.data == "private":
@@ -107,7 +109,7 @@ def run_sweep(
         found = work.finished(everything, on_cell=on_cell, on_reuse=on_reuse)
         reuse = summarised(found, [None] * len(found))
     else:
-        prepare = list[Cell] if sweep.ledger is None else partial(_all_paid, sweep.ledger)
+        prepare = list[Cell] if sweep.ledger is None else partial(all_paid, sweep.ledger, agree)
         done = complete(
             everything,
             jobs=jobs,
@@ -128,8 +130,8 @@ def run_sweep(
     return SweepResult(sweep=sweep, comparisons=tuple(comparisons), reuse=reuse, cells=tuple(groups))
 
 
-def recommended(found: SweepResult, budget: float) -> SweepResult:
-    """Name the best setting of every panel within a budget; on private data the choice itself is charged.
+def recommended(found: SweepResult, budget: float, agree: Agree = agree_to_all) -> SweepResult:
+    """Name the best setting of every panel within a budget; on private data the choice itself is charged, if agreed to.
 
     Raises:
         ConfigurationError: If nothing fits, or on private data without a [selection] table.
@@ -141,9 +143,9 @@ def recommended(found: SweepResult, budget: float) -> SweepResult:
         if sweep.config.selection is None or sweep.ledger is None:
             chosen.append(dataclasses.replace(comparison, recommendation=recommend(comparison, budget)))
             continue
-        paid = paid_recommendation(comparison, cells, sweep.config.selection, sweep.ledger, budget)
+        paid = paid_recommendation(comparison, cells, sweep.config.selection, sweep.ledger, budget, agree)
         named = dataclasses.replace(comparison, recommendation=paid)
-        chosen.append(composed(named, sweep.ledger, comparison.settings[0].delta))
+        chosen.append(composed(named, sweep.ledger, comparison.settings[0].safe_delta))
     return dataclasses.replace(found, comparisons=tuple(chosen))
 
 
@@ -201,45 +203,6 @@ def _charging(sweep: Sweep, setting: Planned, plain: Cell, task: Task, *, fresh:
     return dataclasses.replace(charged, work=Unpaid(task=task))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unpaid:
-    """A cell's work before it was paid for.
-
-    Attributes:
-        task: The work.
-    """
-
-    task: Task
-
-    def __call__(self) -> CellResult:
-        """Refuse.
-
-        Raises:
-            ConfigurationError: Always.
-        """
-        raise ConfigurationError("this cell was not paid for; run the sweep that it belongs to")
-
-
-def _all_paid(shared: SharedLedger, cells: Sequence[Cell]) -> list[Cell]:
-    """Pay for every cell that will be run, in this process and before the first of them."""
-    plans: dict[str, Plan] = {}
-    return [_paid(shared, cell, cell.work.task, plans) if isinstance(cell.work, Unpaid) else cell for cell in cells]
-
-
-def _paid(shared: SharedLedger, cell: Cell, task: Task, plans: dict[str, Plan]) -> Cell:
-    """A cell with the receipt that it runs under; one that may have been drawn where we can't see is paid anew."""
-    spec = Spec.from_dict(task.table, trusted=True).loaded()
-    if cell.label not in plans:  # a setting's cells differ in seeds alone, which no plan depends on
-        plans[cell.label] = plan_run(spec)
-    while True:
-        home = cell.folder / cell.name
-        payment = pay(shared, f"{spec.name}-{cell.name}", spec, plans[cell.label])
-        if not payment.is_handed_out or RunDirectory(home).config_path.exists():
-            work = partial(run_private, task, home, payment.paid)
-            return dataclasses.replace(cell, work=work, hand_out=payment.hand_out)
-        cell = dataclasses.replace(cell, attempt=cell.attempt + 1)
-
-
 def _compared(sweep: Sweep, panel: Panel, results: Mapping[str, Sequence[Kept | None]]) -> Comparison:
     enough = min(2, len(panel.seeds))  # fewer runs say nothing of noise
     settings = tuple(
@@ -258,7 +221,7 @@ def _compared(sweep: Sweep, panel: Panel, results: Mapping[str, Sequence[Kept | 
         statement=sweep.config.statement,
         seeded=sweep.config.data != "private",
     )
-    return found if sweep.ledger is None else composed(found, sweep.ledger, settings[0].delta)
+    return found if sweep.ledger is None else composed(found, sweep.ledger, settings[0].safe_delta)
 
 
 def _collected(sweep: Sweep, planned: Planned, seeds: tuple[int, ...], kept: Sequence[Kept | None]) -> Setting:
@@ -281,6 +244,5 @@ def _collected(sweep: Sweep, planned: Planned, seeds: tuple[int, ...], kept: Seq
 
 def composed(comparison: Comparison, shared: SharedLedger, delta: float) -> Comparison:
     """Add the price of everything the comparison's population has paid so far."""
-    at = shared.delta or delta
     with Ledger.open(shared.path) as ledger:
-        return dataclasses.replace(comparison, total=total(ledger.book(), at))
+        return dataclasses.replace(comparison, total=total(ledger.book(), quoted_at(shared, delta)))

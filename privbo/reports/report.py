@@ -129,6 +129,11 @@ class Report:
         return len(self.entries)
 
     @property
+    def shares_its_ledger(self) -> bool:
+        """Whether others were paid for on the same people, so that the run's own price is not all they paid."""
+        return self.total.runs > 1
+
+    @property
     def unit_text(self) -> str:
         """The unit of privacy in words."""
         return UNITS[self.unit]
@@ -172,10 +177,12 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Show the headline in a notebook."""
+        everybody = f"{bound(self.total.epsilon)} at delta = {self.delta:.4g} ({self.total.rule})"
         return notebook_table(
             f"Privacy report: {self.name}",
-            {
-                "epsilon": f"{bound(self.smallest_epsilon)} at delta = {self.delta:.4g}",
+            {"epsilon": f"{bound(self.smallest_epsilon)} at delta = {self.delta:.4g}"}
+            | ({"everything that was paid": everybody} if self.shares_its_ledger else {})
+            | {
                 "unit, adjacency": f"{self.unit.value}, {self.adjacency.value}",
                 "releases": f"{self.releases} of {self.planned_releases} planned",
                 "noise source": self.noise_source_text,

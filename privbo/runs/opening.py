@@ -163,6 +163,17 @@ def open_shared(shared: SharedLedger, plan: Plan) -> Ledger:
     return _opened(Path(shared.path), _policy(plan, shared, shared.population), plan.event, shared)
 
 
+def considered_shared(shared: SharedLedger, plan: Plan) -> Ledger:
+    """Open a population's ledger to price a plan on it; where it is missing one in memory stands for it.
+
+    Raises:
+        RunError: If the file is a ledger of other people, or of other bounds.
+    """
+    if Path(shared.path).exists():
+        return open_shared(shared, plan)
+    return Ledger.create(None, _policy(plan, shared, shared.population))
+
+
 def _opened(path: Path, policy: LedgerPolicy, first: Event, shared: SharedLedger | None) -> Ledger:
     if not path.exists():
         with Ledger.create(

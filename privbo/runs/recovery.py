@@ -17,6 +17,7 @@ from accountant.errors import LedgerError
 from accountant.events import Event, parts
 from accountant.ledger import Ledger
 from accountant.ledger.reservation import Declaration, Place, Reservation
+from privbo.plans.spending import Agree, agree_to_all, spending
 from privbo.protocol.errors import RunError
 from privbo.runs.algorithms import ForeignAlgorithm
 from privbo.runs.evidence import Seen, declaration, gathered, missing, plan_of, recovery_text, unstored
@@ -47,11 +48,15 @@ class Recovered:
     text: str
 
 
-def recover(home: RunDirectory) -> Recovered:
+def recover(home: RunDirectory, *, agree: Agree = agree_to_all) -> Recovered:
     """Charge every uncertain round of a run once more, so that it may go on.
 
     Nothing that stands on disk is taken away or written over. The same loss is charged once,
     however often it is recovered.
+
+    Args:
+        home: The run's directory.
+        agree: Called with the price before it is charged.
 
     Raises:
         RunError: If nothing is uncertain, or rows of other runs on the same ledger were lost.
@@ -71,7 +76,10 @@ def recover(home: RunDirectory) -> Recovered:
         events = _dearest(ledger, manifest.run_id, max([len(rounds), *Counter(t for t, *_ in witnessed).values()]))
         places = {seen.place for seen in doubtful}
         places |= {(sequence, digest) for table, sequence, digest in witnessed if table == "charges"}
-        found = ledger.recover(_declared(plan, events, tuple(sorted(places))))
+        declared = _declared(plan, events, tuple(sorted(places)))
+        what = f"{declared.releases} uncertain releases"
+        agree(spending(ledger.book(), manifest.plan.safe_delta, what, declared=[declared]))
+        found = ledger.recover(declared)
     return Recovered(
         run=found.run,
         sequence=found.sequence,

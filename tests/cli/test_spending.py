@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from subprocess import CompletedProcess
 from unittest import mock
 
 import pytest
 
 import privbo as pb
 from accountant import Adjacency
+from accountant.ledger import Ledger
 from accountant.ledger.total import odometer
 from privbo.runs.record import Record
 from tests.cli.test_cli import CONFIG, privbo
@@ -67,3 +69,120 @@ def test_a_headline_that_leaves_a_publication_out_is_betrayed(run: Path) -> None
     assert covers_everything()
     with mock.patch.object(Record, "publications", ()):
         assert not covers_everything()
+
+
+SWEEP = """
+name = "levels"
+seeds = 1
+data = "private"
+[base]
+name = "small"
+rounds = 2
+[base.problem]
+factory = "tests.crash_problem:problem"
+[base.algorithm]
+type = "dp-fts-de"
+n_features = 8
+[base.privacy]
+noise_multiplier = 8.0
+[grid]
+"privacy.noise_multiplier" = [8.0, 16.0]
+[ledger]
+population = "ward"
+path = "PATH"
+"""
+SELECTION = "[selection]\nnoise_multiplier = 5.0\nlow = -1.0\n"
+LEDGER = '[ledger]\npopulation = "ward"\npath = "PATH"\n'
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """A sweep over private data on the ledger of people whom a run has charged before."""
+    here = tmp_path / "people.sqlite"
+    (tmp_path / "sweep.toml").write_text((SWEEP + SELECTION).replace("PATH", str(here)))
+    alone = CONFIG.replace("epsilon = 2.0", "noise_multiplier = 4.0").replace("n_features = 10", "n_features = 8")
+    (tmp_path / "run.toml").write_text(alone + LEDGER.replace("PATH", str(here)))
+    assert privbo("run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")).returncode == 0
+    return tmp_path / "sweep.toml"
+
+
+def compared(sweep: Path, *options: str) -> CompletedProcess:
+    return privbo("compare", str(sweep), "--out", str(sweep.parent / "out"), "--jobs", "1", *options)
+
+
+def quoted(said: str) -> tuple[float, float]:
+    """Price and total at one delta, as they are asked for."""
+    asked = next(line for line in said.splitlines() if "this charges" in line)
+    price, total = re.findall(r"epsilon ([0-9.]+) at delta 1e-05", asked)
+    return float(price), float(total)
+
+
+def charged(sweep: Path) -> int:
+    with Ledger.open(sweep.parent / "people.sqlite") as ledger:
+        return len(ledger.book().rows)
+
+
+def test_every_command_that_charges_beside_a_run_asks_first_and_says_the_total_that_it_will_come_to(
+    sweep: Path,
+) -> None:
+    before = charged(sweep)
+    for options in ((), ("--recommend", "epsilon=4")):
+        refused = compared(sweep, *options)
+        assert (refused.returncode, charged(sweep)) == (2, before)
+        assert "--yes" in refused.stderr
+        assert "all cells" not in refused.stderr  # no table of what was not agreed to
+        assert not list((sweep.parent / "out").rglob("config.json"))
+    price, total = quoted(refused.stderr)
+    assert total > price > 0
+    paid = compared(sweep, "--yes")
+    assert paid.returncode == 0, paid.stderr
+    assert quoted(paid.stderr) == (price, total)
+    assert f"the population has paid epsilon {total:.4g} at delta 1e-05" in " ".join(paid.stdout.split())
+    after = charged(sweep)
+    free = compared(sweep)  # nothing is left to pay, so nobody is asked
+    assert (free.returncode, charged(sweep)) == (0, after)
+    assert "charges" not in free.stderr
+
+    refused = compared(sweep, "--recommend", "epsilon=4")
+    assert (refused.returncode, charged(sweep)) == (2, after)
+    _, total = quoted(refused.stderr)
+    assert compared(sweep, "--recommend", "epsilon=4", "--yes").returncode == 0
+    assert charged(sweep) == after + 1
+    again = compared(sweep, "--recommend", "epsilon=4", "--json")  # the same choice is known and free
+    assert (again.returncode, charged(sweep)) == (0, after + 1)
+    assert json.loads(again.stdout)["total"]["epsilon"] == pytest.approx(total, rel=1e-3)
+
+
+def test_what_a_sweep_and_a_choice_cost_stands_in_the_headline_of_a_run_on_the_same_people(sweep: Path) -> None:
+    run = sweep.parent / "run"
+    alone = reported(run)
+    assert "everything that was paid on" not in privbo("report", str(run)).stdout
+    assert compared(sweep, "--recommend", "epsilon=4", "--yes").returncode == 0
+    together, said = reported(run), " ".join(privbo("report", str(run)).stdout.split())
+    assert together["total"]["runs"] == 4  # two cells and the choice
+    assert together["total"]["epsilon"] > alone["total"]["epsilon"]
+    headline = said[: said.index("rounds")]
+    assert f"epsilon {together['total']['epsilon']:.4g} at delta 1e-05 for 4 runs together" in headline
+    assert together["total"]["rule"] in headline
+    page = (run / "report.html").read_text()
+    headline = page[: page.index("What an attacker gains")]
+    assert re.search(r'class="big" id="total">Everything that was paid on population <b>ward</b>', headline)
+    assert together["total"]["rule"] in headline
+
+
+@pytest.mark.parametrize("kind", ["local", "non-private", "private"])
+def test_a_sweep_of_an_impossible_setting_is_refused_before_its_table_is_drawn(kind: str, tmp_path: Path) -> None:
+    table = SWEEP[: SWEEP.index("[base.privacy]")].replace('data = "private"', 'data = "public"')
+    (tmp_path / "sweep.toml").write_text(table + f'[[arms]]\nlabel = "one"\nkind = "{kind}"\n')
+    done = compared(tmp_path / "sweep.toml")
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "privacy" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_publishing_what_was_published_before_is_free_and_asks_nobody(run: Path) -> None:
+    assert privbo("audit", str(run), "--publish-norms", "0.05", "--yes").returncode == 0
+    paid = len(pb.load(run).ledger.entries())
+    again = privbo("audit", str(run), "--publish-norms", "0.05")
+    assert (again.returncode, len(pb.load(run).ledger.entries())) == (0, paid)

@@ -26,7 +26,7 @@ from accountant.tightest import epsilon_table
 from privbo.cli.compare import CellTable
 from privbo.comparisons.choice import recommend
 from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.payment import pay
+from privbo.comparisons.payment import Due, pay
 from privbo.comparisons.results import CellResult
 from privbo.comparisons.run_cell import Task
 from privbo.comparisons.runs import compare
@@ -34,7 +34,7 @@ from privbo.comparisons.setting import Setting, difference
 from privbo.comparisons.sweep import read_sweep, recommended, run_sweep
 from privbo.reports.compare_page import figures
 from privbo.reports.tables import csv_text, frame, latex, markdown
-from privbo.runs.opening import plan_run
+from privbo.runs.opening import open_shared, plan_run
 from privbo.runs.spec import Spec
 from tests.reports.runs import small_run
 
@@ -272,12 +272,13 @@ def test_a_worker_on_a_file_system_of_its_own_charges_nobody_and_runs_only_what_
     shared = pb.SharedLedger(path="people.sqlite", population="ward", epsilon=4.0, delta=1e-5)
     base: dict = tomllib.loads(BASE)["base"] | {"privacy": {"epsilon": 1.0}}
     specs = [Spec.from_dict(base | {"seed": seed}, trusted=True).loaded() for seed in range(2)]
-    receipts = [pay(shared, f"cell-{s.seed}", s, plan_run(s)) for s in specs]
+    with open_shared(shared, plan_run(specs[0])) as ledger:
+        receipts = [pay(ledger, Due(run=f"cell-{s.seed}", spec=s, plan=plan_run(s))) for s in specs]
     before = (tmp_path / "people.sqlite").read_bytes()
     for number, (spec, receipt) in enumerate(zip(specs, [receipts[0], receipts[0]], strict=True)):
         work = tmp_path / f"worker-{number}"
         work.mkdir()
-        given = Task(table=spec.to_dict()), Path("cells") / f"{number}", receipt.paid
+        given = Task(table=spec.to_dict()), Path("cells") / f"{number}", receipt
         (tmp_path / "work").write_bytes(pickle.dumps(given))
         done = subprocess.run(
             [sys.executable, "-c", WORKER, str(tmp_path / "work"), str(work)], check=False, capture_output=True,

@@ -78,7 +78,8 @@ class Clinic:
 
     def compare(self, *options: str) -> tuple[float | None, dict]:
         """Utility of the one setting, and what is said of reusing cells."""
-        done = CliRunner().invoke(app, ["compare", "sweep.toml", "--out", "out", "--jobs", "1", "--json", *options])
+        command = ["compare", "sweep.toml", "--out", "out", "--jobs", "1", "--json", "--yes", *options]
+        done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, done.stderr or done.exception
         content = json.loads(done.stdout)
         assert all(words in done.stderr for words in content["reuse"]["lines"])

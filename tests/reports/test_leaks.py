@@ -150,7 +150,7 @@ def swept(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
 
 def run_sweep_job(path: Path, out: Path, *, private: bool = False) -> dict:
     found = compare_sweep(
-        path, out=out, jobs=1, scheduler=None, budget=2.0, private=private, shared_assets=False
+        path, out=out, jobs=1, scheduler=None, budget=2.0, private=private, shared_assets=False, yes=True
     ).to_dict()  # fmt: skip
     del found["reuse"]  # of when this machine made what
     (out / ("private" if private else "") / "printed.json").write_text(json.dumps(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from accountant.ledger import Ledger
 from accountant.ledger.total import odometer
 from privbo.cli.look import read_report, verify_ledger
 from privbo.protocol.files import read_lines
@@ -16,6 +18,7 @@ from privbo.reports.document import render as render_page
 from privbo.reports.page import document
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.recovery import recover
+from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, Case, problem
 from tests.runs.test_evidence import PARTS, ROLLED_BACK, ROUNDS, copy, play, twice  # noqa: F401 (a fixture)
 
@@ -68,6 +71,21 @@ def test_what_was_recovered_is_priced_by_an_odometer_and_said_in_every_view(
     assert found.attacker.right_guess > 0.5
     with pytest.raises(pb.RunError, match="nothing is uncertain"):
         recover(RunDirectory(home))
+
+
+def test_a_recovery_names_its_price_and_charges_nobody_unasked(
+    twice: tuple[Path, Path],  # noqa: F811 (a fixture)
+    tmp_path: Path,
+) -> None:
+    home = rolled_back(twice, tmp_path / "run", ("ledger", "witness"))
+    refused = privbo("ledger", "recover", str(home))
+    assert refused.returncode == 2
+    assert "--yes" in refused.stderr
+    with Ledger.open(home / "ledger.sqlite", recovering=True) as ledger:
+        assert not ledger.book().is_recovered()
+    price, total = (float(found) for found in re.findall(r"epsilon ([0-9.]+) at delta", refused.stderr))
+    assert privbo("ledger", "recover", str(home), "--yes").returncode == 0
+    assert price < pb.load(home).epsilon() == pytest.approx(total, rel=1e-3)
 
 
 def test_a_second_loss_is_paid_for_again(twice: tuple[Path, Path], tmp_path: Path) -> None:  # noqa: F811 (a fixture)
