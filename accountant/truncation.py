@@ -5,6 +5,20 @@ Given T, the batch has B members whether our unit's coin came up or not; the uni
 
     q_T = q E[B / (X + 1) | X >= B] = (B / N) P(Bin(N, q) > B) / t.
 
+Given T the others in the batch are a uniform B-subset S of all N - 1 if the unit is not in it, and S without a uniform
+member j if it is. Given S and j as well, everything measured from S without j and w the contribution of j, the
+release is (1 - q_T) N(w) + q_T N(v) with the unit's contribution v. It is held against
+
+- zero-out, where the unit tosses its coin and contributes zero: (1 - q_T) N(w) + q_T N(0); the worst w is found in
+  ``accountant.tight.displacing``;
+- add-or-remove-one, where j is always in: N(w). v - w is at most twice a contribution: a Poisson sample's pair at
+  rate q_T and noise multiplier z / 2, both directions;
+- replace-one, where contributions have length 1/2: (1 - q_T) N(w) + q_T N(v'). For g >= 1 the worst is v' = w = -v
+  (turn them there as in ``accountant.tight.pairs``), either way round: a sample of fixed size at rate q_T and
+  multiplier z.
+
+The Rényi curve takes a sample of fixed size at multiplier z / 2 for the first two, which is simple and much looser.
+
 Tails come from the incomplete beta function; what it may lack is booked as a third share.
 """
 

@@ -25,7 +25,7 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -34,7 +34,7 @@ from accountant import gaussian_dp, renyi
 from accountant.attained import attained
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, BestOfRandomRuns, Event, Gaussian, RandomAllocationGaussian, parts
-from accountant.tight import reduction
+from accountant.tight.allotted import LEAST_NOISE
 from accountant.tight.pair import Pair
 from accountant.tight.pairs import pairs_of
 from accountant.tight.refine import (
@@ -143,8 +143,7 @@ def _epsilon_interval(event: Event, delta: float, adjacency: Adjacency) -> Inter
     try:
         lower, upper = _epsilon_ends(_directions(event, adjacency), delta)
     except OutOfRangeError:
-        alone = _allocation(event)
-        lower, upper = 0.0, math.inf if alone is None else reduction.upper_epsilon(alone, delta)
+        lower, upper = 0.0, math.inf
     if PROMISED_EPSILON.holds(lower, upper) and _SMALL < upper < _LARGE:
         return Interval(lower=lower, upper=upper, method="numerical")
     bound = renyi.epsilon(event, delta, adjacency=adjacency)
@@ -183,17 +182,9 @@ def _delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Inter
             low, high = delta_ends(direction, epsilon, bound, enough=lower)
             lower, upper = max(lower, low), max(upper, high)
     except OutOfRangeError:
-        alone = _allocation(event)
-        reduced = bound if alone is None else reduction.upper_delta(alone, epsilon)
-        return Interval(lower=0.0, upper=min(bound, reduced), method="numerical" if reduced < bound else "renyi")
+        return Interval(lower=0.0, upper=bound, method="renyi")
     method: Method = "numerical" if upper < bound or upper <= lower else "renyi"
     return Interval(lower=min(lower, upper), upper=upper, method=method)
-
-
-def _allocation(event: Event) -> RandomAllocationGaussian | None:
-    """The random allocation that ``event`` is, made once and alone."""
-    ((part, count), *others) = parts(event)
-    return part if isinstance(part, RandomAllocationGaussian) and count == 1 and not others else None
 
 
 def _epsilon_ends(directions: Sequence[Direction], delta: float) -> tuple[float, float]:
@@ -211,8 +202,10 @@ def _epsilon_ends(directions: Sequence[Direction], delta: float) -> tuple[float,
 def _directions(event: Event, adjacency: Adjacency) -> list[Direction]:
     """The composition's pairs, once for each direction of the adjacency; rate 1 merged."""
     full, sampled = 0.0, []
-    for part, count in parts(event):
-        if isinstance(part, BestOfRandomRuns | RandomAllocationGaussian):
+    for part, count in _blocks(event):
+        if isinstance(part, BestOfRandomRuns) or (
+            isinstance(part, RandomAllocationGaussian) and part.noise_multiplier < LEAST_NOISE
+        ):
             raise OutOfRangeError  # a Rényi curve is all that is known
         mu_squared = gaussian_dp.mu_squared(part)
         if mu_squared is None:
@@ -225,6 +218,20 @@ def _directions(event: Event, adjacency: Adjacency) -> list[Direction]:
     both = [(_pairs(part, adjacency), count) for part, count in sampled]
     n_directions = max(len(pairs) for pairs, _ in both)
     return [tuple((pairs[min(index, len(pairs) - 1)], count) for pairs, count in both) for index in range(n_directions)]
+
+
+def _blocks(event: Event) -> Iterator[tuple[Basic, int]]:
+    """The parts of ``event``, random allocations as those of their blocks (``accountant.allocation``)."""
+    for part, count in parts(event):
+        if not isinstance(part, RandomAllocationGaussian):
+            yield part, count
+            continue
+        size, longer = divmod(part.n_rounds, part.participations)
+        for rounds, times in ((size, part.participations - longer), (size + 1, longer)):
+            if times and rounds == 1:
+                yield Gaussian(noise_multiplier=part.noise_multiplier), times * count
+            elif times:
+                yield replace(part, n_rounds=rounds, participations=1), times * count
 
 
 @lru_cache(maxsize=4096)

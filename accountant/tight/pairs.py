@@ -32,8 +32,11 @@ from accountant.events import (
     Laplace,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
+    RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
 )
+from accountant.tight.allotted import allotted
+from accountant.tight.displacing import displacing
 from accountant.tight.laplace import added_laplace, laplace, opposed_laplace, removed_laplace
 from accountant.tight.pair import EPS, NODES, FloatArray, Pair, Tails, told
 from accountant.truncation import shares
@@ -60,6 +63,8 @@ def pairs_of(  # noqa: C901, PLR0911 - one return per kind of event
             return (_gaussian(1.0 / z),)
         case TruncatedPoissonSampledGaussian():
             return _truncated(event, adjacency)
+        case RandomAllocationGaussian(n_rounds=rounds, participations=1, noise_multiplier=z) if rounds > 1:
+            return allotted(rounds, z)
         case Laplace(scale_multiplier=b):
             return (laplace(b),)
         case PoissonSampledLaplace(scale_multiplier=b, sample_rate=1.0):
@@ -220,16 +225,27 @@ def _fixed_size(q: float, z: float) -> Pair:
 
 
 def _truncated(event: TruncatedPoissonSampledGaussian, adjacency: Adjacency) -> tuple[Pair, ...]:
-    """The release that tells whether its sample is cut; a sample of fixed size at the whole rate dominates both."""
+    """The release that tells whether its sample is cut; a full batch at the whole rate dominates both."""
     found, z = shares(event), event.noise_multiplier
-    full = z if adjacency == Adjacency.REPLACE_ONE else 0.5 * z
-
-    def fixed_size(rate: float) -> Pair:
-        return _fixed_size(rate, full) if rate < 1.0 else _gaussian(1.0 / full)
-
-    cut = [(found.unsure, fixed_size(event.sample_rate)), (found.cut, fixed_size(found.cut_rate))]
     poisson = PoissonSampledGaussian(sample_rate=event.sample_rate, noise_multiplier=z)
-    return tuple(told([(found.uncut, pair), *cut]) for pair in pairs_of(poisson, adjacency))
+    both = pairs_of(poisson, adjacency)
+    unsure, cut = (_full_batch(rate, z, adjacency) for rate in (event.sample_rate, found.cut_rate))
+    return tuple(
+        told([(found.uncut, both[min(at, len(both) - 1)]), (found.unsure, unsure[at]), (found.cut, cut[at])])
+        for at in range(1 if adjacency == Adjacency.REPLACE_ONE else 2)
+    )
+
+
+def _full_batch(rate: float, z: float, adjacency: Adjacency) -> tuple[Pair, Pair]:
+    """Both directions of a batch that is full whether our unit is in it or not (``accountant.truncation``)."""
+    adding = adjacency == Adjacency.ADD_OR_REMOVE_ONE
+    if rate >= 1.0:
+        return (_gaussian(2.0 / z if adding else 1.0 / z),) * 2
+    if adding:
+        return _remove(rate, 0.5 * z), _add(rate, 0.5 * z)
+    if adjacency == Adjacency.ZERO_OUT:
+        return displacing(rate, z, _remove(rate, z), _add(rate, z))
+    return (_fixed_size(rate, z),) * 2
 
 
 def _gaussian(mu: float) -> Pair:
