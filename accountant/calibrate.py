@@ -33,10 +33,13 @@ _LOW: Final = 2.0**-6
 _HIGH: Final = 2.0**24
 _RTOL: Final = 1e-6
 _GOOD: Final = 1.0 - 1e-3  # share of a target that a price may leave unspent, if it must
-_CLOSE: Final = 1.0 - 2e-5  # if another look or two find it
-_AIMED: Final = 1.0 - 1e-5
-_LOOKS: Final = 4
+_CLOSE: Final = 1.0 - 8e-4  # if another look finds it
+_AIMED: Final = 1.0 - 3e-4
+_LOOKS: Final = 5
 _LOOSENED: Final = 16.0  # of the ends that a search sees
+_ROUGH: Final = 0.05  # of the log multiplier that Chernoff's prices find
+_MET: Final = 0.01  # log of a loose price over the target, from which one step remains
+_USUAL_SLOPE: Final = -1.5  # of log epsilon in log multiplier
 MAX_ROUNDS: Final = 2**40
 
 
@@ -80,30 +83,38 @@ def noise_multiplier(
 
 
 def _quick(cost: Callable[[float, EpsilonOf], float], target: float) -> float | None:
-    """The log multiplier that a search among loose upper ends finds and a few closer looks correct; None if they fail.
+    """The log multiplier that a search among ever better prices finds; None if they mislead.
 
-    The error of a loose end hardly changes near the answer. What counts is what the accountant itself reports.
+    Chernoff's prices say where to begin, a loose lattice finds where its own price meets the target, and a close one
+    corrects it: the error of a loose end hardly changes near the answer. What counts is what the accountant reports.
     """
+    loose = functools.partial(numerical.quick_epsilon, near=target, loosened=_LOOSENED)
     close = functools.partial(numerical.quick_epsilon, near=target)
-    loose = functools.partial(close, loosened=_LOOSENED)
-    here = _solve(lambda log_z: cost(log_z, loose), target, precision=1e-3)
+    try:
+        here = _solve(lambda log_z: cost(log_z, numerical.rough_epsilon), target, precision=_ROUGH)
+    except CalibrationError:  # of a bound that is looser than what is asked
+        return None
     if here <= math.log(_LOW):
         return here if cost(here, tightest.epsilon) <= target else None
-    prices = [cost(here + side * 5e-3, loose) for side in (-1.0, 1.0)]
-    if not 0.0 < prices[1] < prices[0] < math.inf:
-        return None
-    slope = math.log(prices[0] / prices[1]) / 1e-2
-    best = None
-    looks: tuple[EpsilonOf, ...] = (close, close, *[tightest.epsilon] * _LOOKS)
+    best, slope, before = None, _USUAL_SLOPE, None
+    looks: tuple[EpsilonOf, ...] = (*[loose] * _LOOKS, close, *[tightest.epsilon] * _LOOKS)
+    met = False
     for look in looks:
+        if look is loose and met:
+            continue
         price = cost(here, look)
+        if not 0.0 < price < math.inf:
+            break
         if look is tightest.epsilon and _GOOD * target <= price <= target:
             best = here if best is None else min(best, here)
             if price >= _CLOSE * target:
                 break
-        if not 0.0 < price < math.inf:
-            break
-        here = max(math.log(_LOW), here + math.log(price / (_AIMED * target)) / slope)
+        gap = math.log(price / (_AIMED * target))
+        if look is loose:
+            if before is not None and before[0] != here:
+                slope = min(-0.2, max(-8.0, (gap - before[1]) / (here - before[0])))
+            before, met = (here, gap), abs(gap) < _MET
+        here = max(math.log(_LOW), here - gap / slope)
     return best
 
 

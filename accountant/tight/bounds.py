@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from accountant.tight.fourier import TiltedSum, Window, tilted_sum
 from accountant.tight.lattice import Cells, Extent, lower_cells, upper_cells
 from accountant.tight.pair import EPS, FloatArray, Pair
+
+_BLOCK = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +81,7 @@ def lower_sums(place: Place) -> LowerSums:
 
 @dataclass(frozen=True, kw_only=True)
 class _Tails:
-    """Tail sums at every lattice point m of a window, in the unit of that point.
+    """Tail sums at some lattice points m of a window, in the unit of each point.
 
     The unit at m is exp(log_unit[m]) = exp(log_scale - theta m h), the weight of tilted
     mass there; so nothing over- or underflows. ``mass`` is the sum of p(k) over k >= m,
@@ -92,33 +95,70 @@ class _Tails:
     slack: FloatArray
 
 
-def _tails(total: TiltedSum, place: Place) -> _Tails:
-    theta, spacing = place.theta, place.spacing
-    ks = np.arange(total.window.start, total.window.start + total.window.size, dtype=np.float64)
-    loss = spacing * ks
-    mass = _discounted_tail(total.tilted, theta * spacing)
-    # the running sums lose at most 2 eps a step, the unit's exponent a few eps of its size
-    exponent = abs(total.log_scale) + theta * float(np.max(np.abs(loss)))
-    own = total.relative + 4.0 * EPS * (total.window.size + exponent)
-    # an error of each point, or of all in the l2 norm, enters a tail with weights exp(-theta (k - m) h)
-    left = total.window.size - np.arange(total.window.size)
-    every, square = (np.minimum(left, -1.0 / math.expm1(-times * theta * spacing)) for times in (1.0, 2.0))
-    slack = total.outside + total.each * every + total.spread * np.sqrt(square) + own * mass
-    return _Tails(
-        loss=loss,
-        log_unit=total.log_scale - theta * loss,
-        mass=mass,
-        discounted=_discounted_tail(total.tilted, (theta + 1.0) * spacing),
-        slack=slack,
-    )
+@dataclass(frozen=True, kw_only=True)
+class _Running:
+    """Tail sums of a window, kept where its blocks of ``_BLOCK`` points begin, and at its end."""
+
+    total: TiltedSum
+    place: Place
+    mass: FloatArray
+    discounted: FloatArray
+
+    @classmethod
+    def of(cls, total: TiltedSum, place: Place) -> Self:
+        """Sum up all blocks."""
+        padded = np.append(total.tilted, np.zeros(-len(total.tilted) % _BLOCK)).reshape(-1, _BLOCK)
+        mass, discounted = (_of_blocks(padded, rate) for rate in _rates(place))
+        return cls(total=total, place=place, mass=mass, discounted=discounted)
+
+    def at_blocks(self) -> _Tails:
+        """The tails at the beginnings of all blocks."""
+        points = np.arange(len(self.mass) - 1, dtype=np.float64) * _BLOCK
+        return self._tails(points, self.mass[:-1], self.discounted[:-1])
+
+    def within(self, begin: int, end: int) -> _Tails:
+        """The tails at all points of the blocks from ``begin`` on, before ``end``."""
+        begin, end = max(0, begin), min(end, len(self.mass) - 1)
+        values = self.total.tilted[begin * _BLOCK : end * _BLOCK]
+        carries = self.mass[end], self.discounted[end]
+        pairs = zip(_rates(self.place), carries, strict=True)
+        mass, discounted = (_discounted_tail(values, rate, float(carry)) for rate, carry in pairs)
+        return self._tails(np.arange(len(values), dtype=np.float64) + begin * _BLOCK, mass, discounted)
+
+    def _tails(self, points: FloatArray, mass: FloatArray, discounted: FloatArray) -> _Tails:
+        total, (tilt, _) = self.total, _rates(self.place)
+        loss = self.place.spacing * (total.window.start + points)
+        # the running sums lose at most 2 eps a step, the unit's exponent a few eps of its size
+        largest = self.place.spacing * max(abs(total.window.start), abs(total.window.start + total.window.size))
+        own = total.relative + 4.0 * EPS * (total.window.size + abs(total.log_scale) + self.place.theta * largest)
+        # an error of each point, or of all in the l2 norm, enters a tail with weights exp(-theta (k - m) h)
+        left = total.window.size - points
+        every, square = (np.minimum(left, -1.0 / math.expm1(-times * tilt)) for times in (1.0, 2.0))
+        return _Tails(
+            loss=loss,
+            log_unit=total.log_scale - self.place.theta * loss,
+            mass=mass,
+            discounted=discounted,
+            slack=total.outside + total.each * every + total.spread * np.sqrt(square) + own * mass,
+        )
 
 
-def _discounted_tail(values: FloatArray, rate: float) -> FloatArray:
-    """y[m] = sum over k >= m of values[k] exp(-rate (k - m)), block by block from the end."""
+def _rates(place: Place) -> tuple[float, float]:
+    """Decay over one lattice step of the weights of both tails."""
+    return place.theta * place.spacing, (place.theta + 1.0) * place.spacing
+
+
+def _of_blocks(blocks: FloatArray, rate: float) -> FloatArray:
+    """The sum over k >= m of values[k] exp(-rate (k - m)) at the beginning m of every block, and 0 at their end."""
+    sums = blocks @ np.exp(-rate * np.arange(_BLOCK))
+    return np.append(_discounted_tail(sums, rate * _BLOCK), 0.0)
+
+
+def _discounted_tail(values: FloatArray, rate: float, carry: float = 0.0) -> FloatArray:
+    """y[m] = sum over k >= m of values[k] exp(-rate (k - m)), ``carry`` being at the end; block by block from there."""
     out = np.empty_like(values)
     block = max(1, min(len(values), int(30.0 / rate)))
     decay = np.exp(-rate * np.arange(block + 1))
-    carry = 0.0
     for end in range(len(values), 0, -block):
         begin = max(0, end - block)
         fall = decay[: end - begin]
@@ -130,12 +170,21 @@ def _discounted_tail(values: FloatArray, rate: float) -> FloatArray:
 
 def upper_epsilon(sums: UpperSum, delta: float) -> float:
     """Epsilon that certainly suffices at ``delta``; infinite where these sums prove nothing."""
-    tails = _tails(sums.total, sums.place)
     allowed = delta - sums.infinite
     if allowed <= 0.0:
         return math.inf
-    target = np.exp(np.minimum(math.log(allowed) - tails.log_unit, 700.0))
-    enough = np.nonzero(tails.mass - tails.discounted + tails.slack <= target)[0]
+
+    def excess(tails: _Tails) -> tuple[FloatArray, FloatArray]:
+        """The allowed delta at every point, in its unit, and by how much it is exceeded there."""
+        target = np.exp(np.minimum(math.log(allowed) - tails.log_unit, 700.0))
+        return target, tails.mass - tails.discounted + tails.slack - target
+
+    running = _Running.of(sums.total, sums.place)
+    enough = np.nonzero(excess(running.at_blocks())[1] <= 0.0)[0]
+    block = int(enough[0]) if len(enough) else len(running.mass) - 1
+    tails = running.within(block - 1, block + 1)
+    target, above = excess(tails)
+    enough = np.nonzero(above <= 0.0)[0]
     if len(enough) == 0:
         return math.inf
     index = int(enough[0])
@@ -144,53 +193,64 @@ def upper_epsilon(sums: UpperSum, delta: float) -> float:
         return max(0.0, high + sums.loss_error)
     # between the previous point and this one delta = mass - exp(eps - loss) discounted + slack,
     # with the slack of the previous point, whose unit is the larger one
-    slack = float(tails.slack[index - 1]) * math.exp(sums.place.theta * sums.place.spacing)
-    excess = float(tails.mass[index]) + slack - float(target[index])
+    slack = float(tails.slack[index - 1]) * math.exp(_rates(sums.place)[0])
+    missing = float(tails.mass[index]) + slack - float(target[index])
     low = float(tails.loss[index - 1])
     rest = float(tails.discounted[index])  # 0 where nothing lies beyond: then this point itself is needed
-    value = low if excess <= 0.0 else high if rest == 0.0 else high + math.log(excess / rest)
+    value = low if missing <= 0.0 else high if rest == 0.0 else high + math.log(missing / rest)
     return max(0.0, min(max(value, low), high) + sums.loss_error)
 
 
 def lower_epsilon(sums: LowerSums, delta: float) -> float:
     """Epsilon that is certainly exceeded or met at ``delta``: some test shows it."""
-    p = _tails(sums.p, sums.place)
-    q = _tails(sums.q, sums.place)
-    target = np.exp(np.minimum(math.log(delta) - p.log_unit, 700.0))
-    gain = p.mass - p.slack - target
-    against = q.discounted + q.slack
-    use = (gain > 0.0) & (against > 0.0)  # a tail that underflowed to nothing shows nothing
-    if not np.any(use):
-        return 0.0
-    against = against[use]
-    values = p.loss[use] + np.log(gain[use]) - np.log(against) + (p.log_unit - q.log_unit)[use]
-    return max(0.0, float(np.max(values)))
+
+    def shown(p: _Tails, q: _Tails) -> FloatArray:
+        gain = p.mass - p.slack - np.exp(np.minimum(math.log(delta) - p.log_unit, 700.0))
+        against = q.discounted + q.slack
+        use = (gain > 0.0) & (against > 0.0)  # a tail that underflowed to nothing shows nothing
+        ratio = np.log(np.where(use, gain, 1.0)) - np.log(np.where(use, against, 1.0))
+        return np.where(use, p.loss + ratio + (p.log_unit - q.log_unit), 0.0)
+
+    return max(0.0, _best_test(sums, shown))
+
+
+def _best_test(sums: LowerSums, shown: Callable[[_Tails, _Tails], FloatArray]) -> float:
+    """The most that a test shows: any threshold is one. Tried are the beginnings of blocks, then all about the best."""
+    p, q = _Running.of(sums.p, sums.place), _Running.of(sums.q, sums.place)
+    best = int(np.argmax(shown(p.at_blocks(), q.at_blocks())))
+    return float(np.max(shown(p.within(best - 1, best + 1), q.within(best - 1, best + 1))))
 
 
 def upper_delta(sums: UpperSum, epsilon: float) -> float:
     """Delta that certainly suffices at ``epsilon``; 1 where these sums prove nothing."""
-    tails = _tails(sums.total, sums.place)
+    window, spacing = sums.total.window, sums.place.spacing
     shifted = max(0.0, epsilon - sums.loss_error)
-    index = int(np.searchsorted(tails.loss, shifted))
-    if index == 0:
+    point = math.ceil(shifted / spacing) - 1  # rounding may leave the product below: the first that is not
+    point += 1 if spacing * point < shifted else 0
+    point += 1 if spacing * point < shifted else 0
+    index = point - window.start
+    if index <= 0:
         return 1.0
-    if index == len(tails.loss):  # all that could exceed epsilon lies outside of the window
+    if index >= window.size:  # all that could exceed epsilon lies outside of the window
         outside = math.log(max(sums.total.outside, sys.float_info.min))
         beyond = outside + sums.total.log_scale - sums.place.theta * shifted + 1e-9
         return min(1.0, sums.infinite + max(sys.float_info.min, math.exp(min(0.0, beyond))))
+    running = _Running.of(sums.total, sums.place)
+    begin = (index - 1) // _BLOCK
+    tails = running.within(begin, begin + 2)
+    index -= begin * _BLOCK
     value = float(tails.mass[index]) - math.exp(shifted - float(tails.loss[index])) * float(tails.discounted[index])
-    total = value + float(tails.slack[index - 1]) * math.exp(sums.place.theta * sums.place.spacing)
+    total = value + float(tails.slack[index - 1]) * math.exp(_rates(sums.place)[0])
     total = max(total, sys.float_info.min)  # a tail that underflowed is smaller than this, not nothing
     return sums.infinite + math.exp(min(0.0, math.log(total) + float(tails.log_unit[index])))
 
 
 def lower_delta(sums: LowerSums, epsilon: float) -> float:
     """Delta that some test certainly reaches at ``epsilon``."""
-    p = _tails(sums.p, sums.place)
-    q = _tails(sums.q, sums.place)
-    ratio = np.exp(np.minimum(epsilon - p.loss + q.log_unit - p.log_unit, 700.0))
-    values = p.mass - p.slack - ratio * (q.discounted + q.slack)
-    use = values > 0.0
-    if not np.any(use):
-        return 0.0
-    return math.exp(min(0.0, float(np.max(np.log(values[use]) + p.log_unit[use]))))
+
+    def log_shown(p: _Tails, q: _Tails) -> FloatArray:
+        ratio = np.exp(np.minimum(epsilon - p.loss + q.log_unit - p.log_unit, 700.0))
+        values = p.mass - p.slack - ratio * (q.discounted + q.slack)
+        return np.where(values > 0.0, np.log(np.maximum(values, sys.float_info.min)) + p.log_unit, -math.inf)
+
+    return math.exp(min(0.0, _best_test(sums, log_shown)))

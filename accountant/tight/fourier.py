@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from accountant.tight.lattice import Cells
 from accountant.tight.pair import EPS, FloatArray
 
 _FFT_CONSTANT = 8.0
+_FADED = 60.0  # minus the log of a modulus that adds nothing: frequencies are left out there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +108,56 @@ def _flatten(parts: Sequence[Cells], spacing: float) -> _Flat:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Product:
+    """Transform of a sum, as its log, at the frequencies at which something is left of it.
+
+    Attributes:
+        heard: Indices of those frequencies.
+        log_value: Log of the transform there.
+        log_bound: Log of an upper bound of its modulus.
+        relative: Bound of its relative error.
+        grown: Log of how much rounding may have made any modulus grow beyond 1.
+    """
+
+    heard: npt.NDArray[np.int64]
+    log_value: npt.NDArray[np.complex128]
+    log_bound: FloatArray
+    relative: FloatArray
+    grown: float
+
+    @classmethod
+    def empty(cls, n_frequencies: int) -> Self:
+        """The transform of nothing, which is 1."""
+        nothing = np.zeros(n_frequencies)
+        log_value = nothing.astype(np.complex128)
+        heard = np.arange(n_frequencies)
+        return cls(heard=heard, log_value=log_value, log_bound=nothing, relative=nothing, grown=0.0)
+
+    def times(self, excess: npt.NDArray[np.complex128], own: float, count: int, n_parts: int) -> Self:
+        """The product with ``count`` times the transform 1 + ``excess``, whose error is ``own``, of so many parts."""
+        here = excess[self.heard]
+        modulus = np.sqrt(np.square(1.0 + here.real) + np.square(here.imag)) * (1.0 + 4.0 * EPS) + own
+        log_bound = self.log_bound + count * np.log(modulus)
+        left = np.nonzero(log_bound > -_FADED)[0]
+        here, modulus = here[left], modulus[left]
+        log_value, log_error = _log(here)
+        relative = self.relative[left] + count * (own / modulus + 2.0 * log_error)
+        if n_parts > 1:  # rounding of their running sum
+            relative += EPS * n_parts * count * np.abs(log_value)
+        return type(self)(
+            heard=self.heard[left],
+            log_value=self.log_value[left] + count * log_value,
+            log_bound=log_bound[left],
+            relative=relative,
+            grown=self.grown + count * own,
+        )
+
+    def faded(self, n_frequencies: int) -> float:
+        """The most that any one point, or all in the l2 norm, can owe to frequencies that were left out."""
+        return (n_frequencies - len(self.heard)) * math.exp(self.grown - 0.99 * _FADED)
+
+
 def tilted_sum(
     parts: Sequence[Cells], *, spacing: float, theta: float, window: Window, outside: float | None = None
 ) -> TiltedSum:
@@ -121,38 +173,31 @@ def tilted_sum(
         window = _fitted(window, spacing, (above + outside) / window.up, (below + outside) / window.down)
     size = window.size
     forward = _FFT_CONSTANT * EPS * math.log2(size)
-    log_product: npt.NDArray[np.complex128] = np.zeros(size // 2 + 1, dtype=np.complex128)
-    log_bound, relative = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
     # Chernoff's bounds of what lies above the window's top and below its bottom; sums of n cells err by n eps
     slop = EPS * float(flat.counts @ np.abs(log_mgf)) + EPS * len(flat.loss) * float(flat.counts.sum())
     lost = math.exp(min(0.0, above + slop - window.up * spacing * (window.start + size)))
     lost += math.exp(min(0.0, below + slop - window.down * spacing * (window.start - 1)))
-    norms, travelled, shift = 0.0, np.zeros(size // 2 + 1), 0
+    norms, shift = 0.0, 0
+    product = _Product.empty(size // 2 + 1)
     for part, log_norm in zip(parts, log_mgf, strict=True):
         tilted, log_rest, rounding = _tilt(part, theta * spacing, log_norm)
         peak, excess, transformed = _excess(tilted, size)
-        own = (forward + 4.0 * EPS) * transformed
-        log_value, log_error = _log(excess)
-        modulus = np.abs(1.0 + excess) + own
-        log_product += part.count * log_value
-        log_bound += part.count * np.log(modulus)
-        relative += part.count * (own / modulus + 2.0 * log_error)
-        if len(parts) > 1:  # rounding of their running sum
-            travelled += EPS * len(parts) * part.count * np.abs(log_value)
+        product = product.times(excess, (forward + 4.0 * EPS) * transformed, part.count, len(parts))
         lost += math.expm1(min(1.0, part.count * rounding))
         log_scale += part.count * log_rest
         norms += part.count * EPS * (8.0 + math.log2(size) + abs(log_norm))
         shift += (part.start + peak) * part.count
-    roll = (window.start - shift) % size
-    values = np.roll(fft.irfft(np.exp(log_product), size), -roll)
-    bound = np.exp(log_bound)
+    spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
+    spectrum[product.heard] = np.exp(product.log_value)
+    values = np.roll(fft.irfft(spectrum, size), (shift - window.start) % size)
+    bound, faded = np.exp(product.log_bound), product.faded(size // 2 + 1)
     return TiltedSum(
         window=window,
         tilted=np.maximum(values, 0.0),
         log_scale=log_scale,
         outside=lost,
-        spread=math.sqrt(2.0 / size * float(np.sum(np.square(bound * (relative + travelled))))),
-        each=2.0 / size * float(np.sum(bound)) * (forward + 8.0 * EPS),
+        spread=math.sqrt(2.0 / size * float(np.sum(np.square(bound * product.relative)))) + faded,
+        each=2.0 / size * float(np.sum(bound)) * (forward + 8.0 * EPS) + faded,
         relative=2.0 * norms,
     )
 

@@ -46,6 +46,7 @@ from accountant.tight.refine import (
     epsilon_ends,
     quick_upper_epsilon,
     reach_for,
+    rough_upper_epsilon,
 )
 
 _SMALL, _LARGE = 1e-3, 100.0  # outside of these the Rényi bound may be as close, and is asked too
@@ -88,7 +89,8 @@ def quick_epsilon(
 ) -> float:
     """An upper epsilon at ``delta`` without a lower end to judge it by; steers searches, quote ``epsilon``.
 
-    It is an estimate unless it lies ``near`` the epsilon that is searched for, and quicker and looser by ``loosened``.
+    Where it says ``near`` which epsilon it is searched for, it is an estimate elsewhere, and the first direction stands
+    for both, which is nearly always the dearer one. It is quicker and looser by ``loosened``.
     """
     trivial = trivial_epsilon(event, delta, adjacency)
     if trivial is not None:
@@ -97,12 +99,26 @@ def quick_epsilon(
         return gaussian_dp.epsilon(event, delta, adjacency=adjacency)
     upper = 0.0
     try:
-        for pairs in _directions(event, adjacency):
+        for pairs in _directions(event, adjacency)[: None if near is None else 1]:
             if ceiling(pairs, reach_for(pairs, delta)) > upper:
                 upper = max(upper, quick_upper_epsilon(pairs, delta, near, loosened))
     except OutOfRangeError:
         upper = math.inf
     return upper if math.isfinite(upper) else epsilon(event, delta, adjacency=adjacency)
+
+
+def rough_epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
+    """Epsilon at ``delta`` by Chernoff's bound of one direction's coarse quadrature; says where a search begins."""
+    trivial = trivial_epsilon(event, delta, adjacency)
+    if trivial is not None:
+        return trivial
+    if gaussian_dp.is_exact(event):
+        return gaussian_dp.epsilon(event, delta, adjacency=adjacency)
+    try:
+        pairs, *_ = _directions(event, adjacency)
+        return rough_upper_epsilon(pairs, delta)
+    except OutOfRangeError:
+        return renyi.epsilon(event, delta, adjacency=adjacency)
 
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:

@@ -26,6 +26,7 @@ _OUTSIDE_LOG: Final = 23.0
 _COARSE: Final = 2.0**-10  # spacing of a first look, in units of the largest loss
 _TILT_SHARE: Final = 0.85  # a little less than Chernoff's tilt: rare large losses weigh far less, the rest as much
 _FAR: Final = 8.0
+_LOOSENED: Final = 16.0  # of a look that may show at once that another direction decides
 _MAX_STEP_TILT: Final = 20.0  # tilt over one lattice step: beyond, a bounded loss is all edge
 _ENOUGH_POINTS: Final = 2**17  # beyond it a promised width is not narrowed further
 
@@ -71,6 +72,8 @@ def epsilon_ends(pairs: Direction, delta: float, *, enough: float = 0.0) -> tupl
     aim = _first_aim(pairs, moments, delta, reach)
     spacing = spacing_at(aim)
     lower, upper = 0.0, math.inf
+    if enough and (found := _look(pairs, aim, delta, reach, _LOOSENED)) <= enough:
+        return 0.0, found
     for _ in range(_ATTEMPTS):
         place = place_at(pairs, aim, spacing, reach)
         if not affordable(place):
@@ -151,6 +154,11 @@ def quick_upper_epsilon(pairs: Direction, delta: float, near: float | None, loos
         if 0.5 * near < found < 2.0 * near:
             return found
     return _look(pairs, _first_aim(pairs, moments, delta, reach), delta, reach, loosened)
+
+
+def rough_upper_epsilon(pairs: Direction, delta: float) -> float:
+    """Chernoff's epsilon of one direction's rough moments; an estimate."""
+    return 0.0 if costs_nothing(pairs, delta) else aim_at_delta(rough(pairs, reach_for(pairs, delta)), delta).epsilon
 
 
 def ceiling(pairs: Direction, reach: float) -> float:
