@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from privbo.plans.gains import Gain
 from privbo.plans.plan import Plan
 from privbo.plans.prices import PriceColumn
 from privbo.protocol.plain import fields_of, plain
@@ -117,6 +118,32 @@ class OwnPoints:
             "clients": [fields_of(point, but=hidden) for point in self.points],
             "without": list(self.without),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scouted:
+    """A scout's estimate, and what sharing brought elsewhere.
+
+    Attributes:
+        report: The scout's report: what it cost.
+        directory: The scout's directory.
+        correlation: Estimated mean correlation of two clients' surfaces.
+        standard_error: Of the noise in it.
+        n_points: Public points that it is over.
+        gains: Measured gains, the nearest correlation first.
+    """
+
+    report: Report
+    directory: Path
+    correlation: float
+    standard_error: float
+    n_points: int
+    gains: tuple[Gain, ...]
+
+    def to_dict(self) -> JsonObject:
+        """Give the estimate as JSON-able data with price, directory and gains."""
+        priced = {"epsilon": plain(self.report.epsilon), "delta": self.report.delta, "total": plain(self.report.total)}
+        return fields_of(self, but=("report",)) | priced
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,9 @@ from accountant.wording import accountant_text, interval_text
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import ClippingAudit
 from privbo.audits.empirical import Empirical
-from privbo.cli.results import FinishedRun, Milestones, OwnPoints, PricedPlan, Rehearsal, WrittenReport
+from privbo.cli.results import FinishedRun, Milestones, OwnPoints, PricedPlan, Rehearsal, Scouted, WrittenReport
 from privbo.plans.calibration import Calibration
+from privbo.plans.gains import Gain
 from privbo.plans.prices import PriceColumn
 from privbo.protocol.space import Value
 from privbo.protocol.text import shown
@@ -82,6 +83,29 @@ def _finished(found: FinishedRun) -> Iterator[RenderableType]:
     else:
         yield "clients' scores are private: --show-private shows them, and privbo report --private later"
     yield f"report: {found.page}"
+
+
+@render.register
+def _scouted(found: Scouted) -> Iterator[RenderableType]:
+    yield (
+        f"correlation between two clients' surfaces: {found.correlation:.2f} +- {found.standard_error:.2f} "
+        f"(standard error of the noise), over {found.n_points} public points"
+    )
+    yield f"paid: epsilon {number(found.report.smallest_epsilon)} at delta {found.report.delta:.3g}"
+    yield total_line(found.report.total)
+    families: dict[str, dict[float, Gain]] = {}
+    for gain in found.gains:
+        families.setdefault(gain.family, {})[gain.epsilon] = gain
+    epsilons = sorted({gain.epsilon for gain in found.gains})
+    rows = [
+        (f"{any_.correlation:.2f}", any_.n_clients, any_.n_dims, *(_ratios(gains.get(e)) for e in epsilons), family)
+        for family, gains in families.items()
+        for any_ in [next(iter(gains.values()))]
+    ]
+    head = ("correlation", "N", "parameters", *(f"epsilon {e:g}" for e in epsilons), "problem")
+    yield _table("Regret with sharing over regret alone: over the run / at the end", head, rows, right=range(3))
+    yield "two seeds each, measured beforehand on public problems: docs/results/worth.md has the errors"
+    yield f"run: {found.directory}"
 
 
 @render.register
@@ -207,6 +231,10 @@ def _calibration(found: Calibration) -> Iterator[RenderableType]:
         yield f"epsilon ({label}): {number(value)} at delta {number(found.delta)}"
     event = PoissonSampledGaussian(sample_rate=found.sample_rate, noise_multiplier=found.noise_multiplier)
     yield f"at delta {number(found.delta)} {interval_text(found.interval, event)}"
+
+
+def _ratios(gain: Gain | None) -> str:
+    return "-" if gain is None else f"{gain.mean:.2f} / {gain.end:.2f}"
 
 
 def price_table(columns: Sequence[PriceColumn]) -> Table:

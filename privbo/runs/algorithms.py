@@ -20,6 +20,7 @@ def algorithms() -> dict[str, type[Algorithm]]:
     from privbo.algorithms.elimination.pf_pne import PFPNE
     from privbo.algorithms.functional.federated import FederatedFLCB
     from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+    from privbo.algorithms.thompson.scout import Scout
     from privbo.algorithms.thompson.shared_prior import SharedPrior
 
     return {
@@ -29,6 +30,7 @@ def algorithms() -> dict[str, type[Algorithm]]:
         "parallel": ParallelXArmed,
         "pe": PersonalElimination,
         "pf-pne": PFPNE,
+        "scout": Scout,
         "shared-prior": SharedPrior,
     }
 

@@ -1,0 +1,148 @@
+"""A scout: one small release that estimates how alike the clients' surfaces are, before a run is paid for.
+
+Every client evaluates the same public points and answers with its values there, centred and divided by their norm: the
+inner product of two answers is the correlation of two surfaces over those points. The public side and the
+estimate are here, the private side is in ``scout_clients``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from privbo.algorithms.thompson.design import first_points
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Ask, Broadcast, Cohort, Evaluate, IntArray, Release, Request, Setting
+from privbo.protocol.settings import settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likeness:
+    """Estimated likeness of clients' surfaces; public.
+
+    Attributes:
+        correlation: Mean correlation of two clients' values at the scout's points. Without bias, so it may
+            lie outside of [-1, 1] where the noise is large; a client without an answer counts as uncorrelated.
+        standard_error: Of the noise alone, not of the choice of points.
+    """
+
+    correlation: float
+    standard_error: float
+
+
+@settings(table="algorithm")
+class Scout:
+    """Private estimate of the correlation between clients' surfaces, by one release.
+
+    | In a round | what leaves a client | guarantee |
+    |---|---|---|
+    | 0, the only one | one vector of norm 1; only the noisy mean becomes public | (epsilon, delta) of the run's plan |
+    | of ``local()`` | nothing | nothing is released or charged |
+
+    Attributes:
+        n_points: Evaluations of every client, at the same public points. More tell more about the surfaces, and add
+            noise: the release has as many numbers.
+        is_shared: Whether anything is released.
+
+    Raises:
+        ConfigurationError: If a number is out of its range.
+
+    Example:
+        >>> import privbo as pb
+        >>> def score(client, params):
+        ...     return -((params["x"] - client / 400) ** 2)
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=200)
+        >>> privacy = pb.Privacy(epsilon=1.0, noise="simulation")
+        >>> record = pb.run(problem, Scout(n_points=8), privacy=privacy, rounds=1, seed=0)
+        >>> found = likeness(record.releases[0], n_clients=200)
+        >>> 0.4 < found.correlation < 1.0, found.standard_error < 0.1
+        (True, True)
+    """
+
+    type: Literal["scout"] = field(default="scout", repr=False)
+    n_points: Annotated[int, Field(ge=3, le=256)] = 16
+    is_shared: bool = True
+
+    def local(self) -> Scout:
+        """Give the same evaluations with nothing shared."""
+        return dataclasses.replace(self, is_shared=False)
+
+    @property
+    def caveat(self) -> str | None:
+        """None: every form of it does what its settings say."""
+        return None
+
+    @property
+    def is_certified(self) -> bool:
+        """False: no statement about the optimum rests on the clipping norm."""
+        return False
+
+    def server(self, setting: Setting) -> ScoutServer:
+        """Make the public side."""
+        return ScoutServer(self, setting)
+
+    def cohort(
+        self,
+        setting: Setting,
+        *,
+        clients: IntArray,
+        evaluate: Evaluate,
+        seed: int,  # noqa: ARG002  # the protocol has it
+    ) -> Cohort:
+        """Make the private side for ``clients``, which draws nothing."""
+        from privbo.algorithms.thompson.scout_clients import ScoutClients  # loads torch, which the public side does not
+
+        return ScoutClients(setting, clients=clients, evaluate=evaluate)
+
+
+class ScoutServer:
+    """One question, to everybody."""
+
+    def __init__(self, algorithm: Scout, setting: Setting) -> None:
+        points = first_points(setting, np.array([0]), algorithm.n_points)[0]
+        n = setting.n_clients
+        mean = Request(dim=len(points), clipping_norm=1.0, weights=np.full((1, n), 1.0 / n))
+        self._ask: Ask | None = Ask(
+            broadcast=Broadcast(round=0, arrays={"points": points}), request=mean if algorithm.is_shared else None
+        )
+        self._planned = (mean,) if algorithm.is_shared else ()
+
+    def plan(self) -> Iterator[Request]:
+        """The one request of the run."""
+        return iter(self._planned)
+
+    def ask(self) -> Ask | None:
+        """The only round; None after it."""
+        return self._ask
+
+    def tell(self, release: Release | None) -> None:
+        """End the run."""
+        if (release is not None) != bool(self._planned):
+            raise ConfigurationError(f"round 0 {'ends with' if self._planned else 'has no'} release, told {release!r}")
+        self._ask = None
+
+
+def likeness(release: Release, *, n_clients: int) -> Likeness:
+    """Estimate the mean correlation of two clients from the release of everybody's answers; public arithmetic.
+
+    The sum s of N vectors of norm 1 and of noise of standard deviation sigma in M coordinates has
+    E |s|^2 = N + N (N - 1) r + M sigma^2, where r is the mean inner product of two of them; its variance is
+    4 sigma^2 (|s|^2 - M sigma^2) + 2 M sigma^4, with |s|^2 for its expectation. Everybody takes part, so noise alone is
+    random.
+
+    Raises:
+        ConfigurationError: If there are fewer than two clients.
+    """
+    if n_clients < 2:
+        raise ConfigurationError(f"n_clients={n_clients}: likeness is between clients; there must be at least 2")
+    pairs, total = n_clients * (n_clients - 1), n_clients * np.asarray(release.values, dtype=np.float64)[0]
+    variance = (n_clients * release.noise_stddev) ** 2
+    squares = float(total @ total) - len(total) * variance
+    spread = 4.0 * variance * max(squares, float(n_clients)) + 2.0 * len(total) * variance**2
+    return Likeness(correlation=(squares - n_clients) / pairs, standard_error=math.sqrt(spread) / pairs)

@@ -1,0 +1,94 @@
+"""A scout on the command line: priced, agreed to, run, and read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from accountant.ledger.total import Total
+from privbo.algorithms.thompson.scout import Scout, likeness
+from privbo.cli.results import Scouted
+from privbo.cli.run import carry_out
+from privbo.cli.spend import agree
+from privbo.comparisons.payment import declared
+from privbo.plans.gains import gains_near
+from privbo.plans.plan import Plan
+from privbo.plans.privacy import Privacy
+from privbo.plans.spending import Spending, spending
+from privbo.protocol.errors import ConfigurationError
+from privbo.runs.config import read_spec
+from privbo.runs.manifest import fresh_directory
+from privbo.runs.opening import considered_shared, plan_run
+from privbo.runs.record import load
+from privbo.runs.replay import stored_releases
+from privbo.runs.spec import Spec
+
+
+def scout(
+    config: Path, overrides: Sequence[str], *, epsilon: float, n_points: int, directory: Path | None, yes: bool
+) -> Scouted:
+    """Estimate how alike the surfaces of a configuration's clients are, by a run of one paid release.
+
+    Args:
+        config: The file; its problem, delta, noise source and ledger are taken.
+        overrides: Set on top of it.
+        epsilon: Price of the release, at the configuration's delta.
+        n_points: Evaluations of every client.
+        directory: Where the run is kept; a fresh one by default.
+        yes: Pay without being asked.
+
+    Raises:
+        ConfigurationError: If a setting is impossible or nobody agreed to the price; nothing was touched.
+        BudgetExceeded: If the population's ledger can't pay.
+    """
+    spec = scouting(read_spec(config, overrides)[0], epsilon=epsilon, n_points=n_points)
+    plan = plan_run(spec)
+    agree(_price(spec, plan, n_points), yes=yes)
+    home = directory or fresh_directory(spec.name)
+    done = carry_out(spec, home, resume=False, progress=False)
+    record = load(home)
+    with record.ledger as ledger:
+        (release,) = stored_releases(ledger, record.run_id)
+    found = likeness(release, n_clients=plan.n_clients)
+    return Scouted(
+        report=done.report,
+        directory=home,
+        correlation=found.correlation,
+        standard_error=found.standard_error,
+        n_points=n_points,
+        gains=gains_near(found.correlation),
+    )
+
+
+def scouting(spec: Spec, *, epsilon: float, n_points: int) -> Spec:
+    """Give the scout of a run: the same people, ledger, delta and noise source; everybody takes part.
+
+    Raises:
+        ConfigurationError: If the run is not private, or there is nobody to compare with.
+    """
+    if not isinstance(spec.privacy, Privacy):
+        raise ConfigurationError("this configuration is not private, and a scout is: add [privacy] epsilon = 1")
+    if spec.problem.n_clients < 2:
+        raise ConfigurationError(f"n_clients={spec.problem.n_clients}: likeness is between clients; there must be 2")
+    return dataclasses.replace(
+        spec,
+        name=f"{spec.name}-scout",
+        algorithm=Scout(n_points=n_points),
+        privacy=Privacy(epsilon=epsilon, delta=spec.privacy.delta, noise=spec.privacy.noise),
+        rounds=1,
+        controls=(),
+        control=None,
+    )
+
+
+def _price(spec: Spec, plan: Plan, n_points: int) -> Spending:
+    delta, shared = plan.safe_delta, spec.ledger
+    what = f"one release, for which each of {plan.n_clients} clients evaluates {n_points} points"
+    if shared is None:
+        alone, rule = min(plan.epsilon(delta).values()), "the scout's own ledger, which no later run adds to"
+        return Spending(
+            what=what, price=alone, total=Total(epsilon=alone, delta=delta, releases=plan.releases, runs=1, rule=rule)
+        )
+    with considered_shared(shared, plan) as ledger:
+        return spending(ledger.book(), delta, what, declared=[declared(spec.name, spec, plan)])

@@ -1,0 +1,82 @@
+"""``privbo scout``: priced before it is paid, charged as any run, and what it prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import privbo as pb
+from privbo.plans.gains import GAINS, Gain
+from tests.cli.test_cli import CONFIG, privbo
+
+STORED = Path(__file__).parents[2] / "docs/results/worth/worth.json"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    shared = f'[ledger]\npath = "{tmp_path}/people.sqlite"\npopulation = "ward"\nepsilon = 5.0\ndelta = 1e-5\n'
+    path.write_text(CONFIG + shared)
+    return path
+
+
+def test_a_scout_names_its_price_and_charges_nobody_unasked(config: Path, tmp_path: Path) -> None:
+    done = privbo("scout", str(config), "--epsilon", "0.5", "--out", str(tmp_path / "scout"))
+    assert done.returncode == 2
+    assert "this charges epsilon 0.5 at delta 1e-05" in done.stderr
+    assert "--yes" in done.stderr
+    assert not (tmp_path / "scout").exists()
+    assert not (tmp_path / "people.sqlite").exists()
+
+
+def test_a_scout_is_charged_to_the_peoples_ledger_as_any_run(config: Path, tmp_path: Path) -> None:
+    home = tmp_path / "scout"
+    done = privbo("scout", str(config), "--epsilon", "0.5", "--points", "6", "--out", str(home), "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["standard_error"] > 0
+    assert (found["n_points"], found["delta"]) == (6, 1e-5)
+    assert 0.499 < min(found["epsilon"].values()) <= 0.5
+    assert found["total"]["runs"] == 1
+    with pb.load(home).ledger as ledger:
+        assert len(ledger.entries()) == 1
+    assert privbo("run", str(config), "--out", str(tmp_path / "run")).returncode == 0
+    after = json.loads(privbo("report", str(tmp_path / "run"), "--json").stdout)
+    assert after["total"]["runs"] == 2
+    assert 2.0 < after["total"]["epsilon"] <= 5.0  # the run was planned after the scout had told something
+    assert json.loads(privbo("report", str(home), "--json").stdout)["releases"] == 1
+
+
+def test_a_scout_in_the_terminal(config: Path, tmp_path: Path) -> None:
+    done = privbo("scout", str(config), "--epsilon", "2", "--out", str(tmp_path / "scout"), "--yes")
+    assert "correlation between two clients' surfaces: " in done.stdout
+    assert "paid: epsilon 2 at delta 1e-05" in done.stdout
+    assert all(gain.family in done.stdout for gain in GAINS)
+
+
+def test_what_cannot_be_scouted_is_refused(config: Path) -> None:
+    config.write_text(CONFIG.replace("epsilon = 2.0", "none = true"))
+    done = privbo("scout", str(config), "--epsilon", "1", "--yes")
+    assert (done.returncode, "a scout is" in done.stderr) == (2, True)
+    config.write_text(CONFIG)
+    assert privbo("scout", str(config), "--epsilon", "-1", "--yes").returncode == 2
+
+
+def stored(gain: Gain) -> tuple[float, ...]:
+    family = json.loads(STORED.read_text())["overall"][gain.family]
+    ratios = family["ratios"][f"default, epsilon {gain.epsilon:g}"]
+    facts = (family["n_clients"], family["correlation"])
+    return (*facts, *(ratios[m][part] for m in ("mean", "end") for part in ("value", "error")))
+
+
+@pytest.mark.parametrize("gain", GAINS, ids=lambda gain: f"{gain.family}, {gain.epsilon:g}")
+def test_the_gains_are_those_of_the_stored_table(gain: Gain) -> None:
+    facts = (gain.n_clients, gain.correlation, gain.mean, gain.mean_error, gain.end, gain.end_error)
+    assert facts == pytest.approx(stored(gain), abs=0.0051)
+
+
+def test_no_stored_family_is_left_out() -> None:
+    families = json.loads(STORED.read_text())["overall"]
+    assert {gain.family for gain in GAINS} == {name for name, one in families.items() if one["purpose"] != "stress"}

@@ -1,0 +1,88 @@
+"""A scout's estimate on surfaces of known correlation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.algorithms.thompson.scout import Likeness, Scout, likeness
+from privbo.protocol.messages import FloatArray, IntArray, Release
+
+N, SEEDS = 60, 40
+
+
+def mixed(share: float, seed: int) -> tuple[pb.Problem, FloatArray]:
+    """Clients whose values at any point are a common draw and one of their own; and how alike they are on average."""
+    generator = np.random.default_rng([seed, 77])
+    table = np.sqrt(share) * generator.normal(size=4096) + np.sqrt(1 - share) * generator.normal(size=(N, 4096))
+
+    def values(clients: IntArray, units: FloatArray) -> FloatArray:
+        return table[clients, np.minimum((units[:, 0] * 4096).astype(np.int64), 4095)]
+
+    return pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=values, n_clients=N), table
+
+
+def scouted(problem: pb.Problem, seed: int, epsilon: float = 1.0, n_points: int = 16) -> tuple[Likeness, float]:
+    """The estimate, and the truth at the same points."""
+    privacy = pb.Privacy(epsilon=epsilon, noise="simulation")
+    record = pb.run(problem, Scout(n_points=n_points), privacy=privacy, rounds=1, seed=seed)
+    pairs = np.corrcoef(record.clients.values)
+    return likeness(record.releases[0], n_clients=N), float((pairs.sum() - N) / (N * (N - 1)))
+
+
+def misses(share: float, spoil: float = 1.0) -> FloatArray:
+    """Errors in units of the stated standard error, over seeds; ``spoil`` plants a wrong noise level."""
+    found = []
+    for seed in range(SEEDS):
+        estimate, truth = scouted(mixed(share, seed)[0], seed)
+        found.append((estimate.correlation * spoil - truth) / estimate.standard_error)
+    return np.array(found)
+
+
+# 40 standardised errors: their mean is N(0, 1/40) and the sum of their squares about chi-squared of 40. Beyond 5.2
+# standard errors of the mean, or a root mean square outside of (0.5, 1.65), false alarms stay below 1e-6.
+def holds(errors: FloatArray) -> bool:
+    return bool(abs(errors.mean()) < 5.2 / np.sqrt(SEEDS) and 0.5 < np.sqrt(np.mean(errors**2)) < 1.65)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+def test_the_estimate_is_within_its_error_of_the_truth(share: float) -> None:
+    assert holds(misses(share))
+
+
+def test_an_estimate_that_forgot_something_is_betrayed() -> None:
+    assert not holds(misses(0.9, spoil=1.3))
+
+
+def test_the_estimate_is_the_correlation_where_there_is_no_noise() -> None:
+    problem, _ = mixed(0.6, 3)
+    record = pb.run(problem, Scout(n_points=32), privacy=pb.NoPrivacy(), rounds=1, seed=3)
+    pairs = np.corrcoef(record.clients.values)
+    found = likeness(record.releases[0], n_clients=N)
+    assert found.correlation == pytest.approx((pairs.sum() - N) / (N * (N - 1)), abs=1e-12)
+    assert found.standard_error == 0.0
+
+
+def test_a_client_without_an_answer_counts_as_unlike_and_a_constant_one_too() -> None:
+    def values(clients: IntArray, units: FloatArray) -> FloatArray:
+        return np.where(clients < 30, units[:, 0], np.where(clients < 45, 1.0, np.nan))
+
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=values, n_clients=N)
+    record = pb.run(problem, Scout(), privacy=pb.NoPrivacy(), rounds=1, seed=3)
+    # Thirty equal unit vectors: |s|^2 = 900, where N = 60 were expected to stand on the diagonal.
+    assert likeness(record.releases[0], n_clients=N).correlation == pytest.approx((900 - N) / (N * (N - 1)))
+
+
+def test_everybody_evaluates_the_same_public_points_once() -> None:
+    problem, _ = mixed(0.5, 1)
+    record = pb.run(problem, Scout(n_points=5), privacy=pb.NoPrivacy(), rounds=7, seed=1)
+    assert record.clients.units.shape == (N, 5, 1)
+    assert (record.clients.units == record.clients.units[:1]).all()
+    assert len(np.unique(record.clients.units[0], axis=0)) == 5
+
+
+def test_likeness_is_between_clients() -> None:
+    release = Release(round=0, values=np.zeros((1, 4)), noise_stddev=0.0, sequence=1, head="")
+    with pytest.raises(pb.ConfigurationError, match="at least 2"):
+        likeness(release, n_clients=1)
