@@ -3,7 +3,7 @@
     import privbo as pb
 
     problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=40)
-    record = pb.run(problem, pb.DPFTSDE(), privacy=pb.Privacy(epsilon=2), rounds=20)
+    record = pb.run(problem, pb.SharedPrior(), privacy=pb.Privacy(epsilon=2), rounds=20)
     record.epsilon(), record.best(client=3), pb.write_report(record)
 
 Names are loaded when they are first used, so that importing the package stays fast.

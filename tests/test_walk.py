@@ -39,7 +39,7 @@ name = "walk"
 rounds = 4
 seed = 1
 [problem]
-factory = "privbo.quickstart.digits_svm:problem"
+factory = "privbo.quickstart.tumours:problem"
 [algorithm]
 type = "dp-fts-de"
 n_features = 8

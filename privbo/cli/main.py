@@ -127,6 +127,23 @@ def check(
 
 
 @app.command()
+def scout(
+    config: Annotated[Path, typer.Argument(help="Configuration file (TOML); its problem and its ledger are taken.")],
+    epsilon: Annotated[float, typer.Option(help="Price of the one release.")],
+    points: Annotated[int, typer.Option(min=3, max=256, help="Evaluations of every client.")] = 16,
+    overrides: Overrides = None,
+    directory: OutDir = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate how alike clients' surfaces are, by one small paid release, and what sharing may then bring."""
+    from privbo.cli.scout import scout as find
+
+    found = find(config, overrides or [], epsilon=epsilon, n_points=points, directory=directory, yes=yes)
+    _show(found, as_json=as_json)
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON schema of a configuration file, for editors."""
     from privbo.runs.config import schema as found
@@ -143,7 +160,7 @@ def quickstart(
     show_config: Annotated[bool, typer.Option("--print", help="Print the configuration, to start from.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the packaged example: 40 clients tune an SVM on handwritten digits."""
+    """Run the packaged example: 40 clients tune a classifier of tumours."""
     from privbo.quickstart import CONFIG
 
     if show_config:

@@ -1,4 +1,4 @@
-"""The packaged example: 40 clients tune an SVM on unequal shards of handwritten digits.
+"""The packaged example: 40 clients tune a classifier of tumours, each on rows of its own.
 
 ``CONFIG`` is its configuration file; ``privbo quickstart`` runs it.
 """

@@ -8,9 +8,9 @@ that ``Spec.to_dict`` gives and ``Spec.from_dict`` reads::
     controls = ["local", "zeroed"]     # optional private diagnostics
 
     [problem]
-    factory = "privbo.quickstart.digits_svm:problem"   # or: objective, n_clients and space
+    factory = "privbo.quickstart.tumours:problem"   # or: objective, n_clients and space
     [algorithm]
-    type = "dp-fts-de"                 # or "package.module:Class" for an algorithm of your own
+    type = "shared-prior"              # or "package.module:Class" for an algorithm of your own
     n_features = 50
     [privacy]
     epsilon = 2.0

@@ -227,4 +227,4 @@ def test_the_command_line_says_what_is_missing(
     assert main(["f-lcb-cifar10", "--jobs", "1", "--out", os.fspath(tmp_path / "no")]) == 2
     assert "is not there; put it there" in capsys.readouterr().err
     assert main(["--list"]) == 0
-    assert "quickstart: 40 clients tune an SVM" in capsys.readouterr().out
+    assert "worth: what sharing is worth" in capsys.readouterr().out

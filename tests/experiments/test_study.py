@@ -24,9 +24,9 @@ def setting(arm: module.Arm, n_clients: int) -> Setting:
 
 
 def test_every_experiment_keeps_its_name() -> None:
-    assert len(titles()) == 42
+    assert len(titles()) == 41
     assert "worth" in titles()
-    assert {"quickstart", "fed-pne", "pf-pne", "parallel", "private-elimination", "private-personal"} < set(titles())
+    assert {"fed-pne", "pf-pne", "parallel", "private-elimination", "private-personal"} < set(titles())
     assert {"private-parallel", "f-lcb-smooth", "f-lcb-nonsmooth", "f-lcb-inexact", "f-lcb-federated"} < set(titles())
     assert {"neural-arms", "neural-private", "f-lcb-cifar10", "f-lcb-five-models", "f-lcb-cifar100"} < set(titles())
     assert {"f-lcb-cauchy", "thompson-ablation", "dp-fts-de-3d-authors", "dp-fts-de-few-points"} < set(titles())

@@ -36,7 +36,7 @@ def test_a_spec_is_its_table(case: Case) -> None:
 
 
 def test_a_table_that_names_its_code_is_the_run() -> None:
-    table = spec().to_dict() | {"problem": {"factory": "privbo.quickstart.digits_svm:problem"}}
+    table = spec().to_dict() | {"problem": {"factory": "privbo.quickstart.tumours:problem"}}
     loaded = Spec.from_dict(table, trusted=True).loaded()
     again = Spec.from_dict(loaded.to_dict())  # with the facts stated nothing is imported
     assert again == loaded
