@@ -53,18 +53,21 @@ if TYPE_CHECKING:
         FixedSizeSampledGaussian,
         Gaussian,
         Laplace,
+        MixtureOfGaussians,
         NonPrivate,
         PoissonSampledGaussian,
         PoissonSampledLaplace,
         RandomAllocationGaussian,
         TruncatedPoissonSampledGaussian,
         Unit,
+        ZeroConcentrated,
         compose,
         from_dict,
         repeat,
         to_dict,
     )
     from accountant.front import Accountant, epsilon, noise_multiplier
+    from accountant.group import of_group
     from accountant.ledger import Budget, Ledger, LedgerPolicy
     from accountant.tight import numerical
     from accountant.tightest import Interval, epsilon_interval, epsilon_table
@@ -74,10 +77,11 @@ _HOMES = {
     name: home
     for home, names in {
         "errors": "AccountingError BudgetExceeded CalibrationError EventError LedgerError PrivacyError",
-        "events": "Adjacency BestOfRandomRuns Composed Event FixedSizeSampledGaussian Gaussian Laplace NonPrivate "
-        "PoissonSampledGaussian PoissonSampledLaplace "
-        "RandomAllocationGaussian TruncatedPoissonSampledGaussian Unit compose from_dict repeat to_dict",
+        "events": "Adjacency BestOfRandomRuns Composed Event FixedSizeSampledGaussian Gaussian Laplace "
+        "MixtureOfGaussians NonPrivate PoissonSampledGaussian PoissonSampledLaplace RandomAllocationGaussian "
+        "TruncatedPoissonSampledGaussian Unit ZeroConcentrated compose from_dict repeat to_dict",
         "front": "Accountant epsilon noise_multiplier",
+        "group": "of_group",
         "ledger": "Budget Ledger LedgerPolicy",
         "tightest": "Interval epsilon_interval epsilon_table",
         "wording": "event_text",
@@ -103,6 +107,7 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "LedgerPolicy",
+    "MixtureOfGaussians",
     "NonPrivate",
     "PoissonSampledGaussian",
     "PoissonSampledLaplace",
@@ -110,6 +115,7 @@ __all__ = [
     "RandomAllocationGaussian",
     "TruncatedPoissonSampledGaussian",
     "Unit",
+    "ZeroConcentrated",
     "calibrate",
     "compose",
     "epsilon",
@@ -121,6 +127,7 @@ __all__ = [
     "moments",
     "noise_multiplier",
     "numerical",
+    "of_group",
     "renyi",
     "repeat",
     "to_dict",

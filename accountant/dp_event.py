@@ -24,11 +24,13 @@ from accountant.events import (
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
+    MixtureOfGaussians,
     NonPrivate,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
     RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
+    ZeroConcentrated,
     check_adjacency,
     compose,
     parts,
@@ -114,6 +116,11 @@ def _one(part: Basic, adjacency: Adjacency) -> _Call:  # noqa: C901, PLR0911 - o
             return _Call("TruncatedSubsampledGaussianDpEvent", sample | multiplier)
         case RandomAllocationGaussian():
             raise EventError(f"dp-accounting has no event for {part!r}")
+        case MixtureOfGaussians(noise_multiplier=z, sensitivities=lengths, chances=chances):
+            law = {"standard_deviation": z, "sensitivities": list(lengths), "sampling_probs": list(chances)}
+            return _Call("MixtureOfGaussiansDpEvent", law)
+        case ZeroConcentrated(rho=rho, xi=xi):
+            return _Call("ZCDpEvent", {"rho": rho, "xi": xi})
         case Laplace(scale_multiplier=b):
             return laplace(b)
         case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
@@ -148,7 +155,6 @@ def from_dp_event(event: DpEvent, *, adjacency: Adjacency) -> Event:
 _NOT_HERE = {
     "RandomizedResponseDpEvent": "no event here stands for it",
     "DiscreteLaplaceDpEvent": "it tells more than Laplace noise of the same epsilon, and no event here stands for it",
-    "ZCDpEvent": "a bound on Rényi divergences is no mechanism; name the mechanism it was found for",
     "SampledWithReplacementDpEvent": "a unit that is drawn twice counts twice, and no event here stands for that",
     "UnsupportedDpEvent": "it says nothing of the mechanism",
 }
@@ -203,6 +209,8 @@ def _one_from(  # noqa: PLR0911 - one return per kind of event
                 batch_size=event.truncated_batch_size,
                 noise_multiplier=event.noise_multiplier / factor,
             )
+        case dp.ZCDpEvent():
+            return ZeroConcentrated(rho=event.rho, xi=event.xi)
         case dp.MixtureOfGaussiansDpEvent() if adjacency is not Adjacency.REPLACE_ONE:
             return _mixture(event)
         case dp.SingleEpochTreeAggregationDpEvent() if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
@@ -265,12 +273,19 @@ def _mixture(event: dp_event.MixtureOfGaussiansDpEvent) -> Basic:
     chances: dict[float, float] = {}
     for shift, chance in zip(event.sensitivities, event.sampling_probs, strict=True):
         if chance:
-            chances[shift] = chances.get(shift, 0.0) + chance
-    moved = [(shift, chance) for shift, chance in chances.items() if shift]
-    if len(moved) != 1:
-        raise _refused(event, "only a mixture of the sensitivities 0 and one other is an event here")
-    ((shift, chance),) = moved
-    return PoissonSampledGaussian(sample_rate=min(chance, 1.0), noise_multiplier=event.standard_deviation / abs(shift))
+            chances[abs(shift)] = chances.get(abs(shift), 0.0) + chance
+    lengths = sorted(chances)
+    moved = [length for length in lengths if length]
+    if not moved:
+        raise _refused(event, "no sensitivity is positive: it releases nothing")
+    if len(moved) == 1:
+        rate, z = min(chances[moved[0]], 1.0), event.standard_deviation / moved[0]
+        return PoissonSampledGaussian(sample_rate=rate, noise_multiplier=z)
+    return MixtureOfGaussians(
+        noise_multiplier=event.standard_deviation,
+        sensitivities=tuple(lengths),
+        chances=tuple(chances[length] for length in lengths),
+    )
 
 
 def _selection(event: dp_event.RepeatAndSelectDpEvent, adjacency: Adjacency) -> list[tuple[Event, int]]:

@@ -1,6 +1,6 @@
 """The envelope filter: slots reserved and priced tightly together, which releases take as they come.
 
-An envelope is K slots, each a rate and a noise multiplier (or another one-shot event), fixed and
+An envelope is K slots, each a rate and a noise multiplier (or another event), fixed and
 recorded before the first release. A release is admitted if a free slot *dominates* it; it takes
 that slot for good. Which releases are asked for, in what order, by which run and into which
 slot they go may all depend on earlier outputs. What is quoted is the tight price of all K slots,
@@ -29,6 +29,16 @@ without knowing which of the two they came from: post-processing, which lowers n
 nobody took are X_i that nobody looked at. Releases that are open at the same time change
 nothing: each needs its own X_i only, whenever it answers.
 
+**A whole run as one slot.** Random allocation answers T times, and other releases may be made in between. Its X_i is
+1_S + N(0, z^2 I) over T rounds (N(0, z^2 I) without the unit). With v, |v| <= 1, what the unit contributes in round t,
+the answer then has the law of v X_i[t] + N(0, z^2 (I - v v')), whatever v depends on, outputs of other slots among it:
+so N_t reads X_i[t] alone, and the proof stands with every round as a step. The slot is taken whole, at the run's begin.
+
+**Slots of which a Rényi curve is all that is known** (``ZeroConcentrated``, ``BestOfRandomRuns``) have no X_i. With one
+of them the price of all slots together is Rényi's bound, and what was made adds up, at every order and whatever was
+chosen, to no more than all slots' curves (Feldman and Zrnic 2021, Theorem 3.1): a release's curve lies nowhere above
+its slot's, as domination implies too.
+
 Without (3) the proof fails: had a release been made in one slot and booked on another later on,
 N_t would depend on outputs that did not exist yet.
 
@@ -38,16 +48,20 @@ N_t would depend on outputs that did not exist yet.
 |---|---|---|---|
 | Gaussian or Poisson-sampled | Gaussian or Poisson-sampled | q' <= q, z' >= z | thinning, below |
 | Gaussian or fixed-size-sampled | any of the three | q' <= q, z' >= z | by profiles, below |
-| Laplace | Laplace | b' >= b | X + Y, Y = 0 with probability (b/b')^2, else Laplace(b') |
+| Laplace or Poisson-sampled Laplace | the same two | q' <= q, b' >= b | more noise, and thinning, below |
+| truncated Poisson, random allocation, mixture of Gaussians | alike but for z' | z' >= z | added noise |
+| zero-concentrated | the same | rho' <= rho, xi' <= xi | curves |
+| best of random runs | the same | equal | curves |
 
-A Gaussian to everybody has q = 1. Thinning: with probability q'/q hand on X + N(0, z'^2 - z^2), else draw
-N(0, z'^2); this makes the release's two mixtures from the slot's under every adjacency. Laplace: by
-characteristic functions. Profiles: that of a sample of fixed size is
+Noise to everybody has q = 1. Thinning: with probability q'/q hand on X + N(0, z'^2 - z^2), else draw
+N(0, z'^2); this makes the release's two mixtures from the slot's under every adjacency. Laplace noise likewise, with
+X + Y, Y = 0 with probability (b/b')^2 and else Laplace(b'), which has the law of Laplace(b') by characteristic
+functions. Profiles: that of a sample of fixed size is
 q H_{1+(g-1)/q}(N(1, z^2) || N(0, z^2)) at g >= 1 in both directions, the largest over sets A of
 q (P(A) - Q(A)) - (g-1) Q(A), which grows with q and falls with z. A Poisson-sampled pair's is no larger, by
 advanced joint convexity (Balle, Barthe, Gaboardi 2018, Theorem 2), under every adjacency. A profile
 nowhere above another is made from it by a kernel (Blackwell).
-What is known by a Rényi curve alone (``BestOfRandomRuns``) has no pair and is refused.
+A release without any guarantee is refused.
 
 Example:
     >>> from accountant import Adjacency, Gaussian, PoissonSampledGaussian, repeat
@@ -72,18 +86,27 @@ from accountant.errors import AccountingError
 from accountant.events import (
     Adjacency,
     Basic,
+    BestOfRandomRuns,
     Composed,
     Event,
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
+    MixtureOfGaussians,
+    NonPrivate,
     PoissonSampledGaussian,
+    PoissonSampledLaplace,
+    RandomAllocationGaussian,
+    TruncatedPoissonSampledGaussian,
+    ZeroConcentrated,
     check_adjacency,
     compose,
     parts,
 )
 
 SampledGaussian: TypeAlias = Gaussian | PoissonSampledGaussian | FixedSizeSampledGaussian
+SampledLaplace: TypeAlias = Laplace | PoissonSampledLaplace
+Noisy: TypeAlias = MixtureOfGaussians | RandomAllocationGaussian | TruncatedPoissonSampledGaussian
 Slots: TypeAlias = tuple[tuple[Basic, int], ...]
 
 
@@ -96,7 +119,7 @@ class Envelope:
         adjacency: The ledger's adjacency.
 
     Raises:
-        AccountingError: If there is no slot, or one of a kind that dominates nothing.
+        AccountingError: If there is no slot, or one without any guarantee.
         EventError: If a slot is unsound under the adjacency.
     """
 
@@ -107,11 +130,8 @@ class Envelope:
         if not self.slots:
             raise AccountingError("an envelope without slots admits nothing; declare at least one")
         for slot, _ in self.slots:
-            if not isinstance(slot, SampledGaussian | Laplace):
-                raise AccountingError(
-                    f"{slot} can be no slot of an envelope: no pair of distributions is known that dominates it; "
-                    "use a ledger with the rule 'renyi'"
-                )
+            if isinstance(slot, NonPrivate):
+                raise AccountingError(f"{slot} can be no slot of an envelope: all slots together would cost infinity")
             check_adjacency(slot, self.adjacency)
 
     @property
@@ -151,7 +171,7 @@ def envelope(slots: Event, *, adjacency: Adjacency) -> Envelope:
     A slot that dominates another comes after it, so that a release takes the least it needs.
 
     Raises:
-        AccountingError: If there is no slot, or one of a kind that dominates nothing.
+        AccountingError: If there is no slot, or one without any guarantee.
         EventError: If a slot is unsound under the adjacency.
     """
     unordered = Envelope(slots=parts(slots), adjacency=adjacency)
@@ -173,16 +193,23 @@ def dominates(slot: Basic, release: Basic) -> bool:
         >>> [dominates(slot, PoissonSampledGaussian(sample_rate=q, noise_multiplier=2.0)) for q in (0.1, 0.2, 0.3)]
         [True, True, False]
     """
-    if isinstance(slot, Laplace) or isinstance(release, Laplace):
-        alike = isinstance(slot, Laplace) and isinstance(release, Laplace)
-        return alike and release.scale_multiplier >= slot.scale_multiplier  # type: ignore[union-attr]  # alike
-    if not (isinstance(slot, SampledGaussian) and isinstance(release, SampledGaussian)):
-        return False
+    if isinstance(slot, SampledGaussian) and isinstance(release, SampledGaussian):
+        return _sampled_gaussian(slot, release)
+    if isinstance(slot, SampledLaplace) and isinstance(release, SampledLaplace):
+        return release.scale_multiplier >= slot.scale_multiplier and _rate(release) <= _rate(slot)
+    if isinstance(slot, Noisy) and isinstance(release, Noisy) and release.noise_multiplier >= slot.noise_multiplier:
+        return replace(release, noise_multiplier=slot.noise_multiplier) == slot
+    if isinstance(slot, ZeroConcentrated) and isinstance(release, ZeroConcentrated):
+        return release.rho <= slot.rho and release.xi <= slot.xi
+    return isinstance(slot, BestOfRandomRuns) and slot == release
+
+
+def _sampled_gaussian(slot: SampledGaussian, release: SampledGaussian) -> bool:
     if release.noise_multiplier < slot.noise_multiplier or _rate(release) > _rate(slot):
         return False
     in_both_directions = _rate(slot) == 1.0 or isinstance(slot, FixedSizeSampledGaussian)
     return in_both_directions or isinstance(release, PoissonSampledGaussian)
 
 
-def _rate(event: SampledGaussian) -> float:
-    return 1.0 if isinstance(event, Gaussian) else event.sample_rate
+def _rate(event: SampledGaussian | SampledLaplace) -> float:
+    return 1.0 if isinstance(event, Gaussian | Laplace) else event.sample_rate

@@ -13,6 +13,7 @@ Longer than 300 lines: every event, its checks and its stored form stand togethe
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Iterable, Mapping
@@ -70,6 +71,16 @@ def _as_float(event: object, name: str, low: float, high: float) -> None:
     if isinstance(value, bool) or not (math.isfinite(number) and low < number <= high):
         raise EventError(f"{type(event).__name__}.{name} must lie in ({low:g}, {high:g}], got {value!r}")
     object.__setattr__(event, name, number)
+
+
+def _as_floats(event: object, name: str) -> tuple[float, ...]:
+    """Turn a field into a tuple of floats."""
+    try:
+        numbers = tuple(float(value) for value in getattr(event, name))
+    except (TypeError, ValueError) as error:
+        raise EventError(f"{type(event).__name__}.{name} must be numbers, got {getattr(event, name)!r}") from error
+    object.__setattr__(event, name, numbers)
+    return numbers
 
 
 def _as_positive_int(owner: str, name: str, value: object) -> int:
@@ -271,6 +282,73 @@ class RandomAllocationGaussian:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MixtureOfGaussians:
+    """A Gaussian sum that one unit, or a group of them, moves by a length drawn in secret.
+
+    The worst pair is the mixture of N(c_j, z^2) with chances p_j against N(0, z^2), both directions
+    (``accountant.group`` has the proof for vectors, and makes this event for a group in a Poisson sample). It is
+    stated under add-or-remove-one and zero-out.
+
+    Attributes:
+        noise_multiplier: z, the noise's standard deviation in the unit of the lengths; positive.
+        sensitivities: c_j, lengths of at least 0 that rise; the last is positive.
+        chances: p_j, positive, one for every length; they sum to 1.
+
+    Example:
+        >>> from accountant import numerical
+        >>> two = MixtureOfGaussians(noise_multiplier=2.0, sensitivities=(0.0, 1.0), chances=(0.75, 0.25))
+        >>> one = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
+        >>> prices = [numerical.epsilon(repeat(event, 40), 1e-5, adjacency=Adjacency.ZERO_OUT) for event in (two, one)]
+        >>> abs(prices[0] - prices[1]) < 1e-6
+        True
+    """
+
+    noise_multiplier: float
+    sensitivities: tuple[float, ...]
+    chances: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _as_float(self, "noise_multiplier", 0.0, math.inf)
+        lengths, chances = (_as_floats(self, name) for name in ("sensitivities", "chances"))
+        rising = all(low < high for low, high in itertools.pairwise((-math.ulp(0.0), *lengths)))
+        if not (lengths and rising and 0.0 < lengths[-1] < math.inf):
+            raise EventError(f"MixtureOfGaussians.sensitivities must rise from at least 0, got {lengths!r}")
+        one = len(chances) == len(lengths) and min(chances) > 0.0 and abs(math.fsum(chances) - 1.0) <= 1e-14
+        if not one:
+            raise EventError(
+                f"MixtureOfGaussians.chances must be positive, one for each length, and sum to 1, got {chances!r}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroConcentrated:
+    """A mechanism of which a bound of Rényi divergences is all that is known: at most xi + rho a at every order a > 1.
+
+    So-called (xi, rho)-zCDP (Bun and Steinke 2016), for mechanisms that are no event here, such as discrete noise. It
+    is priced through its Rényi curve: a certified upper end, and no lower one. What is done to the mechanism's input, a
+    sample for instance, is not described by it.
+
+    Attributes:
+        rho: Positive; 1 / (2 z^2) for Gaussian noise, continuous or discrete.
+        xi: At least 0.
+
+    Example:
+        >>> from accountant import renyi
+        >>> foreign, gaussian = ZeroConcentrated(rho=0.125), Gaussian(noise_multiplier=2.0)
+        >>> prices = [renyi.epsilon(event, 1e-5, adjacency=Adjacency.ZERO_OUT) for event in (foreign, gaussian)]
+        >>> prices[0] == prices[1]
+        True
+    """
+
+    rho: float
+    xi: float = 0.0
+
+    def __post_init__(self) -> None:
+        _as_float(self, "rho", 0.0, math.inf)
+        _as_float(self, "xi", -math.ulp(0.0), math.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Laplace:
     """A query answered with Laplace noise in every coordinate; everybody takes part.
 
@@ -374,6 +452,8 @@ Basic: TypeAlias = (
     | FixedSizeSampledGaussian
     | TruncatedPoissonSampledGaussian
     | RandomAllocationGaussian
+    | MixtureOfGaussians
+    | ZeroConcentrated
     | Laplace
     | PoissonSampledLaplace
     | BestOfRandomRuns
@@ -415,6 +495,8 @@ _TYPES: Final[dict[str, type[Basic]]] = {
     "fixed-size-sampled-gaussian": FixedSizeSampledGaussian,
     "truncated-poisson-sampled-gaussian": TruncatedPoissonSampledGaussian,
     "random-allocation-gaussian": RandomAllocationGaussian,
+    "mixture-of-gaussians": MixtureOfGaussians,
+    "zero-concentrated": ZeroConcentrated,
     "laplace": Laplace,
     "poisson-sampled-laplace": PoissonSampledLaplace,
     "best-of-random-runs": BestOfRandomRuns,
@@ -436,7 +518,7 @@ def parts(event: Event) -> tuple[tuple[Basic, int], ...]:
     raise EventError(f"unknown event {event!r} of type {type(event).__name__}; known: {sorted(_TYPES)} and 'composed'")
 
 
-def _sort_key(event: Basic) -> tuple[str | float, ...]:
+def _sort_key(event: Basic) -> tuple[str | float | tuple[float, ...], ...]:
     if isinstance(event, BestOfRandomRuns):
         return (_NAMES[type(event)], repr(to_dict(event)))
     return (_NAMES[type(event)], *(getattr(event, item.name) for item in fields(event)))
@@ -488,7 +570,9 @@ def to_dict(event: Event) -> Json:
     (basic, _), *_ = parts(event)
     if isinstance(basic, BestOfRandomRuns):
         return {"type": _NAMES[type(basic)], "run": to_dict(basic.run), "eta": basic.eta, "gamma": basic.gamma}
-    return {"type": _NAMES[type(basic)], **{item.name: getattr(basic, item.name) for item in fields(basic)}}
+    values = {item.name: getattr(basic, item.name) for item in fields(basic)}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {"type": _NAMES[type(basic)], **plain}
 
 
 def from_dict(data: Mapping[str, object]) -> Event:
@@ -522,13 +606,14 @@ def check_adjacency(event: Event, adjacency: Adjacency) -> None:
     """Refuse an event that says nothing sound under ``adjacency``.
 
     Raises:
-        EventError: Fixed-size sampling under add-or-remove-one, random allocation under replace-one.
+        EventError: Fixed-size sampling under add-or-remove-one; random allocation, and a mixture of
+            Gaussians, under replace-one.
     """
     adjacency = Adjacency(adjacency)
     for part, _ in parts(event):
         if isinstance(part, BestOfRandomRuns):
             check_adjacency(part.run, adjacency)
-        if isinstance(part, RandomAllocationGaussian) and adjacency is Adjacency.REPLACE_ONE:
+        if isinstance(part, RandomAllocationGaussian | MixtureOfGaussians) and adjacency is Adjacency.REPLACE_ONE:
             raise EventError(f"{part!r} is not stated under replace-one: no pair is proven; state zero-out")
         if isinstance(part, FixedSizeSampledGaussian) and adjacency is Adjacency.ADD_OR_REMOVE_ONE:
             raise EventError(

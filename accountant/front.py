@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import Self
+from typing import Required, Self, TypedDict, Unpack
 
 from accountant import calibrate, tightest
 from accountant.errors import AccountingError
 from accountant.events import Adjacency, Composed, Event, check_adjacency, compose
+from accountant.group import of_group
 from accountant.tight.numerical import Interval
 
 _MEANINGS = {
@@ -30,67 +31,63 @@ _MEANINGS = {
 }
 
 
-def epsilon(
-    *,
-    noise_multiplier: float,
-    rounds: int,
-    delta: float,
-    sample_rate: float = 1.0,
-    adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE,
-) -> float:
-    """Epsilon of equal rounds of a Poisson-sampled Gaussian sum, as in DP-SGD: the certified upper end.
+class EqualRounds(TypedDict, total=False):
+    """Equal rounds of a Poisson-sampled Gaussian sum, as in DP-SGD, and where they are priced.
+
+    Attributes:
+        rounds: Number of releases.
+        delta: In (0, 1).
+        sample_rate: q in (0, 1], the probability with which a unit takes part in a round; 1 if left out.
+        adjacency: Which data sets are neighbours, such as ``"zero-out"``; add-or-remove-one if left out.
+        group: Number of units whose presence together is hidden (``accountant.group``); 1 if left out.
+    """
+
+    rounds: Required[int]
+    delta: Required[float]
+    sample_rate: float
+    adjacency: Adjacency | str
+    group: int
+
+
+def epsilon(*, noise_multiplier: float, **plan: Unpack[EqualRounds]) -> float:
+    """Epsilon of equal rounds: the certified upper end.
 
     Args:
         noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
-        rounds: Number of releases, at least 0.
-        delta: In (0, 1).
-        sample_rate: q in (0, 1], the probability with which a unit takes part in a round.
-        adjacency: Which data sets are neighbours, such as ``"zero-out"``.
+        **plan: ``EqualRounds``; zero rounds cost nothing.
 
     Raises:
         AccountingError: A value is out of range.
-        EventError: ``adjacency`` is unknown.
+        EventError: ``adjacency`` is unknown, or nothing is proven of a group under it.
 
     Example:
         >>> round(epsilon(noise_multiplier=2.0, sample_rate=0.25, rounds=40, delta=1e-5), 2)
         3.96
     """
-    return tightest.epsilon(_plan(noise_multiplier, rounds, sample_rate), delta, adjacency=Adjacency(adjacency))
+    adjacency = _adjacency(plan, fewest=0)
+    return tightest.epsilon(_event(noise_multiplier, plan, adjacency), plan["delta"], adjacency=adjacency)
 
 
-def noise_multiplier(
-    *,
-    epsilon: float,
-    rounds: int,
-    delta: float,
-    sample_rate: float = 1.0,
-    adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE,
-) -> float:
-    """The smallest noise multiplier at which equal Poisson-sampled Gaussian rounds cost at most ``epsilon``.
+def noise_multiplier(*, epsilon: float, **plan: Unpack[EqualRounds]) -> float:
+    """The smallest noise multiplier at which equal rounds cost at most ``epsilon``.
 
     Args:
         epsilon: Target, positive.
-        rounds: Number of releases, at least 1.
-        delta: In (0, 1).
-        sample_rate: q in (0, 1], the probability with which a unit takes part in a round.
-        adjacency: Which data sets are neighbours, such as ``"zero-out"``.
+        **plan: ``EqualRounds``, of at least one round.
 
     Raises:
         AccountingError: A value is out of range.
         CalibrationError: No noise reaches the target.
-        EventError: ``adjacency`` is unknown.
+        EventError: ``adjacency`` is unknown, or nothing is proven of a group under it.
 
     Example:
         >>> round(noise_multiplier(epsilon=4.0, sample_rate=0.25, rounds=40, delta=1e-5), 2)
         1.98
     """
     _require("epsilon", epsilon)
-    _plan(1.0, rounds, sample_rate, fewest=1)
+    adjacency = _adjacency(plan, fewest=1)
     return calibrate.noise_multiplier(
-        lambda z: calibrate.poisson(sample_rate, z, rounds),
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=Adjacency(adjacency),
+        lambda z: _event(z, plan, adjacency), epsilon=epsilon, delta=plan["delta"], adjacency=adjacency
     )
 
 
@@ -134,12 +131,23 @@ class Accountant:
         return tightest.epsilon_interval(self.event, delta, adjacency=self.adjacency)
 
 
-def _plan(noise_multiplier: float, rounds: int, sample_rate: float, *, fewest: int = 0) -> Event:
-    _require("noise_multiplier", noise_multiplier)
-    _require("sample_rate", sample_rate, 1.0)
+def _adjacency(plan: EqualRounds, *, fewest: int) -> Adjacency:
+    """Refuse a plan with unknown or missing words or values out of range; the adjacency that it names."""
+    unknown, missing = plan.keys() - EqualRounds.__annotations__.keys(), EqualRounds.__required_keys__ - plan.keys()
+    if unknown or missing:
+        wrong = f"unknown: {', '.join(sorted(unknown))}" if unknown else f"missing: {', '.join(sorted(missing))}"
+        raise TypeError(f"{wrong}; equal rounds are described by {', '.join(EqualRounds.__annotations__)}")
+    rounds = plan["rounds"]
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < fewest:
         raise AccountingError(f"rounds={rounds!r} must be a whole number of releases, at least {fewest}")
-    return calibrate.poisson(sample_rate, noise_multiplier, rounds)
+    _require("sample_rate", plan.get("sample_rate", 1.0), 1.0)
+    return Adjacency(plan.get("adjacency", Adjacency.ADD_OR_REMOVE_ONE))
+
+
+def _event(noise_multiplier: float, plan: EqualRounds, adjacency: Adjacency) -> Event:
+    _require("noise_multiplier", noise_multiplier)
+    alone = calibrate.poisson(plan.get("sample_rate", 1.0), noise_multiplier, plan["rounds"])
+    return of_group(alone, plan.get("group", 1), adjacency=adjacency)
 
 
 def _require(name: str, value: float, high: float = math.inf) -> None:

@@ -25,13 +25,16 @@ from accountant.events import (
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
+    MixtureOfGaussians,
     NonPrivate,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
     RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
+    ZeroConcentrated,
 )
 from accountant.laplace_curve import laplace_divergence, sampled_laplace_divergence
+from accountant.mixture import mixture_divergence
 from accountant.selection import TruncatedNegativeBinomial
 from accountant.truncation import shares
 
@@ -69,6 +72,10 @@ def renyi_divergence(  # noqa: C901, PLR0911 - one return per kind of event
             return _truncated_divergence(event, orders, adjacency)
         case RandomAllocationGaussian(n_rounds=rounds, participations=times, noise_multiplier=z):
             return allocation_divergence(rounds, times, z, orders)
+        case MixtureOfGaussians(noise_multiplier=z):
+            return _mixture_divergence(event, z / event.sensitivities[-1], orders)
+        case ZeroConcentrated(rho=rho, xi=xi):
+            return xi + rho * orders
         case Laplace(scale_multiplier=b):
             return laplace_divergence(b, orders)
         case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
@@ -203,6 +210,11 @@ def _fixed_size_divergence(q: float, z: float, orders: FloatArray) -> FloatArray
     below = Grid(log_weight=log_base + log_ratio, excess=inverse, log_ratio=-log_ratio)
     terms = [log_sum(log_phi(grid, orders) + grid.log_weight) for grid in (above, below)]
     return from_log_excess(np.logaddexp(*terms), orders)
+
+
+def _mixture_divergence(event: MixtureOfGaussians, z: float, orders: FloatArray) -> FloatArray:
+    """Of a mixture with 1 / ``z`` the largest length in standard deviations; were all as long, it only cost more."""
+    return _capped(lambda few: mixture_divergence(event, few, _line(z, _top(few)), _step(z)), orders, z, _step(z))
 
 
 def _truncated_divergence(

@@ -13,11 +13,13 @@ from accountant.events import (
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
+    MixtureOfGaussians,
     NonPrivate,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
     RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
+    ZeroConcentrated,
     parts,
 )
 
@@ -85,7 +87,7 @@ def event_text(event: Event) -> str:
     return ", ".join(f"{count} x ({_basic(part)})" for part, count in parts(event))
 
 
-def _basic(event: Basic) -> str:  # noqa: PLR0911 - one return per kind of event
+def _basic(event: Basic) -> str:  # noqa: C901, PLR0911 - one return per kind of event
     match event:
         case Gaussian(noise_multiplier=z):
             return f"Gaussian, multiplier {z:.4g}"
@@ -97,6 +99,10 @@ def _basic(event: Basic) -> str:  # noqa: PLR0911 - one return per kind of event
             return f"Poisson-sampled Gaussian cut to {size} participants, rate {q:.4g}, multiplier {z:.4g}"
         case RandomAllocationGaussian(n_rounds=rounds, participations=times, noise_multiplier=z):
             return f"Gaussian over {rounds} rounds, everybody in {times} at random times, multiplier {z:.4g}"
+        case MixtureOfGaussians(noise_multiplier=z):
+            return f"Gaussian, moved by a secret length of up to {event.sensitivities[-1]:.4g}, multiplier {z:.4g}"
+        case ZeroConcentrated(rho=rho, xi=xi):
+            return f"zero-concentrated, rho {rho:.4g}" + (f", xi {xi:.4g}" if xi else "")
         case Laplace(scale_multiplier=b):
             return f"Laplace, scale multiplier {b:.4g}"
         case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):

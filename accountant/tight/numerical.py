@@ -33,7 +33,16 @@ from typing import Literal
 from accountant import gaussian_dp, renyi
 from accountant.attained import attained
 from accountant.checks import trivial_delta, trivial_epsilon
-from accountant.events import Adjacency, Basic, BestOfRandomRuns, Event, Gaussian, RandomAllocationGaussian, parts
+from accountant.events import (
+    Adjacency,
+    Basic,
+    BestOfRandomRuns,
+    Event,
+    Gaussian,
+    RandomAllocationGaussian,
+    ZeroConcentrated,
+    parts,
+)
 from accountant.tight.allotted import LEAST_NOISE
 from accountant.tight.pair import Pair
 from accountant.tight.pairs import pairs_of
@@ -219,7 +228,7 @@ def _directions(event: Event, adjacency: Adjacency) -> list[Direction]:
     """The composition's pairs, once for each direction of the adjacency; rate 1 merged."""
     full, sampled = 0.0, []
     for part, count in _blocks(event):
-        if isinstance(part, BestOfRandomRuns) or (
+        if isinstance(part, BestOfRandomRuns | ZeroConcentrated) or (
             isinstance(part, RandomAllocationGaussian) and part.noise_multiplier < LEAST_NOISE
         ):
             raise OutOfRangeError  # a Rényi curve is all that is known

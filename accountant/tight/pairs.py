@@ -30,6 +30,7 @@ from accountant.events import (
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
+    MixtureOfGaussians,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
     RandomAllocationGaussian,
@@ -38,6 +39,7 @@ from accountant.events import (
 from accountant.tight.allotted import allotted
 from accountant.tight.displacing import displacing
 from accountant.tight.laplace import added_laplace, laplace, opposed_laplace, removed_laplace
+from accountant.tight.mixture import added_mixture, removed_mixture
 from accountant.tight.pair import EPS, NODES, FloatArray, Pair, Tails, told
 from accountant.truncation import shares
 
@@ -65,6 +67,8 @@ def pairs_of(  # noqa: C901, PLR0911 - one return per kind of event
             return _truncated(event, adjacency)
         case RandomAllocationGaussian(n_rounds=rounds, participations=1, noise_multiplier=z) if rounds > 1:
             return allotted(rounds, z)
+        case MixtureOfGaussians():
+            return (removed_mixture(event), added_mixture(event))
         case Laplace(scale_multiplier=b):
             return (laplace(b),)
         case PoissonSampledLaplace(scale_multiplier=b, sample_rate=1.0):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accountant import renyi
 from accountant.envelope import Envelope, dominates, envelope, free_places
 from accountant.errors import AccountingError, EventError
 from accountant.events import (
@@ -19,8 +20,13 @@ from accountant.events import (
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
+    MixtureOfGaussians,
     NonPrivate,
     PoissonSampledGaussian,
+    PoissonSampledLaplace,
+    RandomAllocationGaussian,
+    TruncatedPoissonSampledGaussian,
+    ZeroConcentrated,
     compose,
     repeat,
 )
@@ -149,11 +155,89 @@ def test_what_is_guaranteed_is_the_tight_price_of_all_slots_at_every_delta():
         assert found == numerical.epsilon(slots, delta, adjacency=ZERO)
 
 
-def test_what_has_no_pair_is_neither_slot_nor_release():
-    for bad in (NonPrivate(), BestOfRandomRuns(run=gaussian(9.0), eta=1.0, gamma=0.1)):
-        with pytest.raises(AccountingError, match=r"no pair of distributions is known .* use a ledger with the rule"):
-            envelope(compose([gaussian(1.0), bad]), adjacency=ZERO)
-        assert free_places(envelope(gaussian(0.1), adjacency=ZERO)).take(bad) is None
+def truncated(q: float, z: float) -> TruncatedPoissonSampledGaussian:
+    return TruncatedPoissonSampledGaussian(n_clients=N_CLIENTS, sample_rate=q, batch_size=12, noise_multiplier=z)
+
+
+def allocated(k: int, z: float) -> RandomAllocationGaussian:
+    return RandomAllocationGaussian(n_rounds=10, participations=k, noise_multiplier=z)
+
+
+def lengths(z: float) -> MixtureOfGaussians:
+    return MixtureOfGaussians(noise_multiplier=z, sensitivities=(0.0, 1.0, 2.0), chances=(0.5, 0.25, 0.25))
+
+
+def noisy(q: float, b: float) -> PoissonSampledLaplace:
+    return PoissonSampledLaplace(sample_rate=q, scale_multiplier=b)
+
+
+SELECTION = BestOfRandomRuns(run=gaussian(9.0), eta=1.0, gamma=0.1)
+COVERED = [  # slot, release
+    (truncated(0.25, 1.0), truncated(0.25, 1.5)),
+    (allocated(1, 1.0), allocated(1, 2.0)),
+    (allocated(3, 1.0), allocated(3, 1.0)),
+    (lengths(1.0), lengths(1.1)),
+    (noisy(0.5, 1.0), noisy(0.25, 1.0)),
+    (noisy(0.5, 1.0), noisy(0.5, 3.0)),
+    (Laplace(scale_multiplier=1.0), noisy(0.9, 1.0)),
+    (noisy(1.0, 1.0), Laplace(scale_multiplier=1.0)),
+    (ZeroConcentrated(rho=0.5, xi=0.1), ZeroConcentrated(rho=0.4)),
+    (SELECTION, SELECTION),
+]
+UNCOVERED = [
+    (truncated(0.25, 1.0), truncated(0.25, 0.9)),
+    (truncated(0.25, 1.0), truncated(0.3, 1.0)),
+    (allocated(1, 1.0), allocated(1, 0.8)),
+    (allocated(1, 1.0), allocated(2, 1.0)),
+    (lengths(1.0), lengths(0.9)),
+    (noisy(0.5, 1.0), noisy(0.6, 1.0)),
+    (noisy(0.5, 1.0), noisy(0.5, 0.9)),
+    (noisy(0.5, 1.0), Laplace(scale_multiplier=1.0)),
+    (ZeroConcentrated(rho=0.5), ZeroConcentrated(rho=0.6)),
+    (SELECTION, BestOfRandomRuns(run=gaussian(2.0), eta=1.0, gamma=0.1)),
+]
+
+
+def costs(event, epsilon: float) -> numerical.Interval:
+    return numerical.delta_interval(event, epsilon, adjacency=ZERO)
+
+
+@pytest.mark.parametrize(("slot", "release"), COVERED)
+def test_a_release_alike_but_quieter_takes_a_slot_and_costs_no_more(slot, release):
+    assert dominates(slot, release)
+    assert dominates(slot, slot)
+    places = free_places(envelope(repeat(slot, 2), adjacency=ZERO)).take(release)
+    assert places is not None
+    assert places.free == (1,)
+    assert places.take(repeat(release, 2)) is None
+    for epsilon in (0.1, 0.5, 2.0):
+        assert costs(release, epsilon).lower <= costs(slot, epsilon).upper * (1 + 1e-9)
+        assert renyi.delta(release, epsilon, adjacency=ZERO) <= renyi.delta(slot, epsilon, adjacency=ZERO) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("slot", "release"), UNCOVERED)
+def test_a_release_that_tells_more_than_its_slot_is_refused(slot, release):
+    assert not dominates(slot, release)
+    assert free_places(envelope(slot, adjacency=ZERO)).take(release) is None
+    assert any(costs(release, epsilon).upper > costs(slot, epsilon).upper for epsilon in (0.1, 0.5, 2.0, 6.0))
+
+
+def test_a_slot_of_which_only_a_curve_is_known_makes_the_price_renyis():
+    reserved = envelope(compose([(gaussian(4.0), 3), ZeroConcentrated(rho=0.05)]), adjacency=ZERO)
+    assert reserved.epsilon_at(1e-5) == renyi.epsilon(reserved.event, 1e-5, adjacency=ZERO)
+    assert free_places(reserved).take(ZeroConcentrated(rho=0.02)).free == (3, 0)
+
+
+def test_kinds_of_noise_are_no_slots_for_each_other():
+    kinds = [gaussian(1.0), truncated(0.25, 1.0), allocated(1, 1.0), lengths(1.0), noisy(0.5, 1.0), SELECTION]
+    for slot in kinds:
+        assert [dominates(slot, release) for release in kinds] == [release == slot for release in kinds]
+
+
+def test_what_has_no_guarantee_is_neither_slot_nor_release():
+    with pytest.raises(AccountingError, match=r"NonPrivate\(\) can be no slot of an envelope"):
+        envelope(compose([gaussian(1.0), NonPrivate()]), adjacency=ZERO)
+    assert free_places(envelope(gaussian(0.1), adjacency=ZERO)).take(NonPrivate()) is None
     with pytest.raises(AccountingError, match="without slots admits nothing"):
         Envelope(slots=(), adjacency=ZERO)
     with pytest.raises(EventError, match="add-or-remove-one"):

@@ -1,0 +1,268 @@
+"""Group privacy, mixtures of Gaussians and zero-concentrated events, held against densities and another library."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+import accountant
+from accountant import of_group, renyi
+from accountant.dp_event import from_dp_event, to_dp_event
+from accountant.errors import AccountingError, EventError
+from accountant.events import (
+    Adjacency,
+    BestOfRandomRuns,
+    Composed,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    Laplace,
+    MixtureOfGaussians,
+    NonPrivate,
+    PoissonSampledGaussian,
+    RandomAllocationGaussian,
+    ZeroConcentrated,
+    compose,
+    from_dict,
+    repeat,
+    to_dict,
+)
+from accountant.tight import numerical
+from tests.accountant.oracles import neighboring_relation
+
+ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
+
+
+def poisson(q, z, count=1):
+    return repeat(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), count)
+
+
+def alone(event):
+    ((part, _),) = event.parts
+    return part
+
+
+def hockey_stick(event, epsilon):
+    """Delta of a mixture by its densities: both directions' integrals of (P - e^epsilon Q)_+, and the larger."""
+    z, last = event.noise_multiplier, event.sensitivities[-1]
+    x = np.linspace(-14 * z, last + 14 * z, 200_001)
+
+    def density(c):
+        return np.exp(-0.5 * ((x - c) / z) ** 2) / (z * math.sqrt(2 * math.pi))
+
+    p = sum(chance * density(c) for c, chance in zip(event.sensitivities, event.chances, strict=True))
+    both = (p - math.exp(epsilon) * density(0.0), density(0.0) - math.exp(epsilon) * p)
+    return max(float(np.trapezoid(np.maximum(values, 0.0), x)) for values in both)
+
+
+GROUPS = [(0.1, 1.0, 2), (0.01, 0.7, 3), (0.5, 2.0, 4), (0.9, 3.0, 3), (0.001, 1.0, 8), (0.3, 0.5, 2)]
+
+
+@pytest.mark.parametrize(("q", "z", "k"), GROUPS)
+def test_a_groups_delta_is_the_integral_of_its_densities(q, z, k):
+    event = alone(of_group(poisson(q, z), k, adjacency=ZERO))
+    for epsilon in (0.05, 0.5, 2.0):
+        truth, found = hockey_stick(event, epsilon), numerical.delta_interval(event, epsilon, adjacency=ZERO)
+        assert found.lower * (1 - 1e-7) <= truth <= found.upper * (1 + 1e-7)
+        assert found.upper <= 1.02 * truth
+        assert renyi.delta(event, epsilon, adjacency=ZERO) >= truth * (1 - 1e-7)
+
+
+def planted(event):
+    """A fault: the group's chances, but only one unit's length."""
+    return MixtureOfGaussians(
+        noise_multiplier=event.noise_multiplier,
+        sensitivities=(0.0, 1.0),
+        chances=(event.chances[0], 1.0 - event.chances[0]),
+    )
+
+
+@pytest.mark.parametrize(("q", "z", "k"), GROUPS)
+def test_a_group_that_moves_the_sum_by_one_length_only_is_caught(q, z, k):
+    event = alone(of_group(poisson(q, z), k, adjacency=ZERO))
+    assert numerical.delta_interval(planted(event), 0.5, adjacency=ZERO).upper < hockey_stick(event, 0.5)
+
+
+@pytest.mark.parametrize("angle", [0.0, 0.5, 1.5, 2.5, math.pi])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_no_directions_of_two_contributions_cost_more_than_the_same_one(angle, epsilon):
+    """A sum in the plane: two units with contributions of length 1 that enclose an angle."""
+    q, z = 0.3, 0.8
+    event = alone(of_group(poisson(q, z), 2, adjacency=ZERO))
+    axis = np.linspace(-7.5, 8.5, 1201)
+    x, y = np.meshgrid(axis, axis)
+    p = np.zeros_like(x)
+    for first, second in itertools.product((0, 1), repeat=2):
+        at = (first + second * math.cos(angle), second * math.sin(angle))
+        chance = q ** (first + second) * (1 - q) ** (2 - first - second)
+        p += chance * np.exp(-0.5 * ((x - at[0]) ** 2 + (y - at[1]) ** 2) / z**2)
+    none = np.exp(-0.5 * (x**2 + y**2) / z**2)
+    cell = (axis[1] - axis[0]) ** 2 / (2 * math.pi * z**2)
+    both = (p - math.exp(epsilon) * none, none - math.exp(epsilon) * p)
+    in_plane = [float(np.maximum(values, 0.0).sum() * cell) for values in both]
+    assert max(in_plane) <= hockey_stick(event, epsilon) * (1 + 1e-4)
+    if angle == 0.0:
+        assert max(in_plane) == pytest.approx(hockey_stick(event, epsilon), rel=1e-3)
+
+
+def test_groups_cost_what_another_library_says():
+    event = of_group(poisson(0.05, 1.0, 100), 3, adjacency=ADD)
+    theirs = PLDAccountant(neighboring_relation(ADD), value_discretization_interval=1e-2)
+    theirs.compose(to_dp_event(event, adjacency=ADD))
+    found = numerical.epsilon_interval(event, 1e-5, adjacency=ADD)
+    assert found.method == "numerical"
+    assert found.upper - found.lower <= 2e-3 * found.upper
+    assert found.lower * 0.999 <= theirs.get_epsilon(1e-5) <= found.upper * 1.001
+
+
+def test_a_mixture_of_two_is_a_poisson_sample():
+    two = MixtureOfGaussians(noise_multiplier=1.3, sensitivities=(0.0, 1.0), chances=(0.9, 0.1))
+    for price in (numerical.epsilon, renyi.epsilon):
+        same = [price(repeat(one, 50), 1e-6, adjacency=ZERO) for one in (two, alone(poisson(0.1, 1.3)))]
+        assert same[0] == pytest.approx(same[1], rel=1e-9)
+
+
+def test_a_mixture_without_a_zero_is_a_moved_gaussian_at_least():
+    """Units always move the sum by c or by 2 c: between Gaussians of these lengths, and equal to one where alone."""
+    mixed = MixtureOfGaussians(noise_multiplier=4.0, sensitivities=(1.0, 2.0), chances=(0.5, 0.5))
+    ends = [numerical.epsilon(Gaussian(noise_multiplier=4.0 / c), 1e-5, adjacency=ZERO) for c in (1.0, 2.0)]
+    assert ends[0] < numerical.epsilon(mixed, 1e-5, adjacency=ZERO) < ends[1]
+    one = MixtureOfGaussians(noise_multiplier=4.0, sensitivities=(2.0,), chances=(1.0,))
+    found = numerical.epsilon_interval(one, 1e-5, adjacency=ZERO)
+    assert found.lower <= ends[1] <= found.upper * (1 + 1e-9)
+    assert found.upper - found.lower <= 2e-3 * ends[1]
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 4.0, 17.0])
+def test_a_mixtures_divergence_is_the_integral_of_its_densities(order):
+    event = alone(of_group(poisson(0.2, 1.5), 3, adjacency=ZERO))
+    z = event.noise_multiplier
+    x = np.linspace(-30, 3 * order + 30, 400_001)
+    log_q = -0.5 * (x / z) ** 2 - 0.5 * math.log(2 * math.pi * z * z)
+    lengths = np.array(event.sensitivities)
+    s = (x[:, None] - 0.5 * lengths) * lengths / z**2 + np.log(event.chances)
+    log_r = np.log(np.exp(s - s.max(axis=1)[:, None]).sum(axis=1)) + s.max(axis=1)
+    both = [math.log(np.trapezoid(np.exp(log_q + power * log_r), x)) / (order - 1) for power in (order, 1 - order)]
+    assert renyi.curve(event, [order], adjacency=ZERO)[0] == pytest.approx(max(both), rel=1e-9)
+
+
+def test_everybody_in_a_group_is_one_contribution_of_k_times_the_length():
+    for adjacency in Adjacency:
+        assert of_group(Gaussian(noise_multiplier=6.0), 3, adjacency=adjacency) == repeat(
+            Gaussian(noise_multiplier=2.0), 1
+        )
+        assert alone(of_group(Laplace(scale_multiplier=6.0), 3, adjacency=adjacency)) == Laplace(scale_multiplier=2.0)
+    assert alone(of_group(poisson(1.0, 6.0), 3, adjacency=ZERO)) == Gaussian(noise_multiplier=2.0)
+    assert alone(of_group(ZeroConcentrated(rho=0.1, xi=0.2), 2, adjacency=REPLACE)) == ZeroConcentrated(
+        rho=0.4, xi=0.6000000000000001
+    )
+    assert alone(of_group(NonPrivate(), 5, adjacency=ZERO)) == NonPrivate()
+    assert of_group(Composed(), 5, adjacency=ZERO) == Composed()
+    assert of_group(poisson(0.1, 1.0, 3), 1, adjacency=REPLACE) == poisson(0.1, 1.0, 3)
+    twice = of_group(of_group(poisson(0.1, 1.0), 2, adjacency=ZERO), 2, adjacency=ZERO)
+    assert alone(twice).chances == pytest.approx(alone(of_group(poisson(0.1, 1.0), 4, adjacency=ZERO)).chances)
+
+
+@pytest.mark.parametrize(
+    ("event", "adjacency"),
+    [
+        (poisson(0.1, 1.0), REPLACE),
+        (FixedSizeSampledGaussian(n_clients=9, sample_size=3, noise_multiplier=1.0), ZERO),
+        (RandomAllocationGaussian(n_rounds=9, participations=2, noise_multiplier=1.0), ZERO),
+        (BestOfRandomRuns(run=Gaussian(noise_multiplier=9.0), eta=1.0, gamma=0.1), ZERO),
+    ],
+)
+def test_a_group_of_which_nothing_tight_is_proven_is_refused(event, adjacency):
+    with pytest.raises(EventError, match=r"of 2 units together nothing tight is proven .* price one unit alone"):
+        of_group(event, 2, adjacency=adjacency)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, True, "2"])
+def test_a_group_is_a_whole_number_of_units(size):
+    with pytest.raises(AccountingError, match="must be a whole number of units, at least 1"):
+        of_group(Gaussian(noise_multiplier=1.0), size, adjacency=ZERO)
+
+
+def test_the_front_door_prices_and_calibrates_for_a_group():
+    plan = {"rounds": 100, "sample_rate": 0.05, "delta": 1e-6}
+    prices = [accountant.epsilon(noise_multiplier=2.0, **plan, group=k) for k in (1, 2, 4)]
+    assert prices[0] == accountant.epsilon(noise_multiplier=2.0, **plan)
+    assert prices[0] < prices[1] < prices[2]
+    z = accountant.noise_multiplier(epsilon=2.0, **plan, group=3)
+    assert 1.995 <= accountant.epsilon(noise_multiplier=z, **plan, group=3) <= 2.0
+    with pytest.raises(EventError, match="nothing tight is proven"):
+        accountant.epsilon(noise_multiplier=2.0, **plan, group=2, adjacency="replace-one")
+
+
+# --- zero-concentrated --------------------------------------------------------------------------
+
+
+def test_zero_concentrated_events_add_up_and_cost_what_another_library_says():
+    event = compose([(ZeroConcentrated(rho=0.02), 5), ZeroConcentrated(rho=0.01, xi=0.05), poisson(0.1, 2.0, 10)])
+    curve = renyi.curve(event, [2.0, 8.0], adjacency=ZERO)
+    rest = renyi.curve(poisson(0.1, 2.0, 10), [2.0, 8.0], adjacency=ZERO)
+    assert curve == pytest.approx(rest + 0.05 + 0.11 * np.array([2.0, 8.0]))
+    found = numerical.epsilon_interval(event, 1e-5, adjacency=ZERO)
+    assert (found.lower, found.method) == (0.0, "renyi")
+    theirs = RdpAccountant(neighboring_relation=neighboring_relation(ZERO)).compose(to_dp_event(event, adjacency=ZERO))
+    assert found.upper <= theirs.get_epsilon(1e-5) <= 1.02 * found.upper
+    assert 1e-5 <= numerical.delta(event, found.upper, adjacency=ZERO) * (1 + 1e-6) <= 1.001e-5
+
+
+def test_gaussian_noise_priced_as_zero_concentrated_costs_no_less():
+    for z in (0.5, 3.0):
+        exact = numerical.epsilon(Gaussian(noise_multiplier=z), 1e-6, adjacency=ZERO)
+        assert exact <= numerical.epsilon(ZeroConcentrated(rho=0.5 / z**2), 1e-6, adjacency=ZERO) <= 1.2 * exact
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ZeroConcentrated(rho=0.3, xi=0.1),
+        repeat(ZeroConcentrated(rho=0.3), 4),
+        MixtureOfGaussians(noise_multiplier=2.0, sensitivities=(0.0, 1.0, 2.5), chances=(0.5, 0.25, 0.25)),
+        of_group(poisson(0.1, 1.0, 7), 3, adjacency=ZERO),
+    ],
+)
+def test_events_survive_their_stored_form_and_another_librarys(event):
+    assert from_dict(to_dict(event)) == event
+    assert from_dp_event(to_dp_event(event, adjacency=ZERO), adjacency=ZERO) == compose([event])
+
+
+def test_a_sample_of_what_is_only_zero_concentrated_is_refused():
+    theirs = dp.PoissonSampledDpEvent(0.1, dp.dp_event.ZCDpEvent(0.1))
+    with pytest.raises(EventError, match="of samples only those are known that Gaussian queries are asked of"):
+        from_dp_event(theirs, adjacency=ZERO)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ZeroConcentrated(rho=0.0), "rho must lie in"),
+        (lambda: ZeroConcentrated(rho=1.0, xi=-0.1), "xi must lie in"),
+        (lambda: mixture(lengths=(1.0, 1.0)), "must rise from at least 0"),
+        (lambda: mixture(lengths=(-1.0, 1.0)), "must rise from at least 0"),
+        (lambda: mixture(lengths=(0.0, math.inf)), "must rise from at least 0"),
+        (lambda: mixture(lengths=("a", 1.0)), "must be numbers"),
+        (lambda: mixture(chances=(0.5, 0.4)), "sum to 1"),
+        (lambda: mixture(chances=(1.0, 0.0)), "must be positive"),
+        (lambda: mixture(chances=(1.0,)), "one for each length"),
+    ],
+)
+def test_events_out_of_range_are_refused(make, words):
+    with pytest.raises(EventError, match=words):
+        make()
+
+
+def mixture(lengths=(0.0, 1.0), chances=(0.5, 0.5)):
+    return MixtureOfGaussians(noise_multiplier=1.0, sensitivities=lengths, chances=chances)
+
+
+def test_a_mixture_is_refused_under_replace_one():
+    with pytest.raises(EventError, match="not stated under replace-one"):
+        numerical.epsilon(mixture(), 1e-5, adjacency=REPLACE)
