@@ -211,18 +211,20 @@ def cell_progress(planned: Mapping[str, int], *, jobs: int | None) -> Iterator[t
     """Show the table while cells run; yields the callbacks that fill it and that say what is reused.
 
     It is drawn from the moment at which it is known what is reused: what is refused before shows none. Where
-    standard error is no terminal the table is printed once, at the end.
+    standard error is no terminal the table is printed once, at the end and without times: in a log they would tell
+    how long clients took.
     """
     console = Console(stderr=True)
     texts = [TextColumn(f"{{task.fields[{name}]}}") for name in ("epsilon", "state")]
-    columns = (TextColumn("{task.description}", markup=False), MofNCompleteColumn(), *texts, TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), MofNCompleteColumn(), *texts)
+    times = (TimeElapsedColumn(),) if console.is_terminal else ()
 
     def say(reuse: Reuse) -> None:
         for words in reuse.lines():
             console.print(words, soft_wrap=True, markup=False, highlight=False)
         drawn.enter_context(progress)
 
-    progress = Progress(*columns, console=console, refresh_per_second=2)
+    progress = Progress(*columns, *times, console=console, refresh_per_second=2)
     table = CellTable(planned=planned, jobs=jobs, progress=progress)
     with ExitStack() as drawn:
         yield lambda cell, result: table.finished(cell.label, result), say

@@ -137,7 +137,7 @@ def paid_recommendation(
         BudgetExceeded: If the ledger can't pay for the choice; nothing was released.
     """
     fitting = affordable(comparison, budget)
-    scores = np.stack([_scores(cells[s.label], selection) for s in fitting], axis=1)
+    scores = _scores([cells[s.label] for s in fitting], selection)
     name = digest([[kept.name for kept in cells[s.label]] for s in fitting])
     delta = quoted_at(shared, comparison.settings[0].safe_delta)
     with Ledger.open(shared.path) as ledger:
@@ -170,14 +170,18 @@ def paid_recommendation(
     )
 
 
-def _scores(cells: Sequence[Kept], selection: Selection) -> FloatArray:
-    """PRIVATE: every client's mean best score over seeds in [-1, 1]; a client without a score counts as lowest."""
-    found = []
-    for kept in cells:
-        best = [selection.low if b is None else b for b in kept.result.best_per_client]
-        found.append(np.clip(np.array(best, dtype=np.float64), selection.low, selection.high))
+def _scores(settings: Sequence[Sequence[Kept]], selection: Selection) -> FloatArray:
+    """PRIVATE: every client's mean best score over seeds in [-1, 1], ``(n_clients, n_settings)``.
+
+    A run in which a client failed counts as its lowest. Who failed in all of them is NaN: whoever is absent
+    contributes nothing, here as in the runs, because one neighbouring world has to hold for all of them.
+    """
+    best = [np.array([k.result.best_per_client for k in cells], dtype=np.float64) for cells in settings]
+    scores = [np.clip(np.where(np.isnan(b), selection.low, b), selection.low, selection.high) for b in best]
     middle, half = (selection.low + selection.high) / 2, (selection.high - selection.low) / 2
-    return np.asarray((np.mean(found, axis=0) - middle) / half)
+    absent = np.asarray(np.isnan(np.concatenate(best)).all(axis=0))
+    means = np.stack([score.mean(axis=0) for score in scores], axis=1)
+    return np.where(absent[:, None], np.nan, (means - middle) / half)
 
 
 def _release(

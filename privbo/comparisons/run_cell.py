@@ -122,7 +122,8 @@ def run_private(task: Task, home: Path, paid: Paid) -> CellResult:
     """
     spec = Spec.from_dict(task.table, trusted=True).loaded()
     paid.require(spec, plan_run(spec))
-    record = run_spec(spec, home, resume=RunDirectory(home).config_path.exists())
+    run = RunDirectory(home)
+    record = run_spec(spec, home, resume=run.config_path.exists(), output=run.output_path)
     values = record.clients.values
     best = np.where(np.isfinite(values), values, -np.inf).max(axis=1)
     found = summary(record, {"score": record.best_so_far()})

@@ -145,12 +145,15 @@ def _held(table: JsonObject, value: object) -> tuple[Mapping[str, object], list[
     """Value that a table was made of, and the names to keep of it."""
     if not _is_settings(kind := type(value)):
         return cast("Mapping[str, object]", value), list(table)
-    hints, held, default = get_type_hints(kind), vars(value), _defaults(kind)
-    return held, [n for n in table if _is_tag(hints[n]) or n not in default or held[n] != default[n]]
+    tags, held, default = _tags(kind), vars(value), _defaults(kind)
+    return held, [n for n in table if n in tags or n not in default or held[n] != default[n]]
 
 
-def _is_tag(hint: object) -> bool:
-    return get_origin(hint) is Literal and len(get_args(hint)) == 1
+@functools.lru_cache(maxsize=256)
+def _tags(kind: type[DataclassInstance]) -> frozenset[str]:
+    """Fields that say what a table is; kept, because a run asks for its digest several times."""
+    hints = get_type_hints(kind).items()
+    return frozenset(name for name, hint in hints if get_origin(hint) is Literal and len(get_args(hint)) == 1)
 
 
 def _defaults(kind: type[DataclassInstance]) -> dict[str, object]:

@@ -15,9 +15,14 @@ from privbo.runs.history import OnRound, Round
 
 @contextmanager
 def progress_bar(label: str, rounds: int) -> Iterator[OnRound]:
-    """A bar on standard error that counts rounds; yields the callback that moves it."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
+    """A bar on standard error that counts rounds; yields the callback that moves it.
+
+    Times are for who sits at a terminal: in a log they would tell how long clients took.
+    """
+    console = Console(file=sys.stderr)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    times = (TimeRemainingColumn(),) if console.is_terminal else ()
+    with Progress(*columns, *times, console=console) as progress:
         task = progress.add_task(shown(label), total=rounds)
 
         def moved(event: Round) -> None:

@@ -2,12 +2,27 @@
 
 The output of a run is everything outside ``private/``: names, sizes, bytes and times of files, exit codes, what
 the terminal shows, the number of rounds. ``make test`` plays every algorithm in its worst world; ``make slow`` plays
-every algorithm in every world through every command.
+every algorithm in every world through every command. ``test_beside`` plays sweeps, shared ledgers and restored
+backups, ``test_federated`` clients on other machines.
+
+Planted faults, one for every class of leak that was ever found, and the output that betrays each:
+
+| fault | worlds | betrayed by |
+|---|---|---|
+| a ledger that went back is resumed (``test_beside``) | plain | ``run --resume`` draws a released round again |
+| a total of realised charges (``test_beside``) | two runs, one ends early | ``report --json``: total below both plans |
+| a headline without its publication | plain | ``report --json``: guaranteed below what was charged |
+| one reward ends the run | absent, hostile | exit code and standard error of ``run`` |
+| a typo is not refused before the first charge | plain | ``run`` releases rounds of failures |
+| files tell when they were written | plain, slow | times of files in ``out/`` |
+| the manifest tells the time | plain, slow | bytes of ``out/config.json`` |
+| scores on the terminal | plain, absent | standard output of ``run`` |
+| half the sensitivity is charged | plain, absent | a round's sum moves by twice what is stated |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,13 +32,16 @@ import pytest
 
 from privbo.algorithms.elimination.sharing import RewardRange
 from privbo.cli import run as running
+from privbo.door import mechanism
 from privbo.protocol import problem as problems
 from privbo.protocol.errors import ConfigurationError
 from privbo.runs import opening
 from privbo.runs.algorithms import algorithm_table
 from privbo.runs.manifest import RunDirectory
+from privbo.runs.record import Record
 from tests.conformance.cases import CASES, ROUNDS, Case
-from tests.whole_run.worlds import FULL, SHORT, moved, play
+from tests.whole_run.quoted import underquoted
+from tests.whole_run.worlds import DRY, EXPORT, FULL, HOME, NORMS, SHORT, Step, moved, play
 
 # Pairs of neighbouring worlds. Neighbours by client are with and without it (zero-out adjacency), so that a client
 # that answers otherwise is held against one that answers nothing.
@@ -38,39 +56,36 @@ def without_none(table: Any) -> Any:
     return {k: without_none(v) for k, v in table.items() if v is not None} if isinstance(table, dict) else table
 
 
-def configuration(case: Case) -> dict[str, Any]:
+def configuration(case: Case, **privacy: Any) -> dict[str, Any]:
     return {
         "name": "audited",
         "rounds": ROUNDS,
         "seed": 3,
         "problem": {"objective": "tests.whole_run.clinic:score", "n_clients": 6, "space": SPACE},
         "algorithm": without_none(algorithm_table(case.algorithm)),
-        "privacy": {"noise_multiplier": 1.0, "noise": "simulation", "unit": case.unit},
+        "privacy": {"noise_multiplier": 1.0, "unit": case.unit} | privacy,
     }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _warm(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A process's first run imports libraries, which warn once on the terminal."""
-    play(tmp_path_factory.mktemp("warm") / "world", configuration(CASES[0]), "plain", SHORT)
 
 
 def worlds_of(case: Case) -> tuple[Worlds, ...]:
     return BY_CLIENT if case.unit == "client" else BY_REWARD
 
 
-def audit(case: Case, worlds: Worlds, folder: Path, commands: Any) -> tuple[list[str], list[float]]:
-    """What differs between two worlds, and by how much each release does."""
-    table = configuration(case)
-    first = play(folder / "world", table, worlds[0], commands)
-    second = play(folder / "world", table, worlds[1], commands, earlier=first)
-    assert first.seen[" ".join(commands[0])][0] == 0, first.seen[" ".join(commands[0])]
+def audit(
+    tables: dict[str, dict[str, Any]], worlds: Worlds, folder: Path, steps: Sequence[Step]
+) -> tuple[list[str], list[float]]:
+    """What differs between two worlds or is quoted too small, and by how much each release differs."""
+    first = play(folder / "world", tables, worlds[0], steps)
+    second = play(folder / "world", tables, worlds[1], steps, earlier=first)
+    begun = next(seen for name, seen in first.seen.items() if "run run.toml --out" in name)
+    assert begun[0] == 0, begun
+    assert first.drawn_again == second.drawn_again == []
     differing = first.differences(second)
-    return differing, moved(first, second) if first.releases.keys() == second.releases.keys() else []
+    return differing + underquoted(first), moved(first, second) if "releases" not in differing else []
 
 
-def require_kept(case: Case, worlds: Worlds, folder: Path, commands: Any) -> None:
-    differing, moves = audit(case, worlds, folder, commands)
+def require_kept(case: Case, worlds: Worlds, folder: Path, steps: Sequence[Step]) -> None:
+    differing, moves = audit({"run.toml": configuration(case)}, worlds, folder, steps)
     assert differing == [], differing
     assert max(moves) <= 1 + 1e-6
     if worlds[1] == "slow":
@@ -94,6 +109,28 @@ def test_nothing_but_a_rounds_sum_tells_any_worlds_apart_by_any_command(
     require_kept(case, worlds, tmp_path, FULL)
 
 
+SAMPLED: dict[str, dict[str, Any]] = {
+    "poisson": {"sample_rate": 0.5},
+    "fixed size": {"sample_rate": 0.5, "sampling": "fixed-size"},
+    "adaptive clipping": {"adaptive_clipping": {"count_stddev": 10.0}},
+    "seeded noise": {"noise": "simulation"},
+    "the paper's noise": {"calibration": "paper"},
+    "an anonymous channel": {"sample_rate": 0.5, "channel": "anonymous"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worlds", BY_CLIENT, ids=str)
+@pytest.mark.parametrize("privacy", SAMPLED)
+def test_nothing_but_a_rounds_sum_tells_worlds_apart_however_it_is_released(
+    privacy: str, worlds: Worlds, tmp_path: Path
+) -> None:
+    tables = {"run.toml": configuration(CASES[0], **SAMPLED[privacy])}
+    differing, moves = audit(tables, worlds, tmp_path, FULL)
+    assert differing == [], differing
+    assert max(moves) <= 1 + 1e-6
+
+
 def refused(self: RewardRange, rewards: Any) -> Any:
     if self.excludes(rewards).any():
         raise ConfigurationError("a reward lies outside")
@@ -108,47 +145,68 @@ def shows_scores(*given: Any, **named: Any) -> Any:
     return CARRY_OUT(*given, **named | {"show_private": True})
 
 
-CARRY_OUT = running.carry_out
+def half(*given: Any, **named: Any) -> float:
+    return SENSITIVITY(*given, **named) / 2
+
+
+CARRY_OUT, SENSITIVITY = running.carry_out, mechanism.sensitivity
 FED = next(case for case in CASES if case.name == "fed-pne")
-PLANTED: dict[str, tuple[Worlds, Callable[[], Any], str]] = {
+PUBLISHING = (DRY, SHORT[0], NORMS, ("report", HOME, "--json"), EXPORT)
+PLANTED: dict[str, tuple[Worlds, Callable[[], Any], Sequence[Step], str]] = {
+    "a headline without its publication": (
+        ("plain", "plain"),
+        lambda: mock.patch.object(Record, "publications", ()),
+        PUBLISHING,
+        "3 report out --json: guaranteed",
+    ),
     "one reward ends the run": (
         ("absent", "hostile"),
         lambda: mock.patch.object(RewardRange, "admit", refused),
-        "run run.toml --out out",
+        SHORT,
+        "0 run run.toml --out out",
     ),
     "files tell when they were written": (
         ("plain", "slow"),
         lambda: mock.patch.object(RunDirectory, "settle", return_value=None),
-        "run run.toml --out out: out/",
+        SHORT,
+        "0 run run.toml --out out: out/",
     ),
     "the manifest tells the time": (
         ("plain", "slow"),
         lambda: mock.patch.object(opening, "today", to_the_microsecond),
-        "run run.toml --out out: out/config.json",
+        SHORT,
+        "0 run run.toml --out out: out/config.json",
     ),
     "scores on the terminal": (
         ("plain", "absent"),
         lambda: mock.patch.object(running, "carry_out", shows_scores),
-        "run run.toml --out out",
+        SHORT,
+        "0 run run.toml --out out",
     ),
 }
 
 
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_planted_fault_is_betrayed(fault: str, tmp_path: Path) -> None:
-    worlds, plant, where = PLANTED[fault]
+    worlds, plant, steps, where = PLANTED[fault]
     with plant():
-        differing, _ = audit(FED, worlds, tmp_path, SHORT)
+        differing, _ = audit({"run.toml": configuration(FED)}, worlds, tmp_path, steps)
     assert any(name.startswith(where) for name in differing), differing
+
+
+def test_half_the_sensitivity_is_betrayed_by_a_sum_that_moves_too_far(tmp_path: Path) -> None:
+    with mock.patch.object(mechanism, "sensitivity", half):
+        _, moves = audit({"run.toml": configuration(CASES[0])}, ("plain", "absent"), tmp_path, SHORT)
+    assert max(moves) == pytest.approx(2.0, rel=1e-3)
 
 
 def test_a_typo_that_is_not_refused_burns_the_budget_and_is_betrayed(tmp_path: Path) -> None:
     table = configuration(FED)
     table["problem"]["objective"] = "tests.whole_run.test_whole_run:mistyped"
-    refused_run = play(tmp_path / "world", table, "plain", SHORT)
+    refused_run = play(tmp_path / "world", {"run.toml": table}, "plain", SHORT)
     assert not [name for name in refused_run.seen if ": out" in name]
     with mock.patch.object(problems, "require_call", return_value=None):
-        burnt = play(tmp_path / "world", table, "plain", SHORT)
+        burnt = play(tmp_path / "world", {"run.toml": table}, "plain", SHORT)
     assert len(burnt.releases) > 0
 
 

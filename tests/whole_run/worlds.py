@@ -1,8 +1,8 @@
 """A world: commands played in it, everything they leave outside ``private/``, and what each round would have released.
 
 The first world's releases are fed to the second one, round by round: otherwise other clients
-react to what was released and the worlds part for reasons that are paid for. Noise is seeded
-and the same in both, so two releases of one round differ by their clipped sums alone.
+react to what was released and the worlds part for reasons that are paid for. Noise is secure but for its
+keys, which are the same in both, so two releases of one round differ by their clipped sums alone.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import itertools
+import logging
 import os
 import secrets
 import shutil
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,30 +27,60 @@ import numpy as np
 import tomli_w
 
 from accountant.ledger import Ledger
+from privbo.door import noise
 from privbo.door.payload import decode_release
 from tests.cli.test_cli import privbo
 from tests.whole_run import clinic
 
 HOME = "out"
-FULL = (
+NORMS = ("audit", HOME, "--publish-norms", "1", "--yes")
+EXPORT = ("ledger", "export", HOME, "--population")
+DRY = ("run", "run.toml", "--dry-run", "--json")
+SHORT = (("run", "run.toml", "--out", HOME), ("ledger", "export", HOME))
+PRIVATE_WORDS = {
+    "audit",
+    "--private",
+    "--show-private",
+}  # what they print is private by their own words; what they write is not read
+
+# A command, or something that happens to the folder between two of them.
+Step = Sequence[str] | Callable[[Path], None]
+
+
+def keep_key(folder: Path) -> None:
+    """The operator's key is the same in every world; it is drawn when something is signed for the first time."""
+    (folder / HOME / "private" / "signing.key").write_bytes(bytes(range(32)))
+
+
+FULL: tuple[Step, ...] = (
+    DRY,
     ("run", "run.toml", "--out", HOME),
+    keep_key,
     ("run", "--resume", HOME, "--json"),
+    ("run", "--resume", HOME, "--dry-run"),
     ("check", "run.toml"),
     ("report", HOME),
     ("report", HOME, "--json"),
+    ("report", HOME, "--private"),
+    ("report", HOME, "--parquet", "history.parquet"),
     ("ledger", "show", HOME),
     ("ledger", "verify", HOME),
     ("ledger", "export", HOME),
+    ("ledger", "receipt", HOME),
+    ("ledger", "verify", HOME, "--receipt", f"{HOME}/receipt.json"),
+    ("ledger", "recover", HOME),
+    ("bundle", HOME),
+    ("verify-bundle", f"{HOME}/bundle.json"),
     ("compare", HOME, "--out", "compared"),
     ("compare", HOME, "--out", "compared", "--json"),
+    ("compare", HOME, "--out", "compared", "--private"),
     ("audit", HOME),
     ("best", HOME, "--json", "--show-private"),
+    NORMS[:-1],
+    NORMS,
+    ("report", HOME, "--json"),
+    EXPORT,
 )
-SHORT = (("run", "run.toml", "--out", HOME), ("ledger", "export", HOME))
-PRIVATE_COMMANDS = {
-    "audit",
-    "best",
-}  # they print what is private, by their own words
 
 
 @dataclass(frozen=True)
@@ -56,16 +89,24 @@ class Outcome:
 
     Attributes:
         seen: By name: exit codes, what commands said, files with their sizes, bytes and times.
-        releases: Stored bytes by release, as this world made them.
+        releases: Stored bytes by release and draw, as this world made them.
+        drawn: How often each release was drawn.
     """
 
     seen: Mapping[str, object]
     releases: Mapping[str, bytes]
+    drawn: Mapping[str, int]
 
     def differences(self, other: Outcome) -> list[str]:
         """Names of what differs, for people."""
         names = self.seen.keys() | other.seen.keys()
-        return sorted(name for name in names if self.seen.get(name) != other.seen.get(name))
+        found = [name for name in names if self.seen.get(name) != other.seen.get(name)]
+        return sorted(found) + (["releases"] if self.drawn != other.drawn else [])
+
+    @property
+    def drawn_again(self) -> list[str]:
+        """Releases that were drawn more than once: each has two outputs for one charge."""
+        return sorted(name for name, times in self.drawn.items() if times > 1)
 
 
 @dataclass
@@ -74,62 +115,108 @@ class Feed:
 
     earlier: Mapping[str, bytes] | None
     made: dict[str, bytes] = field(default_factory=dict)
+    drawn: Counter[str] = field(default_factory=Counter)
+    on_release: Callable[[int], None] = lambda _: None
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
         store = Ledger.store_release
 
         def fed(ledger: Ledger, release_id: str, payload: bytes) -> None:
-            self.made[release_id] = payload
-            store(ledger, release_id, payload if self.earlier is None else self.earlier.get(release_id, payload))
+            self.drawn[release_id] += 1
+            name = f"{release_id}, draw {self.drawn[release_id]}"
+            self.made[name] = payload
+            store(ledger, release_id, payload if self.earlier is None else self.earlier.get(name, payload))
+            self.on_release(self.drawn.total())
 
         with mock.patch.object(Ledger, "store_release", fed):
             yield
 
 
 @contextlib.contextmanager
-def same_names() -> Iterator[None]:
-    """Random names of runs and ledgers are the same in every world."""
+def same_secrets() -> Iterator[None]:
+    """Random names of runs and ledgers, and secure noise, are the same in every world."""
     drawn: Counter[int] = Counter()
+    keys = itertools.count()
+    expand = noise.keystream
 
     def name(n_bytes: int) -> str:
         drawn[n_bytes] += 1
         return hashlib.sha512(repr((n_bytes, drawn[n_bytes])).encode()).hexdigest()[: 2 * n_bytes]
 
-    with mock.patch.object(secrets, "token_hex", name):
+    def stream(_: bytes, n_bytes: int) -> bytes:
+        return expand(next(keys).to_bytes(32, "big"), n_bytes)
+
+    with mock.patch.object(secrets, "token_hex", name), mock.patch.object(noise, "keystream", stream):
         yield
+
+
+@contextlib.contextmanager
+def world_of(name: str) -> Iterator[None]:
+    """The clients of a world; a slow one's seconds last a thousandth as long, and logging goes where a shell's does."""
+    scale = 1000.0 if name == "slow" else 1.0
+    named, clock = mock.patch.dict(os.environ, {clinic.WORLD: name}), lambda: scale * time.monotonic()
+    with named, mock.patch("rich.console.monotonic", clock), mock.patch.object(logging.getLogger(), "handlers", []):
+        yield
+
+
+@contextlib.contextmanager
+def older_objects_left_alone() -> Iterator[None]:
+    """Collecting garbage after every command looks at what the commands made, not at all imported libraries."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def play(
     folder: Path,
-    table: Mapping[str, Any],
+    tables: Mapping[str, Mapping[str, Any]],
     world: str,
-    commands: Sequence[Sequence[str]],
+    steps: Sequence[Step],
     earlier: Outcome | None = None,
+    on_release: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
-    """Play commands in a fresh folder, as a world of that name."""
+    """Play commands in a fresh folder, as a world of that name.
+
+    Args:
+        folder: Of the world.
+        tables: Configuration files by name.
+        world: Name of the world.
+        steps: Commands, and what happens to the folder between them.
+        earlier: The world whose releases this one is fed.
+        on_release: Called with the number of releases after each was stored.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / "run.toml").write_text(tomli_w.dumps(table))
+    for file, table in tables.items():
+        (folder / file).write_text(tomli_w.dumps(table))
     clinic.forget()
-    feed, seen = Feed(None if earlier is None else earlier.releases), {}
-    named = mock.patch.dict(os.environ, {clinic.WORLD: world})
-    with contextlib.chdir(folder), named, same_names(), feed.at_work():
-        for command in commands:
-            done = privbo(*command)
+    feed, seen = Feed(None if earlier is None else earlier.releases, on_release=on_release), dict[str, object]()
+    with contextlib.chdir(folder), world_of(world), same_secrets(), feed.at_work(), older_objects_left_alone():
+        for number, step in enumerate(steps):
+            if callable(step):
+                step(folder)
+                continue
+            done = privbo(*step)
             gc.collect()  # as the end of a process: ledgers that a command left open are closed
-            said = (done.returncode,) if command[0] in PRIVATE_COMMANDS else (done.returncode, done.stdout, done.stderr)
-            name = " ".join(command)
+            private = PRIVATE_WORDS & set(step)
+            said = (done.returncode, "" if private else done.stdout, done.stderr)
+            name = f"{number} {' '.join(step)}"
             seen[name] = said
-            seen |= {f"{name}: {file}": look for file, look in _files(folder, timed=command[0] == "run")}
-    return Outcome(seen, feed.made)
+            timed = step[:2] == ("run", "run.toml")
+            seen |= {f"{name}: {file}": look for file, look in _files(folder, tables, timed=timed)}
+    return Outcome(seen, feed.made, feed.drawn)
 
 
-def _files(folder: Path, *, timed: bool) -> Iterator[tuple[Path, tuple[object, ...]]]:
+def _files(
+    folder: Path, tables: Mapping[str, Mapping[str, Any]], *, timed: bool
+) -> Iterator[tuple[Path, tuple[object, ...]]]:
     """What a copy of a folder shows: names, sizes, bytes, and after a run times; a reader's later commands have his."""
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
-        if "private" in inside.parts[:-1] or inside.parts[0] == "run.toml":
+        if "private" in inside.parts[:-1] or inside.parts[0] in tables:
             continue
         status = path.stat()
         time = status.st_mtime_ns if timed and path.name != "private" else None

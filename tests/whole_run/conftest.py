@@ -1,0 +1,14 @@
+"""Before the first world: a process's first run imports libraries, which warn once on the terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.cases import CASES
+from tests.whole_run.test_whole_run import configuration
+from tests.whole_run.worlds import SHORT, play
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _warm(tmp_path_factory: pytest.TempPathFactory) -> None:
+    play(tmp_path_factory.mktemp("warm") / "world", {"run.toml": configuration(CASES[0])}, "plain", SHORT)

@@ -1,0 +1,163 @@
+"""Neighbouring worlds around a run: backups that are restored, ledgers that runs share, sweeps and paid choices."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from accountant.events import Composed, compose
+from accountant.ledger.book import Book
+from privbo.runs import opening
+from tests.conformance.cases import CASES, Case
+from tests.whole_run.quoted import underquoted
+from tests.whole_run.test_whole_run import BY_CLIENT, FED, Worlds, configuration
+from tests.whole_run.worlds import EXPORT, HOME, SHORT, Outcome, Step, moved, play
+
+LEDGER = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite.witness")
+RESUMED: tuple[Step, ...] = (
+    ("run", "--resume", HOME),
+    ("ledger", "verify", HOME),
+    ("ledger", "recover", HOME, "--yes"),
+)
+
+
+def copied(source: Path, target: Path) -> None:
+    """Put the ledger of one folder in the place of another's."""
+    target.mkdir(exist_ok=True)
+    for name in LEDGER:
+        (target / name).unlink(missing_ok=True)
+        if (source / name).exists():
+            shutil.copy(source / name, target / name)
+
+
+def went_back(case: Case, world: str, folder: Path, earlier: Outcome | None = None, steps: Sequence[Step] = ()) -> Any:
+    """Play a run, restore its ledger and witness as they were after the second release, and go on."""
+    backup = folder / "private" / "backup"
+
+    def keep(made: int) -> None:
+        if made == 2 and not backup.exists():
+            backup.parent.mkdir(exist_ok=True)
+            copied(folder / HOME, backup)
+
+    def restore(_: Path) -> None:
+        copied(backup, folder / HOME)
+
+    shutil.rmtree(backup, ignore_errors=True)
+    tables = {"run.toml": configuration(case)}
+    return play(folder, tables, world, (SHORT[0], restore, *(steps or RESUMED)), earlier, keep)
+
+
+def test_a_ledger_that_went_back_draws_nothing_again_in_any_world(tmp_path: Path) -> None:
+    first = went_back(FED, "absent", tmp_path / "world")
+    second = went_back(FED, "hostile", tmp_path / "world", first)
+    assert first.drawn_again == second.drawn_again == []
+    assert first.seen["2 run --resume out"][0] == 2
+    assert "has seen row" in first.seen["2 run --resume out"][2]
+    assert first.differences(second) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worlds", BY_CLIENT, ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if case.unit == "client"], ids=str)
+def test_a_run_that_was_recovered_goes_on_alike_in_any_worlds(case: Case, worlds: Worlds, tmp_path: Path) -> None:
+    steps = (*RESUMED, ("run", "--resume", HOME, "--json"), ("report", HOME, "--json"))
+    first = went_back(case, worlds[0], tmp_path / "world", steps=steps)
+    second = went_back(case, worlds[1], tmp_path / "world", first, steps)
+    assert first.seen["4 ledger recover out --yes"][0] == first.seen["5 run --resume out --json"][0] == 0
+    assert first.drawn == second.drawn
+    assert first.differences(second) == []
+    assert max(moved(first, second)) <= 1 + 1e-6
+
+
+def test_a_resumption_that_does_not_look_is_betrayed(tmp_path: Path) -> None:
+    with mock.patch.object(opening, "require_agreement", return_value=None):
+        found = went_back(FED, "plain", tmp_path / "world", steps=RESUMED[:1])
+    assert [name.rpartition("/")[2] for name in found.drawn_again] == ["2"]  # then the history disagrees
+
+
+# Four rounds are planned, three fit the horizon: the run ends early, and the plan is paid for whole.
+EARLY = {
+    "algorithm": {"type": "fed-pne", "horizon": 60, "c": 0.02},
+    "ledger": {"path": "people.sqlite", "population": "ward"},
+}
+TWICE: tuple[Step, ...] = (
+    ("run", "first.toml", "--dry-run", "--json"),
+    ("run", "second.toml", "--dry-run", "--json"),
+    ("run", "first.toml", "--out", HOME),
+    ("run", "second.toml", "--out", "other"),
+    EXPORT,
+    ("report", "other", "--json"),
+    ("compare", HOME, "other", "--out", "compared", "--json"),
+)
+
+
+def two_runs(**settings: Any) -> dict[str, dict[str, Any]]:
+    table = configuration(FED) | EARLY
+    return {"first.toml": table | settings, "second.toml": table | settings | {"name": "second"}}
+
+
+def realised(book: Book) -> Composed:
+    return compose(entry.event for entry in book.entries)
+
+
+def test_the_total_of_runs_that_share_a_ledger_is_no_less_than_their_plans(tmp_path: Path) -> None:
+    first = play(tmp_path / "world", two_runs(), "plain", TWICE)
+    second = play(tmp_path / "world", two_runs(), "absent", TWICE, first)
+    assert first.differences(second) == []
+    assert underquoted(first) == []
+    assert max(moved(first, second)) <= 1 + 1e-6
+
+
+def test_a_total_of_what_happened_to_be_released_is_betrayed(tmp_path: Path) -> None:
+    together = mock.patch.object(Book, "declared_together", return_value=True)
+    with together, mock.patch.object(Book, "committed", property(realised)):
+        found = underquoted(play(tmp_path / "world", two_runs(), "plain", TWICE))
+    assert [words.partition(":")[0] for words in found] == ["5 report other --json"]
+    assert "total" in found[0]
+
+
+SWEEP: dict[str, Any] = {
+    "name": "levels",
+    "config": "run.toml",
+    "seeds": 2,
+    "data": "private",
+    "controls": [],
+    "grid": {"rounds": [2, 3]},
+    "ledger": {"path": "people.sqlite", "population": "ward", "epsilon": 100.0, "delta": 1e-5},
+    "selection": {"noise_multiplier": 1.0, "low": -1.0},
+}
+SWEPT: tuple[Step, ...] = tuple(
+    ("compare", "sweep.toml", "--out", "swept", "--jobs", "1", *also)
+    for also in (
+        (),  # it asks, and nobody is there to answer
+        ("--yes",),
+        ("--json",),
+        ("--recommend", "epsilon=50", "--json"),  # as above
+        ("--recommend", "epsilon=50", "--json", "--yes"),
+        ("--finished",),
+        ("--private",),
+    )
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worlds", BY_CLIENT, ids=str)
+@pytest.mark.parametrize("algorithm", ["fed-pne", "dp-fts-de mean", "shared-prior"])
+def test_nothing_but_what_is_paid_for_tells_the_worlds_of_a_sweep_apart(
+    algorithm: str, worlds: Worlds, tmp_path: Path
+) -> None:
+    case = next(case for case in CASES if case.name == algorithm)
+    tables = {"run.toml": configuration(case), "sweep.toml": SWEEP}
+    first = play(tmp_path / "world", tables, worlds[0], SWEPT)
+    second = play(tmp_path / "world", tables, worlds[1], SWEPT, first)
+    assert [seen[0] for name, seen in first.seen.items() if ": " not in name] == [2, 0, 0, 2, 0, 0, 0]
+    assert first.differences(second) == []
+    moves = moved(first, second)
+    assert max(moves) <= 1 + 1e-6
+    if worlds[1] in ("absent", "changed"):
+        assert max(moves) > 0, "the worlds are one"
