@@ -114,6 +114,8 @@ Slots: TypeAlias = tuple[tuple[Basic, int], ...]
 class Envelope:
     """Slots that were priced together before the first release; make it with ``envelope``.
 
+    Proof: docs/proofs/filters.md.
+
     Attributes:
         slots: Kinds of slots with their counts, in the order in which they are tried.
         adjacency: The ledger's adjacency.

@@ -100,6 +100,8 @@ class Gaussian:
 
     The worst pair is N(0, z^2) against N(1, z^2), under every adjacency.
 
+    Proof: docs/proofs/gaussian-sum.md.
+
     Attributes:
         noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
 
@@ -126,6 +128,8 @@ class PoissonSampledGaussian:
       both directions;
     - replace-one (sensitivity 2C, so each contribution has norm at most 1/2):
       (1-q) N(0, z^2) + q N(1/2, z^2) against (1-q) N(0, z^2) + q N(-1/2, z^2).
+
+    Proof: docs/proofs/poisson.md.
 
     Attributes:
         sample_rate: q in (0, 1].
@@ -155,6 +159,8 @@ class FixedSizeSampledGaussian:
     What is known of the pair is its profile: with q = sample_size / n_clients,
     H_{1+q(g-1)}(P || Q) <= q * H_g(N(1, z^2) || N(0, z^2)) for g >= 1, in both directions
     (Balle, Barthe, Gaboardi 2018, Theorem 10).
+
+    Proof: docs/proofs/fixed-size.md.
 
     Attributes:
         n_clients: Number of units the sample is drawn from; public.
@@ -206,6 +212,8 @@ class TruncatedPoissonSampledGaussian:
     40 releases at N = 40, q = 1/4, z = 2, delta = 1e-5 under zero-out cost 3.95 to 4.01 with B = 16 and 3.79 to 4.43
     with B = 12.
 
+    Proof: docs/proofs/truncated-poisson.md.
+
     Attributes:
         n_clients: N, number of units that toss coins, of the larger data set under add-or-remove-one.
         sample_rate: q in (0, 1].
@@ -252,6 +260,8 @@ class RandomAllocationGaussian:
     (``accountant.allocation`` has the proof); these have a dominating pair (``accountant.tight.allotted``). The lower
     end of an interval is the price of the sum over all rounds, a Gaussian of multiplier z sqrt(T) / k.
 
+    Proof: docs/proofs/random-allocation.md.
+
     Attributes:
         n_rounds: T, number of releases.
         participations: k, 1 to ``n_rounds``.
@@ -288,6 +298,8 @@ class MixtureOfGaussians:
     The worst pair is the mixture of N(c_j, z^2) with chances p_j against N(0, z^2), both directions
     (``accountant.group`` has the proof for vectors, and makes this event for a group in a Poisson sample). It is
     stated under add-or-remove-one and zero-out.
+
+    Proof: docs/proofs/groups.md.
 
     Attributes:
         noise_multiplier: z, the noise's standard deviation in the unit of the lengths; positive.
@@ -328,6 +340,8 @@ class ZeroConcentrated:
     is priced through its Rényi curve: a certified upper end, and no lower one. What is done to the mechanism's input, a
     sample for instance, is not described by it.
 
+    Proof: docs/proofs/zero-concentrated.md.
+
     Attributes:
         rho: Positive; 1 / (2 z^2) for Gaussian noise, continuous or discrete.
         xi: At least 0.
@@ -353,6 +367,8 @@ class Laplace:
     """A query answered with Laplace noise in every coordinate; everybody takes part.
 
     The worst pair is Laplace(0, b) against Laplace(1, b), under every adjacency.
+
+    Proof: docs/proofs/laplace.md.
 
     Attributes:
         scale_multiplier: b, noise scale over L1 sensitivity under the stated adjacency.
@@ -382,6 +398,8 @@ class PoissonSampledLaplace:
     - replace-one (sensitivity 2C, so each contribution has L1 norm at most 1/2):
       (1-q) Laplace(0, b) + q Laplace(1/2, b) against (1-q) Laplace(0, b) + q Laplace(-1/2, b).
 
+    Proof: docs/proofs/laplace.md.
+
     Attributes:
         sample_rate: q in (0, 1].
         scale_multiplier: b, noise scale over L1 sensitivity under the stated adjacency.
@@ -405,6 +423,8 @@ class PoissonSampledLaplace:
 class NonPrivate:
     """A release without any guarantee; its epsilon is infinite under every accountant.
 
+    Proof: docs/proofs/plans.md.
+
     Example:
         >>> from accountant import moments
         >>> moments.epsilon(NonPrivate(), 1e-5, adjacency=Adjacency.ZERO_OUT)
@@ -418,6 +438,8 @@ class BestOfRandomRuns:
 
     K is truncated negative binomial (``accountant.selection``); which candidate each run
     tries, the runs that are not released, and K itself stay secret.
+
+    Proof: docs/proofs/private-selection.md.
 
     Attributes:
         run: What one run costs, the score it is judged by included; private itself.
@@ -464,6 +486,8 @@ Basic: TypeAlias = (
 @dataclass(frozen=True, kw_only=True)
 class Composed:
     """Several events on the same data, each so many times; made by ``compose``.
+
+    Proof: docs/proofs/plans.md.
 
     Attributes:
         parts: Pairs (event, count), every event basic and present once; empty is a

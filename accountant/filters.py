@@ -103,7 +103,10 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedOrderFilter:
-    """Rényi filter at one of ``ORDERS``; build with ``fixed_order_filter``."""
+    """Rényi filter at one of ``ORDERS``; build with ``fixed_order_filter``.
+
+    Proof: docs/proofs/filters.md.
+    """
 
     epsilon: float
     delta: float
@@ -130,7 +133,10 @@ class FixedOrderFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianFilter:
-    """Gaussian-DP filter; a sampled release counts as one to everybody. Build with ``gaussian_filter``."""
+    """Gaussian-DP filter; a sampled release counts as one to everybody. Build with ``gaussian_filter``.
+
+    Proof: docs/proofs/filters.md.
+    """
 
     epsilon: float
     delta: float

@@ -85,6 +85,8 @@ def _account_of(policy: LedgerPolicy, budget: Budget) -> Account:
 class Ledger:
     """An append-only account of what a population has paid; see the module's page.
 
+    Proof: docs/proofs/resume.md.
+
     Example:
         >>> from accountant import Adjacency, Gaussian, Ledger, LedgerPolicy, Unit
         >>> policy = LedgerPolicy(

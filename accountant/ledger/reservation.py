@@ -95,6 +95,8 @@ class Declaration:
 class Reservation:
     """A declaration with its place in the ledger's chain.
 
+    Proof: docs/proofs/reservations.md.
+
     Attributes:
         declared: What was declared.
         sequence: Position in the chain.

@@ -133,6 +133,8 @@ def odometer_delta(paid: Sequence[Event], epsilon: float, *, adjacency: Adjacenc
 def odometer(paid: Sequence[Event], delta: float, *, adjacency: Adjacency) -> float:
     """Epsilon that holds at every moment, with one failure probability delta for all of them.
 
+    Proof: docs/proofs/filters.md.
+
     Let L_t be the privacy loss of everything made until t and R_t(a) the sum of the Rényi
     divergences of order a of what was paid until then; both may depend on outputs. Then
     exp((a - 1)(L_t - R_t(a))) is a supermartingale that starts at 1, so by Ville's inequality

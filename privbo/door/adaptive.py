@@ -36,6 +36,8 @@ _MARGIN = 1.0 + 2.0**-40
 class AdaptiveSum:
     """A private sum whose clipping bound is chosen by earlier releases, with the bits for the next.
 
+    Proof: docs/proofs/adaptive-clipping.md.
+
     Attributes:
         base: The mechanism of the plan; its event is the price of everything here.
         clipping_norm: The bound S of this round, a public number.

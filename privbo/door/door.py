@@ -81,6 +81,8 @@ class Ticket:
 class Door:
     """Charges, draws, clips, sums, adds noise, stores; for one run.
 
+    Proof: docs/proofs/resume.md.
+
     Args:
         ledger: What is charged.
         run: Name of the run; release ids are ``"{run}/{round}"``.

@@ -28,6 +28,8 @@ def noisy_gradient_sum(
 ) -> FloatArray:
     """Sum of clipped gradients plus Gaussian noise of ``noise_multiplier`` times ``clipping_norm``.
 
+    Proof: docs/proofs/poisson.md.
+
     Args:
         gradients: One row per sampled record, ``(n, dim)``; perhaps none. A row that is not
             finite contributes nothing.

@@ -59,6 +59,8 @@ Calibration: TypeAlias = Literal["tight", "paper"]
 class PrivateSum:
     """Noisy weighted sums of clipped vectors over a secret random sample of clients.
 
+    Proof: docs/proofs/gaussian-sum.md.
+
     Attributes:
         clipping_norm: S; every vector is clipped to ``S / sqrt(n_blocks)``.
         geometry: What the public weights look like.
@@ -215,6 +217,8 @@ class PrivateSum:
 @dataclass(frozen=True, kw_only=True)
 class PlainSum:
     """A non-private baseline: weighted sums of all vectors, unclipped and without noise.
+
+    Proof: docs/proofs/plans.md.
 
     Attributes:
         geometry: What the public weights look like.

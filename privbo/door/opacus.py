@@ -35,7 +35,10 @@ _SLACK = 1e-9  # relative: sample rates arrive as batch size over data size, com
 
 
 class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
-    """An Opacus accountant over steps that the ledger has been charged for already."""
+    """An Opacus accountant over steps that the ledger has been charged for already.
+
+    Proof: docs/proofs/poisson.md.
+    """
 
     def __init__(self, ledger: Ledger, *, event: PoissonSampledGaussian, steps: int, opacus_multiplier: float) -> None:
         super().__init__()

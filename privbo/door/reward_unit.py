@@ -24,6 +24,8 @@ GRID_BITS = 16
 class RewardMove:
     """Distance that one reward moves one client's vector.
 
+    Proof: docs/proofs/one-reward.md.
+
     Attributes:
         bound: L2 distance between the vectors a client sends for two values of one reward.
         n_entries: Released entries, all blocks together.

@@ -40,6 +40,8 @@ _BITS = 53
 class SelectionDoor:
     """The only way of a private selection's result to the outside.
 
+    Proof: docs/proofs/private-selection.md.
+
     Attributes:
         prices: Every ledger that a selection is charged to, with its event; always in the same order.
         run: Name of the run; the release id is ``"{run}/selection"``.
