@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from privbo.reports.history import history_frame as history
     from privbo.runs.attendance import Attendance
     from privbo.runs.best import Best
+    from privbo.runs.grid import Times
     from privbo.runs.history import Round
     from privbo.runs.loop import plan, run
     from privbo.runs.record import Record, load
@@ -58,6 +59,7 @@ _HOME = {
     "OwnModel": "privbo.algorithms.thompson.own_model",
     "Prior": "privbo.algorithms.thompson.own_model",
     "Theorem1": "privbo.algorithms.thompson.theory",
+    "Times": "privbo.runs.grid",
     "Weighting": "privbo.algorithms.thompson.exploration",
     "FedPNE": "privbo.algorithms.elimination.fed_pne",
     "FederatedFLCB": "privbo.algorithms.functional.federated",
@@ -121,6 +123,7 @@ __all__ = [
     "Space",
     "Spec",
     "Theorem1",
+    "Times",
     "Weighting",
     "audit",
     "compare",

@@ -124,6 +124,8 @@ class SharedStage:
 
     algorithm: Searches
 
+    answers_together = True
+
     @property
     def caveat(self) -> str | None:
         """The algorithm's."""

@@ -106,6 +106,8 @@ class Poisoned:
     algorithm: pb.SharedPrior | pb.DPFTSDE
     clients: tuple[int, ...]
 
+    answers_together = True
+
     @property
     def caveat(self) -> str | None:
         """The algorithm's."""

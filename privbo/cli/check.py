@@ -10,6 +10,7 @@ import numpy as np
 
 from privbo.cli.results import Rehearsal
 from privbo.cli.run import price_run
+from privbo.protocol.interrupts import watched_interrupts
 from privbo.protocol.threads import limited_threads
 from privbo.runs.aside import printed_to
 from privbo.runs.config import read_spec
@@ -32,8 +33,10 @@ def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool) -> R
     priced, problem = price_run(spec), spec.problem
     everyone = np.arange(problem.n_clients)
     middle = problem.search_space.snap(np.full((1, problem.search_space.n_dims), 0.5))
-    evaluate = problem.evaluator()
-    with limited_threads(spec.threads), printed_to(None if show_private else Path(os.devnull)):
+    private = printed_to(None if show_private else Path(os.devnull))
+    with limited_threads(spec.threads), private, watched_interrupts() as stopped:
+        limit = None if spec.times is None else spec.times.of_one(problem.n_clients)
+        evaluate = problem.evaluator(stopped=stopped, client_seconds=limit)
         evaluate(everyone, np.repeat(middle, len(everyone), axis=0))
     return Rehearsal(
         plan=priced,

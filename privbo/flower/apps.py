@@ -13,11 +13,13 @@ from flwr.serverapp import Grid, ServerApp
 
 from accountant.ledger.extension import encode_rows
 from privbo.flower.messages import ACTION, Header, decode_question, encode_failure, encode_reply
-from privbo.flower.settings import SiteSettings, public_spec, read_federation, read_site, site_spec
+from privbo.flower.settings import Federation, SiteSettings, public_spec, read_federation, read_site, site_spec
 from privbo.flower.site import Question, SiteRecord
+from privbo.flower.timeouts import Timeouts
 from privbo.flower.transport import Flower
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import append_durably, append_line
+from privbo.protocol.interrupts import Stopped, watched_interrupts
 from privbo.protocol.messages import FloatArray, IntArray, Standing
 from privbo.protocol.threads import limited_loaded_threads
 from privbo.reports.data import write_report
@@ -27,6 +29,8 @@ from privbo.runs.history import Round
 from privbo.runs.loop import play
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
+from privbo.runs.separate import clients_of
+from privbo.runs.spec import Spec
 
 
 def server_app(home: Path) -> ServerApp:
@@ -69,15 +73,25 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         grid=grid,
         header=_header(run),
         registry=registry,
-        timeouts=federation.timeouts,
+        timeouts=_timeouts(federation, spec),
         note=lambda traffic: append_line(directory.private / "transport.jsonl", vars(traffic)),
         chain=lambda standing: _chain(run, standing),
         receipt=lambda site, seen: append_durably(directory.countersigned_path, {"site": site} | seen),
     )
     with run.record.ledger:
+        if spec.times is not None:
+            transport.wait_for_sites()  # before the grid begins: how long they take is not of it
         write_report(play(run, transport, _say))
     directory.settle(run.record.manifest.created)
     _print(f"finished; ledger and report are in {directory.path}")
+
+
+def _timeouts(federation: Federation, spec: Spec) -> Timeouts:
+    """The federation's waiting times; on a grid a round's answers are there before it ends."""
+    if spec.times is None:
+        return federation.timeouts
+    patience = min(federation.round_timeout, spec.times.patience)
+    return dataclasses.replace(federation.timeouts, round_timeout=patience)
 
 
 def _chain(run: Run, standing: Standing) -> bytes:
@@ -110,14 +124,21 @@ def _print(line: str) -> None:
 
 def respond(message: Message, context: Context, home: Path) -> Message:
     """A site's reply to one question; if anything fails, the class of the error and nothing else."""
+    with watched_interrupts() as stopped:
+        return _respond(message, context, home, stopped)
+
+
+def _respond(message: Message, context: Context, home: Path, stopped: Stopped) -> Message:
     site, nonce, record = SiteSettings(name="", directory=""), b"", None
     try:
         header, question, nonce = decode_question(message.content)
         site = _site(context, home)
         record = SiteRecord.open(Path(site.directory), header.run)
-        clients, vectors, receipt = _answer(home, site, record, header, question)
+        clients, vectors, receipt = _answer(home, site, record, header, question, stopped)
         content = encode_reply(site.name, nonce, question.broadcast.round, clients, vectors, receipt)
-    except Exception as error:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and stopped():
+            raise
         if record is not None:
             record.note_failure()
         content = encode_failure(site.name, nonce, error)
@@ -125,7 +146,7 @@ def respond(message: Message, context: Context, home: Path) -> Message:
 
 
 def _answer(
-    home: Path, site: SiteSettings, record: SiteRecord, header: Header, question: Question
+    home: Path, site: SiteSettings, record: SiteRecord, header: Header, question: Question, stopped: Stopped
 ) -> tuple[IntArray, FloatArray, bytes]:
     spec = site_spec(home, site)
     problem = spec.problem
@@ -135,15 +156,17 @@ def _answer(
             f"{problem.n_clients} and {spec.rounds}"
         )
     clients = np.array(read_federation(home).registry(problem.n_clients).clients[site.name], dtype=np.int64)
-    cohort = spec.algorithm.cohort(
+    limit = None if spec.times is None else spec.times.of_one(len(clients))
+    own = clients_of(
+        spec.algorithm,
         spec.setting(header.public_seed),
         clients=clients,
-        evaluate=problem.evaluator(on_failure=record.keep_failure),
+        evaluate=problem.evaluator(on_failure=record.keep_failure, stopped=stopped, client_seconds=limit),
         seed=record.seed(header.clients_seed),
     )
     record.keep_facts(clients, problem.search_space)
     with limited_loaded_threads(spec.threads):
-        return clients, *record.answer(question, cohort)
+        return clients, *record.answer(question, own)
 
 
 def _site(context: Context, home: Path) -> SiteSettings:

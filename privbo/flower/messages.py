@@ -107,7 +107,7 @@ def encode_reply(
     return RecordDict({"answer": ConfigRecord(content)})
 
 
-def encode_failure(site: str, nonce: bytes, error: Exception) -> RecordDict:
+def encode_failure(site: str, nonce: bytes, error: BaseException) -> RecordDict:
     """Encode a failure: the class of the error, never its text."""
     return RecordDict({"answer": ConfigRecord({"site": site, "nonce": nonce, "error": error_class(error)})})
 

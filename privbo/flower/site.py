@@ -35,10 +35,11 @@ import numpy.typing as npt
 from privbo.flower.receipts import SiteReceipts
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import load_arrays, read_json, save_arrays, write_json
-from privbo.protocol.messages import Broadcast, Cohort, FloatArray, IntArray, Standing
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 from privbo.protocol.settings import dump_settings
 from privbo.protocol.space import Space
 from privbo.runs.best import FACTS, SiteFacts
+from privbo.runs.separate import Clients
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
@@ -121,7 +122,7 @@ class SiteRecord:
         """Heads of the server's ledger that this site has seen."""
         return SiteReceipts(path=self.path / "receipts.jsonl", key=self.path.parent / "signing.key")
 
-    def answer(self, question: Question, cohort: Cohort) -> tuple[FloatArray, bytes]:
+    def answer(self, question: Question, own: Clients) -> tuple[FloatArray, bytes]:
         """Answer one round with the clients' vectors, ``(n, dim)``, and a countersigned receipt; NaN rows are absences.
 
         A round that was answered before gets the stored vectors again.
@@ -136,10 +137,10 @@ class SiteRecord:
                 raise RunError("the server shows no ledger behind its question; use one version of privbo")
             asked, round_ = question.standing, question.broadcast.round
             self.receipts.require(question.run, round_, asked, question.chain, released=question.dim > 0)
-            vectors = self._answer(question, cohort)
+            vectors = self._answer(question, own)
             return vectors, self.receipts.keep(question.run, round_, asked)
 
-    def _answer(self, question: Question, cohort: Cohort) -> FloatArray:
+    def _answer(self, question: Question, own: Clients) -> FloatArray:
         sent = self._sent(question.broadcast.round)
         if sent is not None:
             if sent["digest"].tobytes() != question.digest():
@@ -147,22 +148,22 @@ class SiteRecord:
             return np.asarray(sent["vectors"], dtype=np.float64)
         if (latest := self.latest()) is not None and question.broadcast.round < latest:
             raise RunError(f"round {question.broadcast.round} is over; the last one answered was {latest}")
-        return self._act(question, cohort)
+        return self._act(question, own)
 
-    def _act(self, question: Question, cohort: Cohort) -> FloatArray:
+    def _act(self, question: Question, own: Clients) -> FloatArray:
         # The state after the last round that was answered: a crash after a state was written and before its
         # answer was kept leaves a later one behind, which would count that round's evaluations twice.
         latest = self.latest()
         if latest is not None:
-            cohort.restore(load_arrays(self._state_of(latest)))
-        vectors = np.asarray(cohort.respond(question.broadcast), dtype=np.float64)
+            own.restore(load_arrays(self._state_of(latest)))
+        vectors = np.asarray(own.answer(question.broadcast, question.dim), dtype=np.float64)
         if not question.dim:
-            vectors = np.empty((len(cohort.clients), 0))
-        if vectors.shape != (len(cohort.clients), question.dim):
+            vectors = np.empty((len(own.clients), 0))
+        if vectors.shape != (len(own.clients), question.dim):
             raise RunError(f"clients answered with shape {vectors.shape}, asked were vectors of {question.dim}")
-        save_arrays(self._state_of(question.broadcast.round), cohort.snapshot())
-        save_arrays(self.path / "evaluations.npz", vars(cohort.history()))
-        self._store(question, cohort.clients, vectors)
+        save_arrays(self._state_of(question.broadcast.round), own.snapshot())
+        save_arrays(self.path / "evaluations.npz", vars(own.history()))
+        self._store(question, own.clients, vectors)
         for path in (self.path / "state").glob("*.npz"):
             if path != self._state_of(question.broadcast.round):
                 path.unlink()

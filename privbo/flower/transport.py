@@ -130,6 +130,14 @@ class Flower:
         )
         return rows[:, :dim]
 
+    def wait_for_sites(self) -> None:
+        """Wait until every site is connected, or for as long as the first round would.
+
+        Raises:
+            RunError: If fewer than ``min_sites`` are there.
+        """
+        self._gather()
+
     def _gather(self) -> dict[int, str | None]:
         """Wait for nodes; each that is connected, with the site its key proves (None without keys)."""
         wanted = self.timeouts.min_sites if self._started else len(self.registry.sites)

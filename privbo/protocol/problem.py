@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import SkipValidation
 
+from privbo.protocol.calls import require_call
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.interrupts import Stopped, nobody_stops
+from privbo.protocol.limited import NoAnswerError, named, within
 from privbo.protocol.messages import FloatArray, IntArray, PullObjective
 from privbo.protocol.settings import Count, JsonObject, settings
 from privbo.protocol.space import Parameter, Space, Value
@@ -22,6 +25,7 @@ from privbo.protocol.space import Parameter, Space, Value
 Objective: TypeAlias = Callable[[int, dict[str, Value]], float]
 BatchObjective: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
 OnFailure: TypeAlias = Callable[[int, str], None]
+T = TypeVar("T")
 
 LARGEST_VALUE = 1e100
 """Largest magnitude of an objective's value: squares and sums of such values stay finite."""
@@ -121,47 +125,59 @@ class Problem:
         )
 
     def evaluator(
-        self, on_evaluation: Callable[[], None] | None = None, on_failure: OnFailure | None = None
+        self,
+        on_evaluation: Callable[[], None] | None = None,
+        on_failure: OnFailure | None = None,
+        *,
+        stopped: Stopped = nobody_stops,
+        client_seconds: float | None = None,
     ) -> Evaluator:
         """The batched objective for one run.
 
         Args:
             on_evaluation: Called after every evaluation, for progress bars.
             on_failure: PRIVATE: told every client's first failure.
+            stopped: Tells whether the operator interrupts; a KeyboardInterrupt that nobody sent is a failure.
+            client_seconds: Seconds that a client's evaluations of one round may take together. Each
+                then runs in a process of its own, which is killed when the time is up.
         """
-        return Evaluator(problem=self, on_evaluation=on_evaluation, on_failure=on_failure)
-
-
-def require_call(function: object, name: str, arguments: str, *given: object, **named: object) -> None:
-    """Refuse a function that can't be called as it will be, so that no round is charged in vain.
-
-    Raises:
-        ConfigurationError: If its signature does not take the arguments; compiled code that has none passes.
-    """
-    if not callable(function):
-        raise ConfigurationError(f"{name}={function!r} is no function; write {name}({arguments})")
-    try:
-        inspect.signature(function).bind(*given, **named)
-    except ValueError:
-        return  # compiled code without a signature
-    except TypeError as error:
-        raise ConfigurationError(f"{name} can't be called as {name}({arguments}): {error}; mend it") from None
+        return Evaluator(
+            problem=self,
+            on_evaluation=on_evaluation,
+            on_failure=on_failure,
+            stopped=stopped,
+            client_seconds=client_seconds,
+        )
 
 
 @dataclass(kw_only=True)
 class Evaluator:
     """Calls the objective and turns failures into NaN, noting each client's first failure once.
 
-    Whatever an objective raises is its client's failure; only KeyboardInterrupt, by which an
-    operator stops a run, passes. The text of an error is private: it goes to the logger
-    ``privbo.private`` on this machine, to ``errors`` and to ``on_failure``, never into
-    anything that is published.
+    Whatever an objective raises is its client's failure, and so is time that it overruns; only the
+    KeyboardInterrupt of an operator, and what ``on_evaluation`` raises, end a run (``ends``). The text
+    of an error is private: it goes to the logger ``privbo.private`` on this machine, to ``errors``
+    and to ``on_failure``, never into anything that is published.
     """
 
     problem: Problem
     on_evaluation: Callable[[], None] | None = None
     on_failure: OnFailure | None = None
+    stopped: Stopped = nobody_stops
+    client_seconds: float | None = None
     errors: dict[int, str] = field(default_factory=dict)
+    _left: dict[int, float] = field(default_factory=dict, repr=False)
+    _ended: BaseException | None = field(default=None, repr=False)
+
+    def renew(self) -> None:
+        """Give every client its whole time again: a round begins."""
+        self._left.clear()
+
+    def ends(self, error: BaseException) -> BaseException | None:
+        """Give the error that ends the run where one that was caught does, None where it is a client's failure."""
+        if self._ended is not None:
+            return self._ended
+        return error if isinstance(error, KeyboardInterrupt) and self.stopped() else None
 
     def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
         """Objective of ``clients[i]`` at ``units[i]``, ``(n,)``; NaN where it failed."""
@@ -198,22 +214,43 @@ class Evaluator:
         values = self._guarded(objective, clients, units)
         for client in clients[np.isnan(values)]:
             self.note(int(client), _NOT_FINITE)
-        if self.on_evaluation is not None:
-            self.on_evaluation()
+        self._moved()
         return values
+
+    def _moved(self) -> None:
+        if self.on_evaluation is None:
+            return
+        try:
+            self.on_evaluation()
+        except BaseException as error:
+            self._ended = error  # whatever stands between here and the loop must not take it for a client's
+            raise
+
+    def _timed(self, client: int, call: Callable[[], T]) -> T:
+        """Call a client's code, within what is left of its time in this round."""
+        if self.client_seconds is None:
+            return call()
+        left, started = self._left.get(client, self.client_seconds), time.monotonic()
+        try:
+            if left <= 0:
+                raise NoAnswerError("TimeoutError: its time in this round is used up")
+            return within(left, call)
+        finally:
+            self._left[client] = left - (time.monotonic() - started)
 
     def _guarded(self, function: Callable[..., object], *given: npt.NDArray[np.generic]) -> FloatArray:
         """Values of many clients at once; where that fails, of each half, so that who fails does so alone."""
         n = len(given[0])
-        try:
-            values = np.asarray(function(*given), dtype=np.float64)
-            if values.shape == (n,):
-                return _usable(values)
-            reason = f"the objective returned shape {values.shape} for {n} clients"
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            reason = _named(error)
+        reason = "each is asked alone"
+        if n == 1 or self.client_seconds is None:
+            try:
+                first = int(given[0][0]) if n else 0
+                values = self._timed(first, lambda: np.asarray(function(*given), dtype=np.float64))
+                if values.shape == (n,):
+                    return _usable(values)
+                reason = f"the objective returned shape {values.shape} for {n} clients"
+            except BaseException as error:
+                reason = self._reason(error)
         if n == 1:
             self.note(int(given[0][0]), reason)
             return np.full(1, np.nan)
@@ -223,19 +260,22 @@ class Evaluator:
     def _one(self, objective: Objective, client: int, unit: FloatArray) -> float:
         params = self.problem.search_space.decode(unit)
         try:
-            value = float(objective(client, params))
-        except KeyboardInterrupt:
-            raise
+            value = self._timed(client, lambda: float(objective(client, params)))
         except BaseException as error:  # whatever a user's objective raises is its client's; the run goes on
-            self.note(client, _named(error))
+            self.note(client, self._reason(error))
             value = math.nan
         else:
             if not abs(value) <= LARGEST_VALUE:
                 self.note(client, f"the objective returned {value!r}; {_NOT_FINITE}")
                 value = math.nan
-        if self.on_evaluation is not None:
-            self.on_evaluation()
+        self._moved()
         return value
+
+    def _reason(self, error: BaseException) -> str:
+        """Why a client has no value, in words; raises what ends the run instead."""
+        if (end := self.ends(error)) is not None:
+            raise end
+        return str(error) if isinstance(error, NoAnswerError) else named(error)
 
 
 _NOT_FINITE = f"only finite values up to {LARGEST_VALUE:g} in magnitude count"
@@ -244,11 +284,3 @@ _NOT_FINITE = f"only finite values up to {LARGEST_VALUE:g} in magnitude count"
 def _usable(values: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(values) <= LARGEST_VALUE, values, np.nan)
-
-
-def _named(error: BaseException) -> str:
-    """An error's class and text; an error may fail to say what it is, too."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__

@@ -4,35 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from privbo.protocol.messages import Ask, Broadcast, ClientHistory, Cohort, FloatArray
+from privbo.protocol.problem import Evaluator
 from privbo.runs.aside import printed_to
+from privbo.runs.attendance import UnreliableCohort
+from privbo.runs.manifest import RunDirectory, Stamp
+from privbo.runs.opening import Run
+from privbo.runs.separate import Clients, Snapshot, clients_of
+from privbo.runs.spec import Spec
 
 
 @dataclass(frozen=True, kw_only=True)
 class InProcess:
-    """Asks a cohort directly and makes its state durable before the answer goes on.
+    """Asks clients directly and makes their state durable before the answer goes on.
 
     Attributes:
-        cohort: All clients, in the order of the request's weights.
-        save: Called with the cohort's snapshot and what was asked after every answer, so that a
+        clients: All clients, in the order of the request's weights.
+        save: Called with the clients' snapshot and what was asked after every answer, so that a
             stored release never stands before the state of the clients that answered it.
         output: PRIVATE: where what the clients' code prints goes; None leaves it on the terminal.
+        renew: Called when a round begins.
     """
 
-    cohort: Cohort
+    clients: Clients
     save: Callable[[Mapping[str, npt.NDArray[np.generic]], Ask], None]
     output: Path | None = None
+    renew: Callable[[], None] = lambda: None
 
     def collect(self, ask: Ask) -> FloatArray:
         """Every client's answer, ``(n_clients, dim)``."""
+        self.renew()
         with printed_to(self.output):
-            answers = self.cohort.respond(ask.broadcast)
-        self.save(self.cohort.snapshot(), ask)
+            answers = self.clients.answer(ask.broadcast, 0 if ask.request is None else ask.request.dim)
+            snapshot = self.clients.snapshot()
+        self.save(snapshot, ask)
         return answers
 
     def collect_from(self, ask: Ask, senders: npt.NDArray[np.bool_]) -> FloatArray:
@@ -72,6 +83,44 @@ class AlteredCohort:
     def history(self) -> ClientHistory:
         """As the wrapped cohort."""
         return self.cohort.history()
+
+
+def in_process(opened: Run, home: RunDirectory | None, evaluate: Evaluator, output: Path | None) -> InProcess:
+    """Give the clients of a run in this process, with what they knew before a crash."""
+    clients = _clients(opened, evaluate, home)
+    return InProcess(clients=clients, save=_saving(home), output=output, renew=evaluate.renew)
+
+
+def _saving(home: RunDirectory | None) -> Callable[[Snapshot, Ask], None]:
+    """Keep the clients' state with the place of the ledger that they have seen."""
+
+    def save(snapshot: Snapshot, ask: Ask) -> None:
+        if home is not None and (seen := ask.standing) is not None:
+            home.save_clients(snapshot, Stamp(round=ask.broadcast.round, sequence=seen.sequence, head=seen.head))
+
+    return save
+
+
+def _clients(opened: Run, evaluate: Evaluator, home: RunDirectory | None) -> Clients:
+    """The clients with what they knew before a crash."""
+    spec = opened.record.spec
+    found = clients_of(
+        spec.algorithm,
+        opened.setting,
+        clients=np.arange(opened.setting.n_clients),
+        evaluate=evaluate,
+        seed=opened.clients_seed,
+        sent=partial(_sending, spec),
+    )
+    if home is not None and (snapshot := home.load_clients()) is not None:
+        found.restore(snapshot)
+    return found
+
+
+def _sending(spec: Spec, cohort: Cohort) -> Cohort:
+    """Clients as they send: under a control, now and then away."""
+    sending: Cohort = zeroed(cohort) if spec.control == "zeroed" else cohort
+    return sending if spec.attendance is None else UnreliableCohort(cohort=sending, attendance=spec.attendance)
 
 
 def zeroed(cohort: Cohort) -> AlteredCohort:

@@ -10,7 +10,7 @@ import numpy as np
 
 from accountant.ledger.reservation import Place
 from privbo.door.clipping import ClipStatistics
-from privbo.protocol.files import OnceLines, append_line
+from privbo.protocol.files import OnceLines, append_line, read_lines
 from privbo.protocol.messages import Release
 from privbo.protocol.settings import JsonObject
 from privbo.runs.manifest import RunDirectory
@@ -55,14 +55,23 @@ class History:
             return "head" in row and (row["sequence"], row["head"]) in self.lost
 
         path = None if self.home is None else self.home.history_path
+        rows = [] if path is None else [row for row in read_lines(path) if "ended" in row and not superseded(row)]
+        self._ended = {row["round"]: row["ended"] for row in rows}
         self._lines = None if path is None else OnceLines(path=path, key="round", superseded=superseded)
 
-    def add(self, index: int, release: Release | None, clipping: ClipStatistics | None) -> None:
-        """Write one round down; a callback hears of it last."""
+    def add(
+        self, index: int, release: Release | None, clipping: ClipStatistics | None, *, ended: str | None = None
+    ) -> None:
+        """Write one round down, with the time of its end where the run keeps a grid; a callback hears of it last.
+
+        A round that is replayed ended when it did.
+        """
+        ended = self._ended.get(index, ended)
         if release is not None:
             self.releases.append(release)
         if self._lines is not None:
-            self._lines.add(_public_line(index, release, self.sending_share))
+            line = _public_line(index, release, self.sending_share)
+            self._lines.add(line if ended is None else line | {"ended": ended})
         if self.home is not None and clipping is not None:
             append_line(self.home.clipping_path, {"round": index} | clipping.to_dict())
         if self.on_round is not None:

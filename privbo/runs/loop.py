@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
-
-import numpy as np
-import numpy.typing as npt
+from typing import Literal, Protocol, runtime_checkable
 
 from accountant.ledger.reservation import Reservation
 from privbo.door.noise import BoolArray
@@ -26,19 +23,20 @@ from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import save_arrays
-from privbo.protocol.messages import Algorithm, Ask, Cohort, FloatArray, Standing
+from privbo.protocol.interrupts import watched_interrupts
+from privbo.protocol.messages import Algorithm, Ask, FloatArray, Standing
 from privbo.protocol.problem import Problem
-from privbo.runs.attendance import Attendance, UnreliableCohort
-from privbo.runs.cohorts import InProcess, zeroed
+from privbo.runs.attendance import Attendance
+from privbo.runs.cohorts import in_process
 from privbo.runs.evidence import plan_of, recovered_places
+from privbo.runs.grid import Clock, Times
 from privbo.runs.history import History, OnRound, Round
-from privbo.runs.manifest import RunDirectory, Stamp, fresh_directory
+from privbo.runs.manifest import RunDirectory, fresh_directory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.progress import progress_bar
 from privbo.runs.record import Record
+from privbo.runs.separate import require_answers
 from privbo.runs.spec import Spec
-
-Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 
 
 class Transport(Protocol):
@@ -88,6 +86,7 @@ def run(
     control: Literal["zeroed"] | None = None,
     attendance: Attendance | None = None,
     device: str = "cpu",
+    times: Times | None = None,
     progress: bool = False,
     on_round: OnRound | None = None,
 ) -> Record:
@@ -110,6 +109,8 @@ def run(
             mechanism, to show what the noise alone does.
         attendance: Clients that are away or late, simulated; None for an ideal network.
         device: Torch device of batched agents.
+        times: A declared grid on which rounds begin and end, so that nobody's slowness shows; None for no time
+            but the date.
         progress: Show a progress bar on standard error.
         on_round: Called after every round with public quantities.
 
@@ -139,6 +140,7 @@ def run(
         control=control,
         attendance=attendance,
         device=device,
+        times=times,
     )
     home = default_directory(spec) if directory is None else Path(directory)
     return run_spec(spec, home, resume=resume, progress=progress, on_round=on_round)
@@ -171,6 +173,9 @@ def run_spec(
         RunError: If the directory can't be used as asked.
     """
     home = None if directory is None else RunDirectory(directory)
+    _seconds_of_one(spec)
+    if not resume:
+        require_answers(spec)
     opened = open_run(spec, plan_run(spec), home, resume=resume)
     with progress_bar(spec.name, spec.rounds) if progress else nullcontext() as bar:
         return _play_in_process(opened, home, _both(bar, on_round), on_evaluation, output)
@@ -192,42 +197,32 @@ def _play_in_process(
     output: Path | None,
 ) -> Record:
     spec = opened.record.spec
-    failures = {} if home is None else home.failures()
-    evaluate = spec.problem.evaluator(on_evaluation, None if home is None else home.keep_failure)
-    evaluate.errors |= failures
-    everyone = np.arange(spec.problem.n_clients)
-    cohort = spec.algorithm.cohort(opened.setting, clients=everyone, evaluate=evaluate, seed=opened.clients_seed)
-    transport = InProcess(cohort=_sending(cohort, spec, home), save=_saving(home), output=output)
-    record = play(opened, transport, on_round)
-    history = cohort.history()
+    keep = None if home is None else home.keep_failure
+    with watched_interrupts() as stopped:
+        evaluate = spec.problem.evaluator(on_evaluation, keep, stopped=stopped, client_seconds=_seconds_of_one(spec))
+        evaluate.errors |= {} if home is None else home.failures()
+        transport = in_process(opened, home, evaluate, output)
+        record = play(opened, transport, on_round)
+        history = transport.clients.history()
     if home is not None:
         save_arrays(home.evaluations_path, vars(history))
         home.settle(record.manifest.created)
     return dataclasses.replace(record, _clients=history, _failures=evaluate.errors)
 
 
-def _saving(home: RunDirectory | None) -> Callable[[Snapshot, Ask], None]:
-    """Keep the clients' state with the place of the ledger that they have seen."""
-
-    def save(snapshot: Snapshot, ask: Ask) -> None:
-        if home is not None and (seen := ask.standing) is not None:
-            home.save_clients(snapshot, Stamp(round=ask.broadcast.round, sequence=seen.sequence, head=seen.head))
-
-    return save
+def _seconds_of_one(spec: Spec) -> float | None:
+    """Seconds of a round that one client's evaluations may take; None without a grid."""
+    return None if spec.times is None else spec.times.of_one(spec.problem.n_clients)
 
 
-def _sending(cohort: Cohort, spec: Spec, home: RunDirectory | None) -> Cohort:
-    """The clients as they send: under a control, now and then away, with what they knew before a crash."""
-    sending: Cohort = zeroed(cohort) if spec.control == "zeroed" else cohort
-    if spec.attendance is not None:
-        sending = UnreliableCohort(cohort=sending, attendance=spec.attendance)
-    if home is not None and (snapshot := home.load_clients()) is not None:
-        sending.restore(snapshot)
-    return sending
-
-
-def play(opened: Run, transport: Transport, on_round: OnRound | None = None) -> Record:
+def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, clock: Clock | None = None) -> Record:
     """Play a run over a transport, from its first open round to the last: ask, open, collect, close, tell, record.
+
+    Args:
+        opened: The run.
+        transport: Carries its rounds.
+        on_round: Called after every round with public quantities.
+        clock: Keeps the run's grid of times; made of ``spec.times`` unless given.
 
     Raises:
         ConfigurationError: If only sampled clients shall send over a transport that shows who sends.
@@ -242,27 +237,31 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None) -> 
     bound = plan_of(record.manifest, book)
     lost = recovered_places(book, record.run_id)
     history = History(home=home, on_round=on_round, sending_share=record.plan.sending_share, lost=lost)
-    position = 0
+    position, clock = 0, clock or Clock(times=record.spec.times)
     while (ask := server.ask()) is not None:
         if ask.request is None:
+            clock.begin()
             transport.collect(_standing(ask, bound, len(book.rows), book.head))
+            ended = clock.end()
             server.tell(None)
-            history.add(ask.broadcast.round, None, None)
+            history.add(ask.broadcast.round, None, None, ended=ended)
             continue
-        ticket = door.open(ask.broadcast.round, ask.request, plan_position=position)
+        ticket, ended = door.open(ask.broadcast.round, ask.request, plan_position=position), None
         position += 1
         if ticket.release is None:
+            clock.begin()
             ask = _standing(ask, bound, ticket.receipt.sequence, ticket.receipt.head)
             senders = ticket.senders
             if senders is not None and isinstance(transport, AnonymousTransport):
                 answers = transport.collect_from(ask, senders)
             else:
                 answers = transport.collect(ask)
+            ended = clock.end()
             release, clipping = door.close(ticket, answers)
         else:
             release, clipping = ticket.release, None
         server.tell(release)
-        history.add(ask.broadcast.round, release, clipping)
+        history.add(ask.broadcast.round, release, clipping, ended=ended)
     return dataclasses.replace(record, releases=tuple(history.releases))
 
 

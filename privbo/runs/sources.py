@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+from privbo.protocol.calls import require_call
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.problem import Objective, Problem, ProblemSource, require_call
+from privbo.protocol.problem import Objective, Problem, ProblemSource
 
 
 def load_problem(source: ProblemSource, default_name: str) -> Problem:

@@ -37,6 +37,7 @@ from privbo.protocol.settings import Count, JsonObject, Sequence, dump_settings,
 from privbo.runs.algorithms import ForeignAlgorithm, algorithm_table, read_algorithm, require_algorithm
 from privbo.runs.attendance import Attendance
 from privbo.runs.code import CodeKey, code_key
+from privbo.runs.grid import Times
 from privbo.runs.sources import load_function, load_problem, stated_problem
 
 Control = Literal["local", "zeroed"]
@@ -64,6 +65,7 @@ class Spec:
         controls: Private diagnostics that ``privbo run`` makes beside the run.
         device: Torch device of batched agents.
         threads: Threads of numerical libraries.
+        times: A declared grid on which rounds begin and end; None for no time but the date.
 
     Raises:
         ConfigurationError: Naming the setting, its value and what is allowed.
@@ -88,6 +90,7 @@ class Spec:
     controls: Sequence[Control] = ()
     device: str = "cpu"
     threads: Count = 1
+    times: Times | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
@@ -120,6 +123,7 @@ class Spec:
             "privacy": dump_settings(self.privacy),
             "ledger": None if self.ledger is None else dump_settings(self.ledger),
             "attendance": None if self.attendance is None else dump_settings(self.attendance),
+            "times": None if self.times is None else dump_settings(self.times),
         }
 
     def departures(self) -> JsonObject:
@@ -132,8 +136,9 @@ class Spec:
         kept["problem"] = dump_settings(self.problem.table(), defaults=False)
         kept["algorithm"] = algorithm_table(self.algorithm, defaults=False)
         kept["privacy"] = dump_settings(self.privacy, defaults=False)
-        if self.attendance is not None:
-            kept["attendance"] = dump_settings(self.attendance, defaults=False)
+        for name in ("attendance", "times"):
+            if (given := getattr(self, name)) is not None:
+                kept[name] = dump_settings(given, defaults=False)
         return kept
 
     @staticmethod
@@ -243,6 +248,7 @@ class SpecTable:
     controls: Sequence[Control] = ()
     ledger: SharedLedger | None = None
     attendance: Attendance | None = None
+    times: Times | None = None
     directory: str | None = None
 
 

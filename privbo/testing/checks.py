@@ -89,6 +89,7 @@ def runs_to_its_end(subject: Subject) -> None:
     require(record.ledger.event(record.run_id) == plan.event, "a run is charged what its plan says")
     require([r.sequence for r in record.releases] == [e.sequence for e in entries], "releases follow their charges")
     require(record.ledger.verify().ok, "the ledger of a run verifies")
+    require(not record.failures, f"no client fails on a harmless objective, but: {dict(record.failures)}")
 
 
 def stops_at_its_budget(subject: Subject) -> None:

@@ -39,6 +39,7 @@ class Split:
     algorithm: Any
     caveat = None
     is_certified = False
+    answers_together = True
 
     def server(self, setting: Any) -> Any:
         return self.algorithm.server(setting)

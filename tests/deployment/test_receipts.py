@@ -21,6 +21,7 @@ from privbo.flower.site import Question, SiteRecord
 from privbo.protocol.files import read_lines
 from privbo.reports.bundle import write_receipt
 from privbo.runs.recovery import recover
+from privbo.runs.separate import Together
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.test_site import LEDGER, Echo, question
 
@@ -57,7 +58,7 @@ def forked(first: Question, changes: dict[str, Any]) -> Question:
 
 def test_a_site_refuses_a_ledger_that_does_not_extend_what_it_saw(tmp_path: Path) -> None:
     record = SiteRecord.open(tmp_path, "run")
-    record.answer(question(3, {}), Echo())
+    record.answer(question(3, {}), Together(cohort=Echo()))
     rows, later = LEDGER.book().rows, question(4, {})
     short = rows[:4]
     back = dataclasses.replace(later.standing, sequence=short[-1].sequence, head=short[-1].digest)
@@ -75,9 +76,9 @@ def test_a_site_refuses_a_ledger_that_does_not_extend_what_it_saw(tmp_path: Path
         ({"broadcast": dataclasses.replace(later.broadcast, round=8)}, "round 8 was not charged"),
     ):
         with pytest.raises((pb.RunError, LedgerError), match=words):
-            record.answer(forked(later, changes), Echo())
+            record.answer(forked(later, changes), Together(cohort=Echo()))
     assert len(read_lines(record.receipts.path)) == 1
-    record.answer(later, Echo())  # the true ledger is answered after all
+    record.answer(later, Together(cohort=Echo()))  # the true ledger is answered after all
 
 
 def test_a_countersignature_is_nothing_else_and_nobody_elses() -> None:
@@ -89,7 +90,7 @@ def test_a_countersignature_is_nothing_else_and_nobody_elses() -> None:
 
 def test_a_countersignature_for_another_head_is_refused(tmp_path: Path) -> None:
     first, second = question(3, {}), question(4, {})
-    _, receipt = SiteRecord.open(tmp_path, "run").answer(first, Echo())
+    _, receipt = SiteRecord.open(tmp_path, "run").answer(first, Together(cohort=Echo()))
     assert countersigned(receipt, "run", 3, first.standing) is not None
     assert countersigned(receipt, "run", 4, second.standing) is None
     assert countersigned(receipt, "other", 3, first.standing) is None

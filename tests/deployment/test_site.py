@@ -23,6 +23,7 @@ from privbo.flower.site import Question, SiteRecord
 from privbo.flower.timeouts import Timeouts
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
+from privbo.runs.separate import Together
 from tests.conformance.cases import bumps, problem
 from tests.deployment.federations import SITES, make, node_key
 
@@ -110,15 +111,15 @@ class Echo:
 def test_a_round_is_not_asked_in_two_ways_nor_after_it_is_over(tmp_path: Path) -> None:
     record = SiteRecord.open(tmp_path, "run")
     first = question(2, {"x": np.zeros(3)})
-    vectors, receipt = record.answer(first, Echo())
-    again, signed = SiteRecord.open(tmp_path, "run").answer(first, Echo())
+    vectors, receipt = record.answer(first, Together(cohort=Echo()))
+    again, signed = SiteRecord.open(tmp_path, "run").answer(first, Together(cohort=Echo()))
     np.testing.assert_array_equal(again, vectors)
     assert signed == receipt
     for other in (question(2, {"x": np.ones(3)}), question(2, {"y": np.zeros(3)}), question(2, {"x": np.zeros(3)}, 3)):
         with pytest.raises(pb.RunError, match="another way"):
-            record.answer(other, Echo())
+            record.answer(other, Together(cohort=Echo()))
     with pytest.raises(pb.RunError, match="is over"):
-        record.answer(dataclasses.replace(first, broadcast=Broadcast(round=1, arrays={})), Echo())
+        record.answer(dataclasses.replace(first, broadcast=Broadcast(round=1, arrays={})), Together(cohort=Echo()))
     kept = load_arrays(tmp_path / "run" / "sent" / "000002.npz")
     np.testing.assert_array_equal(kept["vectors"], vectors)
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
@@ -130,7 +131,7 @@ def test_a_round_whose_answer_was_never_kept_is_acted_on_from_the_state_before_i
 ) -> None:
     record, start = SiteRecord.open(tmp_path, "run"), 0
     if not first:
-        record.answer(question(1, {}), Echo())
+        record.answer(question(1, {}), Together(cohort=Echo()))
         start = 1
 
     def crash(*_: object) -> None:
@@ -139,10 +140,10 @@ def test_a_round_whose_answer_was_never_kept_is_acted_on_from_the_state_before_i
     with monkeypatch.context() as patch:
         patch.setattr(SiteRecord, "_store", crash)  # its state was written, its answer was not
         with pytest.raises(KeyboardInterrupt):
-            record.answer(question(2, {}), Echo())
+            record.answer(question(2, {}), Together(cohort=Echo()))
     assert (tmp_path / "run" / "state" / "000002.npz").exists()
     again = Echo()
-    record.answer(question(2, {}), again)
+    record.answer(question(2, {}), Together(cohort=again))
     assert again.acted == start + 1
     assert [path.name for path in (tmp_path / "run" / "state").iterdir()] == ["000002.npz"]
 

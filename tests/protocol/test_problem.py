@@ -1,9 +1,16 @@
 import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import privbo as pb
+from privbo.protocol.interrupts import watched_interrupts
 
 SPACE = {"x": pb.Real(0.0, 1.0)}
 
@@ -33,7 +40,10 @@ class Wordless(BaseException):
         raise ValueError("nothing to say")
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), Cancelled(), Wordless(), GeneratorExit()])
+RAISED = [ValueError("no"), SystemExit(3), Cancelled(), Wordless(), GeneratorExit(), KeyboardInterrupt(), MemoryError()]
+
+
+@pytest.mark.parametrize("error", [*RAISED, RecursionError()], ids=lambda error: type(error).__name__)
 def test_whatever_an_objective_raises_is_its_clients_failure(error: BaseException) -> None:
     def raises(client: int) -> float:
         if client == 1:
@@ -55,16 +65,104 @@ def test_whatever_an_objective_raises_is_its_clients_failure(error: BaseExceptio
         assert kept[0][1].startswith(type(error).__name__)
 
 
-def test_an_operators_interrupt_passes() -> None:
+@pytest.mark.parametrize("kind", ["objective", "batch_objective"])
+def test_only_an_interrupt_that_the_operator_sent_ends_the_run(kind: str) -> None:
+    """The same error class: raised by the objective, and by the handler of a signal that really came."""
+    sends = False
+
     def interrupted(*_: object) -> float:
+        if sends:
+            os.kill(os.getpid(), signal.SIGINT)
         raise KeyboardInterrupt
 
-    for problem in (
-        pb.Problem(space=SPACE, objective=interrupted, n_clients=3),
-        pb.Problem(space=SPACE, batch_objective=interrupted, n_clients=3),
-    ):
+    problem = pb.Problem(space=SPACE, n_clients=3, **{kind: interrupted})
+    with watched_interrupts() as stopped:
+        evaluate = problem.evaluator(stopped=stopped)
+        assert np.isnan(evaluate(np.arange(3), np.zeros((3, 1)))).all()
+        assert set(evaluate.errors.values()) == {"KeyboardInterrupt: "}
+        sends = True
         with pytest.raises(KeyboardInterrupt):
-            problem.evaluator()(np.arange(3), np.zeros((3, 1)))
+            evaluate(np.arange(3), np.zeros((3, 1)))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_a_callback_raises_ends_the_run_and_is_no_clients_failure() -> None:
+    def stop() -> None:
+        raise RuntimeError("the operator has seen enough")
+
+    evaluate = pb.Problem(space=SPACE, objective=lambda c, p: 0.0, n_clients=3).evaluator(stop)
+    with pytest.raises(RuntimeError, match="seen enough") as raised:
+        evaluate(np.arange(3), np.zeros((3, 1)))
+    assert evaluate.ends(ValueError("made of it on the way")) is raised.value
+    assert evaluate.errors == {}
+
+
+def ends_its_process(_: int) -> float:
+    os._exit(7)
+
+
+def hangs(_: int) -> float:
+    time.sleep(60)
+    return 0.0
+
+
+def leaves_a_child(_: int) -> float:
+    subprocess.run(["sleep", "60"], check=True)
+    return 0.0
+
+
+def stops_its_own_clock(_: int) -> float:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGALRM})
+    time.sleep(60)
+    return 0.0
+
+
+LIMITED = {
+    hangs: "TimeoutError: no value within 0.5 s",
+    leaves_a_child: "TimeoutError: no value within",
+    stops_its_own_clock: "TimeoutError: no value within",
+    ends_its_process: "its process ended with code 7",
+}
+
+
+@pytest.mark.parametrize("objective", LIMITED, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("batched", [False, True])
+def test_whoever_overruns_its_time_fails_alone_and_is_told_so_on_its_own_side(
+    objective: Callable[[int], float], batched: bool
+) -> None:
+    def one(client: int) -> float:
+        return objective(client) if client == 1 else float(client)
+
+    def many(clients: np.ndarray, units: np.ndarray) -> np.ndarray:
+        return np.array([one(int(client)) for client in clients])
+
+    settings = {"batch_objective": many} if batched else {"objective": lambda client, params: one(client)}
+    problem = pb.Problem(space=SPACE, n_clients=3, **settings)
+    evaluate = problem.evaluator(client_seconds=0.5)
+    started = time.monotonic()
+    for _ in range(2):  # the second time its time is used up, and nothing is started any more
+        np.testing.assert_array_equal(evaluate(np.arange(3), np.zeros((3, 1))), [0.0, np.nan, 2.0])
+    assert time.monotonic() - started < 30
+    assert set(evaluate.errors) == {1}
+    assert evaluate.errors[1].startswith(LIMITED[objective])
+    evaluate.renew()
+    np.testing.assert_array_equal(evaluate(np.array([0, 2]), np.zeros((2, 1))), [0.0, 2.0])
+
+
+def test_values_and_errors_of_a_limited_call_are_those_of_a_plain_one() -> None:
+    values: dict[int, Any] = {0: 0.25, 2: np.float32(0.5), 3: 1e101}
+
+    def moody(client: int, params: dict) -> Any:
+        if client == 1:
+            raise SystemExit("enough")
+        return values.get(client, "text")
+
+    problem = pb.Problem(space=SPACE, objective=moody, n_clients=5)
+    plain, limited = problem.evaluator(), problem.evaluator(client_seconds=20.0)
+    everyone = np.arange(5), np.zeros((5, 1))
+    np.testing.assert_array_equal(plain(*everyone), limited(*everyone))
+    assert plain.errors == limited.errors
+    assert set(plain.errors) == {1, 3, 4}
 
 
 @pytest.mark.parametrize("bad", [1.7e308, -1.7e308, 1.01e100, np.inf, np.nan])

@@ -12,6 +12,7 @@ from privbo.runs.attendance import Attendance, UnreliableCohort
 from privbo.runs.cohorts import InProcess
 from privbo.runs.loop import play
 from privbo.runs.opening import open_run, plan_run
+from privbo.runs.separate import Together
 from privbo.runs.spec import Spec
 from tests.conformance.cases import problem
 
@@ -161,7 +162,7 @@ def test_only_the_sample_sends_and_only_where_nobody_sees_it():
         made.setting, clients=np.arange(7), evaluate=problem().evaluator(), seed=made.clients_seed
     )
     messages.clear()
-    play(made, Counting(cohort=cohort, save=lambda *_: None))
+    play(made, Counting(clients=Together(cohort=cohort), save=lambda *_: None))
     assert len(messages) == 3
     assert all(arrived == sampled < 7 for arrived, sampled in messages)
 
