@@ -19,12 +19,18 @@ from tests.deployment.reading import releases, sites
 
 N_CLIENTS, ROUNDS, BAD = 7, 3, 2
 PRIVACY = pb.Privacy(noise_multiplier=1.0, noise="simulation")
+
+
+def throw(error: BaseException) -> None:
+    raise error
+
+
 RAISED: dict[str, Callable[[], Any]] = {
     "LinAlgError": lambda: np.linalg.cholesky(-np.eye(2)),
-    "SystemExit": lambda: exec("raise SystemExit(3)"),  # noqa: S102 (a lambda can't raise)
-    "KeyboardInterrupt": lambda: exec("raise KeyboardInterrupt"),  # noqa: S102
-    "GeneratorExit": lambda: exec("raise GeneratorExit"),  # noqa: S102
-    "MemoryError": lambda: exec("raise MemoryError"),  # noqa: S102
+    "SystemExit": lambda: throw(SystemExit(3)),
+    "KeyboardInterrupt": lambda: throw(KeyboardInterrupt()),
+    "GeneratorExit": lambda: throw(GeneratorExit()),
+    "MemoryError": lambda: throw(MemoryError()),
     "RecursionError": lambda: deeper(0),
     "another shape": lambda: np.zeros((1, 3)),
     "no array": lambda: "text",

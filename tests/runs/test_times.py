@@ -150,7 +150,7 @@ def test_neighbouring_worlds_on_a_grid_publish_the_same_at_the_same_times(world:
             return START + time.monotonic() - begun
 
         with mock.patch("time.time", both_begin_at_one_time):
-            found = play_world(tmp_path / "world", table, name, SHORT, earlier)
+            found = play_world(tmp_path / "world", {"run.toml": table}, name, SHORT, earlier)
         return found, time.monotonic() - begun
 
     outcome("plain")  # a process's first run imports libraries
