@@ -74,7 +74,7 @@ def scouting(spec: Spec, *, epsilon: float, n_points: int) -> Spec:
     return dataclasses.replace(
         spec,
         name=f"{spec.name}-scout",
-        algorithm=Scout(n_points=n_points),
+        algorithm=Scout(evaluations=n_points),
         privacy=Privacy(epsilon=epsilon, delta=spec.privacy.delta, noise=spec.privacy.noise),
         rounds=1,
         controls=(),

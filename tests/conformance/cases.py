@@ -68,6 +68,6 @@ CASES = [
     Case("fed-pne, one reward", pb.FedPNE(horizon=400, c=0.02), unit="reward"),
     Case("pf-pne, one reward", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client"), unit="reward"),
     Case("parallel, one reward", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), unit="reward"),
-    Case("scout", Scout(n_points=6)),
+    Case("scout", Scout(evaluations=6)),
     Case("zoom, of the how-to", Zoom()),
 ]

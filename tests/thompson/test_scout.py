@@ -26,7 +26,7 @@ def mixed(share: float, seed: int) -> tuple[pb.Problem, FloatArray]:
 def scouted(problem: pb.Problem, seed: int, epsilon: float = 1.0, n_points: int = 16) -> tuple[Likeness, float]:
     """The estimate, and the truth at the same points."""
     privacy = pb.Privacy(epsilon=epsilon, noise="simulation")
-    record = pb.run(problem, Scout(n_points=n_points), privacy=privacy, rounds=1, seed=seed)
+    record = pb.run(problem, Scout(evaluations=n_points), privacy=privacy, rounds=1, seed=seed)
     pairs = np.corrcoef(record.clients.values)
     return likeness(record.releases[0], n_clients=N), float((pairs.sum() - N) / (N * (N - 1)))
 
@@ -57,7 +57,7 @@ def test_an_estimate_that_forgot_something_is_betrayed() -> None:
 
 def test_the_estimate_is_the_correlation_where_there_is_no_noise() -> None:
     problem, _ = mixed(0.6, 3)
-    record = pb.run(problem, Scout(n_points=32), privacy=pb.NoPrivacy(), rounds=1, seed=3)
+    record = pb.run(problem, Scout(evaluations=32), privacy=pb.NoPrivacy(), rounds=1, seed=3)
     pairs = np.corrcoef(record.clients.values)
     found = likeness(record.releases[0], n_clients=N)
     assert found.correlation == pytest.approx((pairs.sum() - N) / (N * (N - 1)), abs=1e-12)
@@ -76,7 +76,7 @@ def test_a_client_without_an_answer_counts_as_unlike_and_a_constant_one_too() ->
 
 def test_everybody_evaluates_the_same_public_points_once() -> None:
     problem, _ = mixed(0.5, 1)
-    record = pb.run(problem, Scout(n_points=5), privacy=pb.NoPrivacy(), rounds=7, seed=1)
+    record = pb.run(problem, Scout(evaluations=5), privacy=pb.NoPrivacy(), rounds=7, seed=1)
     assert record.clients.units.shape == (N, 5, 1)
     assert (record.clients.units == record.clients.units[:1]).all()
     assert len(np.unique(record.clients.units[0], axis=0)) == 5

@@ -46,8 +46,8 @@ class Scout:
     | of ``local()`` | nothing | nothing is released or charged |
 
     Attributes:
-        n_points: Evaluations of every client, at the same public points. More tell more about the surfaces, and add
-            noise: the release has as many numbers.
+        evaluations: Of every client, at the same public points. More tell more about the surfaces, and add noise: the
+            release has as many numbers.
         is_shared: Whether anything is released.
 
     Raises:
@@ -59,14 +59,14 @@ class Scout:
         ...     return -((params["x"] - client / 400) ** 2)
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=200)
         >>> privacy = pb.Privacy(epsilon=1.0, noise="simulation")
-        >>> record = pb.run(problem, Scout(n_points=8), privacy=privacy, rounds=1, seed=0)
+        >>> record = pb.run(problem, Scout(evaluations=8), privacy=privacy, rounds=1, seed=0)
         >>> found = likeness(record.releases[0], n_clients=200)
         >>> 0.4 < found.correlation < 1.0, found.standard_error < 0.1
         (True, True)
     """
 
     type: Literal["scout"] = field(default="scout", repr=False)
-    n_points: Annotated[int, Field(ge=3, le=256)] = 16
+    evaluations: Annotated[int, Field(ge=3, le=256)] = 16
     is_shared: bool = True
 
     def local(self) -> Scout:
@@ -105,7 +105,7 @@ class ScoutServer:
     """One question, to everybody."""
 
     def __init__(self, algorithm: Scout, setting: Setting) -> None:
-        points = first_points(setting, np.array([0]), algorithm.n_points)[0]
+        points = first_points(setting, np.array([0]), algorithm.evaluations)[0]
         n = setting.n_clients
         mean = Request(dim=len(points), clipping_norm=1.0, weights=np.full((1, n), 1.0 / n))
         self._ask: Ask | None = Ask(
