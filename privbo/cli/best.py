@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from privbo.cli.results import OwnPoints
+from rich.console import RenderableType
+
+from privbo.cli.results import CommonPoint, OwnPoints
+from privbo.cli.terminal import number, render, table_of
 from privbo.protocol.errors import RunError
 from privbo.protocol.space import Value
-from privbo.runs.best import FACTS, Best, best_at_site
+from privbo.runs.best import FACTS, best_at_site
+from privbo.runs.common import common_at_site
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import load
 
@@ -44,6 +48,28 @@ def own_points(directory: Path, *, client: int | None = None, show_private: bool
         here = ", ".join(str(point.client) for point in found.points) or "none"
         raise RunError(f"client {client} has no point here; those that have one: {here}")
     return replace(found, points=chosen, without=())
+
+
+def common_point(directory: Path) -> CommonPoint:
+    """Give the common setting that a run's final vote chose, from the run's directory or at a site.
+
+    Raises:
+        RunError: If there is none.
+    """
+    if not RunDirectory(directory).config_path.exists():
+        folder = _site_folder(directory)
+        if (params := common_at_site(folder)) is None:
+            raise RunError(
+                f"{folder}: no common setting was announced here; the run asks for one with final = 'common'"
+            )
+        return CommonPoint(params=params, vote=None)
+    record = load(directory)
+    with record.ledger:
+        if record.common is not None:
+            return CommonPoint(params=record.common.params, vote=record.common)
+        if record.spec.final is None:
+            raise RunError(f"{directory}: the run was made without a common setting; ask for one: final = 'common'")
+        raise RunError(f"{directory}: the vote was not made yet; go on with the run: privbo run --resume {directory}")
 
 
 def _of_run(directory: Path, *, show_private: bool) -> OwnPoints:
@@ -82,10 +108,13 @@ def _site_folder(directory: Path) -> Path:
     return runs[0]
 
 
-def toml_of(points: Sequence[Best], *, alone: bool) -> str:
-    """Write points as TOML: the parameters of one client, or a table ``[clients.N]`` for each."""
+def toml_of(found: OwnPoints | CommonPoint, *, alone: bool) -> str:
+    """Write points as TOML: the parameters of one, or a table ``[clients.N]`` for each client."""
+    if isinstance(found, CommonPoint):
+        return _lines(found.params)
+    points = found.points
     if alone:
-        return "".join(map(_lines, (point.params for point in points)))
+        return "".join(_lines(point.params) for point in points)
     return "\n".join(f"[clients.{point.client}]\n{_lines(point.params)}" for point in points)
 
 
@@ -100,3 +129,33 @@ def _key(name: str) -> str:
 def _literal(value: Value) -> str:
     """A value in TOML, whose strings are JSON's but for the one control character that JSON leaves as it is."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+@render.register
+def _own(found: OwnPoints) -> Iterator[RenderableType]:
+    names = tuple(found.points[0].params) if found.points else ()
+    head = ("client", *names, *(("score",) if found.scores else ()))
+    rows = (
+        (p.client, *(_value(p.params[name]) for name in names), *((number(p.value),) if found.scores else ()))
+        for p in found.points
+    )
+    yield "private: every point belongs to its client; no epsilon covers it"
+    yield table_of("The clients' own best", head, rows, right=range(len(head)))
+    if found.without:
+        yield f"without a finite value: {', '.join(map(str, found.without))}"
+    if not found.scores:
+        yield "scores are private as well: --show-private shows them"
+
+
+def _value(value: Value) -> str:
+    return number(value) if isinstance(value, float) else str(value)
+
+
+@render.register
+def _chosen(found: CommonPoint) -> Iterator[RenderableType]:
+    yield "public: the common setting, the same for everybody; paid for in the run's price"
+    rows = ((name, _value(value)) for name, value in found.params.items())
+    yield table_of("The common setting", ("parameter", "value"), rows, right=(1,))
+    if found.vote is not None:
+        vote = found.vote
+        yield f"{vote.lead_text}; candidate {vote.place + 1} of {vote.candidates}, by the vote of round {vote.round}"

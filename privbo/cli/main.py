@@ -207,18 +207,21 @@ def report_command(
 def best(
     directory: Annotated[Path, typer.Argument(help="Directory of a run, or a site's folder.")],
     client: Annotated[int | None, typer.Option(min=0, help="This client alone.")] = None,
+    common: Annotated[bool, typer.Option("--common", help="PUBLIC: the common setting of the final vote.")] = False,
     as_toml: Annotated[bool, typer.Option("--toml", help="Print TOML, to use as it is.")] = False,
     show_private: ShowPrivate = False,
     as_json: AsJson = False,
 ) -> None:
-    """PRIVATE: the parameters that every local client would use. At a site, its own clients'."""
-    from privbo.cli.best import own_points, toml_of
+    """PRIVATE: the parameters that every local client would use; at a site, its own clients'. --common is public."""
+    from privbo.cli.best import common_point, own_points, toml_of
 
     if as_toml and as_json:
         raise ConfigurationError("--toml and --json are two forms; give one of them")
-    found = own_points(directory, client=client, show_private=show_private)
+    if common and (client is not None or show_private):
+        raise ConfigurationError("--common is one setting for everybody; drop --client and --show-private")
+    found = common_point(directory) if common else own_points(directory, client=client, show_private=show_private)
     if as_toml:
-        typer.echo(toml_of(found.points, alone=client is not None), nl=False)
+        typer.echo(toml_of(found, alone=client is not None), nl=False)
         return
     _show(found, as_json=as_json)
 

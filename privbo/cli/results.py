@@ -15,6 +15,7 @@ from privbo.protocol.space import Value
 from privbo.reports.diagnostics import Diagnostics
 from privbo.reports.report import Report
 from privbo.runs.best import Best
+from privbo.runs.common import Common
 
 Milestones = Mapping[str, Mapping[str, float]]  # mean best score by moment, by arm
 
@@ -144,6 +145,24 @@ class Scouted:
         """Give the estimate as JSON-able data with price, directory and gains."""
         priced = {"epsilon": plain(self.report.epsilon), "delta": self.report.delta, "total": plain(self.report.total)}
         return fields_of(self, but=("report",)) | priced
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonPoint:
+    """The common setting; public.
+
+    Attributes:
+        params: Values by name.
+        vote: How it was chosen; None at a site, which was told the result alone.
+    """
+
+    params: Mapping[str, Value]
+    vote: Common | None
+
+    def to_dict(self) -> JsonObject:
+        """Give the setting as JSON-able data."""
+        vote = None if self.vote is None else fields_of(self.vote, but=("params",))
+        return {"note": "public: the same for everybody", "params": plain(self.params), "vote": vote}
 
 
 @dataclass(frozen=True, kw_only=True)

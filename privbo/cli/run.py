@@ -162,6 +162,7 @@ def control_of(spec: Spec, control: Control, seed: int) -> Spec:
         spec,
         name=f"control: {LABELS[control]}",
         algorithm=spec.algorithm.local() if control == "local" else spec.algorithm,
+        final=None if control == "local" else spec.final,
         privacy=spec.privacy.simulated(),
         seed=seed,
         ledger=None,

@@ -16,11 +16,17 @@ from accountant.wording import accountant_text, interval_text
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import ClippingAudit
 from privbo.audits.empirical import Empirical
-from privbo.cli.results import FinishedRun, Milestones, OwnPoints, PricedPlan, Rehearsal, Scouted, WrittenReport
+from privbo.cli.results import (
+    FinishedRun,
+    Milestones,
+    PricedPlan,
+    Rehearsal,
+    Scouted,
+    WrittenReport,
+)
 from privbo.plans.calibration import Calibration
 from privbo.plans.gains import Gain
 from privbo.plans.prices import PriceColumn
-from privbo.protocol.space import Value
 from privbo.protocol.text import shown
 from privbo.reports.bundle import Written
 from privbo.reports.document import percent_bound
@@ -64,8 +70,8 @@ def _report(report: Report) -> Iterator[RenderableType]:
     yield verbatim(report.name, "bold")
     if report.shares_its_ledger:
         yield verbatim(f"everything that was paid on {report.population}: {total_line(report.total)}", "bold")
-    yield facts_table(report)
-    yield price_table(report.epsilon_at)
+    yield factstable_of(report)
+    yield pricetable_of(report.epsilon_at)
     yield attacker_line(report)
 
 
@@ -79,7 +85,7 @@ def _written(found: WrittenReport) -> Iterator[RenderableType]:
 def _finished(found: FinishedRun) -> Iterator[RenderableType]:
     yield from render(found.report)
     if found.milestones is not None:
-        yield milestones_table(found.milestones)
+        yield milestonestable_of(found.milestones)
     else:
         yield "clients' scores are private: --show-private shows them, and privbo report --private later"
     yield f"report: {found.page}"
@@ -103,14 +109,14 @@ def _scouted(found: Scouted) -> Iterator[RenderableType]:
         for any_ in [next(iter(gains.values()))]
     ]
     head = ("correlation", "N", "parameters", *(f"epsilon {e:g}" for e in epsilons), "problem")
-    yield _table("Regret with sharing over regret alone: over the run / at the end", head, rows, right=range(3))
+    yield table_of("Regret with sharing over regret alone: over the run / at the end", head, rows, right=range(3))
     yield "two seeds each, measured beforehand on public problems: docs/results/worth.md has the errors"
     yield f"run: {found.directory}"
 
 
 @render.register
 def _plan(found: PricedPlan) -> Iterator[RenderableType]:
-    yield price_table(found.epsilon_at)
+    yield pricetable_of(found.epsilon_at)
     plan = found.plan
     yield (
         f"plan of {found.name}: {found.rounds} rounds, {plan.releases} releases, noise multiplier "
@@ -119,11 +125,13 @@ def _plan(found: PricedPlan) -> Iterator[RenderableType]:
     )
     if plan.outlook is not None:
         yield plan.outlook
+    if (vote := plan.vote_text(found.epsilon_at[0].delta)) is not None:
+        yield f"vote at the end, in the price above: {vote}"
 
 
 @render.register
 def _rehearsal(found: Rehearsal) -> Iterator[RenderableType]:
-    yield price_table(found.plan.epsilon_at)
+    yield pricetable_of(found.plan.epsilon_at)
     n_clients = found.plan.plan.n_clients
     where = ", ".join(f"{name} = {value}" for name, value in found.params.items())
     yield f"{found.plan.name}: each of {n_clients} clients evaluated {where}; nothing was charged or written"
@@ -135,30 +143,10 @@ def _rehearsal(found: Rehearsal) -> Iterator[RenderableType]:
 
 
 @render.register
-def _own(found: OwnPoints) -> Iterator[RenderableType]:
-    names = tuple(found.points[0].params) if found.points else ()
-    head = ("client", *names, *(("score",) if found.scores else ()))
-    rows = (
-        (p.client, *(_value(p.params[name]) for name in names), *((number(p.value),) if found.scores else ()))
-        for p in found.points
-    )
-    yield "private: every point belongs to its client; no epsilon covers it"
-    yield _table("The clients' own best", head, rows, right=range(len(head)))
-    if found.without:
-        yield f"without a finite value: {', '.join(map(str, found.without))}"
-    if not found.scores:
-        yield "scores are private as well: --show-private shows them"
-
-
-def _value(value: Value) -> str:
-    return number(value) if isinstance(value, float) else str(value)
-
-
-@render.register
 def _ledger(found: LedgerView) -> Iterator[RenderableType]:
     title = f"{found.run}: {found.releases} of {found.planned_releases} planned, {found.ledger.text}"
     rows = ((e.sequence, e.release, e.text, e.noise_source, e.digest[:12]) for e in found.entries)
-    yield _table(title, ("charge", "release", "event", "noise", "chain hash"), rows)
+    yield table_of(title, ("charge", "release", "event", "noise", "chain hash"), rows)
     yield total_line(found.total)
 
 
@@ -206,7 +194,7 @@ def _clipping(audit: ClippingAudit) -> Iterator[RenderableType]:
         for r in audit.rounds
     )
     head = ("round", "bound", "clipped", "signal", "bias", "noise")
-    yield _table(f"{audit.name}: {audit.note}", head, rows, right=range(6))
+    yield table_of(f"{audit.name}: {audit.note}", head, rows, right=range(6))
     yield from (f"notice: {words}" for words in audit.warnings)
     yield audit.verdict
 
@@ -237,15 +225,15 @@ def _ratios(gain: Gain | None) -> str:
     return "-" if gain is None else f"{gain.mean:.2f} / {gain.end:.2f}"
 
 
-def price_table(columns: Sequence[PriceColumn]) -> Table:
+def pricetable_of(columns: Sequence[PriceColumn]) -> Table:
     """Tabulate epsilon by accountant at the run's delta and at the two deltas every table names."""
     head = ("accountant", *(f"delta={column.delta:.3g} ({column.label})" for column in columns))
     tables = [column.epsilon for column in columns]
     rows = ((accountant_text(name, *tables), *(number(t.get(name)) for t in tables)) for name in tables[0])
-    return _table("Price of the plan (epsilon)", head, rows, right=range(1, len(head)))
+    return table_of("Price of the plan (epsilon)", head, rows, right=range(1, len(head)))
 
 
-def facts_table(report: Report) -> Table:
+def factstable_of(report: Report) -> Table:
     """Tabulate plan, releases, adjacency, noise source and the ledger's state."""
     held, at = report.guarantee, f" at delta {report.epsilon_at[0].delta:.3g}"
     rows = {
@@ -260,6 +248,10 @@ def facts_table(report: Report) -> Table:
         "total of the population": total_line(report.total),
         "ledger": f"{report.ledger.text}, head {report.ledger.head[:12]}",
     }
+    if report.vote is not None:
+        rows["vote at the end"] = report.vote
+    if report.common is not None:
+        rows["common setting"] = report.common.text
     rows |= {name: text for name in ("caveat", "outlook") if (text := getattr(report, name)) is not None}
     table = Table(show_header=False, box=None)
     for name, value in rows.items():
@@ -282,14 +274,14 @@ def attacker_line(report: Report) -> str:
     return f"{words} of the time (50.0 % without this run)."
 
 
-def milestones_table(rows: Milestones) -> Table:
+def milestonestable_of(rows: Milestones) -> Table:
     """PRIVATE: tabulate the mean best score over clients at a few points of the run, one row per arm."""
     head = ("mean best score over clients", *next(iter(rows.values())))
     cells = ((label, *(f"{value:.4f}" for value in row.values())) for label, row in rows.items())
-    return _table("Private diagnostics, not covered by epsilon", head, cells, right=range(1, len(head)))
+    return table_of("Private diagnostics, not covered by epsilon", head, cells, right=range(1, len(head)))
 
 
-def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Container[int] = ()) -> Table:
+def table_of(title: str, head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Container[int] = ()) -> Table:
     table = Table(title=verbatim(title), title_justify="left")
     for index, name in enumerate(head):
         table.add_column(verbatim(name), justify="right" if index in right else "left")

@@ -60,6 +60,7 @@ def spec_of(content: Mapping[str, object], kind: Kind, *, private: bool) -> Spec
     spec = replace(
         asked,
         algorithm=asked.algorithm.local() if kind == "local" else asked.algorithm,
+        final=None if kind == "local" else asked.final,
         privacy=NoPrivacy() if kind in ("local", "non-private") else privacy,
         control="zeroed" if kind == "zeroed" else None,
     )

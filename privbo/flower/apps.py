@@ -158,7 +158,7 @@ def _answer(
     clients = np.array(read_federation(home).registry(problem.n_clients).clients[site.name], dtype=np.int64)
     limit = None if spec.times is None else spec.times.of_one(len(clients))
     own = clients_of(
-        spec.algorithm,
+        spec.played,
         spec.setting(header.public_seed),
         clients=clients,
         evaluate=problem.evaluator(on_failure=record.keep_failure, stopped=stopped, client_seconds=limit),

@@ -7,6 +7,7 @@ round in two ways, so a server cannot collect two different answers to one charg
 
 Layout, for a site that keeps its runs in DIR::
 
+    DIR/RUN/common.json        the common setting that was announced, of a run that ends with one
     DIR/RUN/facts.json         numbers of the clients and their search space, to read the evaluations by
     DIR/RUN/seed.json          root of the clients' own randomness
     DIR/RUN/state/000004.npz   the clients' state after round 4; only the latest stays
@@ -33,12 +34,14 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.flower.receipts import SiteReceipts
+from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import load_arrays, read_json, save_arrays, write_json
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 from privbo.protocol.settings import dump_settings
 from privbo.protocol.space import Space
 from privbo.runs.best import FACTS, SiteFacts
+from privbo.runs.common import COMMON
 from privbo.runs.separate import Clients
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
@@ -157,6 +160,8 @@ class SiteRecord:
         if latest is not None:
             own.restore(load_arrays(self._state_of(latest)))
         vectors = np.asarray(own.answer(question.broadcast, question.dim), dtype=np.float64)
+        if CHOSEN in question.broadcast.arrays:
+            write_json(self.path / COMMON, {"unit": np.asarray(question.broadcast.arrays[CHOSEN]).tolist()})
         if not question.dim:
             vectors = np.empty((len(own.clients), 0))
         if vectors.shape != (len(own.clients), question.dim):

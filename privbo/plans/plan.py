@@ -24,6 +24,7 @@ from accountant.ledger import Budget
 from accountant.tightest import epsilon_table
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, paper_delta, safe_delta
+from privbo.plans.vote import FinalVote, final_vote
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.settings import JsonObject
@@ -44,6 +45,7 @@ class Plan:
         largest_over_noise: Norm of the largest sums that clients could send beside the expected norm of
             their noise, in squares over all releases; of the releases that were given up where there are none. None
             without noise.
+        final: The vote at the end, which is one of the releases; None where the run ends without one.
         mechanisms: The different mechanisms of the plan with their counts; empty for a plan read from disk.
 
     Example:
@@ -62,6 +64,7 @@ class Plan:
     releases: int
     budget: Budget | None = None
     largest_over_noise: float | None = None
+    final: FinalVote | None = None
     mechanisms: Mapping[Mechanism, int] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -111,10 +114,11 @@ class Plan:
         if self.largest_over_noise is None:
             return None
         found = f"{self.largest_over_noise:.2g} times the norm of its noise"
-        if not self.releases:
+        if self.releases == (self.final is not None):
+            before = "before the vote " if self.releases else ""
             return (
-                f"nothing is released or charged: even if all {self.n_clients} clients answered alike, what they share "
-                f"would have {found}"
+                f"{before}nothing is released or charged: even if all {self.n_clients} clients answered alike, what "
+                f"they share would have {found}"
             )
         if self.largest_over_noise < 1.0:
             return (
@@ -123,9 +127,14 @@ class Plan:
             )
         return f"at best, with all clients answering alike, what they share has {found}"
 
+    def vote_text(self, delta: float) -> str | None:
+        """Say what the vote at the end is and costs; None where the run ends without one."""
+        return None if self.final is None else self.final.text(self.n_clients, delta, self.adjacency)
+
     def to_dict(self) -> JsonObject:
         """Give the plan as JSON, beside the privacy that was asked for."""
-        return {
+        final: JsonObject = {} if self.final is None else {"final": self.final.to_dict()}
+        return final | {
             "releases": self.releases,
             "noise_multiplier": self.noise_multiplier,
             "noise_source": self.noise_source,
@@ -151,19 +160,26 @@ class Plan:
             releases=int(cast("int", content["releases"])),
             budget=_budget(privacy, delta),
             largest_over_noise=None if ratio is None else float(cast("float", ratio)),
+            final=FinalVote.from_dict(cast("Mapping[str, object]", content["final"])) if "final" in content else None,
         )
 
 
 def price_plan(
-    privacy: Privacy | NoPrivacy, requests: Iterable[Request], *, n_clients: int, foregone: Iterable[Request] = ()
+    privacy: Privacy | NoPrivacy,
+    requests: Iterable[Request],
+    *,
+    n_clients: int,
+    foregone: Iterable[Request] = (),
+    final: Request | None = None,
 ) -> Plan:
     """Price a plan: calibrate the noise to the target, or take the multiplier as given.
 
     Args:
         privacy: What is asked for.
-        requests: Every request of the run; weights are reduced to their geometry one by one.
+        requests: Every request of the run but the vote; weights are reduced to their geometry one by one.
         n_clients: N.
         foregone: Requests that were given up because noise would have drowned them.
+        final: The vote at the end.
 
     Raises:
         ConfigurationError: If a request can't be answered.
@@ -172,7 +188,8 @@ def price_plan(
     """
     delta = privacy.resolved_delta(n_clients)
     asked = _counted(privacy, requests)
-    counts = _merged(asked)
+    vote = None if final is None else privacy.mechanism(final, 1.0)
+    counts = _merged(asked) + Counter([] if vote is None else [vote])
     z = _multiplier(privacy, counts, delta)
     if not asked:
         asked = _counted(privacy, foregone)
@@ -184,6 +201,7 @@ def price_plan(
         event=_event(privacy, counts, z),
         releases=counts.total(),
         budget=_budget(privacy, delta),
+        final=None if final is None or vote is None else final_vote(final, _priced(vote, z)),
         largest_over_noise=_over_noise(asked, _multiplier(privacy, _merged(asked), delta) if z is None else z),
         mechanisms={_priced(mechanism, z): count for mechanism, count in counts.items()},
     )

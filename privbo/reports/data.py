@@ -141,11 +141,13 @@ def report(record: Record) -> Report:
         control=spec.control,
         caveat=record.manifest.caveat,
         outlook=plan.outlook,
+        vote=plan.vote_text(delta),
+        common=record.common,
         population=policy.population,
         budget=policy.budget,
         total=total(ledger.book(), delta),
         ledger=check_record(record),
-        entries=rows(entries, points),
+        entries=rows(entries, points, record.vote),
         cumulative_epsilon=points,
         utility=_utility(record),
         spec=spec,
@@ -154,8 +156,10 @@ def report(record: Record) -> Report:
     )
 
 
-def rows(entries: Sequence[Entry], points: Sequence[prices.CumulativePrice]) -> tuple[ReleaseRow, ...]:
-    """Describe a run's charges, each with the epsilon of all charges up to it."""
+def rows(
+    entries: Sequence[Entry], points: Sequence[prices.CumulativePrice], vote: str | None = None
+) -> tuple[ReleaseRow, ...]:
+    """Describe a run's charges, each with the epsilon of all charges up to it; ``vote`` names the vote at the end."""
     return tuple(
         ReleaseRow(
             sequence=entry.sequence,
@@ -164,6 +168,7 @@ def rows(entries: Sequence[Entry], points: Sequence[prices.CumulativePrice]) -> 
             cumulative_epsilon=after,
             noise_source=entry.noise_source,
             digest=entry.digest,
+            is_vote=entry.release_id == vote,
         )
         for entry, after in zip(entries, prices.after_each(points, len(entries)), strict=True)
     )

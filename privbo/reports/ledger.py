@@ -55,7 +55,7 @@ def ledger_view(record: Record) -> LedgerView:
         planned_releases=plan.releases,
         ledger=check_record(record),
         total=total(ledger.book(), delta),
-        entries=rows(entries, points),
+        entries=rows(entries, points, record.vote),
         epsilon=plan.epsilon(delta),
         delta=delta,
     )

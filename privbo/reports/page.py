@@ -101,6 +101,8 @@ def _run_facts(report: Report) -> dict[str, object]:
         "rounds": report.rounds,
         "releases charged": f"{report.releases} of {report.planned_releases} planned",
         "sharing": report.outlook or "no bound on what it brings: nothing hides it, or nothing is shared",
+        "vote at the end": report.vote or "none",
+        "common setting": "none" if report.common is None else report.common.text,
         "ledger verified": "yes" if report.ledger.verified else f"NO: {report.ledger.problem}",
         "ledger head": report.ledger.head,
         "absent beside the ledger": ", ".join(report.ledger.absent) or "nothing",

@@ -22,6 +22,7 @@ class ReleaseRow:
         cumulative_epsilon: Bound on epsilon of the releases so far, by the smallest accountant.
         noise_source: ``"secure"``, ``"exact"``, ``"simulation"`` or ``"none"``.
         digest: Chain hash after the charge.
+        is_vote: Whether it is the vote at the end, which chose a common setting.
     """
 
     sequence: int
@@ -30,6 +31,7 @@ class ReleaseRow:
     cumulative_epsilon: float
     noise_source: str
     digest: str
+    is_vote: bool = False
 
     @property
     def noise_multiplier(self) -> float | None:
@@ -44,7 +46,7 @@ class ReleaseRow:
     @property
     def text(self) -> str:
         """The event in words."""
-        return event_text(self.event)
+        return event_text(self.event) + (", the vote at the end" if self.is_vote else "")
 
     @property
     def mechanism(self) -> str:

@@ -18,6 +18,7 @@ from privbo.protocol.plain import fields_of, notebook_table, plain
 from privbo.protocol.settings import JsonObject
 from privbo.reports.document import bound
 from privbo.reports.parts import ReleaseRow, Utility
+from privbo.runs.common import Common
 from privbo.runs.evidence import LedgerCheck
 from privbo.runs.spec import Spec
 
@@ -66,6 +67,8 @@ class Report:
         control: Name of the control this run is; None for an ordinary run.
         caveat: What the algorithm wants every reader to know, or None.
         outlook: The most that sharing could bring, from public numbers; None without noise or sharing.
+        vote: The vote at the end and its price, in words; None where the plan has none.
+        common: The common setting that it chose; None before it was made.
         population: Name of the people.
         budget: Bound that the ledger refuses to pass, or None.
         total: Epsilon of everything that was paid on the same people, with its rule.
@@ -102,6 +105,8 @@ class Report:
     control: str | None
     caveat: str | None
     outlook: str | None
+    vote: str | None
+    common: Common | None
     population: str
     budget: Budget | None
     total: Total

@@ -81,6 +81,16 @@ class SiteFacts:
     clients: Sequence[int]
     space: dict[str, Parameter]
 
+    @property
+    def search_space(self) -> Space:
+        """The search space, to decode points with."""
+        return Space(self.space)
+
+
+def site_facts(folder: Path) -> SiteFacts:
+    """Read what the arrays in a site's folder of one run speak of."""
+    return read_settings(SiteFacts, read_json(folder / FACTS), FACTS)
+
 
 def best_at_site(folder: Path) -> tuple[tuple[Best, ...], tuple[int, ...]]:
     """PRIVATE: give the points of a site's own clients, and who of them has none, from the site's folder of one run.
@@ -88,8 +98,8 @@ def best_at_site(folder: Path) -> tuple[tuple[Best, ...], tuple[int, ...]]:
     Raises:
         RunError: If its clients have evaluated nothing yet.
     """
-    facts = read_settings(SiteFacts, read_json(folder / FACTS), FACTS)
+    facts = site_facts(folder)
     if not (folder / EVALUATIONS).exists():
         raise RunError(f"{folder}: its clients have evaluated nothing yet; ask again after the first round")
-    found = best_points(read_history(folder / EVALUATIONS), Space(facts.space), facts.clients)
+    found = best_points(read_history(folder / EVALUATIONS), facts.search_space, facts.clients)
     return found, tuple(sorted(set(facts.clients) - {best.client for best in found}))

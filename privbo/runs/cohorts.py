@@ -105,7 +105,7 @@ def _clients(opened: Run, evaluate: Evaluator, home: RunDirectory | None) -> Cli
     """The clients with what they knew before a crash."""
     spec = opened.record.spec
     found = clients_of(
-        spec.algorithm,
+        spec.played,
         opened.setting,
         clients=np.arange(opened.setting.n_clients),
         evaluate=evaluate,

@@ -21,6 +21,7 @@ from privbo.door.noise import BoolArray
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
+from privbo.protocol.common import CANDIDATES, Final
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import save_arrays
 from privbo.protocol.interrupts import watched_interrupts
@@ -28,6 +29,7 @@ from privbo.protocol.messages import Algorithm, Ask, FloatArray, Standing
 from privbo.protocol.problem import Problem
 from privbo.runs.attendance import Attendance
 from privbo.runs.cohorts import in_process
+from privbo.runs.common import keep_common
 from privbo.runs.evidence import plan_of, recovered_places
 from privbo.runs.grid import Clock, Times
 from privbo.runs.history import History, OnRound, Round
@@ -36,7 +38,7 @@ from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.progress import progress_bar
 from privbo.runs.record import Record
 from privbo.runs.separate import require_answers
-from privbo.runs.spec import Spec
+from privbo.runs.spec import FINAL_SHARE, Spec
 
 
 class Transport(Protocol):
@@ -56,8 +58,10 @@ class AnonymousTransport(Transport, Protocol):
         ...
 
 
-def plan(problem: Problem, algorithm: Algorithm, *, privacy: Privacy | NoPrivacy, rounds: int) -> Plan:
-    """Price a run without touching any data.
+def plan(
+    problem: Problem, algorithm: Algorithm, *, privacy: Privacy | NoPrivacy, rounds: int, final: Final | None = None
+) -> Plan:
+    """Price a run without touching any data; ``final`` as for ``run``.
 
     Raises:
         ConfigurationError: If the settings are impossible.
@@ -69,7 +73,8 @@ def plan(problem: Problem, algorithm: Algorithm, *, privacy: Privacy | NoPrivacy
         >>> pb.plan(problem, pb.DPFTSDE(), privacy=pb.Privacy(epsilon=2.0), rounds=20).releases
         20
     """
-    return plan_run(Spec(name="plan", problem=problem, algorithm=algorithm, privacy=privacy, rounds=rounds))
+    spec = Spec(name="plan", problem=problem, algorithm=algorithm, privacy=privacy, rounds=rounds, final=final)
+    return plan_run(spec)
 
 
 def run(
@@ -83,6 +88,8 @@ def run(
     resume: bool = False,
     name: str | None = None,
     ledger: SharedLedger | None = None,
+    final: Final | None = None,
+    final_share: float = FINAL_SHARE,
     control: Literal["zeroed"] | None = None,
     attendance: Attendance | None = None,
     device: str = "cpu",
@@ -105,6 +112,9 @@ def run(
         name: Shown in reports; the problem's by default.
         ledger: A population's ledger to charge instead of the run's own, where several runs
             concern the same clients.
+        final: ``"common"`` ends the run with one more planned release, a noisy vote of the clients that chooses one
+            setting for all: ``Record.common``.
+        final_share: Share of the run's squared budget that the vote gets.
         control: ``"zeroed"`` replaces every client's vector by zero behind the same
             mechanism, to show what the noise alone does.
         attendance: Clients that are away or late, simulated; None for an ideal network.
@@ -137,6 +147,8 @@ def run(
         rounds=rounds,
         seed=seed,
         ledger=ledger,
+        final=final,
+        final_share=final_share,
         control=control,
         attendance=attendance,
         device=device,
@@ -261,8 +273,11 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
         else:
             release, clipping = ticket.release, None
         server.tell(release)
-        history.add(ask.broadcast.round, release, clipping, ended=ended)
-    return dataclasses.replace(record, releases=tuple(history.releases))
+        # Ballots are made of norm 1: they say nothing about the run's clipping.
+        told = None if CANDIDATES in ask.broadcast.arrays else clipping
+        history.add(ask.broadcast.round, release, told, ended=ended)
+    common = keep_common(server, opened.setting.space, record.directory)
+    return dataclasses.replace(record, releases=tuple(history.releases), common=common)
 
 
 def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:

@@ -27,6 +27,7 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link
 from privbo.protocol.messages import Foregoing, Request, Server, Setting
 from privbo.runs.evidence import declaration, gathered, require_agreement
+from privbo.runs.final import CommonServer
 from privbo.runs.manifest import Manifest, RunDirectory, today, versions
 from privbo.runs.record import Record
 from privbo.runs.spec import Spec
@@ -63,9 +64,14 @@ def plan_run(spec: Spec) -> Plan:
             "adaptive_clipping would break the guarantee of a certified elimination, which needs its clipping norm "
             "fixed; drop it, or choose the heuristic form"
         )
-    server = spec.algorithm.server(spec.setting(public_seed=0))
-    foregone = server.foregone() if isinstance(server, Foregoing) else ()
-    return price_plan(spec.privacy, server.plan(), n_clients=spec.problem.n_clients, foregone=foregone)
+    server = spec.played.server(spec.setting(public_seed=0))
+    return price_plan(
+        spec.privacy,
+        server.rounds() if isinstance(server, CommonServer) else server.plan(),
+        n_clients=spec.problem.n_clients,
+        foregone=server.foregone() if isinstance(server, Foregoing) else (),
+        final=server.vote if isinstance(server, CommonServer) else None,
+    )
 
 
 def planned_requests(spec: Spec) -> Iterator[Request]:
@@ -74,7 +80,7 @@ def planned_requests(spec: Spec) -> Iterator[Request]:
     Raises:
         ConfigurationError: If the settings are impossible.
     """
-    return spec.algorithm.server(spec.setting(public_seed=0)).plan()
+    return spec.played.server(spec.setting(public_seed=0)).plan()
 
 
 def open_run(spec: Spec, plan: Plan, home: RunDirectory | None, *, resume: bool = False) -> Run:
@@ -106,7 +112,7 @@ def open_run(spec: Spec, plan: Plan, home: RunDirectory | None, *, resume: bool 
         clients_seed=derive_seed(root, "clients"),
         setting=setting,
         door=door,
-        server=spec.algorithm.server(setting),
+        server=spec.played.server(setting),
     )
 
 

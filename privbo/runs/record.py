@@ -16,6 +16,7 @@ from privbo.plans.prices import run_table
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import ClientHistory, FloatArray, Release
 from privbo.runs.best import Best, best_points, read_history
+from privbo.runs.common import Common, read_common
 from privbo.runs.evidence import LedgerCheck, examine, require_agreement
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.spec import Spec
@@ -29,6 +30,7 @@ class Record:
         manifest: The run as asked for, its plan, and its identity.
         ledger: The ledger that was charged.
         directory: Where the run is kept; None for a simulation in memory.
+        common: The common setting of a run that has ended with one; public.
         releases: What was made public; empty for a run loaded from its directory.
 
     Example:
@@ -44,6 +46,7 @@ class Record:
     ledger: Ledger
     directory: Path | None
     releases: tuple[Release, ...] = ()
+    common: Common | None = None
     _clients: ClientHistory | None = field(default=None, repr=False)
     _failures: Mapping[int, str] = field(default_factory=dict, repr=False)
 
@@ -86,6 +89,11 @@ class Record:
         """
         at = self.delta if delta is None else delta
         return dict(run_table(self.event, at, adjacency=self.plan.adjacency, recovered=self.is_added_to))
+
+    @property
+    def vote(self) -> str | None:
+        """The vote at the end, by its name in the ledger; None before it was made."""
+        return None if self.common is None else f"{self.run_id}/{self.common.round}"
 
     @property
     def is_recovered(self) -> bool:
@@ -212,6 +220,7 @@ def load(directory: str | Path) -> Record:
         manifest=manifest,
         ledger=ledger,
         directory=home.path,
+        common=read_common(home.path, manifest.run_id, ledger),
         _clients=read_history(home.evaluations_path) if home.evaluations_path.exists() else None,
         _failures=home.failures(),
     )

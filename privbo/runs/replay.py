@@ -39,7 +39,7 @@ def replay(record: Record) -> Iterator[tuple[Ask, Release | None]]:
         RunError: If the algorithm is not loaded, or the releases do not belong to the configuration.
     """
     spec = dataclasses.replace(record.spec, device="cpu")
-    server = spec.algorithm.server(spec.setting(record.manifest.public_seed))
+    server = spec.played.server(spec.setting(record.manifest.public_seed))
     releases = {release.round: release for release in stored_releases(record.ledger, record.run_id)}
     while (ask := server.ask()) is not None:
         release = releases.get(ask.broadcast.round)

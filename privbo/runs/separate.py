@@ -96,15 +96,15 @@ def require_answers(spec: Spec) -> None:
     Raises:
         ConfigurationError: If it raises, or answers in another shape: every client would, in every charged round.
     """
-    if answers_together(spec.algorithm):
+    if answers_together(spec.played):
         return
     setting, alone = spec.setting(public_seed=0), np.zeros(1, dtype=np.int64)
-    ask = spec.algorithm.server(setting).ask()
+    ask = spec.played.server(setting).ask()
     if ask is None:
         return
     try:
         made_up = PlainEvaluate(lambda _, units: np.asarray(units.mean(axis=1)))
-        cohort = spec.algorithm.cohort(setting, clients=alone, evaluate=made_up, seed=0)
+        cohort = spec.played.cohort(setting, clients=alone, evaluate=made_up, seed=0)
         _shaped(cohort.respond(ask.broadcast), 0 if ask.request is None else ask.request.dim)
         cohort.restore(cohort.snapshot())
         cohort.history()

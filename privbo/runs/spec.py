@@ -23,13 +23,14 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, TypeAlias, cast
 
 from pydantic import Field, SkipValidation
 
 from privbo.plans.plan import single_release_noise
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
+from privbo.protocol.common import Final
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Algorithm, Setting
 from privbo.protocol.problem import Problem, ProblemSource
@@ -37,10 +38,13 @@ from privbo.protocol.settings import Count, JsonObject, Sequence, dump_settings,
 from privbo.runs.algorithms import ForeignAlgorithm, algorithm_table, read_algorithm, require_algorithm
 from privbo.runs.attendance import Attendance
 from privbo.runs.code import CodeKey, code_key
+from privbo.runs.final import WithCommon
 from privbo.runs.grid import Times
 from privbo.runs.sources import load_function, load_problem, stated_problem
 
 Control = Literal["local", "zeroed"]
+FinalShare: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+FINAL_SHARE = 0.1
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 # How a run is carried out, not what it is: neither changes what a run releases.
 _MEANS = ("controls", "threads", "device")
@@ -61,6 +65,8 @@ class Spec:
         seed: Makes the algorithm's and the clients' choices repeatable.
         ledger: A population's ledger to charge instead of the run's own.
         attendance: Clients that are away or late, simulated; None for an ideal network.
+        final: ``"common"`` ends the run with one more planned release, a noisy vote that chooses one setting for all.
+        final_share: Share of the run's squared budget that the vote gets; unused without ``final``.
         control: ``"zeroed"`` replaces every client's vector by zero behind the same mechanism.
         controls: Private diagnostics that ``privbo run`` makes beside the run.
         device: Torch device of batched agents.
@@ -86,6 +92,8 @@ class Spec:
     seed: Annotated[int, Field(ge=0)] | None = None
     ledger: SharedLedger | None = None
     attendance: Attendance | None = None
+    final: Final | None = None
+    final_share: FinalShare = FINAL_SHARE
     control: Literal["zeroed"] | None = None
     controls: Sequence[Control] = ()
     device: str = "cpu"
@@ -116,6 +124,8 @@ class Spec:
             "seed": self.seed,
             "device": self.device,
             "threads": self.threads,
+            "final": self.final,
+            "final_share": self.final_share,
             "control": self.control,
             "controls": list(self.controls),
             "problem": dump_settings(self.problem.table()),
@@ -219,6 +229,11 @@ class Spec:
                     "resume with the same settings or start a new directory"
                 )
 
+    @property
+    def played(self) -> Algorithm:
+        """The algorithm as the run plays it: with the final release, where one is asked for."""
+        return self.algorithm if self.final is None else WithCommon(algorithm=self.algorithm, share=self.final_share)
+
     def setting(self, public_seed: int) -> Setting:
         """Give what both sides of the run are told."""
         return Setting(
@@ -244,6 +259,8 @@ class SpecTable:
     seed: Annotated[int, Field(ge=0)] | None = None
     device: str = "cpu"
     threads: Count = 1
+    final: Final | None = None
+    final_share: FinalShare = FINAL_SHARE
     control: Literal["zeroed"] | None = None
     controls: Sequence[Control] = ()
     ledger: SharedLedger | None = None

@@ -11,7 +11,7 @@ from privbo.algorithms.elimination.confidence import noise_half_width
 from privbo.algorithms.elimination.phases import Phase, among_best, count_fitting, cut_to, equal_pulls
 from privbo.algorithms.elimination.settings import FedPNESettings
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, IntArray, Release, Request, Setting
+from privbo.protocol.messages import Ask, FloatArray, IntArray, Release, Request, Setting
 
 
 class FedPNEServer:
@@ -26,6 +26,7 @@ class FedPNEServer:
         self._spent = 0
         self._round = 0
         self._best: tuple[int, int] | None = None
+        self._active = 0, np.zeros(1, dtype=np.int64)
         self._silent = False
         self._first = self._start()
         self._phase: Phase | None = self._first
@@ -76,6 +77,10 @@ class FedPNEServer:
             self._silent = True
         self._phase = following
 
+    def candidates(self, count: int) -> FloatArray:
+        """Candidates for a common setting: centres of the nodes that are still active, best means first."""
+        return self._partition.candidates(self._setting.space, *self._active, count)
+
     def _survivors(self, phase: Phase, release: Release) -> IntArray:
         """Nodes that stay, ``mu_i + b + w beta + nu1 rho^h >= mu_best - b - w beta``, best first cut to the cap."""
         means = release.values[0]
@@ -88,6 +93,8 @@ class FedPNEServer:
         keep[best] = True
         if self._algorithm.cap is not None:
             keep &= among_best(means, self._algorithm.cap // self._algorithm.n_children)
+        order = np.argsort(-means, kind="stable")
+        self._active = phase.depth, phase.nodes[order[keep[order]]]
         return np.asarray(phase.nodes[keep])
 
     def _start(self) -> Phase:

@@ -11,7 +11,7 @@ from privbo.algorithms.elimination.confidence import noise_half_width
 from privbo.algorithms.elimination.phases import Phase, count_fitting, equal_pulls
 from privbo.algorithms.elimination.settings import ParallelSettings
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, IntArray, Release, Request, Setting
+from privbo.protocol.messages import Ask, FloatArray, IntArray, Release, Request, Setting
 
 
 class ParallelServer:
@@ -25,6 +25,7 @@ class ParallelServer:
         self._round = 0
         self._spent = 0
         self._best: tuple[int, int] | None = None
+        self._active = 0, np.zeros(1, dtype=np.int64)
         self._phase = self._fitting(0, np.zeros(1, dtype=np.int64))
         if self._phase is None:
             raise ConfigurationError(
@@ -75,10 +76,16 @@ class ParallelServer:
         noise = noise_half_width(release.noise_stddev, len(means), self._n_releases)
         margin = 3 * self._algorithm.variation(phase.depth) + 2 * self._algorithm.widen * noise
         survivors = phase.nodes[means >= means.max() - margin]
+        order = np.argsort(-means, kind="stable")
+        self._active = phase.depth, phase.nodes[order[np.isin(phase.nodes[order], survivors)]]
         following = None
         if self._round < self._n_releases and phase.depth < self._partition.max_depth:
             following = self._fitting(phase.depth + 1, self._partition.children(survivors))
         self._phase = self._farewell(self._best) if following is None else following
+
+    def candidates(self, count: int) -> FloatArray:
+        """Candidates for a common setting: centres of the nodes that are still active, best means first."""
+        return self._partition.candidates(self._setting.space, *self._active, count)
 
     def _fitting(self, depth: int, nodes: IntArray) -> Phase | None:
         """The phase of a depth, or None if the horizon does not hold it."""

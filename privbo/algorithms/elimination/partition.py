@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privbo.protocol.common import different
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Space
@@ -73,6 +74,10 @@ class Partition:
             here = depths == depth
             points[here] = space.snap(self.centres(int(depth), nodes[here]))
         return points
+
+    def candidates(self, space: Space, depth: int, nodes: IntArray, count: int) -> FloatArray:
+        """Different canonical points at the centres of the first nodes, at most ``count``, ``(k, n_dims)``."""
+        return different(self.points(space, np.full(len(nodes), depth), nodes))[:count]
 
     def _scales(self, depth: int) -> FloatArray:
         splits = [len(range(dim, depth, self.n_dims)) for dim in range(self.n_dims)]

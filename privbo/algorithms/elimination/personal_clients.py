@@ -247,6 +247,11 @@ class PersonalCohort:
         )
         return means
 
+    def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:  # noqa: ARG002 (the protocol's)
+        """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""
+        n_clients = len(self._clients)
+        return self._table.judge(units, n_clients=n_clients, space=self._space, partition=self._partition)
+
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Everything (private)."""
         forest = {} if self._forest is None else self._forest.arrays()

@@ -13,7 +13,7 @@ from privbo.algorithms.elimination.kept import Kept
 from privbo.algorithms.elimination.phases import among_best, count_fitting
 from privbo.algorithms.elimination.settings import PFPNESettings
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, Broadcast, Release, Request, Setting
+from privbo.protocol.messages import Ask, Broadcast, FloatArray, Release, Request, Setting
 
 
 class PFPNEServer:
@@ -74,6 +74,13 @@ class PFPNEServer:
         if self._depth == self._n_releases or self._spent + length > self._algorithm.budget:
             start = self._depth if self._algorithm.stage2 == "warm" else 0
             self._alone = first_alone(self._confidence, self._partition, start, self._algorithm.stage2)
+
+    def candidates(self, count: int) -> FloatArray:
+        """Candidates for a common setting: centres of the nodes that the shared stage kept, best means first."""
+        if self._kept is None:
+            return self._partition.candidates(self._setting.space, 0, np.zeros(1, dtype=np.int64), count)
+        best_first = self._kept.nodes[np.argsort(-self._kept.means, kind="stable")]
+        return self._partition.candidates(self._setting.space, self._kept.depth, best_first, count)
 
     def _eliminate(self, release: Release) -> Kept:
         """Survivors of mu + b + w beta + nu1 rho^h >= mu_best - b - w beta, with means and radii."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.algorithms.elimination.phases import Phase
-from privbo.algorithms.elimination.recommend import recommend
+from privbo.algorithms.elimination.recommend import judge, recommend
 from privbo.algorithms.elimination.rewards import pull_nodes
 from privbo.algorithms.elimination.settings import FedPNESettings, ParallelSettings
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
@@ -62,6 +62,13 @@ class PhaseCohort:
             return means
         worked = self._worked[:, here] / self._pulls[here] if self._unit == "reward" else None
         return self._sharing.vector(means, worked)
+
+    def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:  # noqa: ARG002 (the protocol's)
+        """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""
+        n, k = self._means.shape
+        points = self._partition.points(self._space, self._depths, self._nodes)
+        owners, worked, means = np.repeat(np.arange(n), k), self._worked.reshape(-1), self._means.reshape(-1)
+        return judge(owners, np.tile(points, (n, 1)), worked, means, units, n)
 
     def _play(self, phase: Phase, round_: int) -> None:
         self._best = np.array(phase.best if phase.best is not None else (0, 0), dtype=np.int64)

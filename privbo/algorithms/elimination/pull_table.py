@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.recommend import recommend
+from privbo.algorithms.elimination.recommend import judge, recommend
 from privbo.protocol.messages import ClientHistory, FloatArray, IntArray
 from privbo.protocol.space import Space
 
@@ -80,6 +80,11 @@ class PullTable:
         root = partition.points(space, np.zeros(n_clients, dtype=np.int64), np.zeros(n_clients, dtype=np.int64))
         recommended = recommend(self.owners, points, self.worked, self.means, confidence.radius, root)
         return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
+
+    def judge(self, units: FloatArray, *, n_clients: int, space: Space, partition: Partition) -> FloatArray:
+        """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""
+        points = partition.points(space, self.depths, self.nodes)
+        return judge(self.owners, points, self.worked, self.means, units, n_clients)
 
     def _columns(self, n_clients: int) -> tuple[IntArray, IntArray]:
         """Column of every row, and the round of every column."""

@@ -9,6 +9,30 @@ import numpy as np
 from privbo.protocol.messages import FloatArray, IntArray
 
 
+def judge(
+    owners: IntArray, points: FloatArray, worked: IntArray, means: FloatArray, units: FloatArray, n: int
+) -> FloatArray:
+    """Give every client's mean reward at the point nearest to each of some points that it has pulled, ``(n, k)``.
+
+    Args:
+        owners: Row of the client of each turn, ``(r,)``.
+        points: Its point, ``(r, d)``.
+        worked: Pulls of the turn that did not fail, ``(r,)``.
+        means: Mean reward of those; NaN where none worked.
+        units: The points, ``(k, d)``.
+        n: Number of clients.
+    """
+    judged = np.full((n, len(units)), np.nan)
+    for client in range(n):
+        mine = np.flatnonzero((owners == client) & (worked > 0))
+        if not len(mine):
+            continue
+        apart = ((units[:, None] - points[mine]) ** 2).sum(axis=2)
+        near = (apart <= apart.min(axis=1, keepdims=True)) * worked[mine]
+        judged[client] = near @ means[mine] / near.sum(axis=1)
+    return judged
+
+
 def recommend(
     owners: IntArray,
     points: FloatArray,

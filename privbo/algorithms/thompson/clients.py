@@ -7,12 +7,14 @@ after a restart, gives the same vector without new evaluations.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from privbo.algorithms.thompson.engine import LocalEngine
 from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations
 from privbo.algorithms.thompson.exploration import Regions, assign_regions
 from privbo.algorithms.thompson.growing import GrowingRidge
@@ -82,6 +84,15 @@ class Agents:
     def history(self) -> ClientHistory:
         """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
         return self._seen.history()
+
+    def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:
+        """Expected values of the clients' own models at shared points, ``(n, k)``; NaN where nothing is known."""
+        self._check(broadcast)
+        own = dataclasses.replace(self._algorithm.own, draw="paths")
+        engine = LocalEngine(
+            own, self._setting, acquisition="log-ei", avoid=False, clients=self._clients, seed=self._seed
+        )
+        return engine.expected(self._seen, broadcast.round + 1, None, units)
 
     def _check(self, broadcast: Broadcast) -> None:
         if not np.array_equal(broadcast.arrays.get("features", ()), digest_array(self._features)):

@@ -95,9 +95,7 @@ class LocalEngine:
     def _chosen(
         self, rows: IntArray, observations: Observations, units: FloatArray, round_: int, pooled: Pooled | None
     ) -> FloatArray:
-        heights = None if pooled is None else pooled.heights(units).masked_fill(~observations.mask, 0.0)
-        found = self._models(rows, observations, heights, round_, pooled)
-        explained = None if heights is None else found.slope[:, None] * heights
+        found, explained = self._explained(rows, observations, units, round_, pooled)
         residual = observations.values if explained is None else observations.values - explained
         if self._acquisition == "thompson":
             own = self._draws(rows, found, dataclasses.replace(observations, values=residual), round_)
@@ -115,6 +113,35 @@ class LocalEngine:
 
         generator = public_stream(self._setting.public_seed, Stream.CANDIDATES, round_)
         return maximise(functions, self._setting.space, Search(n_candidates=self._own.n_candidates), generator)
+
+    def _explained(
+        self, rows: IntArray, observations: Observations, units: FloatArray, round_: int, pooled: Pooled | None
+    ) -> tuple[Fit, torch.Tensor | None]:
+        """Fits of some clients, and what the shared function explains of their values, ``(n, t)``."""
+        heights = None if pooled is None else pooled.heights(units).masked_fill(~observations.mask, 0.0)
+        found = self._models(rows, observations, heights, round_, pooled)
+        return found, None if heights is None else found.slope[:, None] * heights
+
+    def expected(self, seen: Evaluations, round_: int, pooled: Pooled | None, units: FloatArray) -> FloatArray:
+        """The clients' expected standardised values at shared points ``(c, n_dims)`` before a round, ``(n, c)``.
+
+        NaN for a client without a finite value.
+        """
+        found = np.full((len(self._clients), len(units)), np.nan)
+        t, points = int((seen.rounds < round_).sum()), units[None]
+        entries = len(units) * (t + self._setting.space.n_embedded) + t * t * (self._setting.space.n_embedded + 4)
+        known = np.flatnonzero(np.isfinite(seen.values[:, seen.rounds < round_]).any(axis=1))
+        with torch.no_grad():
+            for rows in chunks(known, entries, self._device):
+                observations = seen.observations(rows, round_ - 1)
+                fits, explained = self._explained(rows, observations, seen.before(rows, round_), round_, pooled)
+                residual = observations.values if explained is None else observations.values - explained
+                model = posterior(fits, observations, self._own, residual)
+                mean = model(self._tensor(self._setting.space.embed(points)))[0]
+                if pooled is not None:
+                    mean = mean + fits.slope[:, None] * pooled.heights(points)
+                found[rows] = mean.cpu().numpy()
+        return found
 
     def _improvement(
         self,

@@ -90,6 +90,10 @@ class PriorClients:
         """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
         return self._seen.history()
 
+    def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:
+        """Expected values of the clients' own models at shared points, ``(n, k)``; NaN where nothing is known."""
+        return self._engine.expected(self._seen, broadcast.round + 1, self._read(broadcast), units)
+
     def _start(self) -> FloatArray:
         return first_points(self._setting, self.clients, self._algorithm.n_init + self._exploring)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from privbo.algorithms.thompson.prior_settings import SharedPriorSettings
 from privbo.algorithms.thompson.settings import digest_array
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, Broadcast, Release, Request, Setting
+from privbo.protocol.messages import Ask, Broadcast, FloatArray, Release, Request, Setting
 
 
 class SharedPriorServer:
@@ -55,6 +55,20 @@ class SharedPriorServer:
             self._weight += weight
             self._noise_variance += (weight * release.noise_stddev) ** 2
         self._round += 1
+
+    def candidates(self, count: int) -> FloatArray:
+        """Candidates for a common setting: the highest points of the pooled function, or points that fill the space."""
+        from privbo.algorithms.thompson.peaks import peaks  # loads torch, which no round of the server needs
+        from privbo.algorithms.thompson.pooled import pool
+
+        pooled = None
+        if self._weight > 0.0:
+            features, stddev = (
+                self._algorithm.draw_features(self._setting),
+                math.sqrt(self._noise_variance) / self._weight,
+            )
+            pooled = pool(features, self._setting, self._sum / self._weight, stddev)
+        return peaks(self._setting, pooled, count)
 
     def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         public: dict[str, npt.NDArray[np.generic]] = {

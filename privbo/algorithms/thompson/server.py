@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from privbo.algorithms.thompson.exploration import assign_regions
 from privbo.algorithms.thompson.settings import ThompsonSettings, digest_array
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, Broadcast, Release, Request, Setting
+from privbo.protocol.messages import Ask, Broadcast, FloatArray, Release, Request, Setting
 
 
 class ThompsonServer:
@@ -24,6 +25,8 @@ class ThompsonServer:
         self._features = digest_array(algorithm.draw_features(setting))
         self._round = 0
         self._last: Release | None = None
+        self._sum = np.zeros(algorithm.n_features)
+        self._noise_variance, self._count = 0.0, 0
 
     def plan(self) -> Iterator[Request]:
         """Every request of the run, in order; weights are made as they are asked for."""
@@ -44,8 +47,26 @@ class ThompsonServer:
             raise ConfigurationError(
                 f"round {self._round} {'ends with' if wanted else 'has no'} release, told {release!r}"
             )
+        if release is not None:
+            self._sum = self._sum + np.asarray(release.values, dtype=np.float64).mean(axis=0)
+            self._noise_variance += release.noise_stddev**2 / len(release.values)
+            self._count += 1
         self._last = release
         self._round += 1
+
+    def candidates(self, count: int) -> FloatArray:
+        """Candidates for a common setting: the heights of the mean of all releases, or points that fill the space."""
+        from privbo.algorithms.thompson.peaks import peaks  # loads torch, which no round of the server needs
+        from privbo.algorithms.thompson.pooled import pool
+
+        pooled = None
+        if self._count:
+            features, stddev = (
+                self._algorithm.draw_features(self._setting),
+                math.sqrt(self._noise_variance) / self._count,
+            )
+            pooled = pool(features, self._setting, self._sum / self._count, stddev)
+        return peaks(self._setting, pooled, count)
 
     def _request(self, round_: int) -> Request | None:
         algorithm = self._algorithm

@@ -1,0 +1,95 @@
+"""A common setting: public candidates, the clients' ballots over them, and what is chosen.
+
+A run with ``final = "common"`` ends with one more release: the server names candidates that follow from releases and
+public points only, every client judges them by what it knows, and one noisy sum of ballots leaves the clients. What
+has the largest entry is the common setting; taking the largest of released numbers is post-processing and free.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from privbo.protocol.messages import Broadcast, FloatArray, Request
+from privbo.protocol.space import Space
+
+Final: TypeAlias = Literal["common"]
+# Names of the arrays in the broadcasts of the final rounds.
+CANDIDATES, LAST_ROUND, CHOSEN = "final_candidates", "final_last_round", "final_chosen"
+N_CANDIDATES = 16
+
+
+@runtime_checkable
+class Proposing(Protocol):
+    """A server that can name candidates for a common setting."""
+
+    def candidates(self, count: int) -> FloatArray:
+        """Give 1 to ``count`` different canonical points, ``(k, n_dims)``, by releases and public points only."""
+        ...
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """A cohort whose clients can judge points that they need not have evaluated."""
+
+    def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:
+        """PRIVATE: give every client's expected objective at every point, ``(n, k)``, on any scale of its own.
+
+        NaN where a client knows nothing. ``broadcast`` is the last one of the run's rounds. Judged again, points are
+        judged alike, and nothing is evaluated.
+        """
+        ...
+
+
+def ballot_request(n_candidates: int, n_clients: int, noise_scale: float) -> Request:
+    """Give the request for the mean ballot, of norm at most 1 for every client.
+
+    Example:
+        >>> ballot_request(16, 40, 1.0).dim
+        16
+    """
+    weights = np.full((1, n_clients), 1.0 / n_clients)
+    return Request(dim=n_candidates, clipping_norm=1.0, weights=weights, noise_scale=noise_scale)
+
+
+def ballots(judged: FloatArray) -> FloatArray:
+    """PRIVATE: make every client's ballot from what it expects, ``(n, k)``: of norm 1, or NaN for an absence.
+
+    A ballot is the judgement at mean 0 and norm 1. The sum of all entries says nothing about which is the largest, so
+    it is taken out before the norm is bounded.
+
+    Example:
+        >>> ballots(np.array([[2.0, 1.0], [np.nan, np.nan]])).round(2).tolist()
+        [[0.71, -0.71], [nan, nan]]
+    """
+    known = np.isfinite(judged)
+    counts = known.sum(axis=1, keepdims=True)
+    means = np.where(known, judged, 0.0).sum(axis=1, keepdims=True) / np.maximum(counts, 1)
+    centred = np.where(known, judged - means, 0.0)
+    norms = np.linalg.norm(centred, axis=1, keepdims=True)
+    made = np.divide(centred, norms, out=np.zeros_like(centred), where=norms > 0.0)
+    return np.where(counts > 0, made, np.nan)
+
+
+def spread(space: Space, count: int, shift: FloatArray) -> FloatArray:
+    """Give public points that fill a space, ``(k, n_dims)`` with 1 <= k <= ``count``, all different.
+
+    Args:
+        space: The search space; a finite one of at most ``count`` points is given whole.
+        count: Most points.
+        shift: By which a Sobol net is moved around the cube, ``(n_dims,)``; public.
+    """
+    whole = space.grid(count)
+    if whole is not None:
+        return whole
+    from scipy.stats import qmc  # the command line's help does without scipy
+
+    net = qmc.Sobol(space.n_dims, scramble=False).random_base2(max(0, (count - 1).bit_length()))[:count]
+    return different(space.snap((net + shift) % 1.0))
+
+
+def different(points: FloatArray) -> FloatArray:
+    """Give the points without repetitions, in their order."""
+    _, first = np.unique(points, axis=0, return_index=True)
+    return np.asarray(points[np.sort(first)])

@@ -1,0 +1,233 @@
+"""A common setting at the end of a run: one planned vote over public candidates."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from accountant.events import Gaussian
+from privbo.protocol.common import CANDIDATES, N_CANDIDATES, ballots, different, spread
+from privbo.protocol.messages import Algorithm, Cohort, FloatArray, IntArray, PlainEvaluate, Release
+from privbo.runs.common import COMMON
+from privbo.runs.history import Round
+from privbo.runs.loop import run_spec
+from privbo.runs.opening import plan_run
+from privbo.runs.spec import Spec
+from privbo.testing import bumps
+from tests.cli.test_cli import privbo
+from tests.conformance.cases import problem
+from tests.deployment.federations import make
+
+QUIET = pb.Privacy(noise_multiplier=0.05, noise="simulation")
+ALGORITHMS: dict[str, Algorithm] = {
+    "shared prior": pb.SharedPrior(n_features=12, least_signal=0.0),
+    "shared prior, nothing shared": pb.SharedPrior(n_features=12, least_signal=1e9),
+    "dp-fts-de": pb.DPFTSDE(n_features=12, n_regions=2),
+    "fed-pne": pb.FedPNE(horizon=400, c=0.02),
+    "pf-pne": pb.PFPNE(horizon=60, c=0.02, stage2="printed"),
+    "parallel": pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8),
+}
+
+
+def spec(algorithm: Algorithm, **changes: object) -> Spec:
+    plain = {"name": "common", "problem": problem(), "algorithm": algorithm, "privacy": QUIET, "rounds": 4, "seed": 3}
+    return Spec(**plain | {"final": "common"} | changes)  # type: ignore[arg-type]  # Spec validates
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_with_little_noise_the_common_setting_is_good_for_everybody(name: str) -> None:
+    """Candidates come from the space or from releases; the mean bump is 1 at most and .25 on average."""
+    made = run_spec(spec(ALGORITHMS[name]), None)
+    assert made.common is not None
+    assert made.releases[-1].round == made.common.round
+    assert len(made.ledger.entries()) == len(made.releases) <= made.plan.releases
+    unit = made.spec.problem.search_space.encode(made.common.params)
+    mean = bumps(np.arange(7), np.tile(unit, (7, 1))).mean()
+    assert mean > 0.7
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+@pytest.mark.parametrize("name", ["shared prior", "dp-fts-de"])
+def test_the_vote_gets_its_share_of_the_squared_budget_and_the_whole_keeps_the_target(name: str, share: float) -> None:
+    privacy = pb.Privacy(epsilon=2.0)
+    plan = plan_run(spec(ALGORITHMS[name], privacy=privacy, final_share=share))
+    assert min(plan.epsilon().values()) == pytest.approx(2.0, abs=2e-3)
+    assert min(plan.epsilon().values()) <= 2.0
+    squares = {
+        event: count / event.noise_multiplier**2 for event, count in plan.schedule if isinstance(event, Gaussian)
+    }
+    assert plan.final is not None
+    assert squares[plan.final.event] / sum(squares.values()) == pytest.approx(share, rel=1e-9)  # type: ignore[index]  # a Gaussian, as all of them
+    alone = plan_run(spec(ALGORITHMS["shared prior, nothing shared"], privacy=privacy))
+    assert alone.releases == 1
+    assert min(alone.epsilon().values()) == pytest.approx(2.0, abs=2e-3)
+    assert alone.outlook is not None
+    assert alone.outlook.startswith("before the vote nothing is released")
+
+
+def test_the_plan_and_the_digest_of_a_run_without_a_vote_are_as_they_were() -> None:
+    plain = spec(ALGORITHMS["shared prior"], final=None)
+    assert "final" not in plan_run(plain).to_dict()
+    assert not {"final", "final_share"} & plain.departures().keys()
+    assert Spec.from_dict({k: v for k, v in plain.to_dict().items() if not k.startswith("final")}) == plain
+    asked = spec(ALGORITHMS["shared prior"])
+    assert Spec.from_dict(asked.to_dict()).final == "common"
+    assert asked.digest() != plain.digest()
+
+
+def test_what_can_have_no_common_setting_is_refused_before_any_data() -> None:
+    for algorithm, changes, words in (
+        (pb.FederatedFLCB(), {}, "names no public candidates"),
+        (pb.FedPNE(horizon=400, c=0.02).local(), {}, "names no public candidates"),
+        (ALGORITHMS["fed-pne"], {"privacy": replace(QUIET, unit="reward")}, "privacy.unit='client'"),
+    ):
+        with pytest.raises(pb.ConfigurationError, match=words):
+            plan_run(spec(algorithm, **changes))
+    with pytest.raises(pb.ConfigurationError, match="final_share"):
+        spec(ALGORITHMS["fed-pne"], final_share=1.0)
+
+
+def test_ballots_are_bounded_whatever_is_judged_and_absences_stay_absent() -> None:
+    judged = np.random.default_rng(0).normal(size=(50, 9)) * 10.0 ** np.arange(-25, 25)[:, None]
+    judged[3], judged[4], judged[5, 2:] = np.nan, 7.0, np.nan
+    made = ballots(judged)
+    norms = np.linalg.norm(np.delete(made, 3, axis=0), axis=1)
+    assert np.isnan(made[3]).all()
+    assert (np.abs(norms - 1)[np.arange(49) != 3] < 1e-12).all()
+    assert norms[3] == 0.0  # indifferent
+    np.testing.assert_allclose(np.nansum(made, axis=1), 0.0, atol=1e-12)
+    # A client's total ballot can never move a total by more than one, planted: raw judgements do.
+    assert np.nanmax(np.linalg.norm(np.nan_to_num(judged), axis=1)) > 1e6
+
+
+def test_public_points_fill_any_space() -> None:
+    mixed = pb.Space({"a": pb.Int(1, 3), "b": pb.Categorical(["x", "y"]), "c": pb.Real(0, 1)})
+    points = spread(mixed, 16, np.full(3, 0.37))
+    assert 1 <= len(points) == len(different(points)) <= 16
+    np.testing.assert_array_equal(points, mixed.snap(points))
+    finite = pb.Space({"a": pb.Int(1, 3), "b": pb.Categorical(["x", "y"])})
+    assert len(spread(finite, 16, np.zeros(2))) == 6
+
+
+def test_the_vote_survives_a_kill_before_and_after_it_and_leaves_one_output(tmp_path: Path) -> None:
+    asked = spec(ALGORITHMS["shared prior"], privacy=pb.Privacy(epsilon=2.0))
+
+    class StoppedError(Exception):
+        pass
+
+    def stop_after(index: int):
+        def on_round(event: Round) -> None:
+            if event.index == index:
+                raise StoppedError
+
+        return on_round
+
+    made = set()
+    for index in (4, 5, 6):  # the last of the algorithm's rounds, the vote, the announcement
+        with pytest.raises(StoppedError):
+            run_spec(asked, tmp_path / "run", resume=(tmp_path / "run").exists(), on_round=stop_after(index))
+        stored = pb.load(tmp_path / "run")
+        made |= {row.digest for row in stored.ledger.entries()}
+        stored.ledger.close()
+    done = run_spec(asked, tmp_path / "run", resume=True)
+    assert done.common is not None
+    assert len(done.ledger.entries()) == done.plan.releases
+    assert made == {row.digest for row in done.ledger.entries()}  # nothing was charged, or drawn, twice
+    done.ledger.close()
+    before = (tmp_path / "run" / COMMON).read_bytes()
+    run_spec(asked, tmp_path / "run", resume=True).ledger.close()
+    assert (tmp_path / "run" / COMMON).read_bytes() == before
+    edited = json.loads(before)
+    (tmp_path / "run" / COMMON).write_text(json.dumps(edited | {"place": (edited["place"] + 1) % 16}))
+    with pytest.raises(pb.RunError, match="not what the ledger's stored release chose"):
+        pb.load(tmp_path / "run")
+
+
+CONFIG = """
+name = "tiny"
+rounds = 3
+final = "common"
+[problem]
+factory = "tests.crash_problem:problem"
+n_clients = 6
+space = { x = { type = "real", low = 0.0, high = 1.0 } }
+[algorithm]
+type = "shared-prior"
+least_signal = 0.0
+n_features = 8
+[privacy]
+epsilon = 4.0
+"""
+
+
+def test_plan_run_report_ledger_and_best_name_the_vote(tmp_path: Path) -> None:
+    config, home = tmp_path / "tiny.toml", tmp_path / "run"
+    config.write_text(CONFIG)
+    planned = privbo("run", str(config), "--dry-run")
+    assert "vote at the end, in the price above: over at most 16 public candidates; alone" in planned.stdout
+    priced = json.loads(privbo("run", str(config), "--dry-run", "--json").stdout)["plan"]["final"]
+    assert priced["candidates"] == N_CANDIDATES
+    assert "was made without a common setting" not in privbo("best", str(home), "--common").stderr
+    ran = privbo("run", str(config), "--out", str(home))
+    assert "common setting" in ran.stdout
+    chosen = json.loads(privbo("best", str(home), "--common", "--json").stdout)
+    found = pb.load(home)
+    assert found.common is not None
+    assert chosen["params"] == found.common.params
+    assert chosen["vote"]["candidates"] == N_CANDIDATES
+    assert privbo("best", str(home), "--common", "--toml").stdout == f"x = {found.common.params['x']!r}\n"
+    assert "the vote at the end" in privbo("ledger", "show", str(home)).stdout
+    told = json.loads(privbo("report", str(home), "--json").stdout)
+    assert told["common"]["params"] == found.common.params
+    assert [row["is_vote"] for row in told["entries"]].count(True) == 1
+    assert privbo("audit", str(home)).returncode == 0
+    assert "drop --client" in privbo("best", str(home), "--common", "--client", "1").stderr
+    without = run_spec(spec(ALGORITHMS["fed-pne"], final=None), tmp_path / "other")
+    without.ledger.close()
+    assert "made without a common setting" in privbo("best", str(tmp_path / "other"), "--common").stderr
+
+
+def test_every_site_of_a_federation_and_its_server_get_the_same_common_setting(tmp_path: Path) -> None:
+    federation = make(tmp_path, {"type": "shared-prior", "n_features": 8, "least_signal": 0.0})
+    run = federation.home / "run.toml"
+    run.write_text('final = "common"\n' + run.read_text())
+    federation.play()
+    here = json.loads(privbo("best", str(federation.run.path), "--common", "--json").stdout)
+    for site in federation.sites:
+        there = json.loads(privbo("best", str(federation.site_file(site).parent / "kept"), "--common", "--json").stdout)
+        assert there["params"] == here["params"]
+        assert there["vote"] is None
+
+
+def test_ballots_follow_judgements_and_nothing_else() -> None:
+    """The same clients judge the same, alone or together, before and after a restart; nothing is evaluated."""
+    asked, calls = spec(ALGORITHMS["dp-fts-de"]), []
+    setting = asked.setting(5)
+
+    def evaluate(clients: IntArray, units: FloatArray) -> FloatArray:
+        calls.append(len(clients))
+        return bumps(clients, units)
+
+    def cohort(*clients: int) -> Cohort:
+        return asked.played.cohort(setting, clients=np.array(clients), evaluate=PlainEvaluate(evaluate), seed=3)
+
+    server, everyone, single = asked.played.server(setting), cohort(*range(7)), cohort(4)
+    ask = server.ask()
+    while ask is not None and CANDIDATES not in ask.broadcast.arrays:
+        values = everyone.respond(ask.broadcast).mean(axis=0)[None].repeat(2, axis=0)
+        single.respond(ask.broadcast)
+        release = Release(round=ask.broadcast.round, values=values, noise_stddev=1e-3, sequence=1, head="")
+        server.tell(None if ask.request is None else release)
+        ask = server.ask()
+    assert ask is not None
+    before, ballot, again = len(calls), everyone.respond(ask.broadcast), cohort(*range(7))
+    again.restore(everyone.snapshot())
+    np.testing.assert_array_equal(again.respond(ask.broadcast), ballot)
+    np.testing.assert_allclose(single.respond(ask.broadcast)[0], ballot[4], rtol=1e-6)
+    assert len(calls) == before
+    assert np.linalg.norm(ballot[4]) == pytest.approx(1.0)
