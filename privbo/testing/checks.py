@@ -327,7 +327,7 @@ def _answers_of_others(subject: Subject, bad: Callable[[], object] | None) -> Fl
         return float(bumps(np.array([client]), np.array([[float(params["x"]), 0.5]]))[0])
 
     problem = Problem(space=toy_problem().space, objective=objective, n_clients=N_CLIENTS)
-    cohort = subject.algorithm.cohort(
+    cohort = subject.spec().played.cohort(
         subject.setting(), clients=np.arange(N_CLIENTS), evaluate=problem.evaluator(), seed=SEED
     )
     server, answers = subject.server(), []

@@ -14,6 +14,7 @@ from pydantic import Field
 from accountant.errors import PrivacyError
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import NoPrivacy, Privacy
+from privbo.protocol.common import Final
 from privbo.protocol.messages import (
     Algorithm,
     Ask,
@@ -80,11 +81,13 @@ class Subject:
         algorithm: Its settings.
         unit: Unit of privacy.
         rounds: Length of the runs.
+        final: ``"common"`` for runs that end with a common setting, whose ballots are held to the law as well.
     """
 
     algorithm: Algorithm
     unit: UnitName = "client"
     rounds: int = 4
+    final: Final | None = None
 
     def __post_init__(self) -> None:
         require_algorithm(self.algorithm)
@@ -106,6 +109,7 @@ class Subject:
             "privacy": self.privacy(),
             "rounds": self.rounds,
             "seed": SEED,
+            "final": None if "algorithm" in changes else self.final,  # what is wrapped holds the vote already
         }
         return Spec(**plain | changes)  # type: ignore[arg-type]  # Spec validates what a check changes
 
@@ -125,12 +129,12 @@ class Subject:
 
     def server(self) -> Server:
         """Give a public side."""
-        return self.algorithm.server(self.setting())
+        return self.spec().played.server(self.setting())
 
     def cohort(self, clients: list[int] | None = None, evaluate: Callable[..., FloatArray] = bumps) -> Cohort:
         """Give a private side of some clients, all of them unless named."""
         chosen = np.arange(N_CLIENTS) if clients is None else np.array(clients)
-        return self.algorithm.cohort(self.setting(), clients=chosen, evaluate=PlainEvaluate(evaluate), seed=SEED)
+        return self.spec().played.cohort(self.setting(), clients=chosen, evaluate=PlainEvaluate(evaluate), seed=SEED)
 
     def wrapped(
         self,
@@ -139,7 +143,7 @@ class Subject:
         on_server: Callable[[Server], Server] = lambda server: server,
     ) -> Wrapped:
         """Give the algorithm with its sides wrapped."""
-        return Wrapped(algorithm=self.algorithm, on_cohort=on_cohort, on_server=on_server)
+        return Wrapped(algorithm=self.spec().played, on_cohort=on_cohort, on_server=on_server)
 
     def spoiled(self, spoil: Spoil) -> Wrapped:
         """Give the algorithm with its clients' answers spoiled on the way."""

@@ -8,10 +8,11 @@ from typing import Any
 import privbo as pb
 from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.scout import Scout
+from privbo.protocol.common import Final
 from privbo.protocol.messages import Algorithm, UnitName
 from privbo.testing import Subject, bumps, toy_problem
 
-__all__ = ["CASES", "N_CLIENTS", "ROUNDS", "Case", "bumps", "problem"]
+__all__ = ["CASES", "N_CLIENTS", "ROUNDS", "VOTES", "Case", "bumps", "problem"]
 
 N_CLIENTS = 7
 ROUNDS = 4
@@ -26,6 +27,7 @@ class Case:
     name: str
     algorithm: Algorithm
     unit: UnitName = "client"
+    final: Final | None = None
 
     def privacy(self, **settings: Any) -> pb.Privacy:
         """Seeded noise of multiplier 1 for the case's unit, unless told otherwise."""
@@ -33,7 +35,7 @@ class Case:
 
     @property
     def subject(self) -> Subject:
-        return Subject(algorithm=self.algorithm, unit=self.unit, rounds=ROUNDS)
+        return Subject(algorithm=self.algorithm, unit=self.unit, rounds=ROUNDS, final=self.final)
 
     def __str__(self) -> str:
         return self.name
@@ -70,4 +72,12 @@ CASES = [
     Case("parallel, one reward", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), unit="reward"),
     Case("scout", Scout(evaluations=6)),
     Case("zoom, of the how-to", Zoom()),
+]
+# Runs that end with a common setting.
+VOTES = [
+    Case("shared-prior, vote", pb.SharedPrior(n_features=12, least_signal=0.0), final="common"),
+    Case("dp-fts-de, vote", pb.DPFTSDE(n_features=12), final="common"),
+    Case("fed-pne, vote", pb.FedPNE(horizon=400, c=0.02), final="common"),
+    Case("pf-pne, vote", pb.PFPNE(horizon=60, c=0.02, stage2="printed"), final="common"),
+    Case("parallel, vote", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), final="common"),
 ]

@@ -39,7 +39,7 @@ from privbo.runs import opening
 from privbo.runs.algorithms import algorithm_table
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import Record
-from tests.conformance.cases import CASES, ROUNDS, Case
+from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
 from tests.whole_run.quoted import underquoted
 from tests.whole_run.worlds import DRY, EXPORT, FULL, HOME, NORMS, SHORT, Step, moved, play
 
@@ -57,7 +57,8 @@ def without_none(table: Any) -> Any:
 
 
 def configuration(case: Case, **privacy: Any) -> dict[str, Any]:
-    return {
+    final = {} if case.final is None else {"final": case.final}
+    return final | {
         "name": "audited",
         "rounds": ROUNDS,
         "seed": 3,
@@ -96,13 +97,13 @@ def require_kept(case: Case, worlds: Worlds, folder: Path, steps: Sequence[Step]
         assert sum(move > 0 for move in moves) <= 1
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [*CASES, VOTES[0]], ids=str)
 def test_nothing_but_a_rounds_sum_tells_neighbouring_worlds_apart(case: Case, tmp_path: Path) -> None:
     require_kept(case, worlds_of(case)[2 if case.unit == "client" else 1], tmp_path, SHORT)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "worlds"), [(c, w) for c in CASES for w in worlds_of(c)], ids=str)
+@pytest.mark.parametrize(("case", "worlds"), [(c, w) for c in [*CASES, *VOTES] for w in worlds_of(c)], ids=str)
 def test_nothing_but_a_rounds_sum_tells_any_worlds_apart_by_any_command(
     case: Case, worlds: Worlds, tmp_path: Path
 ) -> None:

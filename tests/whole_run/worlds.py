@@ -76,6 +76,7 @@ FULL: tuple[Step, ...] = (
     ("compare", HOME, "--out", "compared", "--private"),
     ("audit", HOME),
     ("best", HOME, "--json", "--show-private"),
+    ("best", HOME, "--common"),
     NORMS[:-1],
     NORMS,
     ("report", HOME, "--json"),
