@@ -16,7 +16,7 @@ from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SecureNoise
 from privbo.plans.spending import Spending, spending
-from privbo.protocol.common import CANDIDATES
+from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate
 from privbo.runs.opening import derive_seed
@@ -114,7 +114,7 @@ def _last_answers(record: Record) -> tuple[int, float, FloatArray]:
     snapshot = home.load_clients()
     if snapshot is None or spec.control is not None:
         raise RunError(f"{home.path}: the clients' state is not here, or the run is a control; nothing to publish")
-    asked = [ask for ask, release in replay(record) if release is not None and CANDIDATES not in ask.broadcast.arrays]
+    asked = [ask for ask, release in replay(record) if release is not None and is_of_rounds(ask)]
     if not asked or asked[-1].request is None:
         raise RunError(f"{home.path}: nothing was released yet, so there are no norms to publish")
     last, request = asked[-1].broadcast, asked[-1].request

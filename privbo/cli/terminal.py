@@ -282,6 +282,7 @@ def milestonestable_of(rows: Milestones) -> Table:
 
 
 def table_of(title: str, head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Container[int] = ()) -> Table:
+    """Tabulate rows of values as they are; columns of ``right`` are flush right."""
     table = Table(title=verbatim(title), title_justify="left")
     for index, name in enumerate(head):
         table.add_column(verbatim(name), justify="right" if index in right else "left")

@@ -35,8 +35,8 @@ class FinalVote:
         """Say what the vote is and costs."""
         return (
             f"over at most {self.candidates} public candidates; alone it would cost epsilon "
-            f"{self.epsilon(delta, adjacency):.3g} at delta {delta:.3g}; noise of {self.noise_stddev:.3g} ballots in every "
-            f"total of {n_clients}"
+            f"{self.epsilon(delta, adjacency):.3g} at delta {delta:.3g}; noise of {self.noise_stddev:.3g} ballots in "
+            f"every total of {n_clients}"
         )
 
     def to_dict(self) -> JsonObject:

@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from privbo.protocol.messages import Broadcast, FloatArray, Request
+from privbo.protocol.messages import Ask, Broadcast, FloatArray, Request
 from privbo.protocol.space import Space
 
 Final: TypeAlias = Literal["common"]
@@ -40,6 +40,11 @@ class Judging(Protocol):
         judged alike, and nothing is evaluated.
         """
         ...
+
+
+def is_of_rounds(ask: Ask) -> bool:
+    """Tell whether a question is of the algorithm's own rounds; ballots, of norm 1, say nothing about its clipping."""
+    return CANDIDATES not in ask.broadcast.arrays
 
 
 def ballot_request(n_candidates: int, n_clients: int, noise_scale: float) -> Request:

@@ -21,7 +21,7 @@ from privbo.door.noise import BoolArray
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
-from privbo.protocol.common import CANDIDATES, Final
+from privbo.protocol.common import Final, is_of_rounds
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import save_arrays
 from privbo.protocol.interrupts import watched_interrupts
@@ -273,11 +273,10 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
         else:
             release, clipping = ticket.release, None
         server.tell(release)
-        # Ballots are made of norm 1: they say nothing about the run's clipping.
-        told = None if CANDIDATES in ask.broadcast.arrays else clipping
-        history.add(ask.broadcast.round, release, told, ended=ended)
-    common = keep_common(server, opened.setting.space, record.directory)
-    return dataclasses.replace(record, releases=tuple(history.releases), common=common)
+        history.add(ask.broadcast.round, release, clipping if is_of_rounds(ask) else None, ended=ended)
+    return dataclasses.replace(
+        record, releases=tuple(history.releases), common=keep_common(server, opened.setting.space, record.directory)
+    )
 
 
 def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:
