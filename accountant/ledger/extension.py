@@ -1,7 +1,7 @@
 """Does one head of a ledger extend another? Decided from the rows alone, by whoever was shown them.
 
 A row's digest covers its predecessor's, so a head binds everything before it. Who has kept an
-earlier head needs the rows after it: either they begin at that head, or the ledger lost its
+earlier head needs only the rows after it: either they go on from that head, or the ledger lost its
 tail, or a recovery among them names the lost head and pays for it.
 """
 
@@ -55,9 +55,17 @@ def require_chain(rows: Sequence[Row]) -> None:
         before = row
 
 
-def extends(rows: Sequence[Row], seen: Place) -> bool:
-    """Tell whether rows hold a place that was seen earlier, or a recovery that makes it good."""
-    return any((row.sequence, row.digest) == seen for row in rows) or seen in _recovered(rows)
+def follows(rows: Sequence[Row], seen: Place) -> bool:
+    """Tell whether rows go on from a place, or hold it: who verified the chain up to there has verified all of it."""
+    if not rows:
+        return False
+    after = (rows[0].sequence, rows[0].previous) == (seen[0] + 1, seen[1])
+    return after or any((row.sequence, row.digest) == seen for row in rows)
+
+
+def makes_good(rows: Sequence[Row], seen: Place) -> bool:
+    """Tell whether a recovery among rows names a place that was lost, and pays for it."""
+    return seen in _recovered(rows)
 
 
 def _recovered(rows: Sequence[Row]) -> set[Place]:

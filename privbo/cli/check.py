@@ -10,36 +10,63 @@ import numpy as np
 
 from privbo.cli.results import Rehearsal
 from privbo.cli.run import price_run
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.interrupts import watched_interrupts
+from privbo.protocol.messages import IntArray
 from privbo.protocol.threads import limited_threads
 from privbo.runs.aside import printed_to
 from privbo.runs.config import read_spec
+from privbo.runs.separate import require_answers
+from privbo.runs.spec import Spec
 
 
-def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool) -> Rehearsal:
+def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site: Path | None = None) -> Rehearsal:
     """Price a configuration and evaluate every client's objective once, in the middle of the space.
 
-    Nothing is charged and nothing is written. Who failed, and why, is private.
+    Nothing is charged, nothing is written and nothing is sent. Who failed, and why, is private.
 
     Args:
         config: The file.
         overrides: Set on top of it.
         show_private: Say who failed, and leave what objectives print on the terminal.
+        site: A federation's site's own settings: its own clients alone, with its own objective.
 
     Raises:
         ConfigurationError: If a setting is impossible, or the code has another signature.
     """
-    spec, _ = read_spec(config, overrides)
+    spec, everyone = _everyone(config, overrides) if site is None else _of_site(config, overrides, site)
+    require_answers(spec)
     priced, problem = price_run(spec), spec.problem
-    everyone = np.arange(problem.n_clients)
     middle = problem.search_space.snap(np.full((1, problem.search_space.n_dims), 0.5))
     private = printed_to(None if show_private else Path(os.devnull))
     with limited_threads(spec.threads), private, watched_interrupts() as stopped:
-        limit = None if spec.times is None else spec.times.of_one(problem.n_clients)
+        limit = None if spec.times is None else spec.times.of_one(len(everyone))
         evaluate = problem.evaluator(stopped=stopped, client_seconds=limit)
         evaluate(everyone, np.repeat(middle, len(everyone), axis=0))
     return Rehearsal(
         plan=priced,
         params=problem.search_space.decode(middle[0]),
+        clients=len(everyone),
         failures=dict(evaluate.errors) if show_private else None,
     )
+
+
+def _everyone(config: Path, overrides: Sequence[str]) -> tuple[Spec, IntArray]:
+    spec, _ = read_spec(config, overrides)
+    return spec, np.arange(spec.problem.n_clients)
+
+
+def _of_site(config: Path, overrides: Sequence[str], site: Path) -> tuple[Spec, IntArray]:
+    """A federation's run as one of its sites plays it, and the site's clients."""
+    from privbo.flower.settings import RUN_FILE, public_spec, read_federation, read_site, site_spec
+
+    if overrides or config.name != RUN_FILE:
+        raise ConfigurationError(f"--site takes a federation's {RUN_FILE} as it is; drop --set, and name that file")
+    own = read_site(site)
+    n_clients = public_spec(config.parent).problem.n_clients
+    clients = read_federation(config.parent).registry(n_clients).clients
+    if own.name not in clients:
+        raise ConfigurationError(
+            f"{site}: name={own.name!r} is not registered; federation.toml knows {', '.join(clients)}"
+        )
+    return site_spec(config.parent, own), np.array(clients[own.name], dtype=np.int64)

@@ -111,16 +111,19 @@ def run(
 def check(
     config: Annotated[Path, typer.Argument(help="Configuration file (TOML).")],
     overrides: Overrides = None,
+    site: Annotated[
+        Path | None, typer.Option(help="A federation's site.toml: try this site's own clients and objective out.")
+    ] = None,
     show_private: ShowPrivate = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try a configuration out: its code, its price, one evaluation per client. Charges and writes nothing.
+    """Try a configuration out: its code, its price, one evaluation per client. Charges, writes and sends nothing.
 
     With --show-private it says who failed and why; exit code 3 if anyone did.
     """
     from privbo.cli.check import rehearse
 
-    found = rehearse(config, overrides or [], show_private=show_private)
+    found = rehearse(config, overrides or [], show_private=show_private, site=site)
     _show(found, as_json=as_json)
     if not found.passed:
         raise typer.Exit(3)

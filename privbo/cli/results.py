@@ -52,11 +52,13 @@ class Rehearsal:
     Attributes:
         plan: The plan and its price.
         params: The point that every client evaluated.
+        clients: Number of clients that evaluated it: all, or those of one site.
         failures: PRIVATE: the error of every client that failed; None where it was not asked for.
     """
 
     plan: PricedPlan
     params: Mapping[str, Value]
+    clients: int
     failures: Mapping[int, str] | None
 
     @property

@@ -132,9 +132,10 @@ def _plan(found: PricedPlan) -> Iterator[RenderableType]:
 @render.register
 def _rehearsal(found: Rehearsal) -> Iterator[RenderableType]:
     yield pricetable_of(found.plan.epsilon_at)
-    n_clients = found.plan.plan.n_clients
+    n_clients, everybody = found.clients, found.plan.plan.n_clients
     where = ", ".join(f"{name} = {value}" for name, value in found.params.items())
-    yield f"{found.plan.name}: each of {n_clients} clients evaluated {where}; nothing was charged or written"
+    who = f"each of {n_clients} clients" + ("" if n_clients == everybody else f" here (of {everybody})")
+    yield f"{found.plan.name}: {who} evaluated {where}; nothing was charged, written or sent"
     if found.failures is None:
         yield "how it went is private: --show-private says who failed, and why"
         return

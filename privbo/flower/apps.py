@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,14 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from accountant.ledger.extension import encode_rows
+from accountant.ledger.reservation import Place
 from privbo.flower.messages import ACTION, Header, decode_question, encode_failure, encode_reply
 from privbo.flower.settings import Federation, SiteSettings, public_spec, read_federation, read_site, site_spec
 from privbo.flower.site import Question, SiteRecord
 from privbo.flower.timeouts import Timeouts
 from privbo.flower.transport import Flower
-from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import append_durably, append_line
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import append_durably, append_line, read_lines
 from privbo.protocol.interrupts import Stopped, watched_interrupts
 from privbo.protocol.messages import FloatArray, IntArray, Standing
 from privbo.protocol.threads import limited_loaded_threads
@@ -75,7 +77,8 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         registry=registry,
         timeouts=_timeouts(federation, spec),
         note=lambda traffic: append_line(directory.private / "transport.jsonl", vars(traffic)),
-        chain=lambda standing: _chain(run, standing),
+        chain=lambda standing, seen: _chain(run, standing, seen),
+        seen=_countersigned(directory),
         receipt=lambda site, seen: append_durably(directory.countersigned_path, {"site": site} | seen),
     )
     with run.record.ledger:
@@ -94,10 +97,23 @@ def _timeouts(federation: Federation, spec: Spec) -> Timeouts:
     return dataclasses.replace(federation.timeouts, round_timeout=patience)
 
 
-def _chain(run: Run, standing: Standing) -> bytes:
-    """Rows of the run's ledger from its plan on: everything a site needs to know that what it saw still stands."""
+def _chain(run: Run, standing: Standing, seen: Place | None) -> bytes:
+    """Rows of the run's ledger that a site lacks: from its last head on, from the run's plan on if that is not there.
+
+    The last row is always among them: it is the round's charge.
+    """
     book = run.record.ledger.book()
-    return encode_rows(book.rows[plan_of(run.record.manifest, book).sequence - 1 : standing.sequence])
+    start = plan_of(run.record.manifest, book).sequence - 1
+    if seen is not None and seen[0] > start and book.digest_at(seen[0]) == seen[1]:
+        start = min(seen[0], standing.sequence - 1)
+    return encode_rows(book.rows[start : standing.sequence])
+
+
+def _countersigned(directory: RunDirectory) -> dict[str, Place]:
+    """The last place of the ledger that each site has countersigned."""
+    return {
+        str(row["site"]): (int(row["sequence"]), str(row["head"])) for row in read_lines(directory.countersigned_path)
+    }
 
 
 def _header(run: Run) -> Header:
@@ -141,8 +157,14 @@ def _respond(message: Message, context: Context, home: Path, stopped: Stopped) -
             raise
         if record is not None:
             record.note_failure()
-        content = encode_failure(site.name, nonce, error)
+        content = encode_failure(site.name, nonce, error, _last_seen(record))
     return Message(content, reply_to=message)
+
+
+def _last_seen(record: SiteRecord | None) -> Place | None:
+    with suppress(RunError, KeyError, TypeError, ValueError, OSError):  # what failed may be this very file
+        return None if record is None else record.receipts.last()
+    return None
 
 
 def _answer(

@@ -11,11 +11,12 @@ from __future__ import annotations
 import builtins
 import hmac
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+from accountant.ledger.reservation import Place
 from privbo.door.inbox import encode_answer
 from privbo.flower.site import Question
 from privbo.protocol.errors import RunError
@@ -23,7 +24,7 @@ from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 
 ACTION = "respond"
 MESSAGE_TYPE = f"query.{ACTION}"
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +108,11 @@ def encode_reply(
     return RecordDict({"answer": ConfigRecord(content)})
 
 
-def encode_failure(site: str, nonce: bytes, error: BaseException) -> RecordDict:
-    """Encode a failure: the class of the error, never its text."""
-    return RecordDict({"answer": ConfigRecord({"site": site, "nonce": nonce, "error": error_class(error)})})
+def encode_failure(site: str, nonce: bytes, error: BaseException, seen: Place | None = None) -> RecordDict:
+    """Encode a failure: the class of the error, never its text, and the last head that the site has seen."""
+    content = {"site": site, "nonce": nonce, "error": error_class(error)}
+    place = {} if seen is None else {"sequence": seen[0], "head": seen[1]}
+    return RecordDict({"answer": ConfigRecord(content | place)})
 
 
 def error_class(error: BaseException) -> str:
@@ -135,11 +138,15 @@ class Reply:
         site: The name that the node gives itself.
         answers: Pairs of client number and bytes; nothing about either is known.
         receipt: A countersignature, perhaps.
+        error: Class of the error in place of an answer, or None.
+        seen: With an error, the last place of the ledger that the node says it has seen, or None.
     """
 
     site: str
-    answers: tuple[tuple[Any, Any], ...]
+    answers: tuple[tuple[Any, Any], ...] = ()
     receipt: object = None
+    error: str | None = None
+    seen: Place | None = None
 
 
 def decode_reply(message: Message, nonce: bytes) -> Reply | str:
@@ -162,7 +169,11 @@ def _decode_reply(message: Message, nonce: bytes) -> Reply | str:  # noqa: PLR09
     if type(site) is not str or len(site) > 200:
         return "no site"
     if "error" in record:
-        return f"raised {str(record['error'])[:40]}"
+        sequence, head = record.get("sequence"), record.get("head")
+        named = type(sequence) is int and type(head) is str and len(head) < 200
+        return Reply(
+            site=site, error=str(record["error"])[:40], seen=(cast("int", sequence), str(head)) if named else None
+        )
     clients, vectors = record.get("clients"), record.get("vectors")
     if type(clients) is not list or type(vectors) is not list or len(clients) != len(vectors):
         return "no answer"

@@ -1,8 +1,10 @@
 """A site's receipts: every head of the server's ledger that it was shown, kept and countersigned.
 
 Before a site answers, it holds the rows it is shown against the last head it has seen: a server
-whose ledger went back would ask for a second answer to a charge, and gets none. What it has seen
-is durable before anything leaves; the countersignature goes back with the answer.
+whose ledger went back would ask for a second answer to a charge, and gets none. The first question shows
+the rows from the run's plan on; later ones need only what came since, because a head binds everything
+before it. What the site has seen is durable before anything leaves; the countersignature, which names it,
+goes back with the answer, and where the rows do not go on from it the refusal does.
 
     DIR/RUN/receipts.jsonl   round, sequence, head and plan of every question that was answered
     DIR/signing.key          the site's own key (Ed25519), made at its first answer
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accountant.events import Json
-from accountant.ledger.extension import decode_rows, extends
+from accountant.ledger.extension import decode_rows, follows, makes_good
 from accountant.ledger.reservation import Place
 from accountant.ledger.signing import checked, sign, signing_key
 from privbo.protocol.errors import RunError
@@ -43,25 +45,32 @@ class SiteReceipts:
 
         Raises:
             LedgerError: If the rows are no chain.
-            RunError: If they do not end at the head, bind another plan, lack the round's charge,
-                or lost the last head that this site has seen.
+            RunError: If they do not end at the head, lack the round's charge, or neither go on from the last
+                head that this site has seen nor begin at the plan and pay for losing that head.
         """
-        rows = decode_rows(chain)
+        rows, kept = decode_rows(chain), read_lines(self.path)
         if not rows or (rows[-1].sequence, rows[-1].digest) != (standing.sequence, standing.head):
             raise RunError("the rows that were shown do not end at the ledger's head")
-        plan = next((row for row in rows if row.digest == standing.plan), None)
-        if plan is None or json.loads(plan.body).get("run") != run:
-            raise RunError("the ledger that was shown binds no plan of this run")
         if released and f"{run}/{round_}" not in {row.release_id for row in rows}:
             raise RunError(f"round {round_} was not charged in the ledger that was shown")
-        kept = read_lines(self.path)
         if _seen(round_, standing) in kept:
             return  # asked again: the same bytes go back
-        if kept and (kept[-1]["plan"] != standing.plan or not extends(rows, _place(kept[-1]))):
+        last = _place(kept[-1]) if kept else None
+        if last is not None and kept[-1]["plan"] == standing.plan and follows(rows, last):
+            return  # the plan was verified when it was first shown
+        plan = next((row for row in rows if row.digest == standing.plan), None)
+        if plan is None or json.loads(plan.body).get("run") != run:
+            raise RunError("the ledger that was shown binds no plan of this run, and does not go on from what was seen")
+        if last is not None and (kept[-1]["plan"] != standing.plan or not makes_good(rows, last)):
             raise RunError(
-                f"the ledger does not extend row {kept[-1]['sequence']}, which this site has seen: it went back, or "
-                "it is another one; nothing is answered"
+                f"the ledger does not extend row {last[0]}, which this site has seen: it went back, or it is another "
+                "one; nothing is answered"
             )
+
+    def last(self) -> Place | None:
+        """The last head that was seen: sequence and digest."""
+        kept = read_lines(self.path)
+        return _place(kept[-1]) if kept else None
 
     def keep(self, run: str, round_: int, standing: Standing) -> bytes:
         """Keep a head, durably, and countersign it."""

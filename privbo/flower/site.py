@@ -56,7 +56,7 @@ class Question:
         broadcast: Public arrays that every client is shown.
         dim: Length of the vector asked for; 0 in a round of local work.
         standing: Where the server's ledger stands.
-        chain: Rows of that ledger, from the run's plan to where it stands.
+        chain: Rows of that ledger up to where it stands: from what the site has seen, else from the run's plan, on.
     """
 
     run: str

@@ -23,6 +23,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from accountant.events import Json
+from accountant.ledger.reservation import Place
 from privbo.door.inbox import Inbox
 from privbo.flower.messages import MESSAGE_TYPE, Header, Reply, decode_reply, encode_question
 from privbo.flower.receipts import countersigned
@@ -36,6 +37,7 @@ _PULLERS = 16
 _PATIENCE = 1.0  # seconds in one call after which a thread no longer counts
 _NETWORK = {"httpx", "httpcore", "grpc"}  # what Flower's grid raises when the SuperLink is gone
 _UNREADABLE = "unreadable"
+_NOTHING: Place = (0, "")  # seen by a site that names no head
 # A reply by the name of its question, None in place of one that no decoding can read; an error ends the run.
 _Fetched: TypeAlias = tuple[str, Message | None] | BaseException
 
@@ -75,7 +77,8 @@ class Flower:
         registry: Sites and their clients.
         timeouts: Waiting times, and the number of sites without which no round is played.
         note: Receives the PRIVATE traffic of every round.
-        chain: Gives the ledger's rows from the run's plan to a place, as sites are shown them.
+        chain: Gives the ledger's rows up to a place, as a site is shown them: from what it has seen, else the plan, on.
+        seen: By site, the last place of the ledger that it has countersigned, or named when it refused.
         receipt: Receives every good countersignature with its site's name: PRIVATE, it tells who was there.
     """
 
@@ -84,8 +87,10 @@ class Flower:
     registry: Registry
     timeouts: Timeouts
     note: Callable[[Exchange], None]
-    chain: Callable[[Standing], bytes]
+    chain: Callable[[Standing, Place | None], bytes]
     receipt: Callable[[str, Json], None]
+    seen: dict[str, Place] = field(default_factory=dict)
+    _sites: dict[int, str] = field(default_factory=dict, init=False)
     _started: bool = field(default=False, init=False)
 
     def collect(self, ask: Ask) -> FloatArray:
@@ -99,8 +104,7 @@ class Flower:
         dim = 0 if ask.request is None else ask.request.dim
         if (standing := ask.standing) is None:
             raise RunError("a question to sites needs a ledger behind it; play it through privbo.runs.loop.play")
-        chain = self.chain(standing)
-        question = Question(run=self.header.run, broadcast=ask.broadcast, dim=dim, standing=standing, chain=chain)
+        question = Question(run=self.header.run, broadcast=ask.broadcast, dim=dim, standing=standing)
         inbox = Inbox(round=ask.broadcast.round, n_clients=self.registry.n_clients, dim=max(dim, 1))
         refused: Counter[str] = Counter()
         answered: set[str] = set()
@@ -116,6 +120,7 @@ class Flower:
                     refused["countersignature"] += 1
                 else:
                     self.receipt(reply.site, seen)
+                    self.seen[reply.site] = (standing.sequence, standing.head)
         if not sent:
             raise RunError("the SuperLink takes no question; look at its log and run the app again")
         rows = inbox.close()
@@ -165,7 +170,7 @@ class Flower:
         letters = [_Sent(node=node, nonce=secrets.token_bytes(16)) for node in nodes]
         messages = [
             Message(
-                encode_question(self.header, question, letter.nonce),
+                encode_question(self.header, self._shown(question, letter.node, nodes), letter.nonce),
                 letter.node,
                 MESSAGE_TYPE,
                 ttl=self.timeouts.round_timeout,
@@ -176,6 +181,13 @@ class Flower:
         identities = list(self.grid.push_messages(messages))
         # Flower gives an empty name to a message it could not take, such as one to a node that has just left.
         return {identity: letter for identity, letter in zip(identities, letters, strict=False) if identity}
+
+    def _shown(self, question: Question, node: int, nodes: dict[int, str | None]) -> Question:
+        """The question with the rows that the node's site lacks, as far as is known what it has seen."""
+        site = nodes[node] or self._sites.get(node)
+        if question.standing is None:
+            return question
+        return dataclasses.replace(question, chain=self.chain(question.standing, self.seen.get(site or "")))
 
     def _replies(self, sent: dict[str, _Sent]) -> Iterator[tuple[str, Message | None]]:
         """Yield replies as they come, None for one that can't be read, until all are there or the time is up.
@@ -216,9 +228,15 @@ class Flower:
             refused[reply] += 1
             return None
         site = self._identify(sent.node, nodes, reply)
+        if reply.error is not None:
+            refused[f"raised {reply.error}"] += 1
+            if site is not None:
+                self.seen[site] = reply.seen or _NOTHING  # it is shown what it lacks the next time
+            return None
         if site is None:
             refused["foreign node"] += 1
             return None
+        self._sites[sent.node] = site
         mine = set(self.registry.clients[site])
         for client, answer in reply.answers:
             if type(client) is int and client in mine:

@@ -9,6 +9,7 @@ import pytest
 
 import privbo as pb
 from tests.cli.test_cli import privbo
+from tests.deployment.federations import make
 
 CONFIG = """
 name = "typo"
@@ -86,6 +87,54 @@ def test_a_rehearsal_charges_and_publishes_nothing(config: Path) -> None:
     (config.parent / "wards.py").write_text("def score(client, params):\n    return params['dose']  # mended\n")
     __import__("sys").modules.pop("wards")
     assert privbo("check", "run.toml", "--show-private").returncode == 0
+
+
+SITE_OBJECTIVE = """
+import privbo as pb
+def problem():
+    def score(client, params):
+        if client == 4:
+            raise KeyError("dos")
+        if client < 3:
+            raise AssertionError("another site's client")
+        return params["x"]
+    return pb.Problem(space={"x": pb.Real(0, 1), "y": pb.Real(1e-3, 1e1, log=True)}, objective=score, n_clients=7)
+"""
+
+
+def everything(folder: Path) -> dict[Path, bytes | None]:
+    there = (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+    return {path: path.read_bytes() if path.is_file() else None for path in there}
+
+
+def test_a_site_rehearses_its_own_clients_and_objective_and_charges_publishes_and_sends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = make(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "south_wards.py").write_text(SITE_OBJECTIVE)
+    own = federation.site_file("south")
+    own.write_text(own.read_text().replace("tests.conformance.cases:problem", "south_wards:problem"))
+    arguments = ("check", str(federation.home / "run.toml"), "--site", str(federation.site_file("south")))
+    before = everything(tmp_path)
+    public, asked = privbo(*arguments), privbo(*arguments, "--show-private", "--json")
+    assert everything(tmp_path) == before
+    assert public.returncode == 0, public.stderr
+    assert "each of 2 clients here (of 7) evaluated" in public.stdout
+    assert "KeyError" not in public.stdout + public.stderr
+    assert asked.returncode == 3
+    found = json.loads(asked.stdout[asked.stdout.index("{") :])
+    assert found["private_diagnostics"]["failures"] == {"4": "KeyError: 'dos'"}
+    for wrong in (("--set", "rounds=3"), ("--site", str(federation.site_file("south").with_name("no.toml")))):
+        assert privbo(*arguments, *wrong).returncode == 2
+
+
+def test_a_site_that_is_not_registered_is_told_so(tmp_path: Path) -> None:
+    federation = make(tmp_path)
+    (tmp_path / "moon.toml").write_text('name = "moon"\ndirectory = "kept"\n')
+    done = privbo("check", str(federation.home / "run.toml"), "--site", str(tmp_path / "moon.toml"))
+    assert done.returncode == 2
+    assert "north, south, west" in done.stderr
 
 
 def test_what_an_objective_prints_or_warns_of_stays_on_the_private_side(config: Path) -> None:

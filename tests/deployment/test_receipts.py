@@ -9,21 +9,26 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import privbo as pb
 from accountant.errors import LedgerError, PrivacyError
 from accountant.ledger.extension import encode_rows
 from accountant.ledger.signing import checked
+from accountant.ledger.store import Row, row_digest
 from privbo.cli.look import verify_ledger
+from privbo.flower.apps import serve
 from privbo.flower.receipts import PURPOSE, countersigned
 from privbo.flower.site import Question, SiteRecord
 from privbo.protocol.files import read_lines
+from privbo.protocol.messages import Standing
 from privbo.reports.bundle import write_receipt
 from privbo.runs.recovery import recover
 from privbo.runs.separate import Together
 from tests.deployment.federations import SITES, Federation, make
-from tests.deployment.test_site import LEDGER, Echo, question
+from tests.deployment.grid import LoopGrid, unavailable
+from tests.deployment.test_site import LEDGER, PLAN, Echo, question
 
 LEDGER_FILES = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite.witness")
 
@@ -56,29 +61,102 @@ def forked(first: Question, changes: dict[str, Any]) -> Question:
     return dataclasses.replace(first, **changes)
 
 
+def forked_rows(kept: list[Row], again: list[Row]) -> list[Row]:
+    """A ledger that went back and was charged once more: the same names, other digests."""
+    rows = list(kept)
+    for row in again:
+        body = row.body + b" "
+        before = rows[-1].digest
+        digest = row_digest(before, row.sequence, row.release_id, body)
+        rows.append(dataclasses.replace(row, body=body, previous=before, digest=digest))
+    return rows
+
+
+def shown(rows: list[Row]) -> dict[str, Any]:
+    """A question with these rows behind it, ending where they do."""
+    last = rows[-1]
+    standing = Standing(plan=PLAN.digest, sequence=last.sequence, head=last.digest)
+    return {"chain": encode_rows(rows), "standing": standing}
+
+
 def test_a_site_refuses_a_ledger_that_does_not_extend_what_it_saw(tmp_path: Path) -> None:
     record = SiteRecord.open(tmp_path, "run")
     record.answer(question(3, {}), Together(cohort=Echo()))
     rows, later = LEDGER.book().rows, question(4, {})
     short = rows[:4]
     back = dataclasses.replace(later.standing, sequence=short[-1].sequence, head=short[-1].digest)
+    other_plan = dataclasses.replace(later.standing, plan="0" * 64)
     broken = later.chain.replace(b'\\"noise_multiplier\\":4.0', b'\\"noise_multiplier\\":9.0')
     assert broken != later.chain
     for changes, words in (
         ({"chain": encode_rows(short), "standing": back, "dim": 0}, "does not extend row 5"),
-        ({"chain": encode_rows(rows[1:6])}, "binds no plan"),
+        ({"chain": encode_rows([*rows[:2], *rows[3:6]])}, "does not follow"),
+        ({"chain": encode_rows(forked_rows(rows[:4], rows[4:6]))}, "do not end at the ledger's head"),
+        (shown(forked_rows(rows[:4], rows[4:6])[-1:]), "does not go on from what was seen"),
+        (shown(forked_rows(rows[:4], rows[4:6])), "does not extend row 5"),
+        ({"chain": encode_rows(rows[5:6]), "standing": other_plan}, "binds no plan"),
+        ({"chain": b""}, "do not end at the ledger's head"),
         ({"chain": encode_rows([*rows[:2], *rows[3:6]])}, "does not follow"),
         ({"chain": broken}, "does not match its digest"),
         ({"chain": encode_rows(rows[:8])}, "do not end at the ledger's head"),
         ({"chain": b"rubbish"}, "no rows of a ledger"),
         ({"standing": None}, "shows no ledger"),
-        ({"run": "other"}, "binds no plan"),
+        ({"run": "other"}, "round 4 was not charged"),
         ({"broadcast": dataclasses.replace(later.broadcast, round=8)}, "round 8 was not charged"),
     ):
         with pytest.raises((pb.RunError, LedgerError), match=words):
             record.answer(forked(later, changes), Together(cohort=Echo()))
     assert len(read_lines(record.receipts.path)) == 1
-    record.answer(later, Together(cohort=Echo()))  # the true ledger is answered after all
+    since = forked(later, {"chain": encode_rows(rows[5:6])})
+    record.answer(since, Together(cohort=Echo()))  # the true ledger is answered after all, shown from row 6 on
+
+
+def test_a_site_that_has_seen_nothing_is_shown_the_plan_or_refuses(tmp_path: Path) -> None:
+    record, asked = SiteRecord.open(tmp_path, "run"), question(3, {})
+    with pytest.raises(pb.RunError, match="binds no plan"):
+        record.answer(forked(asked, {"chain": encode_rows(LEDGER.book().rows[4:5])}), Together(cohort=Echo()))
+    record.answer(asked, Together(cohort=Echo()))
+
+
+class Bytes(LoopGrid):
+    """Notes how many bytes of the ledger every question carries."""
+
+    def push_messages(self, messages: Any) -> list[str]:
+        letters = list(messages)
+        found = [len(letter.content.config_records["question"]["chain"]) for letter in letters]
+        self.sizes = [*getattr(self, "sizes", []), found]
+        return super().push_messages(letters)
+
+
+def test_a_question_carries_what_its_site_lacks_however_long_the_run_is(tmp_path: Path) -> None:
+    federation = make(tmp_path, "dp-fts-de", rounds=8, privacy={"noise_multiplier": 4.0})
+    nodes = federation.nodes()
+    # A site whose reply is lost is shown two rows the next time.
+    nodes[1].tamper = lambda reply, round_: unavailable(reply) if round_ == 5 else reply
+    grid = Bytes(nodes)
+    serve(grid, federation.home, federation.run)
+    first, later = grid.sizes[0], np.array(grid.sizes[1:8])
+    assert len(set(first)) == 1  # the plan and the first charge, to everybody
+    assert later.max() < 2.2 * later.min()
+    assert [list(sizes) for sizes in later > 1.5 * later.min()] == [[False, i == 5, False] for i in range(7)]
+    assert verify_ledger(federation.run.path).verified
+
+
+def test_a_site_that_lost_its_disk_is_shown_everything_once_it_has_said_so(tmp_path: Path) -> None:
+    federation = make(tmp_path, "dp-fts-de", rounds=4, privacy={"noise_multiplier": 4.0})
+    nodes = federation.nodes()
+
+    def burnt(reply: Any, round_: int) -> Any:
+        if round_ == 1:
+            shutil.rmtree(tmp_path / "north" / "kept")
+        return reply
+
+    nodes[0].tamper = burnt
+    grid = Bytes(nodes)
+    serve(grid, federation.home, federation.run)
+    refused = [row["refused"] for row in read_lines(federation.run.private / "transport.jsonl")]
+    assert refused[:4] == [{}, {}, {"raised RunError": 1}, {}]
+    assert grid.sizes[3][0] > 1.5 * grid.sizes[3][1]
 
 
 def test_a_countersignature_is_nothing_else_and_nobody_elses() -> None:
