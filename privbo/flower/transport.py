@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
-from typing import TypeAlias
+from queue import Empty
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -26,6 +24,7 @@ from accountant.events import Json
 from accountant.ledger.reservation import Place
 from privbo.door.inbox import Inbox
 from privbo.flower.messages import MESSAGE_TYPE, Header, Reply, decode_reply, encode_question
+from privbo.flower.post import PATIENCE, Post
 from privbo.flower.receipts import countersigned
 from privbo.flower.registry import Registry
 from privbo.flower.site import Question
@@ -33,13 +32,8 @@ from privbo.flower.timeouts import Timeouts
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Ask, FloatArray, Standing
 
-_PULLERS = 16
-_PATIENCE = 1.0  # seconds in one call after which a thread no longer counts
-_NETWORK = {"httpx", "httpcore", "grpc"}  # what Flower's grid raises when the SuperLink is gone
 _UNREADABLE = "unreadable"
 _NOTHING: Place = (0, "")  # seen by a site that names no head
-# A reply by the name of its question, None in place of one that no decoding can read; an error ends the run.
-_Fetched: TypeAlias = tuple[str, Message | None] | BaseException
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +191,7 @@ class Flower:
         them up. Every call therefore asks for one reply, and a thread that hangs in its call is left behind
         and replaced.
         """
-        post = _Post(grid=self.grid, poll=self.timeouts.poll, n_asked=len(sent))
+        post = Post(grid=self.grid, poll=self.timeouts.poll, n_asked=len(sent))
         for identity in sent:
             post.waiting.put(identity)
         deadline = time.monotonic() + self.timeouts.round_timeout
@@ -206,7 +200,7 @@ class Flower:
             while left and (rest := deadline - time.monotonic()) > 0:
                 post.staff()
                 try:
-                    item = post.found.get(timeout=min(rest, _PATIENCE))
+                    item = post.found.get(timeout=min(rest, PATIENCE))
                 except Empty:
                     continue
                 if isinstance(item, BaseException):
@@ -250,63 +244,3 @@ class Flower:
         if self.registry.keys:
             return nodes[node]
         return reply.site if reply.site in self.registry.clients else None
-
-
-@dataclass(kw_only=True)
-class _Post:
-    """Threads that fetch the replies to one round's questions, each call for one reply.
-
-    Attributes:
-        grid: Flower's grid.
-        poll: Seconds between two looks at the same node's reply.
-        n_asked: Number of nodes that were asked.
-        waiting: Names of the questions that nobody asks about right now.
-        found: Replies, and what ends the run.
-        over: Set when nobody waits any more.
-    """
-
-    grid: Grid
-    poll: float
-    n_asked: int
-    waiting: SimpleQueue[str] = field(default_factory=SimpleQueue)
-    found: SimpleQueue[_Fetched] = field(default_factory=SimpleQueue)
-    over: threading.Event = field(default_factory=threading.Event)
-    _since: dict[int, float] = field(default_factory=dict)
-    _hired: int = 0
-
-    def staff(self) -> None:
-        """Start the threads that are missing: those that hang in a call count no more."""
-        now = time.monotonic()
-        hanging = sum(now - since > _PATIENCE for since in list(self._since.values()))
-        while self._hired - hanging < min(_PULLERS, self.n_asked):
-            threading.Thread(target=self._fetch, args=(self._hired,), daemon=True).start()
-            self._hired += 1
-
-    def _fetch(self, worker: int) -> None:
-        while not self.over.is_set():
-            try:
-                identity = self.waiting.get(timeout=self.poll)
-            except Empty:
-                continue
-            self._since[worker] = time.monotonic()
-            try:
-                replies = list(self.grid.pull_messages([identity]))
-            except Exception as error:  # what a node sent may break Flower's own decoding
-                if _is_gone(error):
-                    self.found.put(error)
-                    return
-                self.found.put((identity, None))  # Flower hands every reply out once: this one is lost
-                continue
-            finally:
-                del self._since[worker]
-            for message in replies:
-                self.found.put((message.metadata.reply_to_message_id, message))
-            if not replies:
-                self.waiting.put(identity)
-                self.over.wait(self.poll / max(1, self.waiting.qsize() // _PULLERS))
-
-
-def _is_gone(error: Exception) -> bool:
-    """Whether an error of the grid means that the SuperLink is out of reach, rather than one reply's being bad."""
-    network = type(error).__module__.split(".")[0] in _NETWORK
-    return isinstance(error, OSError) or (network and not hasattr(error, "response"))
