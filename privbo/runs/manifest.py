@@ -275,7 +275,7 @@ class Manifest:
 
 def versions() -> dict[str, str]:
     """Give the versions of what the numbers depend on."""
-    packages = ("privbo", "numpy", "scipy", "torch", "gpytorch")
+    packages = ("privbo", "numpy", "scipy", "torch", "gpytorch", "numba")
     found = {name: version for name in packages if (version := _version(name)) is not None}
     return {"python": platform.python_version(), **found, CODE: toolkit()[CODE]}
 

@@ -22,6 +22,8 @@ def _draw(n_features=64, n_embedded=2, lengthscale=0.3, kernel="se", form="paire
 def _correlation(kernel, distance):
     if kernel == "se":
         return np.exp(-0.5 * distance**2)
+    if kernel == "matern12":
+        return np.exp(-distance)
     if kernel == "matern32":
         return (1.0 + np.sqrt(3.0) * distance) * np.exp(-np.sqrt(3.0) * distance)
     scaled = np.sqrt(5.0) * distance
@@ -30,7 +32,7 @@ def _correlation(kernel, distance):
 
 @given(
     form=st.sampled_from(["paired", "phase", "regular"]),
-    kernel=st.sampled_from(["se", "matern52", "matern32"]),
+    kernel=st.sampled_from(["se", "matern52", "matern32", "matern12"]),
     half=st.integers(1, 20),
     n_embedded=st.integers(1, 4),
     seed=st.integers(0, 2**40),
@@ -57,7 +59,7 @@ def _largest_kernel_error(features, kernel, lengthscale):
 _TOLERANCE = 0.065
 
 
-@pytest.mark.parametrize("kernel", ["se", "matern52", "matern32"])
+@pytest.mark.parametrize("kernel", ["se", "matern52", "matern32", "matern12"])
 @pytest.mark.parametrize("form", ["paired", "phase"])
 def test_products_approximate_the_kernel(kernel, form):
     features = _draw(20_000, kernel=kernel, form=form)

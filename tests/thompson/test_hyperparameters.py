@@ -77,7 +77,7 @@ def test_fit_tells_short_from_long_length_scales():
     assert short.lengthscale.max() < long.lengthscale.min()
 
 
-@pytest.mark.parametrize("kernel", ["se", "matern52", "matern32"])
+@pytest.mark.parametrize("kernel", ["se", "matern52", "matern32", "matern12"])
 def test_a_client_is_fitted_alone_as_in_a_batch(kernel):
     observations = _observations([0.3, 0.5], n=5, mask=_ragged(5, 12))
     together = fit(observations, _own(kernel=kernel, fit_steps=25))

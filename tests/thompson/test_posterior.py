@@ -19,7 +19,7 @@ from privbo.algorithms.thompson.posterior import (
 
 SHAPES = [(3, 8), (8, 3), (5, 5), (1, 6)]
 NOISE = 0.04
-KERNELS = ["se", "matern52", "matern32"]
+KERNELS = ["se", "matern52", "matern32", "matern12"]
 
 
 def _data(n_observations, n_features, n=4, seed=0):
@@ -105,7 +105,7 @@ def _own(kernel, n=3, t=6, c=5, f=2048, seed=0):
     )
     normals = generator.normal(size=(f, 2))
     if kernel != "se":
-        freedom = 5 if kernel == "matern52" else 3
+        freedom = {"matern52": 5, "matern32": 3, "matern12": 1}[kernel]
         normals /= np.sqrt(generator.chisquare(freedom, (f, 1)) / freedom)
     return observations, models, torch.as_tensor(normals), torch.as_tensor(generator.random((n, c, 2)))
 
@@ -121,6 +121,8 @@ def _exact(kernel, observations, models, points, n):
         d = np.sqrt((((a[:, None] - b[None]) / ell) ** 2).sum(-1))
         if kernel == "se":
             return scale * np.exp(-0.5 * d**2)
+        if kernel == "matern12":
+            return scale * np.exp(-d)
         if kernel == "matern32":
             return scale * (1 + np.sqrt(3) * d) * np.exp(-np.sqrt(3) * d)
         return scale * (1 + np.sqrt(5) * d + 5 * d**2 / 3) * np.exp(-np.sqrt(5) * d)
@@ -192,6 +194,7 @@ def test_kernel_values_match_gpytorch():
         ("se", RBFKernel().double()),
         ("matern52", MaternKernel(nu=2.5).double()),
         ("matern32", MaternKernel(nu=1.5).double()),
+        ("matern12", MaternKernel(nu=0.5).double()),
     ):
         peer.lengthscale = 0.4
         expected = peer(a, b).to_dense().detach()

@@ -31,6 +31,8 @@ def observed(n=5, t=7, e=3, masked=True, seed=0):
 def correlations(kernel, squares):
     if kernel == "se":
         return torch.exp(-squares / 2)
+    if kernel == "matern12":
+        return torch.exp(-(squares + 1e-20).sqrt())
     # Autograd has no derivative of a distance at zero.
     r = (squares + 1e-20).sqrt() * math.sqrt(5 if kernel == "matern52" else 3)
     return (1 + r + (r**2 / 3 if kernel == "matern52" else 0)) * torch.exp(-r)
@@ -54,7 +56,7 @@ def loss(logs, slope, seen, own, shared):
     return total
 
 
-@pytest.mark.parametrize("kernel", ["se", "matern52", "matern32"])
+@pytest.mark.parametrize("kernel", ["se", "matern52", "matern32", "matern12"])
 @pytest.mark.parametrize("ard", [True, False])
 @pytest.mark.parametrize("with_mean", [True, False])
 def test_a_fit_takes_the_steps_of_adam_on_the_log_posterior(kernel, ard, with_mean):

@@ -108,8 +108,7 @@ class LocalEngine:
                 values = values + found.slope[:, None] * pooled.heights(points)
             if not self._avoid:
                 return values
-            again = (points[:, :, None] == units[:, None]).all(axis=3).any(axis=2)
-            return values.masked_fill(torch.as_tensor(again, device=self._device), -torch.inf)
+            return values.masked_fill(torch.as_tensor(_among(points, units), device=self._device), -torch.inf)
 
         generator = public_stream(self._setting.public_seed, Stream.CANDIDATES, round_)
         return maximise(functions, self._setting.space, Search(n_candidates=self._own.n_candidates), generator)
@@ -226,6 +225,17 @@ class LocalEngine:
 
     def _tensor(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
         return torch.as_tensor(array, dtype=torch.float64, device=self._device)
+
+
+def _among(points: FloatArray, units: FloatArray) -> npt.NDArray[np.bool_]:
+    """Whether points ``(n or 1, c, n_dims)`` are among each client's ``(n, t, n_dims)``, ``(n, c)``.
+
+    One coordinate after another, and candidates last: what is compared is then long rows in one piece.
+    """
+    same = np.ones((len(units), units.shape[1], points.shape[1]), dtype=bool)
+    for dim in range(units.shape[2]):
+        same &= np.ascontiguousarray(points[..., dim])[:, None] == units[..., dim, None]
+    return np.asarray(same.any(axis=1))
 
 
 def _shared(heights: torch.Tensor | None, pooled: Pooled | None) -> tuple[torch.Tensor, SlopePrior] | None:

@@ -21,7 +21,8 @@ from privbo.protocol.messages import FloatArray
 if TYPE_CHECKING:
     import torch
 
-Kernel: TypeAlias = Literal["se", "matern52", "matern32"]
+Kernel: TypeAlias = Literal["se", "matern52", "matern32", "matern12"]
+_FREEDOM = {"matern52": 5.0, "matern32": 3.0, "matern12": 1.0}
 Form: TypeAlias = Literal["paired", "phase", "regular"]
 
 
@@ -79,7 +80,7 @@ def draw_features(
         n_features: M; even for the paired form.
         n_embedded: Coordinates a kernel sees.
         lengthscale: Of the kernel, in units of the cube.
-        kernel: Squared exponential, Matern 5/2 or Matern 3/2.
+        kernel: Squared exponential, Matern 5/2, 3/2 or 1/2.
         form: ``"paired"``: cos and sin of M/2 frequencies, norm 1 by construction;
             ``"phase"``: cos(w.x + b) of M frequencies divided by its norm (the paper's);
             ``"regular"``: pairs at the M/2 lowest frequencies of a lattice, weighted by the
@@ -103,7 +104,7 @@ def draw_frequencies(generator: np.random.Generator, count: int, n_embedded: int
     if kernel == "se":
         return normals
     # A Matern kernel of smoothness v has a multivariate t spectrum with 2 v degrees of freedom.
-    freedom = 5.0 if kernel == "matern52" else 3.0
+    freedom = _FREEDOM[kernel]
     return normals / np.sqrt(generator.chisquare(freedom, (count, 1)) / freedom)
 
 
@@ -148,5 +149,5 @@ def _spectrum(kernel: Kernel, squares: FloatArray, n_embedded: int) -> FloatArra
     """Spectral density at squared frequencies in units of the length scale, up to a factor."""
     if kernel == "se":
         return np.asarray(np.exp(-0.5 * squares))
-    freedom = 5.0 if kernel == "matern52" else 3.0
+    freedom = _FREEDOM[kernel]
     return np.asarray((1.0 + squares / freedom) ** (-0.5 * (freedom + n_embedded)))

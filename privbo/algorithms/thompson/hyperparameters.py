@@ -1,25 +1,17 @@
-"""Kernel hyperparameters of many clients at once, on GPyTorch kernels.
+"""Kernel hyperparameters of many clients at once: maximum a posteriori by Adam's steps from a fixed start.
 
-Maximum a posteriori with a fixed number of Adam steps from a fixed start. Adam works
-entry by entry, so a client's result depends on its own data only, whatever the batch.
+On a processor the steps are compiled; elsewhere they are GPyTorch's. A client's result depends on its own data
+only, whatever the batch.
 """
 
 from __future__ import annotations
 
-import math
-
+import numpy as np
 import torch
-from gpytorch.constraints import Interval
-from gpytorch.kernels import Kernel as GPyTorchKernel
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.settings import lazily_evaluate_kernels
 
-from privbo.algorithms.thompson.own_model import OwnModel, Prior
-from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, cholesky, masked_covariance
-
-_LEARNING_RATE = 0.15
-_SMOOTHNESS = {"matern52": 2.5, "matern32": 1.5}
+from privbo.algorithms.thompson.fits import climb, is_compiled
+from privbo.algorithms.thompson.own_model import OwnModel
+from privbo.algorithms.thompson.posterior import Hyperparameters, Observations
 
 
 def start(own: OwnModel, n_clients: int, n_embedded: int, device: torch.device) -> Hyperparameters:
@@ -44,63 +36,21 @@ def known_noise(own: OwnModel, observations: Observations) -> torch.Tensor | Non
 def fit(observations: Observations, own: OwnModel) -> Hyperparameters:
     """Maximum-a-posteriori hyperparameters of every client in the batch."""
     n, _, n_embedded = observations.embedded.shape
-    covariance, likelihood = _model(own, n, n_embedded, observations.embedded.device)
-    known = known_noise(own, observations)
-    parameters = [*covariance.parameters(), *(likelihood.parameters() if known is None else ())]
-    optimiser = torch.optim.Adam(parameters, lr=_LEARNING_RATE)
-    for _ in range(own.fit_steps):
-        optimiser.zero_grad()
-        noise = likelihood.noise[:, 0] if known is None else known
-        loss = -_log_posterior(own, covariance, noise, observations).sum()
-        torch.autograd.backward(loss)
-        optimiser.step()
-    with torch.no_grad():
-        return Hyperparameters(
-            lengthscale=covariance.base_kernel.lengthscale[:, 0, :].detach().expand(n, n_embedded).clone(),
-            outputscale=covariance.outputscale.detach().clone(),
-            noise=likelihood.noise[:, 0].detach().clone() if known is None else known,
-        )
+    first, known = start(own, n, n_embedded, observations.embedded.device), known_noise(own, observations)
+    if not is_compiled(observations.embedded.device):
+        from privbo.algorithms.thompson import gpytorch_fits  # loads GPyTorch, which a processor does without
 
-
-def _model(own: OwnModel, n: int, n_embedded: int, device: torch.device) -> tuple[GPyTorchKernel, GaussianLikelihood]:
-    batch = torch.Size([n])
-    shape = {
-        "batch_shape": batch,
-        "ard_num_dims": n_embedded if own.ard else None,
-        "lengthscale_constraint": Interval(own.lengthscale.low, own.lengthscale.high),
-    }
-    base = RBFKernel(**shape) if own.kernel == "se" else MaternKernel(nu=_SMOOTHNESS[own.kernel], **shape)
-    covariance = ScaleKernel(
-        base, batch_shape=batch, outputscale_constraint=Interval(own.outputscale.low, own.outputscale.high)
+        return gpytorch_fits.fit(observations, own, first=first, known=known)
+    width = n_embedded if own.ard else 1
+    priors = [*[own.lengthscale] * width, own.outputscale, own.noise]
+    low, high, median = (np.array([getattr(p, name) for p in priors]) for name in ("low", "high", "median"))
+    share = (median - low) / (high - low)
+    # Values between the bounds are low + (high - low) / (1 + exp(-x)), and the steps are those of x.
+    x = np.tile(np.log(share) - np.log1p(-share), (n, 1))
+    climb(observations, own, x, known=known, steps=own.fit_steps, between=True)
+    values = torch.from_numpy(low + (high - low) / (1.0 + np.exp(-x)))
+    return Hyperparameters(
+        lengthscale=values[:, :width].expand(n, n_embedded).clone(),
+        outputscale=values[:, width].clone(),
+        noise=values[:, width + 1].clone() if known is None else known,
     )
-    likelihood = GaussianLikelihood(batch_shape=batch, noise_constraint=Interval(own.noise.low, own.noise.high))
-    covariance, likelihood = covariance.to(device, torch.float64), likelihood.to(device, torch.float64)
-    first = start(own, n, n_embedded if own.ard else 1, device)
-    base.lengthscale = first.lengthscale[:, None, :]
-    covariance.outputscale = first.outputscale
-    likelihood.noise = first.noise[:, None]
-    return covariance, likelihood
-
-
-def _log_posterior(
-    own: OwnModel, covariance: GPyTorchKernel, noise: torch.Tensor, observations: Observations
-) -> torch.Tensor:
-    """Log marginal likelihood plus log priors per client, up to a constant, ``(n,)``."""
-    # The whole matrix is wanted at once; a deferred one costs a fifth of a step in bookkeeping.
-    with lazily_evaluate_kernels(False):
-        dense = covariance(observations.embedded).to_dense()
-    noisy = masked_covariance(dense, observations.mask, noise)
-    factor = cholesky(noisy)
-    white = torch.linalg.solve_triangular(factor, observations.values[..., None], upper=False)[..., 0]
-    evidence: torch.Tensor = -0.5 * white.square().sum(-1) - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    priors = (
-        _log_prior(covariance.base_kernel.lengthscale[:, 0, :], own.lengthscale).sum(-1)
-        + _log_prior(covariance.outputscale, own.outputscale)
-        + _log_prior(noise, own.noise)
-    )
-    return evidence + priors
-
-
-def _log_prior(value: torch.Tensor, prior: Prior) -> torch.Tensor:
-    """Log density of the value's logarithm, which is normal, up to a constant."""
-    return -0.5 * ((value.log() - math.log(prior.median)) / prior.spread).square()

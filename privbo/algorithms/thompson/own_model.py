@@ -55,7 +55,7 @@ class OwnModel:
     carry most of the weight.
 
     Attributes:
-        kernel: ``"se"`` (squared exponential), ``"matern52"`` or ``"matern32"``.
+        kernel: ``"se"`` (squared exponential), ``"matern52"``, ``"matern32"`` or ``"matern12"`` (rough).
         draw: What a Thompson draw is. ``"paths"``: a random-feature path conditioned exactly
             (Wilson et al. 2020), maximised anywhere; ``"exact"``: a joint draw from the exact
             posterior at the whole grid of a finite space, else at the candidates;

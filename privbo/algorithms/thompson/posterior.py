@@ -90,7 +90,8 @@ def cholesky(matrices: torch.Tensor) -> torch.Tensor:
     if not failed.any():
         return factors
     identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
-    kept: torch.Tensor = torch.where(failed[..., None, None], identity, factors)
+    # Taken out before the factorisation, or a derivative would still see what failed.
+    kept: torch.Tensor = torch.linalg.cholesky_ex(torch.where(failed[..., None, None], identity, matrices))[0]
     return kept
 
 
@@ -167,6 +168,8 @@ def kernel_values(kernel: Kernel, left: torch.Tensor, right: torch.Tensor) -> to
     squares = squares.add_(right.square().sum(-1)[..., None, :]).clamp_min_(0.0)
     if kernel == "se":
         return squares.mul_(-0.5).exp_()
+    if kernel == "matern12":
+        return squares.sqrt_().neg_().exp_()
     if kernel == "matern32":
         distance = squares.mul_(3.0).sqrt_()
         return (1.0 + distance).mul_(distance.neg_().exp_())

@@ -3,22 +3,24 @@
 A client's standardised values are ``slope * heights(x) + f(x) + noise`` with f of a stationary
 kernel. Length scales, variances and the slope are fitted together, maximum a posteriori, by
 Adam steps with the gradient written out; every step works entry by entry or matrix by
-matrix, so a client's result depends on its own data and on public numbers only.
+matrix, so a client's result depends on its own data and on public numbers only. On a processor
+the work is compiled (``compiled`` has the formulas); elsewhere, as on GPUs, it is torch's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from privbo.algorithms.thompson import adam
 from privbo.algorithms.thompson.features import Kernel
+from privbo.algorithms.thompson.fits import as_array, climb, is_compiled
 from privbo.algorithms.thompson.hyperparameters import known_noise
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
-from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, kernel_values, row_times
+from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, cholesky, kernel_values, row_times
 
-_LEARNING_RATE = 0.15
-_FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # of Adam (Kingma & Ba 2015)
 _JITTER = 1e-8
 _LEAST_VARIANCE = 1e-12
 
@@ -81,15 +83,60 @@ def fit(
         shared: Heights of the shared function at the observations ``(n, t)``, zero where masked, and the slope's
             prior; None for a mean of zero.
     """
-    known = known_noise(own, observations)
+    slope = torch.full_like(start.slope, torch.nan)
+    if shared is not None:
+        slope = torch.where(start.slope.isnan(), shared[1].mean, start.slope)
+    first, known = Fit(logs=start.logs, slope=slope), known_noise(own, observations)
+    compiled = is_compiled(start.logs.device)
+    found = (_climbed if compiled else climb_by_torch)(
+        first, observations, own, steps=steps, shared=shared, known=known
+    )
+    if known is None:
+        return found
+    return Fit(logs=torch.cat([found.logs[:, :-1], known.log()[:, None]], dim=1), slope=found.slope)
+
+
+def _climbed(
+    start: Fit,
+    observations: Observations,
+    own: OwnModel,
+    *,
+    steps: int,
+    shared: tuple[torch.Tensor, SlopePrior] | None,
+    known: torch.Tensor | None,
+) -> Fit:
+    logs, slopes = (np.array(values.numpy(), order="C") for values in (start.logs, start.slope))
+    heights, prior = (None, (0.0, 1.0)) if shared is None else (shared[0], (shared[1].mean, shared[1].stddev))
+    climb(
+        observations, own, logs, known=known, steps=steps, jitter=_JITTER, heights=heights, slopes=slopes,
+        slope_prior=prior,
+    )  # fmt: skip
+    return Fit(logs=torch.from_numpy(logs), slope=torch.from_numpy(slopes))
+
+
+def climb_by_torch(
+    start: Fit,
+    observations: Observations,
+    own: OwnModel,
+    *,
+    steps: int,
+    shared: tuple[torch.Tensor, SlopePrior] | None,
+    known: torch.Tensor | None,
+) -> Fit:
+    """The same steps as small torch operations: on GPUs, and what tests hold the compiled ones to.
+
+    Args:
+        start: Of n clients, slopes included.
+        observations: As of ``fit``.
+        own: As of ``fit``.
+        steps: As of ``fit``.
+        shared: As of ``fit``.
+        known: Known observation variances, ``(n,)``; None fits them.
+    """
     logs, slope = start.logs, start.slope
     n_embedded, device = observations.embedded.shape[-1], logs.device
     low, high, median, spread = (_column(own, n_embedded, name, device) for name in ("low", "high", "median", "spread"))
     low, high, median = low.log(), high.log(), median.log()
-    if shared is None:
-        slope = torch.full_like(slope, torch.nan)
-    else:
-        slope = torch.where(slope.isnan(), shared[1].mean, slope)
     squares = (observations.embedded[:, :, None] - observations.embedded[:, None]).square()
     first = logs.new_zeros(len(logs), logs.shape[1] + 1)
     second = torch.zeros_like(first)
@@ -97,13 +144,11 @@ def fit(
         gradient = first.new_zeros(first.shape)
         gradient[:, :-1], gradient[:, -1] = _gradient(logs, slope, observations, squares, own, known, shared)
         gradient[:, :-1] += (logs - median) / spread.square()
-        first = _FIRST * first + (1.0 - _FIRST) * gradient
-        second = _SECOND * second + (1.0 - _SECOND) * gradient.square()
-        moved = (first / (1.0 - _FIRST**step)) / ((second / (1.0 - _SECOND**step)).sqrt() + _TINY)
-        logs = torch.clamp(logs - _LEARNING_RATE * moved[:, :-1], low, high)
-        slope = slope - _LEARNING_RATE * moved[:, -1]
-    if known is not None:
-        logs = torch.cat([logs[:, :-1], known.log()[:, None]], dim=1)
+        first = adam.FIRST * first + (1.0 - adam.FIRST) * gradient
+        second = adam.SECOND * second + (1.0 - adam.SECOND) * gradient.square()
+        moved = (first / (1.0 - adam.FIRST**step)) / ((second / (1.0 - adam.SECOND**step)).sqrt() + adam.TINY)
+        logs = torch.clamp(logs - adam.RATE * moved[:, :-1], low, high)
+        slope = slope - adam.RATE * moved[:, -1]
     return Fit(logs=logs, slope=slope)
 
 
@@ -123,7 +168,11 @@ def _gradient(
     both = (mask[:, :, None] & mask[:, None]).to(scaled.dtype)
     correlation, falling = _kernel(own.kernel, scaled.sum(-1))
     covariance = variance[:, None, None] * both * correlation
-    inverse = torch.cholesky_inverse(_factor(covariance, mask, noise))
+    noisy = _noisy(covariance, mask, noise)
+    inverse = torch.cholesky_inverse(cholesky(noisy))
+    # A client whose covariance has no factor moves by its priors alone.
+    failures = torch.linalg.cholesky_ex(noisy).info
+    inverse = torch.where(failures[:, None, None] == 0, inverse, 0.0)
     residual = observations.values if shared is None else observations.values - slope[:, None] * shared[0]
     weights = row_times(residual, inverse)
     # d/dp of (y' K^-1 y + log |K|) / 2 is the sum over both indices of this times dK/dp.
@@ -149,6 +198,10 @@ def _kernel(kernel: Kernel, squares: torch.Tensor) -> tuple[torch.Tensor, torch.
     if kernel == "se":
         correlation = (-0.5 * squares).exp()
         return correlation, correlation
+    if kernel == "matern12":  # the derivative has no limit at 0; times the square it is 0 there
+        distance = squares.sqrt()
+        falling = distance.neg().exp()
+        return falling, torch.where(distance > 0.0, falling / distance, 0.0)
     if kernel == "matern32":
         distance = (3.0 * squares).sqrt()
         falling = distance.neg().exp()
@@ -158,10 +211,9 @@ def _kernel(kernel: Kernel, squares: torch.Tensor) -> tuple[torch.Tensor, torch.
     return (1.0 + distance + squares * (5.0 / 3.0)) * falling, (5.0 / 3.0) * (1.0 + distance) * falling
 
 
-def _factor(covariance: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Cholesky factor of the observations' covariance; a masked one is an independent unit variance."""
-    diagonal = torch.where(mask, noise[:, None] + _JITTER, 1.0)
-    return torch.as_tensor(torch.linalg.cholesky(covariance + torch.diag_embed(diagonal)))
+def _noisy(covariance: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """The observations' covariance; a masked one is an independent unit variance."""
+    return covariance + torch.diag_embed(torch.where(mask, noise[:, None] + _JITTER, 1.0))
 
 
 def _column(own: OwnModel, n_embedded: int, name: str, device: torch.device) -> torch.Tensor:
@@ -191,11 +243,32 @@ class Posterior:
 
     def __call__(self, embedded: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and variance ``(n, c)`` at points ``(n or 1, c, n_embedded)``."""
+        mean, explained = (self._compiled if is_compiled(embedded.device) else self.by_torch)(embedded)
+        return mean, (self.models.outputscale[:, None] - explained).clamp_min_(_LEAST_VARIANCE)
+
+    def _compiled(self, embedded: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who models nothing
+
+        mean, explained = (np.empty((len(self.known), embedded.shape[1])) for _ in range(2))
+        compiled.expect(
+            compiled.SMOOTHNESS[self.kernel],
+            as_array(self.known),
+            as_array(self.covariance_root),
+            as_array(self.weights),
+            as_array(self.models.lengthscale),
+            as_array(self.models.outputscale),
+            as_array(embedded),
+            mean,
+            explained,
+        )
+        return torch.from_numpy(mean), torch.from_numpy(explained)
+
+    def by_torch(self, embedded: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and explained variance by torch: on GPUs, and what tests hold the compiled ones to."""
         scaled = embedded / self.models.lengthscale[:, None]
         covariance = kernel_values(self.kernel, scaled, self.known).mul_(self.models.outputscale[:, None, None])
         mean = (covariance @ self.weights[..., None])[..., 0]
-        explained = (covariance @ self.covariance_root.mT).square_().sum(-1)
-        return mean, (self.models.outputscale[:, None] - explained).clamp_min_(_LEAST_VARIANCE)
+        return mean, (covariance @ self.covariance_root.mT).square_().sum(-1)
 
 
 def posterior(found: Fit, observations: Observations, own: OwnModel, residual: torch.Tensor) -> Posterior:
@@ -205,7 +278,7 @@ def posterior(found: Fit, observations: Observations, own: OwnModel, residual: t
     known = observations.embedded / models.lengthscale[:, None]
     covariance = models.outputscale[:, None, None] * kernel_values(own.kernel, known, known)
     covariance = torch.where(mask[:, :, None] & mask[:, None], covariance, 0.0)
-    factor = _factor(covariance, mask, models.noise)
+    factor = cholesky(_noisy(covariance, mask, models.noise))
     unit = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
     root = torch.linalg.solve_triangular(factor, unit, upper=False)
     # Zero rows and columns: a masked observation says nothing about any point.

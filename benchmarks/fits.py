@@ -1,0 +1,94 @@
+"""Compiled fits beside the same steps made by torch, and whole runs either way; CPU seconds, one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+import numpy as np
+
+import privbo as pb
+from benchmarks._rows import Row, smallest
+from privbo.protocol.messages import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from privbo.algorithms.thompson.posterior import Observations
+
+LENGTHS = (6, 20, 40, 160, 320)
+N_CLIENTS, EVALUATIONS = 40, 22
+
+
+def rows() -> Iterator[Row]:
+    """Fits per client at several lengths of history, and whole runs."""
+    import torch
+
+    torch.set_num_threads(1)
+    for t in LENGTHS:
+        yield from _fits(t, n=N_CLIENTS if t <= 40 else 8)
+    yield _run(pb.SharedPrior(evaluations=EVALUATIONS))
+    yield _run(pb.DPFTSDE(evaluations=EVALUATIONS))
+
+
+def _fits(t: int, n: int) -> Iterator[Row]:
+    import torch
+
+    from privbo.algorithms.thompson import gpytorch_fits, hyperparameters, regression
+
+    seen, cpu = _observed(n, t), torch.device("cpu")
+    own, quiet = pb.OwnModel(), pb.SharedPrior().own
+    start = regression.at_start(quiet, n, 2, cpu)
+    slopes = regression.Fit(logs=start.logs, slope=torch.full((n,), 0.6, dtype=torch.float64))
+    shared = (torch.cos(3.0 * seen.embedded.sum(-1)), regression.SlopePrior(mean=0.6, stddev=0.3))
+    first = hyperparameters.start(own, n, 2, cpu)
+    steps = quiet.fit_steps
+    ours = smallest(partial(regression.fit, start, seen, quiet, steps=steps, shared=shared))
+    theirs = smallest(partial(regression.climb_by_torch, slopes, seen, quiet, steps=steps, shared=shared, known=None))
+    size = f"a fit of {steps} steps, t={t}, per client"
+    yield Row(f"shared prior, {size}", ours / n, "the same steps by torch", theirs / n)
+    ours = smallest(partial(hyperparameters.fit, seen, own))
+    theirs = smallest(partial(gpytorch_fits.fit, seen, own, first=first, known=None))
+    yield Row(f"DP-FTS-DE, {size}", ours / n, "the same steps by GPyTorch", theirs / n)
+
+
+def _observed(n: int, t: int) -> Observations:
+    import torch
+
+    from privbo.algorithms.thompson.posterior import Observations
+
+    generator = np.random.default_rng(t)
+    points = generator.random((n, t, 2))
+    values = np.sin(4.0 * points.sum(axis=-1)) + 0.1 * generator.standard_normal((n, t))
+    return Observations(
+        embedded=torch.as_tensor(points),
+        values=torch.as_tensor(values),
+        mask=torch.ones(n, t, dtype=torch.bool),
+        scale=torch.ones(n, dtype=torch.float64),
+    )
+
+
+def _run(algorithm: pb.SharedPrior | pb.DPFTSDE) -> Row:
+    """A whole run, door and ledger included; torch in place of compiled code in fits and posteriors."""
+    from privbo.algorithms.thompson import hyperparameters, regression
+
+    def nothing(_device: object) -> bool:
+        return False
+
+    ours = smallest(partial(_play, algorithm))
+    with patch.object(hyperparameters, "is_compiled", nothing), patch.object(regression, "is_compiled", nothing):
+        theirs = smallest(partial(_play, algorithm))
+    name = f"{type(algorithm).__name__}: a whole run, N={N_CLIENTS}, {EVALUATIONS} evaluations each"
+    return Row(name, ours, "the same run with torch's fits and posteriors", theirs)
+
+
+def _play(algorithm: pb.SharedPrior | pb.DPFTSDE) -> None:
+    centres = np.random.default_rng(0).random((N_CLIENTS, 2))
+
+    def objective(clients: IntArray, units: FloatArray) -> FloatArray:
+        distance = ((units - centres[clients]) ** 2).sum(axis=-1)
+        return np.asarray(np.exp(-4.0 * distance) + 0.2 * np.sin(9.0 * units[..., 0] + clients))
+
+    space = {"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)}
+    problem = pb.Problem(space=space, batch_objective=objective, n_clients=N_CLIENTS)
+    pb.run(problem, algorithm, privacy=pb.Privacy(epsilon=2.0, noise="simulation"), rounds=EVALUATIONS, seed=0)

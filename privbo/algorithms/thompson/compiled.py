@@ -1,0 +1,488 @@
+"""Fits and posteriors as machine code: loops that Numba compiles, one client after another.
+
+A client's n observed values y, less the shared part of their mean, have the covariance K = v C + s I with
+correlations c(r^2) of squared scaled distances r^2 = sum_k (x_k - x'_k)^2 / l_k^2. With a = K^-1 y the negative log
+evidence (y' a + log |K|) / 2 changes by (Rasmussen & Williams 2006, eq. 5.9)
+
+    sum_ij G_ij dK_ij,    G = (K^-1 - a a') / 2,
+
+and with f = -2 dc / d(r^2) the derivatives by logarithms are
+
+    log l_k:  v sum_ij G_ij f_ij (x_ik - x_jk)^2 / l_k^2        log v:  v sum_ij G_ij c_ij        log s:  s sum_i G_ii
+
+So a step needs K^-1 and no factor. It comes from block sweeps in place (Gauss-Jordan elimination, whose pivots are
+those of Cholesky's factor squared): with P a few pivots' rows and D = K_PP^-1, every other entry becomes
+K_ij - K_iP D K_Pj, the rows D K_Pj and the block itself -D; after the last block K is -K^-1.
+
+A client's numbers are made from its own in an order that is fixed by how many values it has: the same alone, among
+others, in any thread or process of one machine. Nothing is reordered or contracted ("fast-math" is off), and the
+kernels' exponential is made here from sums and products, as many at once as a processor has lanes.
+
+Numba was chosen over a wheel with C: nothing has to be compiled where privbo is installed, and there is one wheel for
+all machines. It costs a third of a second per process, at the first fit, and a few seconds at the first fit on a
+machine; what is compiled then is kept beside this file or in the user's cache.
+
+Longer than 300 lines: Numba notices that a function has changed by the file it stands in, not by those it calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba import boolean, float64, int64, void
+
+from privbo.protocol.messages import FloatArray, IntArray
+
+F = TypeVar("F", bound=Callable[..., object])
+SMOOTHNESS: Final = {"se": 0, "matern12": 1, "matern32": 3, "matern52": 5}  # twice a Matern kernel's
+_PIVOTS, _POINTS = 8, 64  # worked on at once
+_LEAST_EXPONENT, _ROUND, _BIAS, _MANTISSA = -708.0, 1.5 * 2.0**52, 1023, 52
+_LOG2_E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
+_TAYLOR = tuple(1.0 / math.factorial(k) for k in range(14))
+_LINE, _TABLE, _CUBE, _MASK = float64[::1], float64[:, ::1], float64[:, :, ::1], boolean[:, ::1]
+
+
+def _compiled(signature: object) -> Callable[[F], F]:
+    """Compile for one signature, once per machine where there is a place to keep it, else once per process."""
+
+    def compile_(function: F) -> F:
+        try:
+            made = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+        except RuntimeError as error:
+            if "no locator available" not in str(error):
+                raise
+            made = numba.njit(signature, nogil=True, error_model="numpy")(function)
+        return cast("F", made)
+
+    return compile_
+
+
+def _compiled_inside(function: F) -> F:
+    """Compile as a part of its callers, with which it is kept."""
+    return cast("F", numba.njit(nogil=True, error_model="numpy")(function))
+
+
+@_compiled_inside
+def _exponentials(exponents: FloatArray, found: FloatArray, scratch: FloatArray, count: int) -> None:
+    """exp(x) = 2^k exp(x - k ln 2) of the first numbers, all at most 0; right to an ulp."""
+    bits = scratch.view(np.int64)
+    for p in range(count):
+        exponent = _LEAST_EXPONENT if exponents[p] < _LEAST_EXPONENT else exponents[p]
+        rounded = exponent * _LOG2_E + _ROUND  # k stands in its last bits
+        k = rounded - _ROUND
+        x = (exponent - k * _LN2_HIGH) - k * _LN2_LOW
+        series = _TAYLOR[13] * x + _TAYLOR[12]
+        series = (series * x + _TAYLOR[11]) * x + _TAYLOR[10]
+        series = (series * x + _TAYLOR[9]) * x + _TAYLOR[8]
+        series = (series * x + _TAYLOR[7]) * x + _TAYLOR[6]
+        series = (series * x + _TAYLOR[5]) * x + _TAYLOR[4]
+        series = (series * x + _TAYLOR[3]) * x + _TAYLOR[2]
+        found[p] = (series * x + 1.0) * x + 1.0
+        scratch[p] = rounded
+    for p in range(count):
+        bits[p] = (bits[p] + _BIAS) << _MANTISSA
+    for p in range(count):
+        found[p] *= scratch[p]
+
+
+@_compiled_inside
+def _correlate(
+    kernel: int, squares: FloatArray, correlation: FloatArray, falling: FloatArray, scratch: FloatArray, count: int
+) -> None:
+    """Correlations at the first squared scaled distances, and f = minus twice their derivative by them."""
+    for p in range(count):
+        falling[p] = -math.sqrt(kernel * squares[p]) if kernel else -0.5 * squares[p]
+    _exponentials(falling, correlation, scratch, count)
+    for p in range(count):
+        shrunk, r = correlation[p], -falling[p]
+        if kernel == 0:
+            falling[p] = shrunk
+        elif kernel == 5:
+            correlation[p] = (1.0 + r + squares[p] * (5.0 / 3.0)) * shrunk
+            falling[p] = (5.0 / 3.0) * (1.0 + r) * shrunk
+        elif kernel == 3:
+            correlation[p] = (1.0 + r) * shrunk
+            falling[p] = 3.0 * shrunk
+        else:  # it has no limit at 0, but its product with a distance has: 0
+            falling[p] = shrunk / r if r > 0.0 else 0.0
+
+
+@_compiled_inside
+def _sweep_block(block: FloatArray, size: int) -> bool:
+    """Minus the inverse of the pivots' block, in place; False where a pivot is not positive."""
+    for k in range(size):
+        if not block[k, k] > 0.0:
+            return False
+        inverse = 1.0 / block[k, k]
+        for i in range(size):
+            if i != k:
+                factor = block[i, k] * inverse
+                for j in range(size):
+                    if j != k:
+                        block[i, j] -= factor * block[k, j]
+        for j in range(size):
+            if j != k:
+                block[k, j] *= inverse
+                block[j, k] *= inverse
+        block[k, k] = -inverse
+    return True
+
+
+@_compiled_inside
+def _subtract(matrix: FloatArray, left: int, right: int, rows: FloatArray, products: FloatArray) -> None:
+    """Take the products of the pivots' rows from the rows of ``matrix`` between two numbers, up to the diagonal."""
+    for i in range(left, right):
+        a, b, c, d = rows[0, i], rows[1, i], rows[2, i], rows[3, i]
+        e, f, g, h = rows[4, i], rows[5, i], rows[6, i], rows[7, i]
+        for j in range(i + 1):
+            one = (a * products[0, j] + b * products[1, j]) + (c * products[2, j] + d * products[3, j])
+            other = (e * products[4, j] + f * products[5, j]) + (g * products[6, j] + h * products[7, j])
+            matrix[i, j] -= one + other
+
+
+@_compiled_inside
+def _multiply(block: FloatArray, size: int, rows: FloatArray, t: int, products: FloatArray) -> None:
+    """Minus a block times the pivots' rows; zero where there are fewer pivots."""
+    for p in range(_PIVOTS):
+        for j in range(t):
+            products[p, j] = 0.0
+        for q in range(size if p < size else 0):
+            entry = -block[p, q]
+            for j in range(t):
+                products[p, j] += entry * rows[q, j]
+
+
+@_compiled_inside
+def _write(matrix: FloatArray, t: int, start: int, size: int, products: FloatArray, block: FloatArray) -> None:
+    """Put the pivots' new rows where the old ones were."""
+    for p in range(size):
+        for j in range(start):
+            matrix[start + p, j] = products[p, j]
+        for j in range(p + 1):
+            matrix[start + p, start + j] = block[p, j]
+        for i in range(start + size, t):
+            matrix[i, start + p] = products[p, i]
+
+
+@_compiled_inside
+def _sweep(matrix: FloatArray, t: int, rows: FloatArray, products: FloatArray, block: FloatArray) -> bool:
+    """Minus the inverse of a leading matrix, whose lower triangle is used and made; False where it is not positive."""
+    for start in range(0, t, _PIVOTS):
+        size = min(_PIVOTS, t - start)
+        for p in range(size):
+            for j in range(start + p + 1):
+                rows[p, j] = matrix[start + p, j]
+            for i in range(start + p + 1, t):
+                rows[p, i] = matrix[i, start + p]
+            for q in range(size):
+                block[p, q] = rows[p, start + q] if q <= p else matrix[start + q, start + p]
+        if not _sweep_block(block, size):
+            return False
+        _multiply(block, size, rows, t, products)
+        _subtract(matrix, 0, start, rows, products)
+        _subtract(matrix, start + size, t, rows, products)
+        _write(matrix, t, start, size, products, block)
+    return True
+
+
+@_compiled_inside
+def _weigh(inverse: FloatArray, t: int, values: FloatArray, weights: FloatArray) -> None:
+    """The values times an inverse, of which the lower triangle is given with the wrong sign."""
+    for i in range(t):
+        weights[i] = 0.0
+        total = inverse[i, i] * values[i]
+        for j in range(i):
+            total += inverse[i, j] * values[j]
+            weights[j] -= inverse[i, j] * values[i]
+        weights[i] -= total
+
+
+@_compiled_inside
+def _pair_up(
+    inverse: FloatArray, t: int, weights: FloatArray, correlation: FloatArray, falling: FloatArray
+) -> tuple[float, float]:
+    """Sums of G_ij c_ij over the pairs and of G_ii; f_ij becomes 2 G_ij f_ij. The inverse has the wrong sign."""
+    p, apart, trace = 0, 0.0, 0.0
+    for i in range(t):
+        for j in range(i):
+            twice = -inverse[i, j] - weights[i] * weights[j]
+            apart += twice * correlation[p]
+            falling[p] *= twice
+            p += 1
+        trace += 0.5 * (-inverse[i, i] - weights[i] * weights[i])
+    return apart, trace
+
+
+@_compiled_inside
+def _gradient(
+    kernel: int,
+    t: int,
+    squares: FloatArray,
+    values: FloatArray,
+    variance: float,
+    noise: float,
+    inverse_squares: FloatArray,
+    matrix: FloatArray,
+    pairs: FloatArray,
+    strips: FloatArray,
+    weights: FloatArray,
+    gradient: FloatArray,
+) -> None:
+    """The negative log evidence's gradient in logarithms (by the noise itself); zero where K has no factor.
+
+    ``squares`` holds the pairs' squared distances per coordinate, row by row of the strict lower triangle.
+    """
+    width, count = len(squares), t * (t - 1) // 2
+    scaled, correlation, falling, scratch = pairs[0], pairs[1], pairs[2], pairs[3]
+    for p in range(count):
+        scaled[p] = squares[0, p] * inverse_squares[0]
+    for k in range(1, width):
+        for p in range(count):
+            scaled[p] += squares[k, p] * inverse_squares[k]
+    _correlate(kernel, scaled, correlation, falling, scratch, count)
+    p = 0
+    for i in range(t):
+        for j in range(i):
+            matrix[i, j] = variance * correlation[p]
+            p += 1
+        matrix[i, i] = variance + noise
+    if not _sweep(matrix, t, strips[:_PIVOTS], strips[_PIVOTS : 2 * _PIVOTS], strips[2 * _PIVOTS :]):
+        gradient[:] = 0.0
+        weights[:] = 0.0
+        return
+    _weigh(matrix, t, values, weights)
+    apart, trace = _pair_up(matrix, t, weights, correlation, falling)
+    for k in range(width):
+        total = 0.0
+        for p in range(count):
+            total += falling[p] * squares[k, p]
+        gradient[k] = variance * inverse_squares[k] * total
+    gradient[width] = variance * (apart + trace)
+    gradient[width + 1] = trace
+
+
+@_compiled_inside
+def _measure(points: FloatArray, mask: npt.NDArray[np.bool_], which: IntArray, squares: FloatArray) -> int:
+    """Find one client's values and their pairs' squared distances, summed where there is one row only; their number."""
+    t = 0
+    for i in range(len(mask)):
+        if mask[i]:
+            which[t] = i
+            t += 1
+    squares[:] = 0.0
+    p = 0
+    for i in range(t):
+        for j in range(i):
+            for k in range(points.shape[1]):
+                squares[k if len(squares) > 1 else 0, p] += (points[which[i], k] - points[which[j], k]) ** 2
+            p += 1
+    return t
+
+
+@_compiled_inside
+def _evaluate(
+    parameters: FloatArray,
+    priors: FloatArray,
+    between: bool,
+    rounding: float,
+    value: FloatArray,
+    chain: FloatArray,
+    away: FloatArray,
+) -> None:
+    """Values of parameters, derivatives of their logarithms, and how far these are from the priors' medians."""
+    for k in range(len(parameters)):
+        if between:
+            share, low, high = 1.0 / (1.0 + math.exp(-parameters[k])), priors[0, k], priors[1, k]
+            value[k] = low + (high - low) * share
+            chain[k] = (high - low) * share * (1.0 - share) / value[k]
+            away[k] = math.log(value[k]) - priors[2, k]
+            if abs(away[k]) < rounding:
+                away[k] = 0.0
+        else:
+            value[k], chain[k], away[k] = math.exp(parameters[k]), 1.0, parameters[k] - priors[2, k]
+
+
+@_compiled_inside
+def _adam(
+    optimiser: FloatArray, step: int, downhill: FloatArray, first: FloatArray, second: FloatArray, moves: FloatArray
+) -> None:
+    """Turn a gradient into moves, and take it into the averages."""
+    rate, decay, decay_of_squares, tiny = optimiser[0], optimiser[1], optimiser[2], optimiser[3]
+    unbiased, unbiased_square = 1.0 - decay**step, 1.0 - decay_of_squares**step
+    for k in range(len(downhill)):
+        first[k] = decay * first[k] + (1.0 - decay) * downhill[k]
+        second[k] = decay_of_squares * second[k] + (1.0 - decay_of_squares) * downhill[k] * downhill[k]
+        moves[k] = rate * (first[k] / unbiased) / (math.sqrt(second[k] / unbiased_square) + tiny)
+
+
+@_compiled_inside
+def _move(parameters: FloatArray, moves: FloatArray, priors: FloatArray, between: bool) -> None:
+    """Move parameters; logarithms no further than their bounds."""
+    for k in range(len(parameters)):
+        at = parameters[k] - moves[k]
+        if not between:
+            low, high = math.log(priors[0, k]), math.log(priors[1, k])
+            at = low if at < low else high if at > high else at
+        parameters[k] = at
+
+
+@_compiled(
+    void(int64, _CUBE, _TABLE, _MASK, _TABLE, boolean, _LINE, boolean, _LINE, float64, _TABLE, boolean, int64, _LINE,
+         _TABLE, _LINE)
+)  # fmt: skip
+def climb(
+    kernel: int,
+    points: FloatArray,
+    values: FloatArray,
+    mask: npt.NDArray[np.bool_],
+    heights: FloatArray,
+    shares: bool,
+    slope_prior: FloatArray,
+    knows: bool,
+    known: FloatArray,
+    jitter: float,
+    priors: FloatArray,
+    between: bool,
+    steps: int,
+    optimiser: FloatArray,
+    parameters: FloatArray,
+    slopes: FloatArray,
+) -> None:
+    """Take Adam's steps towards every client's maximum a posteriori; ``parameters`` and ``slopes`` are moved.
+
+    Args:
+        kernel: Its entry in ``SMOOTHNESS``.
+        points: As the kernel sees them, ``(n, t, e)``.
+        values: Standardised, ``(n, t)``.
+        mask: True where there is a value, ``(n, t)``.
+        heights: The shared function at the points, ``(n, t)``; unused where nothing is shared.
+        shares: Whether the mean is a multiple of the heights.
+        slope_prior: Mean and standard deviation of the multiple, ``(2,)``.
+        knows: Whether the observation variances are known.
+        known: The observation variances, ``(n,)``; unused where they are fitted.
+        jitter: Added to every observation variance.
+        priors: Rows low, high, logarithm of the median and spread of length scales, kernel variance and observation
+            variance, ``(4, w + 2)``; w is 1 with one length scale for all.
+        between: Whether parameters are x with value low + (high - low) / (1 + exp(-x)); else logarithms, cut off at
+            the bounds.
+        steps: Of Adam.
+        optimiser: Adam's rate, its two decays, what it adds to a root, and a distance from the median that is a
+            rounding error.
+        parameters: Where the fits stand, ``(n, w + 2)``.
+        slopes: Multiples of the shared function, ``(n,)``.
+    """
+    longest, width, last = points.shape[1], parameters.shape[1] - 2, parameters.shape[1]
+    n_pairs = longest * (longest - 1) // 2
+    which, residual, weights = np.empty(longest, dtype=np.int64), np.empty(longest), np.empty(longest)
+    squares, pairs, matrix = np.empty((width, n_pairs)), np.empty((4, n_pairs)), np.empty((longest, longest))
+    strips = np.zeros((3 * _PIVOTS, max(longest, _PIVOTS)))
+    value, chain, away, inverse_squares = np.empty(last), np.empty(last), np.empty(last), np.empty(width)
+    downhill, moves, averages = np.zeros(last + 1), np.empty(last + 1), np.empty((2, last + 1))
+    for client in range(len(points)):
+        t = _measure(points[client], mask[client], which, squares)
+        averages[:] = 0.0
+        for step in range(1, steps + 1):
+            _evaluate(parameters[client], priors, between, optimiser[4], value, chain, away)
+            for k in range(width):
+                inverse_squares[k] = 1.0 / (value[k] * value[k])
+            for i in range(t):
+                at = which[i]
+                shared = slopes[client] * heights[client, at] if shares else 0.0
+                residual[i] = values[client, at] - shared
+            noise = known[client] if knows else value[last - 1]
+            _gradient(kernel, t, squares, residual, value[width], noise + jitter, inverse_squares, matrix, pairs,
+                      strips, weights, downhill)  # fmt: skip
+            downhill[last - 1] *= 0.0 if knows else noise
+            for k in range(last):
+                downhill[k] = (downhill[k] + away[k] / (priors[3, k] * priors[3, k])) * chain[k]
+            if shares:
+                downhill[last] = (slopes[client] - slope_prior[0]) / (slope_prior[1] * slope_prior[1])
+                for i in range(t):
+                    downhill[last] -= heights[client, which[i]] * weights[i]
+            _adam(optimiser, step, downhill, averages[0], averages[1], moves)
+            _move(parameters[client], moves, priors, between)
+            if shares:
+                slopes[client] -= moves[last]
+
+
+@_compiled_inside
+def _distances(
+    known: FloatArray, lengthscales: FloatArray, points: FloatArray, start: int, size: int, squares: FloatArray
+) -> None:
+    """Squared scaled distances of some points from those with values, one row for each of the latter."""
+    for i in range(len(known)):
+        for p in range(size):
+            squares[i * size + p] = 0.0
+        for k in range(known.shape[1]):
+            scale, at = 1.0 / lengthscales[k], known[i, k]
+            for p in range(size):
+                squares[i * size + p] += (points[start + p, k] * scale - at) ** 2
+
+
+@_compiled_inside
+def _condition(
+    root: FloatArray,
+    weights: FloatArray,
+    variance: float,
+    correlation: FloatArray,
+    total: FloatArray,
+    means: FloatArray,
+    explained: FloatArray,
+) -> None:
+    """Means v c' a and explained variances |W v c|^2 from correlations with the points that have values."""
+    size = len(means)
+    means[:] = 0.0
+    explained[:] = 0.0
+    for i in range(len(root)):
+        weight = variance * weights[i]
+        for p in range(size):
+            means[p] += weight * correlation[i * size + p]
+            total[p] = 0.0
+        for j in range(i + 1):
+            entry = variance * root[i, j]
+            for p in range(size):
+                total[p] += entry * correlation[j * size + p]
+        for p in range(size):
+            explained[p] += total[p] * total[p]
+
+
+@_compiled(void(int64, _CUBE, _CUBE, _TABLE, _TABLE, _LINE, _CUBE, _TABLE, _TABLE))
+def expect(
+    kernel: int,
+    known: FloatArray,
+    roots: FloatArray,
+    weights: FloatArray,
+    lengthscales: FloatArray,
+    variances: FloatArray,
+    points: FloatArray,
+    means: FloatArray,
+    explained: FloatArray,
+) -> None:
+    """Fill in every client's posterior mean, and the variance that its values explain, at some points.
+
+    Args:
+        kernel: Its entry in ``SMOOTHNESS``.
+        known: Points with values, divided by the length scales, ``(n, t, e)``.
+        roots: Lower triangular W with W' W the values' inverse covariance, ``(n, t, t)``.
+        weights: The values' inverse covariance times the values, ``(n, t)``.
+        lengthscales: ``(n, e)``.
+        variances: Of the kernels, ``(n,)``.
+        points: ``(n, c, e)``, or ``(1, c, e)`` for all.
+        means: Taken over, ``(n, c)``.
+        explained: Taken over, ``(n, c)``.
+    """
+    t, count = known.shape[1], points.shape[1]
+    pairs, total = np.empty((4, t * _POINTS)), np.empty(_POINTS)
+    for client in range(len(known)):
+        whose = client if len(points) > 1 else 0
+        for start in range(0, count, _POINTS):
+            size = min(_POINTS, count - start)
+            _distances(known[client], lengthscales[client], points[whose], start, size, pairs[0])
+            _correlate(kernel, pairs[0], pairs[1], pairs[2], pairs[3], t * size)
+            mean, squares = means[client, start : start + size], explained[client, start : start + size]
+            _condition(roots[client], weights[client], variances[client], pairs[1], total, mean, squares)
