@@ -72,9 +72,10 @@ class Setting:
         """
         if self.curves is None:
             raise ConfigurationError(f"{self.label!r}: utilities over private data were left out; nobody paid for them")
+        rounds = self.curves[:, 1:] if self.curves.shape[1] > 1 else self.curves  # of a run that ends where it begins
         if measure == "mean over rounds":
-            return np.asarray(self.curves[:, 1:].mean(axis=1))
-        return np.asarray(self.curves[:, 1:].sum(axis=1) if measure.startswith("cumulative") else self.curves[:, -1])
+            return np.asarray(rounds.mean(axis=1))
+        return np.asarray(rounds.sum(axis=1) if measure.startswith("cumulative") else self.curves[:, -1])
 
 
 @dataclass(frozen=True, kw_only=True)

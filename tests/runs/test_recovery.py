@@ -123,7 +123,8 @@ def test_a_ledger_that_lost_even_its_first_row_is_bound_again(
     assert verify_ledger(home).verified
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+# A scout has one release: nothing of it can be lost behind a backup that holds it.
+@pytest.mark.parametrize("case", [case for case in CASES if case.name != "scout"], ids=str)
 def test_clients_of_every_algorithm_answer_a_recovered_run(case: Case, tmp_path: Path) -> None:
     """Their state may be ahead of the rounds that are asked again."""
     home = tmp_path / "run"

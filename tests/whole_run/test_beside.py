@@ -63,7 +63,8 @@ def test_a_ledger_that_went_back_draws_nothing_again_in_any_world(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("worlds", BY_CLIENT, ids=str)
-@pytest.mark.parametrize("case", [case for case in CASES if case.unit == "client"], ids=str)
+# A scout has one release: nothing of it can be lost behind a backup that holds it.
+@pytest.mark.parametrize("case", [case for case in CASES if case.unit == "client" and case.name != "scout"], ids=str)
 def test_a_run_that_was_recovered_goes_on_alike_in_any_worlds(case: Case, worlds: Worlds, tmp_path: Path) -> None:
     steps = (*RESUMED, ("run", "--resume", HOME, "--json"), ("report", HOME, "--json"))
     first = went_back(case, worlds[0], tmp_path / "world", steps=steps)
