@@ -20,6 +20,7 @@ _OUTSIDE_LOG = 23.0  # -log of the tilted mass allowed outside the window; delta
 _CAPPINGS = 12
 _USUAL = 0.99
 _UNHEARD = 1e-13  # tilted mass of all releases that may be lifted
+_USUAL_TILTS = 18  # powers of four that are always tried
 _SHARES = 2.0 ** np.arange(-7.0, 9.0)  # multiples of the natural extra tilt that are tried
 
 
@@ -154,9 +155,14 @@ def tilt_for_epsilon(moments: Rough, epsilon: float) -> tuple[float, float]:
 
 
 def _minimise(objective: Callable[[float], float]) -> float:
-    """Golden section in log tilt around the best power of four between 4^-8 and 4^10."""
-    grid = 4.0 ** np.arange(-8.0, 11.0)
-    values = [objective(float(tilt)) for tilt in grid]
+    """Golden section in log tilt around the best power of four from 4^-8 to 4^10, or to 4^18 where losses are tiny."""
+    grid = 4.0 ** np.arange(-8.0, 19.0)
+    values: list[float] = []
+    for tilt in grid:
+        if len(values) > _USUAL_TILTS and values[-1] > values[-2]:
+            break
+        values.append(objective(float(tilt)))
+    grid = grid[: len(values)]
     best = int(np.argmin(values))
     low, high = math.log(grid[max(best - 1, 0)]), math.log(grid[min(best + 1, len(grid) - 1)])
     golden = 0.5 * (math.sqrt(5.0) - 1.0)

@@ -89,7 +89,7 @@ def test_tilts_are_chernoffs(mu, count):
         assert log_delta == pytest.approx(-0.5 * deviations**2, rel=1e-2, abs=1e-4)
 
 
-@pytest.mark.parametrize("least", [4.0**-9, 4.0**-7.3, 0.1, 1.0, 3.0, 700.0, 4.0**9.4, 4.0**12])
+@pytest.mark.parametrize("least", [4.0**-9, 4.0**-7.3, 0.1, 1.0, 3.0, 700.0, 4.0**9.4, 4.0**12, 4.0**20])
 def test_a_minimum_is_found_within_the_powers_searched(least):
     asked = []
 
@@ -98,8 +98,8 @@ def test_a_minimum_is_found_within_the_powers_searched(least):
         return math.log(tilt / least) ** 2
 
     found = steering._minimise(objective)
-    assert math.log(found / min(max(least, 4.0**-8), 4.0**10)) == pytest.approx(0.0, abs=0.01)
-    assert len(asked) <= 40
+    assert math.log(found / min(max(least, 4.0**-8), 4.0**18)) == pytest.approx(0.0, abs=0.01)
+    assert len(asked) <= 48
 
 
 def test_the_spacing_moves_epsilon_by_what_it_may():

@@ -1,21 +1,17 @@
 """Compute ``tight_grid.json``: oracle values of epsilon where rounds are many, samples rare and noise is small.
 
-``python -m tests.golden.make_tight_grid SECONDS`` adds rows for so many CPU seconds to those that are stored. 2,000
-settings are drawn from a fixed seed, a quarter of them with rates of at most 1e-3, and made in the order in which
-they were drawn (the file says how many there are); none is dropped. Each row keeps, under add-or-remove-one,
+``python -m tests.golden.make_tight_grid SECONDS`` adds for so many CPU seconds what stored rows lack. 2,000 settings
+are drawn from a fixed seed, a quarter of them with rates of at most 1e-3; none is dropped. Each row keeps, under
+add-or-remove-one,
 
-- dp-accounting's pessimistic epsilon (connect-the-dots) and its optimistic one (privacy buckets, which round every
-  loss down) at a discretisation interval that is quartered until they agree to 1 % (or 1e-4), or ``ROW_SECONDS`` are
-  spent; ``null`` where dp-accounting gives none in that time. Below a delta of about 1e-10 its transforms' rounding
-  shows, in both directions;
-- the epsilon of an independent quadrature, that shares no code with either: with M the moment generating function
-  of the privacy loss under P, integrated over the output by the trapezoid rule,
-
-      delta(epsilon) = 1 / (2 pi) * integral over u of exp(-s epsilon) M(s)^T / (s (s + 1)),  s = theta + i u,
-
-  the larger of both directions; ``null`` where another tilt, half the steps and twice the range move it by more than
-  2e-4 of itself;
-- deltas of the same quadrature at shares of that epsilon, where they move by less than 1e-3.
+- ``quadrature``: epsilon by ``tests.golden.loss_quadrature``, that shares no code with the accountant or with
+  dp-accounting, rounded to seven digits; ``null`` where its two lines do not agree to 1e-4. ``curve`` has its deltas
+  at .5, .8 and 1 times that epsilon, ``null`` where they do not agree to 5e-4;
+- ``pessimistic`` and ``optimistic``: dp-accounting's epsilons (connect-the-dots; privacy buckets, which round every
+  loss down), at a discretisation ``interval`` that is quartered until they agree to 1 % (or 1e-4), or ``seconds`` of
+  CPU are spent (8 in the first 180 rows, 2 or .7 in others); ``null`` where dp-accounting gives none in that time.
+  They are rounded to seven digits, away from each other. ``seconds`` is ``null`` where it was not asked. Below a
+  delta of about 1e-10 its transforms' rounding shows, in both directions; those rows are asked last.
 """
 
 from __future__ import annotations
@@ -34,11 +30,14 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from accountant import renyi
 from accountant.events import Adjacency, PoissonSampledGaussian, compose
+from tests.golden.loss_quadrature import solve
 
 SEED = 20250307
 N_SETTINGS = 2000
-ROW_SECONDS = 8.0
-SHARES = (0.5, 0.8, 1.0)
+ROW_SECONDS = 0.7
+LIBRARY_DELTA = 1e-10
+SPREAD = 617  # rows are visited this far apart, so that any number of them is spread over all
+COLUMNS = ("parts", "delta", "quadrature", "curve", "optimistic", "pessimistic", "interval", "seconds")
 STORED = Path(__file__).parent / "tight_grid.json"
 
 
@@ -108,147 +107,65 @@ def library(parts, delta):
     return low, high, used
 
 
-def losses(q, z, direction, n_nodes):
-    """Trapezoid nodes of one release: the loss of P against Q at an output, and P's weight there."""
-    x = np.linspace(-14.0 * z, 1.0 + 14.0 * z, n_nodes)
-    step = (x[1] - x[0]) / z
-    zero, one = (np.exp(-0.5 * ((x - c) / z) ** 2) * step / math.sqrt(2 * math.pi) for c in (0.0, 1.0))
-    ratio = np.logaddexp(math.log1p(-q) if q < 1 else -math.inf, math.log(q) + (x - 0.5) / z**2)
-    near = (x - 0.5) / z**2 < 1.0
-    ratio = np.where(near, np.log1p(q * np.expm1(np.minimum((x - 0.5) / z**2, 1.0))), ratio)
-    return (ratio, (1 - q) * zero + q * one) if direction == "remove" else (-ratio, zero)
+def rounded(value, *, up=None):
+    """Seven digits of a value, moved up or down where asked; None stays None."""
+    if not value:
+        return value
+    near = float(f"{value:.6e}")
+    if up is None or (near >= value if up else near <= value):
+        return near
+    ulp = 10.0 ** (math.floor(math.log10(abs(value))) - 6)
+    return float(f"{near + ulp if up else near - ulp:.6e}")
 
 
-def log_moments(parts, direction, theta, u, n_nodes):
-    """Log of M(theta + i u) of the whole composition."""
-    total = np.zeros(len(u), dtype=complex)
-    for q, z, count in parts:
-        loss, weight = losses(q, z, direction, n_nodes)
-        tilted = weight * np.exp(theta * loss)
-        scale = tilted.sum()
-        for begin in range(0, len(u), 256):
-            few = u[begin : begin + 256]
-            phase = np.outer(few, loss)
-            # M / M(theta) - 1, whose parts are summed so that nothing of size 1 swallows them
-            real, imaginary = -2.0 * np.sin(0.5 * phase) ** 2 @ tilted / scale, np.sin(phase) @ tilted / scale
-            size = 0.5 * np.log1p(2.0 * real + real**2 + imaginary**2)
-            total[begin : begin + 256] += count * (size + 1j * np.angle(1.0 + real + 1j * imaginary))
-        total += count * math.log1p((weight * np.expm1(theta * loss)).sum())
-    return total
-
-
-def delta_by_quadrature(parts, direction, epsilon, *, fine):
-    """Return a function epsilon -> delta near ``epsilon``, from one quadrature."""
-    spread = math.sqrt(sum(c * _variance(q, z, direction, math.inf) for q, z, c in parts))
-    bulk = math.sqrt(sum(c * _variance(q, z, direction, 0.03 * epsilon) for q, z, c in parts))
-    # well below Chernoff's tilt, where rare large losses weigh more than the period of the sum can hold
-    theta = (0.6 if fine else 0.45) * _chernoff(parts, direction, epsilon)
-    length = 2.0 * math.pi * (1 if fine else 0.5) / (epsilon + 25.0 / max(1.0, theta / 3.0) + 20.0 * spread + 0.5)
-    step = length if not fine else 0.5 * length
-    top = (14.0 if fine else 7.0) / max(bulk, 1e-5)
-    n_points = int(top / step) + 2
-    n_nodes = 6001 if fine else 3001
-    if n_points * n_nodes * len(parts) > 3e8:
-        return None
-    u = step * np.arange(n_points)
-    log_m = log_moments(parts, direction, theta, u, n_nodes)
-    s = theta + 1j * u
-    factor = np.where(u == 0.0, 0.5, 1.0) * step / math.pi
-
-    def delta(at):
-        return float(np.sum(factor * (np.exp(log_m - s * at) / (s * (s + 1.0))).real))
-
-    return delta
-
-
-def _variance(q, z, direction, most):
-    loss, weight = losses(q, z, direction, 2001)
-    return float(weight @ np.where(np.abs(loss) < most, np.minimum(loss**2, 1.0), 0.0))
-
-
-def _chernoff(parts, direction, epsilon):
-    """The tilt of Chernoff's bound, at least a third over epsilon: nothing is lost to cancellation there."""
-    grid = np.geomspace(0.6 / epsilon, 3e4, 60)
-    laws = [(losses(q, z, direction, 2001), c) for q, z, c in parts]
-    values = [sum(c * _log_moment(law, tilt) for law, c in laws) - tilt * epsilon for tilt in grid]
-    return float(grid[int(np.argmin(values))])
-
-
-def _log_moment(law, tilt):
-    loss, weight = law
-    terms = np.log(np.maximum(weight, 1e-300)) + tilt * loss
-    return float(terms.max() + np.log(np.exp(terms - terms.max()).sum()))
-
-
-def solved(function, target, guess):
-    """The epsilon at which a falling delta(epsilon) meets the target, within a factor 3 of the guess."""
-    low, high = 0.3 * guess, 3.0 * guess
-    if not function(low) > target > function(high):
-        return None
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if function(middle) > target else (low, middle)
-    return high
-
-
-def quadrature(parts, delta, guess):
-    """Epsilon by the characteristic function and pairs (epsilon, delta) near it; (None, []) where none settles."""
-    found, pairs = [], []
-    for direction in ("remove", "add"):
-        functions = [delta_by_quadrature(parts, direction, guess, fine=fine) for fine in (False, True)]
-        if None in functions:
-            return None, []
-        ends = [solved(function, delta, guess) for function in functions]
-        if direction == "add" and None in ends and found:
-            break  # far below the other direction
-        if None in ends or abs(ends[0] - ends[1]) > 2e-4 * ends[1]:
-            return None, []
-        found.append(ends[1])
-        pairs.append(functions)
-    curve = []
-    for share in SHARES:
-        at = share * max(found)
-        deltas = [[function(at) for function in functions] for functions in pairs]
-        if all(abs(coarse - fine) <= 1e-3 * fine for coarse, fine in deltas):
-            curve.append([at, max(fine for _, fine in deltas)])
-    return max(found), curve
-
-
-def main(seconds):
-    """Add rows, or what stored rows lack, until the seconds are spent."""
-    logging.disable(logging.WARNING)
-    np.seterr(all="ignore")
-    rows = json.loads(STORED.read_text())["rows"] if STORED.exists() else []
-    start = time.process_time()
-    for index, (parts, delta) in enumerate(settings()):
-        if time.process_time() - start > seconds:
-            break
-        if index == len(rows):
-            low, high, interval = library(parts, delta)
-            rows.append({"parts": parts, "delta": delta, "optimistic": low, "pessimistic": high, "interval": interval})
-        row = rows[index]
-        if "curve" not in row:
-            high = row["pessimistic"]
-            usable = high is not None and 1e-3 < high < 200.0
-            row["quadrature"], row["curve"] = quadrature(parts, delta, high) if usable else (None, [])
-            print(
-                index,
-                parts,
-                f"{delta:.2e}",
-                *list(row.values())[2:6],
-                f"{time.process_time() - start:.0f}s",
-                flush=True,
-            )
-        if index % 20 == 19:
-            write(rows)
-    write(rows)
+def stored():
+    """The rows that are stored, or all settings without any value."""
+    if STORED.exists():
+        return [dict(zip(COLUMNS, row, strict=True)) for row in json.loads(STORED.read_text())["rows"]]
+    return [dict.fromkeys(COLUMNS) | {"parts": parts, "delta": delta} for parts, delta in settings()]
 
 
 def write(rows):
     """Store what there is."""
     source = f"dp-accounting {version('dp-accounting')} privacy_loss_distribution and a quadrature; seed {SEED}"
-    text = ",\n".join(json.dumps(row) for row in rows)
-    STORED.write_text(f'{{"source": "{source}", "rows": [\n{text}\n]}}\n')
+    lines = [json.dumps([row[name] for name in COLUMNS], separators=(",", ":")) for row in rows]
+    text = ",\n".join(lines)
+    STORED.write_text(f'{{"source": "{source}", "columns": {json.dumps(COLUMNS)}, "rows": [\n{text}\n]}}\n')
+
+
+def add_quadrature(row):
+    """Epsilon and a curve of delta from the characteristic function."""
+    epsilon, curve = solve(row["parts"], row["delta"])
+    row["quadrature"], row["curve"] = rounded(epsilon), [rounded(delta) for delta in curve]
+
+
+def add_library(row):
+    """dp-accounting's two epsilons."""
+    low, high, interval = library(row["parts"], row["delta"])
+    row["optimistic"], row["pessimistic"] = rounded(low, up=False), rounded(high, up=True)
+    row["interval"], row["seconds"] = rounded(interval), ROW_SECONDS
+
+
+def main(seconds):
+    """Add what rows lack until the seconds are spent: quadratures first, then dp-accounting where it is an oracle."""
+    logging.disable(logging.WARNING)
+    np.seterr(all="ignore")
+    rows = stored()
+    order = [index * SPREAD % len(rows) for index in range(len(rows))]
+    work = [(add_quadrature, index) for index in order if rows[index]["curve"] is None]
+    asked = [index for index in order if rows[index]["seconds"] is None]
+    work += [(add_library, index) for index in asked if rows[index]["delta"] >= LIBRARY_DELTA]
+    work += [(add_library, index) for index in asked if rows[index]["delta"] < LIBRARY_DELTA]
+    start = time.process_time()
+    for done, (add, index) in enumerate(work):
+        spent = time.process_time() - start
+        if spent > seconds:
+            break
+        add(rows[index])
+        print(f"{done}/{len(work)}", f"{spent:.0f}s", index, *rows[index].values(), flush=True)
+        if done % 50 == 49:
+            write(rows)
+    write(rows)
 
 
 if __name__ == "__main__":
