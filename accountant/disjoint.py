@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from accountant.errors import EventError
 from accountant.events import Composed, Event, Gaussian, NonPrivate, compose, parts
+from accountant.rounds import of_one_run
 
 Combine = Callable[[Iterable[Event]], Composed]
 
@@ -43,3 +44,8 @@ def _noise(event: Gaussian | NonPrivate) -> float:
 def combination(*, disjoint: bool) -> Combine:
     """Rule by which charges add up: ``dearest`` where releases share no unit, else ``compose``."""
     return dearest if disjoint else compose
+
+
+def combination_of_one_run(*, disjoint: bool) -> Combine:
+    """Rule by which the releases of one run add up: ``dearest`` where they share no unit, else ``of_one_run``."""
+    return dearest if disjoint else of_one_run

@@ -52,6 +52,9 @@ def dp_event_expression(event: Event, *, adjacency: Adjacency) -> str:
         >>> dp_event_expression(Gaussian(noise_multiplier=2.0), adjacency=Adjacency.ZERO_OUT)
         'ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=1)])'
     """
+    if any(isinstance(part, RandomAllocationGaussian) for part, _ in parts(event)):
+        check_adjacency(event, adjacency)
+        return "UnsupportedDpEvent()"  # they have none for it, and their accountants refuse this one
     return repr(_whole(event, adjacency))
 
 

@@ -290,6 +290,11 @@ class RandomAllocationGaussian:
             )
         _as_float(self, "noise_multiplier", 0.0, math.inf)
 
+    @property
+    def sample_rate(self) -> float:
+        """Chance that one given unit is in one given release: k / T."""
+        return self.participations / self.n_rounds
+
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureOfGaussians:

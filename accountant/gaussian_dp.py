@@ -21,7 +21,15 @@ from scipy.special import log_ndtr
 
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.errors import EventError
-from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, parts
+from accountant.events import (
+    Adjacency,
+    Event,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    PoissonSampledGaussian,
+    RandomAllocationGaussian,
+    parts,
+)
 
 _SAMPLED = (PoissonSampledGaussian, FixedSizeSampledGaussian)
 _SAFE = 1.0 + 1e-12  # quoted values err upwards by more than the closed form's rounding
@@ -44,10 +52,14 @@ def mu_squared(event: Event) -> float | None:
 def mu_squared_at_rate_one(event: Event) -> float:
     """mu^2 of a composition as if everybody took part in every release; infinite where a part is no Gaussian release.
 
-    A sampled release is at most as dear as the same release to everybody (``accountant.envelope`` has the proof).
+    A sampled release is at most as dear as the same release to everybody (``accountant.envelope`` has the proof). A
+    random allocation is a mixture over k-subsets of k such releases, and the hockey stick is jointly convex.
     """
     total = 0.0
     for part, count in parts(event):
+        if isinstance(part, RandomAllocationGaussian):
+            total += count * part.participations / part.noise_multiplier**2
+            continue
         if not isinstance(part, Gaussian | PoissonSampledGaussian | FixedSizeSampledGaussian):
             return math.inf
         total += count / part.noise_multiplier**2

@@ -87,6 +87,32 @@ def event_text(event: Event) -> str:
     return ", ".join(f"{count} x ({_basic(part)})" for part, count in parts(event))
 
 
+def sampler_text(event: Event) -> str:  # noqa: PLR0911 - one return per kind of event
+    """Say in one line how participants are drawn.
+
+    Example:
+        >>> sampler_text(RandomAllocationGaussian(n_rounds=20, participations=5, noise_multiplier=1.0))
+        'random allocation: every client in exactly 5 of 20 releases, at secret times'
+    """
+    if not isinstance(event, Basic) or isinstance(event, BestOfRandomRuns):
+        inner = event.run if isinstance(event, BestOfRandomRuns) else event
+        return "; ".join(dict.fromkeys(sampler_text(part) for part, _ in parts(inner)))
+    match event:
+        case Gaussian() | Laplace():
+            return "none: every client takes part in every release"
+        case PoissonSampledGaussian() | PoissonSampledLaplace():
+            return f"Poisson: every client by its own secret coin, rate {event.sample_rate:.4g}"
+        case FixedSizeSampledGaussian():
+            return f"fixed size: a secret subset of {event.sample_size} of {event.n_clients} clients"
+        case TruncatedPoissonSampledGaussian(sample_rate=q, batch_size=size):
+            return f"truncated Poisson: every client by its own secret coin, rate {q:.4g}, and at most {size} of them"
+        case RandomAllocationGaussian(n_rounds=rounds, participations=times):
+            return f"random allocation: every client in exactly {times} of {rounds} releases, at secret times"
+        case NonPrivate():
+            return "none: nothing is protected"
+    return event_text(event)
+
+
 def _basic(event: Basic) -> str:  # noqa: C901, PLR0911 - one return per kind of event
     match event:
         case Gaussian(noise_multiplier=z):

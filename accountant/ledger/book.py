@@ -14,6 +14,7 @@ from accountant.events import Composed, Event, compose, parts
 from accountant.ledger.policy import Entry, LedgerPolicy, read_entry, unwritten_entry
 from accountant.ledger.reservation import Declaration, Reservation, read_reservation
 from accountant.ledger.store import Row
+from accountant.rounds import of_one_run
 
 
 @dataclass(kw_only=True)
@@ -109,6 +110,14 @@ class Book:
         planned += [(entry.event, 1) for entry in self.unplanned if entry.run == run]
         again = [self.combined(declared.events) for declared in own if declared.kind == "recovery"]
         return compose([self.combined(planned), *again])
+
+    def released(self, run: str | None = None) -> Composed:
+        """Composition of the charges of one run, or of all; see ``LedgerPolicy.disjoint``."""
+        runs = [name for name in dict.fromkeys(entry.run for entry in self.entries) if run in (None, name)]
+        each = ([entry.event for entry in self.entries if entry.run == name] for name in runs)
+        if self.policy.disjoint:
+            return dearest(event for events in each for event in events)
+        return compose(of_one_run(events) for events in each)
 
     def combined(self, events: Iterable[tuple[Event, int]]) -> Composed:
         """Composition of events with counts, by the policy's rule."""

@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
-from accountant.events import Composed, Event, check_adjacency, to_dict
+from accountant.events import Composed, Event, check_adjacency, parts, to_dict
 from accountant.ledger.book import Book
 from accountant.ledger.policy import (
     NOISE_SOURCES,
@@ -59,6 +59,7 @@ from accountant.ledger.policy import (
 )
 from accountant.ledger.reservation import Declaration, Reservation, body_of, require_declarable, row_name
 from accountant.ledger.store import Row, Store
+from accountant.rounds import releases_of
 
 if TYPE_CHECKING:
     from accountant.ledger.pricing import Account
@@ -169,7 +170,7 @@ class Ledger:
 
         It is what was released. The price is that of ``committed``.
         """
-        return self._book.combined((entry.event, 1) for entry in self.entries(run))
+        return self.book().released(run)
 
     def committed(self, run: str | None = None) -> Composed:
         """Composition of what is paid: plans whole, however far they were played, and charges outside of plans."""
@@ -418,6 +419,10 @@ class Ledger:
         """A run with a plan spends its slots; without one every charge is priced on top of all others."""
         plan = self._book.plan_of(run)
         if plan is None:
+            if any(releases_of(part) > 1 for part, _ in parts(event)):
+                raise LedgerError(
+                    f"{event} pays for several releases; reserve the plan of run {run!r} before the first"
+                )
             self._require_affordable(event)
             return
         if not self._book.covers(run, event) or noise_source != plan.declared.noise_source:

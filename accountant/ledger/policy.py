@@ -14,6 +14,7 @@ from accountant.events import (
     Event,
     FixedSizeSampledGaussian,
     Json,
+    TruncatedPoissonSampledGaussian,
     Unit,
     from_dict,
     parts,
@@ -174,11 +175,7 @@ class Entry:
     def to_dict(self) -> Json:
         """Plain values, for listings and exports."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return content | {
-            "event": to_dict(self.event),
-            "unit": self.unit.value,
-            "adjacency": self.adjacency.value,
-        }
+        return content | {"event": to_dict(self.event), "unit": self.unit.value, "adjacency": self.adjacency.value}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,9 +275,10 @@ def refusal(event: Event | None, spent: float, projected: float, budget: Budget)
 def sampler_of(event: Event) -> str:
     """Name the sampler of an event, in a word."""
     inner = [p.run if isinstance(p, BestOfRandomRuns) else p for p, _ in parts(event)]
-    names = {type(part).__name__ for one in inner for part, _ in parts(one)}
-    known = {"PoissonSampledGaussian": "poisson", "FixedSizeSampledGaussian": "fixed-size"}
-    return "+".join(sorted({known.get(name, "everyone") for name in names})) or "everyone"
+    kinds = {str(to_dict(part)["type"]) for one in inner for part, _ in parts(one)}
+    known = {kind: kind.partition("-sampled-")[0] for kind in kinds if "-sampled-" in kind}
+    known["random-allocation-gaussian"] = "random-allocation"
+    return "+".join(sorted({known.get(kind, "everyone") for kind in kinds})) or "everyone"
 
 
 def require_population(event: Event, n_clients: int) -> None:
@@ -288,7 +286,7 @@ def require_population(event: Event, n_clients: int) -> None:
     for part, _ in parts(event):
         if isinstance(part, BestOfRandomRuns):
             require_population(part.run, n_clients)
-        if isinstance(part, FixedSizeSampledGaussian) and part.n_clients != n_clients:
+        if isinstance(part, FixedSizeSampledGaussian | TruncatedPoissonSampledGaussian) and part.n_clients != n_clients:
             raise LedgerError(f"{part} samples from {part.n_clients} clients, the ledger speaks of {n_clients}")
 
 

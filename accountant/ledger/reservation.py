@@ -18,6 +18,7 @@ from accountant.errors import LedgerError, PrivacyError
 from accountant.events import Event, Json, compose, from_dict, parts, to_dict
 from accountant.ledger.policy import LedgerPolicy
 from accountant.ledger.store import Row
+from accountant.rounds import releases_of
 
 KIND = "reservation"
 Kind: TypeAlias = Literal["plan", "recovery"]
@@ -52,11 +53,11 @@ class Declaration:
 
     @property
     def slots(self) -> Counter[Event]:
-        """Number of times that each event may be released."""
+        """Number of releases that may name each event; one that pays for several is named by all of them."""
         found: Counter[Event] = Counter()
         for event, count in self.events:
             for part, times in parts(event):
-                found[part] += count * times
+                found[part] += count * times * releases_of(part)
         return found
 
     @property

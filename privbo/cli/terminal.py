@@ -12,7 +12,7 @@ from rich.text import Text
 
 from accountant.events import PoissonSampledGaussian
 from accountant.ledger.total import Total
-from accountant.wording import accountant_text, interval_text
+from accountant.wording import accountant_text, interval_text, sampler_text
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import ClippingAudit
 from privbo.audits.empirical import Empirical
@@ -123,6 +123,8 @@ def _plan(found: PricedPlan) -> Iterator[RenderableType]:
         f"{number(plan.noise_multiplier)}, {plan.adjacency.value} adjacency, noise {plan.noise_source}; "
         "no data was touched"
     )
+    if not (drawn := sampler_text(plan.event)).startswith("none"):
+        yield f"participants: {drawn}{'; one price for all of them, however early it ends' * plan.is_allocated}"
     if plan.outlook is not None:
         yield plan.outlook
     if (vote := plan.vote_text(found.epsilon_at[0].delta)) is not None:

@@ -24,6 +24,7 @@ from accountant.events import Event
 from privbo.door.clipping import row_norms
 from privbo.door.geometry import WeightGeometry
 from privbo.door.mechanism import PrivateSum
+from privbo.door.sampling import Sample
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
 from privbo.protocol.settings import Positive, settings
@@ -62,6 +63,11 @@ class AdaptiveSum:
     def geometry(self) -> WeightGeometry:
         """Of the vectors' weights."""
         return self.base.geometry
+
+    @property
+    def sample(self) -> Sample:
+        """The rule by which participants are drawn, the same for vectors and bits."""
+        return self.base.sample
 
     @property
     def _multiplier(self) -> float:

@@ -2,7 +2,8 @@
 
 ``open`` checks the request, charges the ledger, waits for the commit and only then draws
 the secret participants. ``close`` clips, sums, adds noise, stores the bytes and hands out
-the release read back from them. What was stored is what is sent, however often; a charge
+the release read back from them. Where a run's participants are drawn all at once, that was done and kept before
+(``privbo.door.allocation``). What was stored is what is sent, however often; a charge
 whose noise was never stored is drawn anew, because nothing of it had left
 (``accountant.ledger.ledger`` has the table of what a crash at each point can and cannot do).
 """
@@ -16,6 +17,7 @@ from accountant.errors import LedgerError
 from accountant.events import Unit
 from accountant.ledger import Ledger, Receipt
 from privbo.door.adaptive import AdaptiveSum, QuantileClipper
+from privbo.door.allocation import Allotments, InMemory, Keeper
 from privbo.door.answer import answer, draw_participants
 from privbo.door.clipping import ClipStatistics
 from privbo.door.geometry import WeightGeometry, require_weights
@@ -93,6 +95,8 @@ class Door:
             cost; without one every request is clipped as it asks.
         only_sampled_send: Whether tickets name their participants to a transport that hides
             who sends.
+        keeper: Where the secret allocation of a run is kept whose clients take part at random times; by default for
+            as long as the process lives.
 
     Raises:
         ConfigurationError: If the ledger speaks of another number of clients.
@@ -123,6 +127,7 @@ class Door:
         n_clients: int,
         clipper: QuantileClipper | None = None,
         only_sampled_send: bool = False,
+        keeper: Keeper | None = None,
     ) -> None:
         if ledger.policy.n_clients != n_clients:
             raise ConfigurationError(
@@ -136,6 +141,7 @@ class Door:
         self._n_clients = n_clients
         self._clipper = clipper
         self.only_sampled_send = only_sampled_send
+        self._allotments = Allotments(ledger=ledger, run=run, noise=noise, keeper=keeper or InMemory())
 
     def open(self, round: int, request: Request, plan_position: int | None = None) -> Ticket:  # noqa: A002 (the protocol's word)
         """Charge the ledger for ``request`` and draw the participants.
@@ -146,6 +152,10 @@ class Door:
             LedgerError: If this round was charged as another release, or storage fails.
         """
         mechanism = self._vetted(request)
+        sample = None if isinstance(mechanism, PlainSum) else mechanism.sample
+        allotted = None
+        if sample is not None and sample.is_allocation:
+            allotted = self._allotments.participants(sample, round, plan_position)
         receipt = self._ledger.charge(
             f"{self._run}/{round}",
             mechanism.event(),
@@ -155,13 +165,16 @@ class Door:
         )
         stored = self._ledger.stored_release(receipt.release_id) if receipt.known else None
         noise = self._noise.stream(str(round))
+        participants = None
+        if stored is None:
+            participants = draw_participants(mechanism, noise) if allotted is None else allotted
         return Ticket(
             round=round,
             request=request,
             mechanism=mechanism,
             receipt=receipt,
             release=None if stored is None else self._read(stored),
-            participants=draw_participants(mechanism, noise) if stored is None else None,
+            participants=participants,
             noise=noise,
             only_sampled_send=self.only_sampled_send,
         )

@@ -17,6 +17,8 @@ Formal guarantees of one release, with z the noise's standard deviation over ``s
 | ``PrivateSum`` | one client, zero-out or replace-one | everybody (rate 1) | ``Gaussian(z)`` |
 | ``PrivateSum`` | one client, zero-out or replace-one | secret Poisson sample | ``PoissonSampledGaussian(q, z)`` |
 | ``PrivateSum`` | one client, zero-out or replace-one | secret sample of qN | ``FixedSizeSampledGaussian(N, qN, z)`` |
+| ``PrivateSum`` | one client, zero-out or replace-one | at most B | ``TruncatedPoissonSampledGaussian(N, q, B, z)`` |
+| ``PrivateSum`` | one client, zero-out | in k of T releases | ``RandomAllocationGaussian(T, k, z)``, for all T |
 | ``PrivateSum`` with ``reward`` | one reward, replace-one | everybody | ``Gaussian(z)`` |
 | ``AdaptiveSum`` (``privbo.door.adaptive``) | as its base | as its base | its base's: vectors and bits together |
 | ``PlainSum`` | none | everybody | ``NonPrivate()``: epsilon is infinite |
@@ -34,24 +36,17 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from accountant.events import (
-    Adjacency,
-    Event,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    NonPrivate,
-    PoissonSampledGaussian,
-)
-from accountant.sensitivity import Sampler, sensitivity
+from accountant.events import Adjacency, Event, NonPrivate
+from accountant.sensitivity import sensitivity
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND, UNIT_ROUNDOFF
 from privbo.door.geometry import WeightGeometry
 from privbo.door.reward_unit import GRID_BITS, RewardMove, require_reward_unit
+from privbo.door.sampling import Sample, Sampling
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
 
 __all__ = ["Mechanism", "PlainSum", "PrivateSum", "WeightGeometry", "mechanism_for", "require_request"]
 
-Sampling: TypeAlias = Literal["poisson", "fixed-size"]
 Calibration: TypeAlias = Literal["tight", "paper"]
 
 
@@ -68,8 +63,8 @@ class PrivateSum:
             the event; with ``"paper"`` the noise is ``z phi_max S / q`` and the event carries
             the multiplier which that noise really is.
         sample_rate: q in (0, 1].
-        sampling: ``"poisson"``: one secret coin per client; ``"fixed-size"``: a secret
-            uniform subset of ``round(q N)`` clients.
+        sampling: Rule by which participants are drawn (``privbo.door.sampling``), with its numbers ``max_cohort`` or
+            ``participations`` and ``n_releases``.
         adjacency: ``ZERO_OUT`` (one client's vector against zero) or ``REPLACE_ONE``.
         calibration: See ``noise_multiplier``.
         reward: None where the unit is one client; else how far one reward moves a client's
@@ -96,6 +91,9 @@ class PrivateSum:
     noise_multiplier: float
     sample_rate: float = 1.0
     sampling: Sampling = "poisson"
+    max_cohort: int | None = None
+    participations: int | None = None
+    n_releases: int | None = None
     adjacency: Adjacency = Adjacency.ZERO_OUT
     calibration: Calibration = "tight"
     reward: RewardMove | None = None
@@ -103,43 +101,45 @@ class PrivateSum:
     def __post_init__(self) -> None:
         _require("clipping_norm", self.clipping_norm, SMALLEST_BOUND, LARGEST_BOUND)
         _require("noise_multiplier", self.noise_multiplier, 1e-6, 1e9)
-        if not 0 < self.sample_rate <= 1:
-            raise ConfigurationError(f"sample_rate={self.sample_rate!r} must lie in (0, 1]")
-        if self.sampling not in ("poisson", "fixed-size"):
-            raise ConfigurationError(f"sampling={self.sampling!r} must be 'poisson' or 'fixed-size'")
+        sample = self.sample
         if self.calibration not in ("tight", "paper"):
             raise ConfigurationError(f"calibration={self.calibration!r} must be 'tight' or 'paper'")
-        if self.sampling == "fixed-size" and self.sample_size < 1:
-            raise ConfigurationError(
-                f"sample_rate={self.sample_rate!r} of {self.geometry.n_clients} clients rounds to a sample "
-                "of none; raise the rate or use sampling='poisson'"
-            )
         if self.adjacency not in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE):
             raise ConfigurationError(
                 f"adjacency={self.adjacency!r} does not fit public weights over a fixed number of clients; "
                 "use zero-out (a client leaves by contributing zero) or replace-one"
             )
+        if sample.is_allocation and self.adjacency is not Adjacency.ZERO_OUT:
+            raise ConfigurationError("sampling='random-allocation' has no proven price under replace-one; use zero-out")
         if self.reward is not None:
             require_reward_unit(self.sample_rate, self.sampling, self.calibration, self.adjacency)
 
     @property
+    def sample(self) -> Sample:
+        """The rule by which participants are drawn."""
+        return Sample(
+            n_clients=self.geometry.n_clients,
+            sampling=self.sampling,
+            sample_rate=self.sample_rate,
+            max_cohort=self.max_cohort,
+            participations=self.participations,
+            n_releases=self.n_releases,
+        )
+
+    @property
     def sample_size(self) -> int:
         """Clients per release under fixed-size sampling."""
-        return round(self.sample_rate * self.geometry.n_clients)
+        return self.sample.size
 
     @property
     def everyone(self) -> bool:
         """Tell whether every client takes part in every release."""
-        if self.sampling == "fixed-size":
-            return self.sample_size == self.geometry.n_clients
-        return self.sample_rate == 1.0
+        return self.sample.everyone
 
     @property
     def rate(self) -> float:
         """Divisor of the sums: the probability of taking part, never a realised count."""
-        if self.sampling == "fixed-size":
-            return self.sample_size / self.geometry.n_clients
-        return self.sample_rate
+        return self.sample.rate
 
     @property
     def vector_bound(self) -> float:
@@ -156,8 +156,7 @@ class PrivateSum:
         norms = self.geometry.largest_norms
         if self.reward is not None:
             return norms[-1] * self.reward.after_clipping(self.vector_bound, self.noise_multiplier)
-        sampler = Sampler.EVERYONE if self.everyone else Sampler(self.sampling)
-        return sensitivity(norms, self.vector_bound, adjacency=self.adjacency, sampler=sampler)
+        return sensitivity(norms, self.vector_bound, adjacency=self.adjacency, sampler=self.sample.sampler)
 
     def _sum_stddev(self) -> float:
         """Noise standard deviation of the sums, before division by the rate."""
@@ -205,13 +204,7 @@ class PrivateSum:
             multiplier = self.noise_multiplier
         else:
             multiplier = self._sum_stddev() / self._sum_sensitivity()
-        if self.everyone:
-            return Gaussian(noise_multiplier=multiplier)
-        if self.sampling == "poisson":
-            return PoissonSampledGaussian(sample_rate=self.sample_rate, noise_multiplier=multiplier)
-        return FixedSizeSampledGaussian(
-            n_clients=self.geometry.n_clients, sample_size=self.sample_size, noise_multiplier=multiplier
-        )
+        return self.sample.event(multiplier)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +241,9 @@ def mechanism_for(
     noise_multiplier: float | None,
     sample_rate: float = 1.0,
     sampling: Sampling = "poisson",
+    max_cohort: int | None = None,
+    participations: int | None = None,
+    n_releases: int | None = None,
     adjacency: Adjacency = Adjacency.ZERO_OUT,
     calibration: Calibration = "tight",
 ) -> Mechanism:
@@ -276,6 +272,9 @@ def mechanism_for(
         noise_multiplier=noise_multiplier,
         sample_rate=sample_rate,
         sampling=sampling,
+        max_cohort=max_cohort,
+        participations=participations,
+        n_releases=n_releases,
         adjacency=adjacency,
         calibration=calibration,
         reward=reward,

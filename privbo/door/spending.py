@@ -14,6 +14,6 @@ def spend_plan(ledger: Ledger, declared: Declaration) -> None:
         LedgerError: If some of them were spent in another way, or storage fails.
     """
     each = [event for event, count in declared.events for _ in range(count)]
-    together: list[Event] = each if ledger.policy.disjoint else [compose(declared.events)]
+    together: list[Event] = each if ledger.policy.disjoint else [compose(declared.slots.items())]
     for index, event in enumerate(together):
         ledger.charge(f"{declared.run}/{index}", event, run=declared.run, noise_source=declared.noise_source)

@@ -50,10 +50,7 @@ def lattice_sums(
 
 def draw_participation(mechanism: PrivateSum, n_trials: int, noise: NoiseSource) -> BoolArray:
     """Draw who takes part, ``(n_trials, n_clients)``: secret, and never derived from answers."""
-    n_clients = mechanism.geometry.n_clients
-    if mechanism.sampling == "fixed-size":
-        return noise.subsets((n_trials, n_clients), mechanism.sample_size)
-    return noise.coins((n_trials, n_clients), mechanism.rate)
+    return mechanism.sample.draw(n_trials, noise)
 
 
 def noisy_sums(

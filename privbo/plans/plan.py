@@ -7,7 +7,6 @@ arithmetic on public quantities.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,12 +16,13 @@ from typing import cast
 import numpy as np
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
-from accountant.disjoint import dearest
 from accountant.errors import BudgetExceeded
-from accountant.events import Adjacency, Event, compose, from_dict, to_dict
+from accountant.events import Adjacency, Event, from_dict, to_dict
 from accountant.ledger import Budget
+from accountant.rounds import of_one_run
 from accountant.tightest import epsilon_table
-from privbo.door.mechanism import Mechanism, PrivateSum
+from privbo.door.mechanism import Mechanism
+from privbo.plans.counting import counted, merged, over_noise, priced, whole_event
 from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, paper_delta, safe_delta
 from privbo.plans.vote import FinalVote, final_vote
 from privbo.protocol.errors import ConfigurationError
@@ -85,7 +85,7 @@ class Plan:
     @property
     def sending_share(self) -> float:
         """Share of the clients that send in a round on average; which and how many do is secret."""
-        return self.privacy.sending_share(self.n_clients)
+        return self.privacy.sending_share(self.n_clients, self.releases)
 
     @property
     def safe_delta(self) -> float:
@@ -94,15 +94,20 @@ class Plan:
 
     @property
     def schedule(self) -> tuple[tuple[Event, int], ...]:
-        """Every release that may be made, as events with their counts; empty for a plan read from disk."""
+        """Everything that will be paid, as events with their counts; empty for a plan read from disk."""
         counts: Counter[Event] = Counter()
         for mechanism, count in self.mechanisms.items():
             counts[mechanism.event()] += count
-        return tuple(counts.items())
+        return of_one_run(counts.items()).parts if self.is_allocated else tuple(counts.items())
+
+    @property
+    def is_allocated(self) -> bool:
+        """Whether one event pays for all releases together."""
+        return isinstance(self.privacy, Privacy) and self.privacy.sampling == "random-allocation"
 
     def mechanism(self, request: Request) -> Mechanism:
         """Give the mechanism that answers ``request`` under this plan."""
-        return self.privacy.mechanism(request, self.noise_multiplier)
+        return self.privacy.mechanism(request, self.noise_multiplier, n_releases=self.releases)
 
     def epsilon(self, delta: float | None = None) -> dict[str, float]:
         """Give the planned epsilon by accountant, at the run's delta unless another is named."""
@@ -187,23 +192,28 @@ def price_plan(
         BudgetExceeded: If the plan costs more than its budget.
     """
     delta = privacy.resolved_delta(n_clients)
-    asked = _counted(privacy, requests)
+    if final is not None and isinstance(privacy, Privacy) and privacy.sampling == "random-allocation":
+        raise ConfigurationError(
+            "final='common' with sampling='random-allocation': the vote has a noise of its own, and a random "
+            "allocation one for all releases; use sampling='poisson', or drop final"
+        )
+    asked = counted(privacy, requests)
     vote = None if final is None else privacy.mechanism(final, 1.0)
-    counts = _merged(asked) + Counter([] if vote is None else [vote])
+    counts = merged(asked) + Counter([] if vote is None else [vote])
     z = _multiplier(privacy, counts, delta)
     if not asked:
-        asked = _counted(privacy, foregone)
+        asked = counted(privacy, foregone)
     plan = Plan(
         privacy=privacy,
         noise_multiplier=z,
         delta=delta,
         n_clients=n_clients,
-        event=_event(privacy, counts, z),
+        event=whole_event(privacy, counts, z),
         releases=counts.total(),
         budget=_budget(privacy, delta),
-        final=None if final is None or vote is None else final_vote(final, _priced(vote, z)),
-        largest_over_noise=_over_noise(asked, _multiplier(privacy, _merged(asked), delta) if z is None else z),
-        mechanisms={_priced(mechanism, z): count for mechanism, count in counts.items()},
+        final=None if final is None or vote is None else final_vote(final, priced(vote, z)),
+        largest_over_noise=over_noise(asked, _multiplier(privacy, merged(asked), delta) if z is None else z),
+        mechanisms={priced(mechanism, z): count for mechanism, count in counts.items()},
     )
     if privacy.budget is not None and (cost := min(plan.epsilon().values())) > privacy.budget:
         raise BudgetExceeded(
@@ -231,31 +241,12 @@ def single_release_noise(privacy: Privacy | NoPrivacy, n_clients: int) -> float:
     if isinstance(privacy, NoPrivacy):
         return 0.0
     request = Request(dim=1, clipping_norm=1.0, weights=np.ones((1, n_clients)))
-    mechanism = dataclasses.replace(privacy, unit="client").mechanism(request, 1.0)
+    alone = dataclasses.replace(privacy, unit="client")
+    if privacy.sampling == "random-allocation":  # a single release of it is everybody's
+        alone = dataclasses.replace(alone, sampling="poisson", participations=None)
+    mechanism = alone.mechanism(request, 1.0)
     delta = paper_delta(n_clients) if privacy.delta == "paper" else privacy.resolved_delta(n_clients)
-    return _priced(mechanism, _multiplier(privacy, Counter([mechanism]), delta)).noise_stddev()
-
-
-def _counted(privacy: Privacy | NoPrivacy, requests: Iterable[Request]) -> Counter[tuple[Mechanism, int]]:
-    """Mechanisms for a multiplier of 1 and how many numbers they release."""
-    return Counter((privacy.mechanism(request, 1.0), request.dim * request.n_blocks) for request in requests)
-
-
-def _merged(asked: Counter[tuple[Mechanism, int]]) -> Counter[Mechanism]:
-    counts: Counter[Mechanism] = Counter()
-    for (mechanism, _), count in asked.items():
-        counts[mechanism] += count
-    return counts
-
-
-def _over_noise(asked: Counter[tuple[Mechanism, int]], z: float | None) -> float | None:
-    """Largest norms over the expected norms of the noise, together; as releases of one vector could be averaged."""
-    square = 0.0
-    for (mechanism, numbers), count in asked.items():
-        priced = _priced(mechanism, z)
-        if isinstance(priced, PrivateSum):
-            square += count * (priced.largest_norm() / priced.noise_stddev()) ** 2 / numbers
-    return math.sqrt(square) if square else None
+    return priced(mechanism, _multiplier(privacy, Counter([mechanism]), delta)).noise_stddev()
 
 
 def _multiplier(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], delta: float) -> float | None:
@@ -267,17 +258,5 @@ def _multiplier(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], delta:
     if privacy.epsilon is None:
         raise ConfigurationError("privacy names neither epsilon nor noise_multiplier")
     return calibrate_noise(
-        lambda z: _event(privacy, counts, z), epsilon=privacy.epsilon, delta=delta, adjacency=privacy.adjacency
+        lambda z: whole_event(privacy, counts, z), epsilon=privacy.epsilon, delta=delta, adjacency=privacy.adjacency
     )
-
-
-def _event(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], z: float | None) -> Event:
-    priced = ((_priced(mechanism, z).event(), count) for mechanism, count in counts.items())
-    return dearest(event for event, _ in priced) if privacy.unit == "reward" else compose(priced)
-
-
-def _priced(mechanism: Mechanism, z: float | None) -> Mechanism:
-    if isinstance(mechanism, PrivateSum) and z is not None:
-        # It was made for a run's multiplier of 1, so what it has is its scale.
-        return dataclasses.replace(mechanism, noise_multiplier=z * mechanism.noise_multiplier)
-    return mechanism

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from accountant.disjoint import Combine
-from accountant.events import Adjacency, Composed, Event, compose, is_non_private, parts
+from accountant.events import Adjacency, Composed, Event, is_non_private, parts
 from accountant.filters import Quote, quote
 from accountant.ledger import Budget, Entry
 from accountant.ledger.pricing import filter_under
 from accountant.ledger.total import odometer, odometer_delta
+from accountant.rounds import of_one_run
 from accountant.tight import numerical
 from accountant.tightest import epsilon_table
 from privbo.plans.privacy import default_delta, paper_delta, safe_delta
@@ -159,7 +160,7 @@ def run_table(event: Event, delta: float, *, adjacency: Adjacency, recovered: bo
 
 
 def cumulative(
-    events: Sequence[Event], delta: float, adjacency: Adjacency, *, combine: Combine = compose
+    events: Sequence[Event], delta: float, adjacency: Adjacency, *, combine: Combine = of_one_run
 ) -> tuple[CumulativePrice, ...]:
     """Price the first 1, 2, ... releases; at most 42 points, the last release always among them."""
     step = max(1, math.ceil(len(events) / _STOPS))
@@ -185,7 +186,7 @@ def guarantee(
     delta: float,
     adjacency: Adjacency,
     budget: Budget | None,
-    combine: Combine = compose,
+    combine: Combine = of_one_run,
     recovered: bool = False,
 ) -> Guarantee:
     """Find the epsilon guaranteed under adaptive choices, and the epsilon if nothing was adaptive.

@@ -17,9 +17,10 @@ from accountant.events import Adjacency
 from privbo.door.adaptive import AdaptiveClipping
 from privbo.door.mechanism import Mechanism, mechanism_for
 from privbo.door.reward_unit import require_reward_unit
+from privbo.door.sampling import Sample, Sampling, require_sampling
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
-from privbo.protocol.settings import Positive, Probability, settings
+from privbo.protocol.settings import Count, Positive, Probability, settings
 
 # Where a run's noise comes from; "none" for a run that is not private.
 NoiseSourceName: TypeAlias = Literal["secure", "exact", "simulation", "none"]
@@ -69,8 +70,14 @@ class Privacy:
         calibration: ``"tight"`` scales noise to the true sensitivity of the weights,
             ``"paper"`` draws the paper's noise (scaled to phi_max S) and charges the true
             multiplier.
-        sampling: ``"poisson"``: every client by its own secret coin; ``"fixed-size"``: a
-            secret subset of ``round(q N)`` clients, with its own larger sensitivity.
+        sampling: How the participants of a release are drawn, in secret. ``"poisson"``: every client by its own coin;
+            ``"fixed-size"``: a subset of ``round(q N)`` clients, with its own larger sensitivity;
+            ``"truncated-poisson"``: coins, and of more than ``max_cohort`` clients a random ``max_cohort``;
+            ``"random-allocation"``: every client in exactly ``participations`` of the run's releases, at random times
+            drawn before the first. The last has one price for the whole run, paid however early it ends, and needs
+            all releases at one noise multiplier.
+        max_cohort: The most clients of one release, with ``"truncated-poisson"``.
+        participations: Releases that every client is in, with ``"random-allocation"``, in place of the sample rate.
         adaptive_clipping: Move the clipping norm to a noisy quantile; None keeps what is asked.
         budget: Epsilon at ``delta`` that the ledger refuses to pass, beside a noise multiplier
             (a target epsilon is its own budget). A plan that costs more is refused before
@@ -104,7 +111,9 @@ class Privacy:
     sample_rate: Probability = 1.0
     delta: Annotated[float, Field(gt=0, lt=1)] | Literal["paper"] | None = None
     calibration: Literal["tight", "paper"] = "tight"
-    sampling: Literal["poisson", "fixed-size"] = "poisson"
+    sampling: Sampling = "poisson"
+    max_cohort: Count | None = None
+    participations: Count | None = None
     adaptive_clipping: AdaptiveClipping | None = None
     budget: Positive | None = None
     noise: Literal["secure", "exact", "simulation"] = "secure"
@@ -117,6 +126,7 @@ class Privacy:
                 f"privacy: epsilon={self.epsilon!r}, noise_multiplier={self.noise_multiplier!r}; "
                 "give exactly one of them"
             )
+        require_sampling(self.sampling, self.sample_rate, self.max_cohort, self.participations)
         if self.budget is not None and self.epsilon is not None:
             raise ConfigurationError("privacy: a target epsilon is its own budget; drop budget")
         if self.unit == "reward":
@@ -140,11 +150,19 @@ class Privacy:
         """Source of the noise."""
         return self.noise
 
-    def sending_share(self, n_clients: int) -> float:
+    def sending_share(self, n_clients: int, n_releases: int) -> float:
         """Give the share of the clients that send in a round on average; which and how many do is secret."""
-        if self.channel == "open":
+        if self.channel == "open" or not n_releases:
             return 1.0
-        return round(self.sample_rate * n_clients) / n_clients if self.sampling == "fixed-size" else self.sample_rate
+        sample = Sample(
+            n_clients=n_clients,
+            sampling=self.sampling,
+            sample_rate=self.sample_rate,
+            max_cohort=self.max_cohort,
+            participations=self.participations,
+            n_releases=n_releases,
+        )
+        return sample.rate
 
     def resolved_delta(self, n_clients: int) -> float:
         """Give delta as a number for N clients; warns where it is too large to mean much."""
@@ -158,8 +176,15 @@ class Privacy:
             return delta
         return default_delta(n_clients) if self.delta is None else self.delta
 
-    def mechanism(self, request: Request, noise_multiplier: float | None) -> Mechanism:
+    def mechanism(
+        self, request: Request, noise_multiplier: float | None, *, n_releases: int | None = None
+    ) -> Mechanism:
         """Give the mechanism that answers a request with noise of this multiplier.
+
+        Args:
+            request: What is asked for.
+            noise_multiplier: z of a release of noise scale 1; None is the plain sum.
+            n_releases: Number of releases of the plan, for a random allocation; None as long as they are counted.
 
         Raises:
             ConfigurationError: If the request can't be answered for this unit of privacy.
@@ -174,6 +199,9 @@ class Privacy:
             noise_multiplier=None if noise_multiplier is None else noise_multiplier * request.noise_scale,
             sample_rate=self.sample_rate,
             sampling=self.sampling,
+            max_cohort=self.max_cohort,
+            participations=self.participations,
+            n_releases=n_releases if self.sampling == "random-allocation" else None,
             adjacency=self.adjacency,
             calibration=self.calibration,
         )
@@ -205,7 +233,7 @@ class NoPrivacy:
     epsilon: ClassVar[None] = None
     budget: ClassVar[None] = None
 
-    def sending_share(self, n_clients: int) -> float:  # noqa: ARG002  # as Privacy is asked
+    def sending_share(self, n_clients: int, n_releases: int) -> float:  # noqa: ARG002  # as Privacy is asked
         """Give the share of the clients that send in a round: all."""
         return 1.0
 
@@ -213,7 +241,13 @@ class NoPrivacy:
         """Give the delta that tables name for N clients."""
         return default_delta(n_clients)
 
-    def mechanism(self, request: Request, noise_multiplier: float | None) -> Mechanism:  # noqa: ARG002  # as Privacy
+    def mechanism(
+        self,
+        request: Request,
+        noise_multiplier: float | None,  # noqa: ARG002  # as Privacy is asked
+        *,
+        n_releases: int | None = None,  # noqa: ARG002  # as Privacy is asked
+    ) -> Mechanism:
         """Give the mechanism that answers a request: the plain sum."""
         return mechanism_for(request, noise_multiplier=None)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import secrets
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -45,11 +47,33 @@ def write_atomically(path: Path, payload: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
+
+
+def write_once(path: Path, payload: bytes) -> None:
+    """Write ``payload`` where nothing stands, durably; what stands there stays, whoever wrote it.
+
+    Raises:
+        RunError: If the file can't be made.
+    """
+    beside = path.with_name(f"{path.name}.{secrets.token_bytes(8).hex()}.new")
+    try:
+        write_atomically(beside, payload)
+        with contextlib.suppress(FileExistsError):
+            os.link(beside, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise RunError(f"{path} can't be written ({error.strerror}); move what stands there away") from None
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def private_folder(home: Path) -> Path:
@@ -185,17 +209,26 @@ def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]]) -> No
     Raises:
         TypeError: If an array holds Python objects.
     """
+    write_atomically(path, array_bytes(arrays))
+
+
+def array_bytes(arrays: Mapping[str, npt.NDArray[np.generic]]) -> bytes:
+    """Give the npz of named arrays, uncompressed and without pickles.
+
+    Raises:
+        TypeError: If an array holds Python objects.
+    """
     for name, array in arrays.items():
         if array.dtype.hasobject:
             raise TypeError(f"array {name!r} holds Python objects; snapshots are plain numbers")
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **dict(arrays))
-    write_atomically(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def load_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
     """Read named arrays written by ``save_arrays``; pickles are refused."""
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 

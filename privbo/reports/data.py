@@ -12,20 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accountant.disjoint import combination
+from accountant.disjoint import combination_of_one_run
 from accountant.dp_event import dp_event_expression
-from accountant.events import (
-    BestOfRandomRuns,
-    Event,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    NonPrivate,
-    PoissonSampledGaussian,
-    parts,
-)
+from accountant.events import parts
 from accountant.ledger import Entry
 from accountant.ledger.total import total
 from accountant.tight import numerical
+from accountant.wording import sampler_text
 from privbo.plans import prices
 from privbo.protocol.messages import Release
 from privbo.reports.diagnostics import Diagnostics
@@ -100,7 +93,7 @@ def report(record: Record) -> Report:
     delta, adjacency, recovered = plan.safe_delta, plan.adjacency, record.is_added_to
     event = record.event
     entries, policy = ledger.entries(record.run_id), ledger.policy
-    combine = combination(disjoint=policy.disjoint)
+    combine = combination_of_one_run(disjoint=policy.disjoint)
     points = prices.cumulative([entry.event for entry in entries], delta, adjacency, combine=combine)
     curve = prices.curve(event, delta, adjacency, recovered=recovered)
     columns = prices.price(event, delta=plan.delta, n_clients=plan.n_clients, adjacency=adjacency, recovered=recovered)
@@ -134,7 +127,7 @@ def report(record: Record) -> Report:
         n_clients=plan.n_clients,
         unit=policy.unit,
         adjacency=adjacency,
-        samplers=tuple(sorted({_sampler(part) for part, _ in parts(event)})),
+        samplers=tuple(sorted({sampler_text(part) for part, _ in parts(event)})),
         noise_multiplier=plan.noise_multiplier,
         sample_rate=spec.privacy.sample_rate,
         noise_source=plan.noise_source,
@@ -172,22 +165,6 @@ def rows(
         )
         for entry, after in zip(entries, prices.after_each(points, len(entries)), strict=True)
     )
-
-
-def _sampler(event: Event) -> str:
-    match event:
-        case Gaussian():
-            return "none: every client takes part in every release"
-        case PoissonSampledGaussian():
-            return f"Poisson: every client by its own secret coin, rate {event.sample_rate:.4g}"
-        case FixedSizeSampledGaussian():
-            return f"fixed size: a secret subset of {event.sample_size} of {event.n_clients} clients"
-        case BestOfRandomRuns():
-            return "; ".join(dict.fromkeys(_sampler(part) for part, _ in event.run.parts))
-        case NonPrivate():
-            return "none: nothing is protected"
-        case _:
-            return type(event).__name__
 
 
 def _utility(record: Record) -> Utility:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accountant.disjoint import combination
+from accountant.disjoint import combination_of_one_run
 from accountant.ledger.total import Total, total
 from privbo.plans import prices
 from privbo.plans.prices import Epsilons
@@ -47,7 +47,7 @@ class LedgerView:
 def ledger_view(record: Record) -> LedgerView:
     """List a run's charges with the price of its plan."""
     plan, ledger, delta = record.plan, record.ledger, record.plan.safe_delta
-    entries, combine = ledger.entries(record.run_id), combination(disjoint=ledger.policy.disjoint)
+    entries, combine = ledger.entries(record.run_id), combination_of_one_run(disjoint=ledger.policy.disjoint)
     points = prices.cumulative([entry.event for entry in entries], delta, plan.adjacency, combine=combine)
     return LedgerView(
         run=record.run_id,

@@ -7,7 +7,7 @@ Layout::
     DIR/history.jsonl          one line per round (public)
     DIR/report.html            (public)
     DIR/private/               clients' evaluations and clip statistics: NOT covered by epsilon
-        README.txt  clients.npz  clipping.jsonl  errors.jsonl  countersigned.jsonl
+        README.txt  clients.npz  clipping.jsonl  errors.jsonl  countersigned.jsonl  allocation.npz
 """
 
 from __future__ import annotations

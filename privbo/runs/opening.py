@@ -26,6 +26,7 @@ from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link
 from privbo.protocol.messages import Foregoing, Request, Server, Setting
+from privbo.runs.allocation import KeptAllocation
 from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.final import CommonServer
 from privbo.runs.manifest import Manifest, RunDirectory, today, versions
@@ -105,6 +106,7 @@ def open_run(spec: Spec, plan: Plan, home: RunDirectory | None, *, resume: bool 
         n_clients=plan.n_clients,
         clipper=None if asked is None else QuantileClipper(settings=asked),
         only_sampled_send=plan.privacy.channel == "anonymous",
+        keeper=None if home is None else KeptAllocation(home=home, run=manifest.run_id),
     )
     setting = spec.setting(manifest.public_seed)
     return Run(

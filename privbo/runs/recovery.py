@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from accountant.errors import LedgerError
-from accountant.events import Event, parts
+from accountant.events import Event, Gaussian, RandomAllocationGaussian, parts
 from accountant.ledger import Ledger
 from accountant.ledger.reservation import Declaration, Place, Reservation
 from privbo.plans.spending import Agree, agree_to_all, spending
@@ -137,7 +137,15 @@ def _dearest(ledger: Ledger, run: str, count: int) -> tuple[tuple[Event, int], .
     for entry in ledger.entries(run):
         if ledger.stored_release(entry.release_id) is None:
             left.update(dict(parts(entry.event)))
-    return tuple((event, min(slots, count)) for event, slots in left.items() if min(slots, count) > 0)
+    doubtful = ((event, min(slots, count)) for event, slots in left.items() if min(slots, count) > 0)
+    return tuple(_again(event, times) for event, times in doubtful)
+
+
+def _again(event: Event, count: int) -> tuple[Event, int]:
+    """A round of a random allocation that is made again has the same participants: it counts as open to all."""
+    if isinstance(event, RandomAllocationGaussian):
+        return Gaussian(noise_multiplier=event.noise_multiplier), count
+    return event, count
 
 
 def _declared(plan: Reservation, events: tuple[tuple[Event, int], ...], lost: tuple[Place, ...]) -> Declaration:

@@ -1,0 +1,212 @@
+"""Rules by which participants are drawn, and what they cost; who is drawn is secret.
+
+| sampling | who takes part in a release | event |
+|---|---|---|
+| ``"poisson"`` | every client by its own coin of rate q | ``PoissonSampledGaussian``, per release |
+| ``"fixed-size"`` | a uniform subset of round(q N) clients | ``FixedSizeSampledGaussian``, per release |
+| ``"truncated-poisson"`` | as Poisson; of more than B a uniform B | ``TruncatedPoissonSampledGaussian``, per release |
+| ``"random-allocation"`` | every client in exactly k of a run's T | ``RandomAllocationGaussian``, for all T together |
+
+Draws never depend on what anybody answers. Under random allocation all of a run's are made before its first release and
+kept (``privbo.door.allocation``); its T releases need one noise multiplier and nothing else in common: clipping norms,
+weights and dimensions may differ and depend on earlier releases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from accountant.events import (
+    Event,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    PoissonSampledGaussian,
+    RandomAllocationGaussian,
+    TruncatedPoissonSampledGaussian,
+)
+from accountant.sensitivity import Sampler
+from accountant.truncation import shares
+from privbo.door.noise import BoolArray, NoiseSource
+from privbo.protocol.errors import ConfigurationError
+
+Sampling: TypeAlias = Literal["poisson", "fixed-size", "truncated-poisson", "random-allocation"]
+_NAMES = ("poisson", "fixed-size", "truncated-poisson", "random-allocation")
+_DRAWS_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A rule and its numbers, all public.
+
+    Attributes:
+        n_clients: N.
+        sampling: The rule's name.
+        sample_rate: q in (0, 1]; stays 1 under random allocation.
+        max_cohort: B, of ``"truncated-poisson"``.
+        participations: k, of ``"random-allocation"``.
+        n_releases: T, of ``"random-allocation"``; None as long as the plan is not counted.
+
+    Raises:
+        ConfigurationError: If a number is out of range, missing, or another rule's.
+
+    Example:
+        >>> Sample(n_clients=40, sampling="random-allocation", participations=5, n_releases=20).rate
+        0.25
+    """
+
+    n_clients: int
+    sampling: Sampling = "poisson"
+    sample_rate: float = 1.0
+    max_cohort: int | None = None
+    participations: int | None = None
+    n_releases: int | None = None
+
+    def __post_init__(self) -> None:
+        require_sampling(self.sampling, self.sample_rate, self.max_cohort, self.participations)
+        if self.sampling == "fixed-size" and self.size < 1:
+            raise ConfigurationError(
+                f"sample_rate={self.sample_rate!r} of {self.n_clients} clients rounds to a sample "
+                "of none; raise the rate or use sampling='poisson'"
+            )
+        if self.participations is not None and self.participations > (self.n_releases or self.participations):
+            raise ConfigurationError(
+                f"participations={self.participations!r}, and the plan has {self.n_releases} releases; lower it, or "
+                "plan more rounds"
+            )
+
+    @property
+    def size(self) -> int:
+        """Clients per release under fixed-size sampling."""
+        return round(self.sample_rate * self.n_clients)
+
+    @property
+    def is_allocation(self) -> bool:
+        """Tell whether all releases of a run are drawn, and paid for, together."""
+        return self.sampling == "random-allocation"
+
+    @property
+    def everyone(self) -> bool:
+        """Tell whether every client takes part in every release, and nothing is drawn."""
+        if self.sampling == "fixed-size":
+            return self.size == self.n_clients
+        within = self.max_cohort is None or self.max_cohort >= self.n_clients
+        return self.sample_rate == 1.0 and within and not self.is_allocation
+
+    @property
+    def rate(self) -> float:
+        """Chance of one given client to be in one given release, which its sums are divided by."""
+        if self.sampling == "fixed-size":
+            return self.size / self.n_clients
+        if self.is_allocation:
+            return self._allocation(1.0).sample_rate
+        return self.sample_rate if self.max_cohort is None else shares(self._truncated(1.0)).least_rate
+
+    @property
+    def sampler(self) -> Sampler:
+        """The sampler by which the sensitivity goes; whether a cut moves another client is the event's affair."""
+        if self.everyone:
+            return Sampler.EVERYONE
+        return Sampler.FIXED_SIZE if self.sampling == "fixed-size" else Sampler.POISSON
+
+    def event(self, noise_multiplier: float) -> Event:
+        """Give the event that pays for a release; under random allocation it pays for all of a run's."""
+        if self.everyone:
+            return Gaussian(noise_multiplier=noise_multiplier)
+        match self.sampling:
+            case "poisson":
+                return PoissonSampledGaussian(sample_rate=self.sample_rate, noise_multiplier=noise_multiplier)
+            case "fixed-size":
+                return FixedSizeSampledGaussian(
+                    n_clients=self.n_clients, sample_size=self.size, noise_multiplier=noise_multiplier
+                )
+            case "truncated-poisson":
+                return self._truncated(noise_multiplier)
+            case "random-allocation":
+                return self._allocation(noise_multiplier)
+
+    def _truncated(self, noise_multiplier: float) -> TruncatedPoissonSampledGaussian:
+        if self.max_cohort is None:
+            raise ConfigurationError("sampling='truncated-poisson' needs max_cohort; give it")
+        return TruncatedPoissonSampledGaussian(
+            n_clients=self.n_clients,
+            sample_rate=self.sample_rate,
+            batch_size=self.max_cohort,
+            noise_multiplier=noise_multiplier,
+        )
+
+    def _allocation(self, noise_multiplier: float) -> RandomAllocationGaussian:
+        if self.participations is None or self.n_releases is None:
+            raise ConfigurationError(
+                "sampling='random-allocation' is a whole run's: one release of it alone has no rate and no price; plan "
+                "the run, or use sampling='poisson'"
+            )
+        return RandomAllocationGaussian(
+            n_rounds=self.n_releases, participations=self.participations, noise_multiplier=noise_multiplier
+        )
+
+    def draw(self, n_trials: int, noise: NoiseSource) -> BoolArray:
+        """Draw the participants of independent releases, ``(n_trials, n_clients)``; secret.
+
+        Raises:
+            ConfigurationError: Under random allocation, whose releases are not independent.
+        """
+        shape = (n_trials, self.n_clients)
+        if self.is_allocation:
+            raise ConfigurationError(
+                "a random allocation is drawn once for a whole run, not release by release; audit the run's plan under "
+                "sampling='poisson' instead"
+            )
+        if self.sampling == "fixed-size":
+            return noise.subsets(shape, self.size)
+        joined = noise.coins(shape, self.sample_rate)
+        return joined if self.max_cohort is None else _cut(joined, self.max_cohort, noise)
+
+    def allocate(self, noise: NoiseSource) -> BoolArray:
+        """Draw the releases of every client for a whole run, ``(n_clients, n_releases)``; secret."""
+        allocation = self._allocation(1.0)
+        table = np.empty((self.n_clients, allocation.n_rounds), dtype=bool)
+        step = max(1, _DRAWS_AT_ONCE // allocation.n_rounds)
+        for start in range(0, self.n_clients, step):
+            rows = table[start : start + step]
+            rows[:] = noise.subsets((len(rows), allocation.n_rounds), allocation.participations)
+        return table
+
+
+def _cut(joined: BoolArray, largest: int, noise: NoiseSource) -> BoolArray:
+    """Of rows with more than ``largest`` members a uniform subset of that many stays."""
+    for row in joined:
+        members = np.flatnonzero(row)
+        if len(members) > largest:
+            stays = noise.subsets((1, len(members)), largest)[0]
+            row[members[~stays]] = False
+    return joined
+
+
+def require_sampling(sampling: str, sample_rate: float, max_cohort: int | None, participations: int | None) -> None:
+    """Refuse numbers that a rule lacks, or that are another rule's.
+
+    Raises:
+        ConfigurationError: Naming the setting.
+    """
+    if sampling not in _NAMES:
+        raise ConfigurationError(f"sampling={sampling!r} must be one of {', '.join(map(repr, _NAMES))}")
+    if not 0 < sample_rate <= 1:
+        raise ConfigurationError(f"sample_rate={sample_rate!r} must lie in (0, 1]")
+    _require_number("max_cohort", max_cohort, sampling, "truncated-poisson", "the most clients of one release")
+    _require_number("participations", participations, sampling, "random-allocation", "the releases of every client")
+    if sampling == "random-allocation" and sample_rate != 1.0:
+        raise ConfigurationError(
+            f"sample_rate={sample_rate!r} with sampling='random-allocation': participations out of the plan's releases "
+            "is the rate; leave sample_rate out"
+        )
+
+
+def _require_number(name: str, value: int | None, sampling: str, belongs_to: str, meaning: str) -> None:
+    if sampling != belongs_to and value is not None:
+        raise ConfigurationError(f"{name}={value!r} belongs to sampling={belongs_to!r}, not {sampling!r}; leave it out")
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
+    if sampling == belongs_to and not whole:
+        raise ConfigurationError(f"{name}={value!r} must be an integer >= 1 with sampling={sampling!r}: {meaning}")

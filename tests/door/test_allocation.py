@@ -1,0 +1,206 @@
+"""One allocation for all of a run's releases, however often the run is begun again; and one price for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from accountant import numerical
+from accountant.errors import BudgetExceeded, LedgerError
+from accountant.events import Adjacency, Gaussian, RandomAllocationGaussian, Unit, compose
+from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger.reservation import Declaration
+from accountant.ledger.total import total
+from privbo.door.allocation import InMemory, Keeper
+from privbo.door.door import Door
+from privbo.door.mechanism import mechanism_for
+from privbo.door.noise import BoolArray, SecureNoise
+from privbo.door.spending import spend_plan
+from privbo.protocol.messages import Request
+
+N, T, K, Z = 6, 5, 2, 1e-4
+EVENT = RandomAllocationGaussian(n_rounds=T, participations=K, noise_multiplier=Z)
+REQUEST = Request(dim=N, clipping_norm=1.0, weights=np.ones((1, N)))
+
+
+def declared(event: RandomAllocationGaussian = EVENT, run: str = "run") -> Declaration:
+    return Declaration(run=run, events=((event, 1),), settings="s", plan="p", delta=1e-5, noise_source="secure")
+
+
+def ledger(budget: Budget | None = None) -> Ledger:
+    return Ledger.create(
+        None,
+        LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=N, budget=budget),
+    )
+
+
+def door(book: Ledger, keeper: Keeper, *, run: str = "run", n_releases: int = T) -> Door:
+    return Door(
+        book,
+        run=run,
+        noise=SecureNoise(),
+        mechanism=lambda wanted: mechanism_for(
+            wanted,
+            noise_multiplier=Z,
+            sampling="random-allocation",
+            participations=K,
+            n_releases=n_releases,
+        ),
+        n_clients=N,
+        keeper=keeper,
+    )
+
+
+def seen(here: Door, position: int) -> BoolArray:
+    """Who was in a release: with hardly any noise and every client in a column of its own the values say so."""
+    ticket = here.open(position, REQUEST, plan_position=position)
+    release = ticket.release or here.close(ticket, 0.5 * np.eye(N))[0]
+    return release.values[0] * K / T > 0.25
+
+
+def play(book: Ledger, keepers: Iterator[Keeper]) -> BoolArray:
+    """A run that is begun again before every release, each time with the next keeper."""
+    return np.array([seen(door(book, keeper), position) for position, keeper in zip(range(T), keepers, strict=False)]).T
+
+
+@pytest.fixture
+def book() -> Ledger:
+    made = ledger()
+    made.reserve(declared())
+    return made
+
+
+def test_every_client_is_in_exactly_k_of_all_releases_however_often_the_run_is_begun_again(book: Ledger) -> None:
+    kept = InMemory()
+    table = play(book, iter([kept] * T))
+    assert np.array_equal(table.sum(axis=1), np.full(N, K))
+    assert np.array_equal(table, kept.kept())
+    again = play(book, iter([kept] * T))  # what was released is sent again
+    assert np.array_equal(again, table)
+
+
+def test_an_allocation_that_was_lost_after_a_charge_is_not_drawn_again(book: Ledger) -> None:
+    assert seen(door(book, InMemory()), 0).shape == (N,)
+    with pytest.raises(LedgerError, match="its allocation is gone; restore private/ from a copy"):
+        seen(door(book, InMemory()), 1)
+    assert [entry.release_id for entry in book.entries()] == ["run/0"]
+
+
+class Redrawn:
+    """Planted fault: an allocation of the right form at every beginning, and another one each time."""
+
+    def __init__(self) -> None:
+        self._table = SecureNoise().subsets((N, T), K)
+
+    def kept(self) -> BoolArray:
+        return self._table
+
+    def keep(self, table: BoolArray) -> None:
+        raise AssertionError("it is there already")
+
+
+def test_an_allocation_drawn_again_at_every_beginning_is_caught() -> None:
+    """It passes for one run with a chance of .346^6; for four runs of 1e-11."""
+    tables = []
+    for _ in range(4):
+        book = ledger()
+        book.reserve(declared())
+        tables.append(play(book, (Redrawn() for _ in range(T))))
+    assert np.any(np.array(tables).sum(axis=2) != K)
+
+
+def test_two_processes_that_begin_at_once_share_what_the_first_kept(book: Ledger) -> None:
+    kept = InMemory()
+    one, other = door(book, kept), door(book, kept)
+    first = seen(one, 0)
+    rest = [seen(other, position) for position in range(1, T)]
+    assert np.array_equal(np.array([first, *rest]).T.sum(axis=1), np.full(N, K))
+
+
+def test_every_place_serves_one_round(book: Ledger) -> None:
+    here = door(book, InMemory())
+    here.open(0, REQUEST, plan_position=0)
+    for round_, position in ((1, 0), (0, 1), (1, None), (1, T), (1, -1)):
+        with pytest.raises(LedgerError, match="place"):
+            here.open(round_, REQUEST, plan_position=position)
+    assert len(book.entries()) == 1
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((N, T), bool), np.ones((N, T - 1), bool), np.eye(N, T, dtype=bool)])
+def test_an_allocation_that_is_not_the_runs_is_refused(book: Ledger, wrong: BoolArray) -> None:
+    keeper = InMemory()
+    keeper.keep(wrong)
+    with pytest.raises(LedgerError, match="is not the one that was drawn"):
+        door(book, keeper).open(0, REQUEST, plan_position=0)
+    assert book.entries() == []
+
+
+def test_all_releases_are_paid_once_before_the_first(book: Ledger) -> None:
+    paid = book.committed("run")
+    assert paid == compose([EVENT])
+    kept = InMemory()
+    for position in range(T):
+        seen(door(book, kept), position)
+        assert book.event("run") == book.committed("run") == paid
+    assert (total(book.book(), 1e-5).releases, len(book.entries())) == (T, T)
+    with pytest.raises(LedgerError, match="is not in the plan that run 'run' reserved"):
+        book.charge("run/more", EVENT, run="run", noise_source="secure")
+
+
+def test_releases_that_no_plan_has_paid_for_are_refused() -> None:
+    book = ledger()
+    with pytest.raises(LedgerError, match="pays for several releases; reserve the plan"):
+        seen(door(book, InMemory()), 0)
+    assert book.entries() == []
+
+
+def test_two_runs_pay_for_two_allocations_though_they_are_alike() -> None:
+    book = ledger()
+    for run in ("one", "two"):
+        book.reserve(declared(run=run))
+        seen(door(book, InMemory(), run=run), 0)
+    assert book.event() == book.committed() == compose([(EVENT, 2)])
+
+
+def test_a_plan_that_is_spent_at_once_leaves_no_release() -> None:
+    book = ledger()
+    book.reserve(declared())
+    spend_plan(book, declared())
+    with pytest.raises(LedgerError, match="is not in the plan"):
+        book.charge("run/1", EVENT, run="run", noise_source="secure")
+    assert book.event() == compose([EVENT])
+
+
+SMALL = RandomAllocationGaussian(n_rounds=20, participations=4, noise_multiplier=4.0)
+
+
+@pytest.mark.parametrize("rule", ["planned", "renyi", "gaussian", "envelope"])
+def test_a_bound_holds_the_whole_or_refuses_it(rule: str) -> None:
+    """Planned: its own price. Gaussian: as four open releases. An envelope has slots for single releases only."""
+    slots = ((Gaussian(noise_multiplier=4.0), 8),) if rule == "envelope" else ()
+    book = ledger(Budget(epsilon=6.0, delta=1e-5, rule=rule, slots=slots))  # type: ignore[arg-type]  # one of its words
+    if rule == "envelope":
+        with pytest.raises(BudgetExceeded, match="no free slots of this ledger's envelope dominate"):
+            book.reserve(declared(SMALL))
+        return
+    book.reserve(declared(SMALL))
+    spent = book.check(Gaussian(noise_multiplier=1e6)).spent
+    openly = numerical.epsilon(compose([(Gaussian(noise_multiplier=4.0), 4)]), 1e-5, adjacency=Adjacency.ZERO_OUT)
+    tight = numerical.epsilon(SMALL, 1e-5, adjacency=Adjacency.ZERO_OUT)
+    assert spent is not None
+    assert tight < openly
+    if rule == "planned":
+        assert spent == pytest.approx(tight, rel=1e-6)
+    elif rule == "gaussian":
+        assert spent == pytest.approx(openly, rel=1e-6)
+    else:
+        assert tight < spent < 4 * tight
+
+
+def test_a_budget_that_does_not_hold_the_whole_refuses_before_anything_is_drawn() -> None:
+    book = ledger(Budget(epsilon=0.2, delta=1e-5))
+    with pytest.raises(BudgetExceeded):
+        book.reserve(declared(SMALL))
+    assert book.book().rows == []

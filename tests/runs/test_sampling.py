@@ -1,0 +1,395 @@
+"""Runs with a bounded cohort, and with every client in exactly k releases: priced, charged, killed and gone on with."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from accountant import numerical
+from accountant.errors import BudgetExceeded, LedgerError
+from accountant.events import Adjacency, Gaussian, RandomAllocationGaussian, TruncatedPoissonSampledGaussian, compose
+from accountant.ledger import Ledger
+from privbo.protocol.files import read_lines
+from privbo.reports.data import report
+from privbo.runs.allocation import KeptAllocation
+from privbo.runs.config import read_spec
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.recovery import recover
+from tests.cli.test_cli import privbo
+from tests.conformance.cases import CASES, N_CLIENTS, Case, problem
+
+ROUNDS, TIMES = 6, 2
+ALGORITHM = pb.DPFTSDE(n_features=8)
+ALLOTTED = {"sampling": "random-allocation", "participations": TIMES}
+CUT = {"sampling": "truncated-poisson", "sample_rate": 0.6, "max_cohort": 3}
+
+
+def play(home: Path, asked: dict[str, Any], **settings: Any) -> pb.Record:
+    privacy = pb.Privacy(**({} if "epsilon" in asked else {"noise_multiplier": 2.0}) | asked)
+    return pb.run(problem(), ALGORITHM, privacy=privacy, rounds=ROUNDS, seed=1, directory=home, **settings)
+
+
+def kept(home: Path) -> np.ndarray:
+    keeper = KeptAllocation(home=RunDirectory(home), run=RunDirectory(home).manifest().run_id)
+    found = keeper.kept()
+    assert found is not None
+    return found
+
+
+def took_part(home: Path) -> dict[int, int]:
+    """PRIVATE: number of participants by round, as the door noted them."""
+    return {row["round"]: row["n_participants"] for row in read_lines(RunDirectory(home).clipping_path)}
+
+
+def test_a_run_never_has_more_clients_in_a_release_than_its_bound(tmp_path: Path) -> None:
+    made = play(tmp_path / "run", CUT | {"epsilon": 3.0})
+    ((event, count),) = made.event.parts
+    assert isinstance(event, TruncatedPoissonSampledGaussian)
+    assert (event.batch_size, event.n_clients, count) == (3, N_CLIENTS, ROUNDS)
+    assert 2.99 < made.epsilon() <= 3.0
+    assert max(took_part(tmp_path / "run").values()) <= 3
+    assert report(made).samplers == (
+        "truncated Poisson: every client by its own secret coin, rate 0.6, and at most 3 of them",
+    )
+
+
+def test_a_run_has_every_client_in_exactly_k_releases_for_one_price(tmp_path: Path) -> None:
+    home = tmp_path / "run"
+    made = play(home, ALLOTTED | {"epsilon": 3.0})
+    table = kept(home)
+    assert table.shape == (N_CLIENTS, ROUNDS)
+    assert np.all(table.sum(axis=1) == TIMES)
+    assert took_part(home) == dict(enumerate(table.sum(axis=0).tolist()))
+    z = made.plan.noise_multiplier
+    event = RandomAllocationGaussian(n_rounds=ROUNDS, participations=TIMES, noise_multiplier=z)
+    assert made.event == made.plan.event == made.ledger.event() == compose([event])
+    assert 2.99 < made.epsilon() <= 3.0
+    openly = numerical.epsilon(compose([(Gaussian(noise_multiplier=z), TIMES)]), 1e-5, adjacency=Adjacency.ZERO_OUT)
+    assert made.epsilon() < openly
+    found = report(made)
+    assert (found.releases, found.planned_releases, found.total.releases) == (ROUNDS, ROUNDS, ROUNDS)
+    assert {row.cumulative_epsilon for row in found.entries} == {made.epsilon()}  # paid whole with the first
+    assert found.guarantee.guaranteed == made.epsilon()
+    assert found.entries[0].sample_rate == TIMES / ROUNDS
+    assert found.samplers == ("random allocation: every client in exactly 2 of 6 releases, at secret times",)
+    assert found.dp_event == "UnsupportedDpEvent()"
+    public = [path for path in home.iterdir() if path.is_file()]
+    assert not [path for path in public if b"allocation.npz" in path.read_bytes()]
+
+
+class EnoughError(Exception):
+    pass
+
+
+def stopping(at: int) -> Callable[[pb.Round], None]:
+    def stop(event: pb.Round) -> None:
+        if event.index == at:
+            raise EnoughError
+
+    return stop
+
+
+@pytest.mark.parametrize(
+    "asked", [ALLOTTED, CUT | {"noise": "simulation"}, ALLOTTED | {"noise": "simulation"}], ids=str
+)
+def test_a_run_that_is_ended_again_and_again_goes_on_with_the_same_allocation(
+    asked: dict[str, Any], tmp_path: Path
+) -> None:
+    home, tables, resume = tmp_path / "run", [], False
+    for at in (0, 1, ROUNDS - 1):
+        with pytest.raises(EnoughError):
+            play(home, asked, on_round=stopping(at), resume=resume)
+        resume = True
+        if "participations" in asked:
+            tables.append(kept(home))
+    made = play(home, asked, resume=True)
+    assert len(made.releases) == len(made.ledger.entries()) == ROUNDS
+    assert len(made.ledger.book().reservations) == 1
+    assert all(np.array_equal(table, tables[0]) for table in tables)
+    if "noise" in asked:  # as if it had never been ended
+        whole = play(tmp_path / "whole", asked)
+        for one, other in zip(made.releases, whole.releases, strict=True):
+            np.testing.assert_array_equal(one.values, other.values)
+
+
+def test_a_run_whose_allocation_is_gone_or_anothers_is_refused(tmp_path: Path) -> None:
+    home, other = tmp_path / "run", tmp_path / "other"
+    for path in (home, other):
+        with pytest.raises(EnoughError):
+            play(path, ALLOTTED, on_round=stopping(0))
+    path = home / "private" / "allocation.npz"
+    sound = path.read_bytes()
+    before = (home / "history.jsonl").read_bytes()
+    for content, words in (
+        (None, "its allocation is gone; restore private/"),
+        ((other / "private" / "allocation.npz").read_bytes(), "is the allocation of"),
+        (sound[:-40], "can't be read"),
+    ):
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises((LedgerError, pb.RunError), match=words):
+            play(home, ALLOTTED, resume=True)
+        assert (home / "history.jsonl").read_bytes() == before
+        path.touch()  # for the next one to take away
+    path.write_bytes(sound)
+    assert len(play(home, ALLOTTED, resume=True).releases) == ROUNDS
+
+
+AROUND_THE_FIRST = [(KeptAllocation, "keep", 0), (Ledger, "store_release", 1)]
+EVERYWHERE = [
+    (Ledger, "reserve", 0),
+    (KeptAllocation, "keep", 0),
+    *[(Ledger, name, turn) for name in ("charge", "store_release") for turn in range(ROUNDS)],
+]
+
+
+@contextlib.contextmanager
+def killed_at(kind: type, name: str, turn: int, *, after: bool) -> Iterator[None]:
+    """Ends the process, as kill -9 does, before or after the given call of a step."""
+    step, calls = getattr(kind, name), iter(range(1000))
+
+    def stopped(*given: Any, **named: Any) -> Any:
+        dies = next(calls) == turn
+        if dies and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        found = step(*given, **named)
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    with mock.patch.object(kind, name, stopped):
+        yield
+
+
+def in_a_process(
+    home: Path, wire: Path, asked: dict[str, Any], point: tuple[type, str, int] | None, *, after: bool
+) -> int:
+    """Play in a child; what it sends is noted. Gives the signal that ended it, 0 if it finished."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = 1
+    try:
+        with wire.open("a") as out, contextlib.ExitStack() as stack:
+            if point is not None:
+                stack.enter_context(killed_at(*point, after=after))
+
+            def sent(event: pb.Round) -> None:
+                if event.release is not None:
+                    out.write(f"{event.index} {hashlib.sha256(event.release.values.tobytes()).hexdigest()}\n")
+                    out.flush()
+
+            play(home, asked, on_round=sent, resume=(home / "config.json").exists())
+        status = 0
+    finally:
+        os._exit(status)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("asked", "points"),
+    [
+        pytest.param(ALLOTTED, AROUND_THE_FIRST, id="around the first charge"),
+        pytest.param(ALLOTTED, EVERYWHERE, marks=pytest.mark.slow, id="everywhere"),
+        pytest.param(CUT, EVERYWHERE, marks=pytest.mark.slow, id="truncated-poisson"),
+    ],
+)
+def test_no_kill_gives_a_round_two_outputs_or_a_run_two_allocations(
+    asked: dict[str, Any], points: list[tuple[type, str, int]], after: bool, tmp_path: Path
+) -> None:
+    for number, point in enumerate(points):
+        if point[0] is KeptAllocation and "participations" not in asked:
+            continue
+        home, wire = tmp_path / f"run{number}", tmp_path / f"wire{number}"
+        assert in_a_process(home, wire, asked, point, after=after) == -signal.SIGKILL, point
+        path = home / "private" / "allocation.npz"
+        first = path.read_bytes() if path.exists() else None
+        with contextlib.suppress(FileNotFoundError, LedgerError), Ledger.open(home / "ledger.sqlite") as ledger:
+            assert not ledger.entries() or first is not None or "participations" not in asked, "charged, then drawn"
+        assert in_a_process(home, wire, asked, None, after=after) == 0, point
+        assert first is None or path.read_bytes() == first, point
+        sent = {tuple(line.split()) for line in wire.read_text().splitlines()}
+        assert len(sent) == len({index for index, _ in sent}) == ROUNDS, point
+        record = pb.load(home)
+        assert record.ledger.verify().ok
+        assert record.ledger.committed() == record.plan.event
+        assert len(record.ledger.entries()) == ROUNDS
+        if "participations" in asked:
+            table = kept(home)
+            assert all(table[:, at].sum() == n for at, n in took_part(home).items()), point
+        record.ledger.close()
+
+
+def test_a_run_whose_ledger_was_restored_pays_for_its_rounds_openly(tmp_path: Path) -> None:
+    home = tmp_path / "run"
+    with pytest.raises(EnoughError):
+        play(home, ALLOTTED, on_round=stopping(1))
+    names = [path for path in home.iterdir() if path.name.startswith("ledger.sqlite")]
+    backup = {path: path.read_bytes() for path in names}
+    play(home, ALLOTTED, resume=True).ledger.close()
+    table = kept(home)
+    for path in home.iterdir():
+        if path.name.startswith("ledger.sqlite"):
+            path.unlink()
+    for path, content in backup.items():
+        path.write_bytes(content)
+    with pytest.raises((pb.RunError, LedgerError)):
+        play(home, ALLOTTED, resume=True)
+    assert recover(RunDirectory(home)).releases >= ROUNDS - 2
+    made = play(home, ALLOTTED, resume=True)
+    assert np.array_equal(kept(home), table)
+    allotted = made.plan.event
+    extra = dict(made.event.parts)
+    assert {part for part, _ in allotted.parts} < set(extra)
+    assert extra[Gaussian(noise_multiplier=made.plan.noise_multiplier)] >= ROUNDS - 2
+    assert made.epsilon() > 2 * min(made.plan.epsilon().values())
+
+
+def test_a_vote_at_the_end_is_sampled_as_the_rounds_or_refused() -> None:
+    privacy = pb.Privacy(noise_multiplier=2.0, noise="simulation", **CUT)
+    made = pb.run(problem(), ALGORITHM, privacy=privacy, rounds=3, seed=1, final="common")
+    assert len(made.releases) == made.plan.releases == 4
+    with pytest.raises(pb.ConfigurationError, match="the vote has a noise of its own"):
+        pb.plan(problem(), ALGORITHM, privacy=pb.Privacy(epsilon=3.0, **ALLOTTED), rounds=6, final="common")
+
+
+def test_releases_of_unequal_noise_are_refused_with_the_remedy() -> None:
+    prior = pb.SharedPrior(n_features=8, least_signal=0.0)
+    with pytest.raises(
+        pb.ConfigurationError, match=r"all releases have one noise multiplier; this plan's differ .*poisson"
+    ):
+        pb.plan(
+            problem(), prior, privacy=pb.Privacy(epsilon=3.0, sampling="random-allocation", participations=1), rounds=20
+        )
+    with pytest.raises(pb.ConfigurationError, match="participations=9, and the plan has 6 releases"):
+        pb.plan(
+            problem(),
+            ALGORITHM,
+            privacy=pb.Privacy(epsilon=3.0, sampling="random-allocation", participations=9),
+            rounds=6,
+        )
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.unit == "client"], ids=str)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(ALLOTTED | {"participations": 1}, id="random-allocation"),
+        pytest.param(CUT, marks=pytest.mark.slow, id="truncated-poisson"),
+    ],
+)
+def test_every_algorithm_runs_under_it_or_is_refused_before_anybody_is_asked(case: Case, asked: dict[str, Any]) -> None:
+    privacy = case.privacy(**asked)
+    if isinstance(case.algorithm, pb.SharedPrior) and asked["sampling"] == "random-allocation":
+        with pytest.raises(pb.ConfigurationError, match="have one noise multiplier"):
+            pb.plan(problem(), case.algorithm, privacy=privacy, rounds=20)
+        return
+    plan = pb.plan(problem(), case.algorithm, privacy=privacy, rounds=3)
+    made = pb.run(problem(), case.algorithm, privacy=privacy, rounds=3, seed=3)
+    assert len(made.releases) == plan.releases
+    assert made.event == plan.event
+
+
+def test_one_reward_as_the_unit_is_refused() -> None:
+    for asked in (ALLOTTED, CUT | {"sample_rate": 1.0}):
+        with pytest.raises(pb.ConfigurationError, match="says nothing about one reward"):
+            pb.Privacy(noise_multiplier=1.0, unit="reward", **asked)
+
+
+TOML = """
+name = "allotted"
+rounds = 6
+[problem]
+factory = "tests.crash_problem:problem"
+[algorithm]
+type = "dp-fts-de"
+n_features = 8
+[privacy]
+noise_multiplier = 2.0
+sampling = "{sampling}"
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sampling", "more", "said"),
+    [
+        ("random-allocation", "participations = 2", "every client in exactly 2 of 6 releases, at secret times"),
+        ("truncated-poisson", "sample_rate = 0.5\nmax_cohort = 4", "rate 0.5, and at most 4 of them"),
+    ],
+)
+def test_a_configuration_file_says_the_same_and_a_dry_run_shows_it(
+    sampling: str, more: str, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(TOML.format(sampling=sampling, more=more))
+    asked = {"sampling": sampling} | {k: eval(v) for k, v in (line.split(" = ") for line in more.splitlines())}  # noqa: S307 (written above)
+    assert read_spec(path)[0].privacy == pb.Privacy(noise_multiplier=2.0, **asked)
+    done = privbo("run", str(path), "--out", str(tmp_path / "run"), "--dry-run", "--trust")
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+    assert ("one price for all of them" in done.stdout) == (sampling == "random-allocation")
+    assert not (tmp_path / "run").exists()
+    path.write_text(TOML.format(sampling=sampling, more=""))
+    done = privbo("run", str(path), "--dry-run", "--trust")
+    assert done.returncode == 2
+    assert "must be an integer >= 1" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sampling", "more"), [("random-allocation", "participations = 2"), ("truncated-poisson", "max_cohort = 4")]
+)
+def test_every_command_reads_such_a_run(sampling: str, more: str, tmp_path: Path) -> None:
+    path, home = tmp_path / "run.toml", str(tmp_path / "run")
+    path.write_text(TOML.format(sampling=sampling, more=more))
+    commands = [["run", str(path), "--out", home, "--trust"], ["run", "--resume", home, "--trust"]]
+    commands += [["report", home], ["audit", home], ["compare", home, "--out", str(tmp_path / "compared")]]
+    commands += [["ledger", name, home] for name in ("show", "verify", "export", "receipt")] + [["bundle", home]]
+    commands += [["verify-bundle", f"{home}/bundle.json"]]
+    for command in commands:
+        done = privbo(*command)
+        assert done.returncode == 0, (command, done.stderr)
+
+
+def test_a_shared_ledger_reserves_the_whole_and_an_envelope_refuses_it(tmp_path: Path) -> None:
+    people = {"population": "ward", "epsilon": 8.0, "delta": 1e-5}
+    renyi = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), rule="renyi", **people)
+    for number in range(2):
+        made = play(tmp_path / str(number), ALLOTTED | {"noise_multiplier": 4.0}, ledger=renyi)
+        assert made.ledger.committed(made.run_id) == made.plan.event
+        made.ledger.close()
+    assert made.ledger is not None
+    with Ledger.open(tmp_path / "people.sqlite") as ledger:
+        assert len(ledger.entries()) == 2 * ROUNDS
+        assert sum(count for _, count in ledger.event().parts) == 2
+    slots = [pb.DeclaredReleases(count=20, noise_multiplier=3.0)]
+    envelope = pb.SharedLedger(path=str(tmp_path / "slots.sqlite"), rule="envelope", releases=slots, **people)
+    with pytest.raises(BudgetExceeded, match="no free slots of this ledger's envelope dominate"):
+        play(tmp_path / "refused", ALLOTTED | {"noise_multiplier": 4.0}, ledger=envelope)
+
+
+@pytest.mark.slow
+def test_adaptive_clipping_keeps_the_one_price(tmp_path: Path) -> None:
+    asked = ALLOTTED | {"adaptive_clipping": pb.AdaptiveClipping(count_stddev=60.0)}
+    made = play(tmp_path / "run", asked)
+    assert made.event == play(tmp_path / "plain", ALLOTTED).event
+    assert np.all(kept(tmp_path / "run").sum(axis=1) == TIMES)
+
+
+def test_over_a_channel_that_hides_who_sends_only_those_allotted_send(tmp_path: Path) -> None:
+    made = play(tmp_path / "run", ALLOTTED | {"channel": "anonymous"})
+    assert made.plan.sending_share == TIMES / ROUNDS
+    assert took_part(tmp_path / "run") == dict(enumerate(kept(tmp_path / "run").sum(axis=0).tolist()))
