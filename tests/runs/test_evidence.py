@@ -123,7 +123,18 @@ def test_everything_restored_together_is_a_run_again_and_one_receipt_betrays_it(
         assert not ledger.verify([(last["sequence"], last["head"])]).ok
 
 
-@pytest.mark.parametrize("parts", [("history",), ("clients",), ("history", "clients")], ids="+".join)
+BEHIND = [
+    parts
+    for count in range(1, len(PARTS))
+    for parts in itertools.combinations([part for part in PARTS if part != "ledger"], count)
+]
+
+
+def test_every_combination_of_parts_is_put_back_by_some_test() -> None:
+    assert len({*ROLLED_BACK, tuple(PARTS), *BEHIND}) == 2 ** len(PARTS) - 1
+
+
+@pytest.mark.parametrize("parts", BEHIND, ids="+".join)
 def test_what_lags_behind_its_ledger_loses_nothing_and_draws_nothing_again(
     parts: tuple[str, ...], twice: tuple[Path, Path], tmp_path: Path
 ) -> None:

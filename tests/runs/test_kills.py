@@ -1,0 +1,180 @@
+"""Killed with -9 at any moment, again and again: no round of any run ever has two outputs.
+
+Processes are forks of this one, which has imported everything, so that hundreds can be killed.
+``PRIVBO_KILLS`` says how many: 150 in process and 50 of a server with its sites take some minutes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from accountant.errors import LedgerError
+from accountant.ledger import Ledger
+from privbo.cli.main import main
+from privbo.flower.apps import serve
+from privbo.protocol.files import read_lines
+from privbo.runs.manifest import RunDirectory
+from tests.deployment.federations import Federation, make
+from tests.deployment.grid import LoopGrid
+from tests.runs.test_crash import CONFIG
+
+KILLS = int(os.environ.get("PRIVBO_KILLS", "20"))
+SITES_KILLS = max(4, KILLS // 3)
+
+
+@dataclass
+class Outputs:
+    """Everything that ever left: stored releases, what histories say of them, and what sites sent.
+
+    Attributes:
+        seen: By name, the bytes that were seen first.
+        twice: Names of what had other bytes later.
+    """
+
+    seen: dict[str, bytes] = field(default_factory=dict)
+    twice: list[str] = field(default_factory=list)
+
+    def look(self, home: RunDirectory, *sites: Path) -> None:
+        """Note what stands there now; what was seen earlier has to be there, and the same."""
+        now = {name: content for root in (home.path, *sites) for name, content in _standing(root, home)}
+        self.twice += [name for name, content in self.seen.items() if now.get(name) != content]
+        self.seen = now | self.seen
+
+
+def _standing(root: Path, home: RunDirectory) -> Iterator[tuple[str, bytes]]:
+    if root != home.path:
+        yield from ((str(path), path.read_bytes()) for path in root.glob("*/sent/*.npz"))
+        return
+    with suppress(LedgerError), Ledger.open(home.ledger_path) as ledger:
+        charged = {entry.release_id for entry in ledger.entries()}
+        for row in ledger.release_rows():
+            assert row.release_id in charged
+            yield row.release_id, row.body
+    for line in read_lines(home.history_path):
+        yield f"history of round {line['round']}", repr(sorted(line.items())).encode()
+
+
+def forked(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
+    """A process of its own that does some work in silence, and ends with 0 if all went well."""
+
+    def quiet() -> None:
+        os.setsid()
+        sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (until the process ends)
+        work()
+
+    process = multiprocessing.get_context("fork").Process(target=quiet)
+    process.start()
+    return process
+
+
+def killed(process: multiprocessing.process.BaseProcess, seconds: float) -> bool:
+    """Kill a process after some time; False if it had ended well before."""
+    process.join(seconds)
+    if process.exitcode is None:
+        os.kill(process.pid or 0, signal.SIGKILL)
+        process.join()
+        return True
+    assert process.exitcode == 0, process.exitcode
+    return False
+
+
+def command(*arguments: str) -> Callable[[], None]:
+    def run() -> None:
+        sys.argv = ["privbo", *arguments]
+        main()
+
+    return run
+
+
+def played(folder: Path, kills: int, dice: random.Random) -> tuple[Outputs, int, int]:
+    """Runs one after the other, killed so often in all: what left, kills, and runs that came to their end."""
+    outputs, done, finished = Outputs(), 0, 0
+    (folder / "crash.toml").write_text(CONFIG)
+    while done < kills:
+        home = RunDirectory(folder / f"run-{finished}")
+        while True:
+            resume = home.config_path.exists()
+            arguments = (
+                ("--resume", str(home.path)) if resume else (str(folder / "crash.toml"), "--out", str(home.path))
+            )
+            stopped = killed(forked(command("run", *arguments)), dice.uniform(0.02, 1.2) if done < kills else 300.0)
+            outputs.look(home)
+            done += stopped
+            if not stopped:
+                break
+        with Ledger.open(home.ledger_path) as ledger:
+            assert ledger.verify().ok
+            assert len(ledger.release_rows()) == len(ledger.entries()) == 12
+        finished += 1
+    return outputs, done, finished
+
+
+@pytest.mark.slow
+def test_no_round_of_a_run_killed_at_any_moment_has_two_outputs(tmp_path: Path) -> None:
+    outputs, kills, finished = played(tmp_path, KILLS, random.Random(1))
+    assert outputs.twice == []
+    assert kills == KILLS
+    print(f"{kills} kills in process, {finished} runs finished, {len(outputs.seen)} outputs, none twice")
+
+
+@pytest.mark.slow
+def test_no_round_of_a_federation_killed_at_any_moment_has_two_outputs(tmp_path: Path) -> None:
+    """Server and sites, over the bytes of Flower's wire, die together at any moment and go on from their disks."""
+    dice, outputs, kills, finished = random.Random(2), Outputs(), 0, 0
+    while kills < SITES_KILLS:
+        federation = make(tmp_path / str(finished), "dp-fts-de", rounds=8, privacy={"noise_multiplier": 4.0}, seed=None)
+        folders = [federation.root / site / "kept" for site in federation.sites]
+        while True:
+            process = forked(lambda here=federation: play(here))
+            stopped = killed(process, dice.uniform(0.02, 2.5) if kills < SITES_KILLS else 300.0)
+            outputs.look(federation.run, *folders)
+            kills += stopped
+            if not stopped:
+                break
+        with Ledger.open(federation.run.ledger_path) as ledger:
+            assert ledger.verify().ok
+            assert len(ledger.release_rows()) == len(ledger.entries()) == 8
+        finished += 1
+    assert outputs.twice == []
+    print(
+        f"{kills} kills of a server with its sites, {finished} runs finished, {len(outputs.seen)} outputs, none twice"
+    )
+
+
+def play(federation: Federation) -> None:
+    serve(LoopGrid(federation.nodes()), federation.home, federation.run)
+
+
+@pytest.mark.slow
+def test_a_round_that_is_drawn_again_is_betrayed(tmp_path: Path) -> None:
+    """Planted: a run is killed, everything is restored from a copy made in its middle, and it goes on."""
+    outputs, home = Outputs(), RunDirectory(tmp_path / "run")
+    (tmp_path / "crash.toml").write_text(CONFIG.replace("rounds = 12", "rounds = 3"))
+    process = forked(command("run", str(tmp_path / "crash.toml"), "--out", str(home.path)))
+    copied = False
+    while process.exitcode is None:
+        process.join(0.01)
+        if not copied and len(read_lines(home.history_path)) == 1:
+            os.kill(process.pid or 0, signal.SIGSTOP)
+            shutil.copytree(home.path, tmp_path / "copy")
+            os.kill(process.pid or 0, signal.SIGCONT)
+            copied = True
+    assert copied
+    outputs.look(home)
+    shutil.rmtree(home.path)
+    shutil.copytree(tmp_path / "copy", home.path)
+    assert not killed(forked(command("run", "--resume", str(home.path))), 300.0)
+    outputs.look(home)
+    assert any("history of round" in name for name in outputs.twice)
+    assert any("history" not in name for name in outputs.twice)
