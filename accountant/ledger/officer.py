@@ -3,13 +3,9 @@
 A bundle is one signed JSON file: a run's public ledger, its manifest and its report. Nothing in it is
 believed. The chain of digests is followed from the ledger's identity on, every charge is held
 to the plan that was reserved before it, what the manifest and the report say is held to what
-the ledger binds, and epsilon is computed anew, by arithmetic of this file's own:
-
-| releases | what is computed here |
-|---|---|
-| everybody takes part (Gaussian) | exact, by Gaussian differential privacy |
-| sampled (Poisson) | an upper bound by Rényi divergences of integer orders; the report's accountant is tighter |
-| others | nothing: the report's number is repeated and marked |
+the ledger binds, and epsilon is computed anew by arithmetic of its own (``accountant.ledger.recount``): exactly where
+everybody takes part, between certified ends where participants are sampled. A report that quotes less than its
+releases cost at least does not verify; it may quote more, as it has to after a recovery or beside a publication.
 
     python -m accountant.ledger.officer BUNDLE
 """
@@ -25,20 +21,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from accountant.errors import LedgerError, PrivacyError
-from accountant.events import Composed, Gaussian, Json, NonPrivate, PoissonSampledGaussian
+from accountant.events import Composed, Json, compose
 from accountant.ledger.book import Book
 from accountant.ledger.extension import require_chain
 from accountant.ledger.file import Identity
 from accountant.ledger.policy import LedgerPolicy, canonical
+from accountant.ledger.recount import recount
 from accountant.ledger.signing import checked
 from accountant.ledger.store import Row
 
 PURPOSE = "bundle"
-_ORDERS = np.arange(2, 257)
-_WIDTH = 1e-3  # relative; the report may quote the upper end of a certified interval
+_ROUNDING = 1e-6  # relative, of either number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +168,10 @@ def _report(book: Book, content: Json, run: str) -> None:
         raise LedgerError(f"the report says {stated}, the ledger {bound}")
     if report["delta"] != (delta := _quoted_delta(report, asked)):
         raise LedgerError(f"the report quotes epsilon at delta {report['delta']}, over the {asked} that was asked for")
-    quoted, computed = report["smallest_epsilon"], recomputed(book.committed_by(run), delta)
-    if computed is not None and computed[1] and not _same(quoted, computed[0]):
-        raise LedgerError(f"the report quotes epsilon {quoted}, computed here it is {computed[0]:.6g}")
+    quoted = math.inf if report["smallest_epsilon"] is None else float(report["smallest_epsilon"])
+    found = recount(_paid(book, run), delta, book.policy.adjacency)
+    if found is not None and quoted < found.lower * (1 - _ROUNDING):
+        raise LedgerError(f"the report quotes epsilon {quoted:.6g}, computed here it is at least {found.lower:.6g}")
 
 
 def _quoted_delta(report: Json, asked: float) -> float:
@@ -185,70 +180,9 @@ def _quoted_delta(report: Json, asked: float) -> float:
     return delta if 0.0 < delta <= asked else asked
 
 
-def _same(quoted: float | None, computed: float) -> bool:
-    return math.isinf(computed) if quoted is None else abs(quoted - computed) <= _WIDTH * computed + 1e-9
-
-
-def recomputed(paid: Composed, delta: float) -> tuple[float, bool] | None:
-    """Epsilon by this file's own arithmetic, and whether it is exact; None for events it does not know.
-
-    Example:
-        >>> from accountant.events import repeat
-        >>> round(recomputed(repeat(Gaussian(noise_multiplier=4.0), 20), 1e-5)[0], 4)
-        4.9833
-    """
-    events = [event for event, _ in paid.parts]
-    if any(isinstance(event, NonPrivate) for event in events):
-        return math.inf, True
-    if not events:
-        return 0.0, True
-    if all(isinstance(event, Gaussian) for event in events):
-        return _gaussian(math.sqrt(sum(n / _z(event) ** 2 for event, n in paid.parts)), delta), True
-    if not all(isinstance(event, Gaussian | PoissonSampledGaussian) for event in events):
-        return None
-    spent = sum((n * _divergences(event) for event, n in paid.parts), np.zeros(len(_ORDERS)))
-    # Proposition 12 of Canonne, Kamath and Steinke (2020).
-    bounds = spent + np.log((_ORDERS - 1) / _ORDERS) - (math.log(delta) + np.log(_ORDERS)) / (_ORDERS - 1)
-    return max(0.0, float(np.min(bounds))), False
-
-
-def _z(event: object) -> float:
-    return float(getattr(event, "noise_multiplier"))  # noqa: B009 (both Gaussian events have one)
-
-
-def _gaussian(mu: float, delta: float) -> float:
-    """Smallest epsilon with Phi(mu/2 - e/mu) - exp(e) Phi(-mu/2 - e/mu) <= delta (Balle and Wang 2018)."""
-
-    def excess(epsilon: float) -> float:
-        first = 0.5 * math.erfc(-(mu / 2 - epsilon / mu) / math.sqrt(2))
-        second = 0.5 * math.erfc((mu / 2 + epsilon / mu) / math.sqrt(2))
-        return first - (math.exp(epsilon) * second if second > 0 else 0.0) - delta
-
-    low, high = 0.0, 1.0
-    while excess(high) > 0:
-        high *= 2
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return high
-
-
-def _divergences(event: object) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Rényi divergences at integer orders (Mironov, Talwar and Zhang 2019, section 3.3)."""
-    if isinstance(event, Gaussian):
-        return np.asarray(_ORDERS / (2 * event.noise_multiplier**2))
-    q, z = float(getattr(event, "sample_rate")), _z(event)  # noqa: B009 (as above)
-    return np.array([_divergence(int(order), q, z) for order in _ORDERS])
-
-
-def _divergence(order: int, q: float, z: float) -> float:
-    if q == 1.0:
-        return order / (2 * z * z)
-    k = np.arange(order + 1)
-    choose = [math.lgamma(order + 1) - math.lgamma(i + 1) - math.lgamma(order - i + 1) for i in range(order + 1)]
-    logs = np.array(choose) + (order - k) * math.log1p(-q) + k * math.log(q) + k * (k - 1) / (2 * z * z)
-    top = float(np.max(logs))
-    return max(0.0, (top + math.log(float(np.sum(np.exp(logs - top))))) / (order - 1))
+def _paid(book: Book, run: str) -> Composed:
+    """Everything that a run committed to, and what was published beside it under a name that begins with the run's."""
+    return compose(book.committed_by(name) for name in sorted(book.runs) if name == run or name.startswith(f"{run}-"))
 
 
 def _promise(book: Book, content: Json, run: str) -> list[str]:
@@ -257,7 +191,7 @@ def _promise(book: Book, content: Json, run: str) -> list[str]:
         raise LedgerError("the ledger binds no plan of this run")
     declared, made = plan.declared, sum(entry.run == run for entry in book.entries)
     delta = _quoted_delta(report, declared.delta)
-    found, total = recomputed(book.committed_by(run), delta), report["total"]
+    found, total = recount(_paid(book, run), delta, policy.adjacency), report["total"]
     quoted, paid = ("infinite" if e is None else f"{e:.6g}" for e in (report["smallest_epsilon"], total["epsilon"]))
     said = {
         "secure": "the noise was drawn from a cryptographic source",
@@ -267,7 +201,8 @@ def _promise(book: Book, content: Json, run: str) -> list[str]:
     }[declared.noise_source]
     own = "not computed here (a kind of release that this check has no arithmetic for)"
     if found is not None:
-        own = f"{found[0]:.6g}, {'exact' if found[1] else 'an upper bound by Rényi divergences alone'}"
+        ends = f"{found.upper:.6g}" if found.lower == found.upper else f"{found.lower:.5g} to {found.upper:.5g}"
+        own = f"{ends}, {found.how}"
     return [
         f"To whom:        each {policy.unit.value} of population {policy.population!r} ({policy.n_clients} clients)",
         f"Neighbours:     {policy.adjacency.value}",

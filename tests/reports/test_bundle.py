@@ -13,11 +13,21 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import privbo as pb
+from accountant import numerical
 from accountant.errors import LedgerError
-from accountant.events import Adjacency, Composed, Gaussian, PoissonSampledGaussian, repeat
-from accountant.ledger.officer import PURPOSE, recomputed, verify_bundle
+from accountant.events import (
+    Adjacency,
+    BestOfRandomRuns,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    PoissonSampledGaussian,
+    compose,
+    repeat,
+)
+from accountant.ledger.officer import PURPOSE, verify_bundle
+from accountant.ledger.recount import recount
 from accountant.ledger.signing import checked, sign, signing_key
-from accountant.tightest import epsilon_table
+from privbo.audits.publish import publish_norms
 from privbo.cli.look import verify_ledger
 from privbo.reports.bundle import write_bundle, write_receipt
 from tests.reports.runs import small_run
@@ -60,7 +70,8 @@ def test_a_bundle_is_checked_without_torch_and_says_what_was_promised_to_whom(ma
     quoted = pb.load(made).epsilon()
     assert "VERIFIED" in done.stdout
     assert f"Epsilon quoted: {quoted:.6g} at delta 1e-05, for the whole run" in done.stdout
-    assert f"Computed here:  {recomputed(pb.load(made).event, 1e-5)[0]:.6g}, exact" in done.stdout
+    found = recount(pb.load(made).event, 1e-5, Adjacency.ZERO_OUT)
+    assert f"Computed here:  {found.upper:.6g}, exact" in done.stdout
     assert "each client of population" in done.stdout
     assert written.key in done.stdout
     assert len(done.stdout.splitlines()) < 40
@@ -109,22 +120,60 @@ def test_a_bundle_that_was_touched_is_not_as_it_was_signed(made: Path, tmp_path:
     assert alone(tmp_path / "missing.json").returncode == 2
 
 
-@pytest.mark.parametrize(
-    ("event", "exact"),
-    [
-        (repeat(Gaussian(noise_multiplier=4.0), 20), True),
-        (repeat(Gaussian(noise_multiplier=0.7), 3), True),
-        (repeat(PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=2.0), 50), False),
-        (repeat(PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=1.0), 1000), False),
-    ],
-)
-def test_the_officers_own_arithmetic_lies_on_or_above_the_tight_one(event: Composed, exact: bool) -> None:
-    found = recomputed(event, 1e-5)
-    tight = min(epsilon_table(event, 1e-5, adjacency=Adjacency.ZERO_OUT).values())
-    assert found is not None
-    assert found[1] == exact
-    assert found[0] >= tight * (1 - 1e-3)
-    assert found[0] <= tight * (1.001 if exact else 1.35)
+FIXED = FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=2.0)
+RARE = PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=1.0)
+OFTEN = PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=2.0)
+COUNTED = {
+    "everybody": (repeat(Gaussian(noise_multiplier=4.0), 20), Adjacency.ZERO_OUT, 1e-9),
+    "everybody, little noise": (repeat(Gaussian(noise_multiplier=0.7), 3), Adjacency.ZERO_OUT, 1e-9),
+    "poisson": (repeat(OFTEN, 50), Adjacency.ZERO_OUT, 0.006),
+    "poisson, replaced": (repeat(OFTEN, 50), Adjacency.REPLACE_ONE, 0.006),
+    "poisson, rare": (repeat(RARE, 200), Adjacency.ZERO_OUT, 0.01),
+    "fixed size": (repeat(FIXED, 20), Adjacency.ZERO_OUT, 0.01),
+    "both": (compose([(OFTEN, 10), (Gaussian(noise_multiplier=5.0), 5)]), Adjacency.ZERO_OUT, 0.01),
+}
+
+
+@pytest.mark.parametrize("counted", COUNTED)
+def test_the_officers_own_count_holds_the_tight_number_between_its_ends(counted: str) -> None:
+    event, adjacency, apart = COUNTED[counted]
+    found, tight = recount(event, 1e-5, adjacency), numerical.epsilon_interval(event, 1e-5, adjacency=adjacency)
+    assert found.lower <= tight.upper * (1 + 1e-9)
+    assert found.upper >= tight.lower * (1 - 1e-9)
+    assert found.upper - found.lower <= apart * found.upper
+
+
+def test_where_the_grid_cannot_tell_the_officer_counts_by_renyi_and_says_so() -> None:
+    found = recount(repeat(OFTEN, 50), 1e-13, Adjacency.ZERO_OUT)
+    assert (found.lower, found.how) == (0.0, "an upper bound by Rényi divergences alone")
+    assert found.upper >= numerical.epsilon_interval(repeat(OFTEN, 50), 1e-13, adjacency=Adjacency.ZERO_OUT).lower
+    best = BestOfRandomRuns(run=repeat(OFTEN, 2), eta=1.0, gamma=0.5)
+    assert recount(repeat(best, 1), 1e-5, Adjacency.ZERO_OUT) is None
+
+
+def test_a_sampled_run_that_quotes_too_little_does_not_verify(tmp_path: Path) -> None:
+    """The forger may sign what it likes: the least that the bound releases cost is counted anew."""
+    small_run(tmp_path / "run", privacy=pb.Privacy(epsilon=2.0, sample_rate=0.5)).ledger.close()
+    content = json.loads(write_bundle(tmp_path / "run").path.read_text())["content"]
+    sound = verify_bundle(resigned(content, tmp_path / "same.json"))
+    assert sound.verified, sound.problems
+    assert "certified ends" in " ".join(sound.promise)
+    content["report"]["smallest_epsilon"] *= 0.97
+    found = verify_bundle(resigned(content, tmp_path / "forged.json"))
+    assert "computed here it is at least" in " ".join(found.problems)
+
+
+def test_what_was_published_beside_a_run_has_to_be_quoted(tmp_path: Path) -> None:
+    home = tmp_path / "run"
+    small_run(home, privacy=pb.Privacy(noise_multiplier=4.0)).ledger.close()
+    before = json.loads(write_bundle(home).path.read_text())["content"]["report"]["smallest_epsilon"]
+    with (record := pb.load(home)).ledger:
+        publish_norms(record, noise_multiplier=1.0)
+    content = json.loads(write_bundle(home).path.read_text())["content"]
+    found = verify_bundle(resigned(content, tmp_path / "same.json"))
+    assert found.verified, found.problems
+    content["report"]["smallest_epsilon"] = before
+    assert not verify_bundle(resigned(content, tmp_path / "forged.json")).verified
 
 
 def test_a_run_that_protects_nobody_says_so_in_its_bundle(tmp_path: Path) -> None:
@@ -133,7 +182,7 @@ def test_a_run_that_protects_nobody_says_so_in_its_bundle(tmp_path: Path) -> Non
         found = verify_bundle(write_bundle(tmp_path / name).path)
         assert found.verified, found.problems
         assert "protect" in " ".join(found.promise)
-    assert math.isinf(recomputed(pb.load(tmp_path / "none").event, 1e-5)[0])
+    assert math.isinf(recount(pb.load(tmp_path / "none").event, 1e-5, Adjacency.ZERO_OUT).lower)
 
 
 def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_path: Path) -> None:
