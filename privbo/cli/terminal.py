@@ -156,7 +156,7 @@ def _ledger(found: LedgerView) -> Iterator[RenderableType]:
 @render.register
 def _check(found: LedgerCheck) -> Iterator[RenderableType]:
     yield f"{found.run}: {found.entries} charges, {found.text}, head {found.head}"
-    yield f"held against {found.receipts} heads that stand beside the ledger"
+    yield f"held against {found.receipts} public heads that stand beside the ledger, and against all private ones"
     if found.absent:
         yield f"absent, so nothing was learnt from it: {', '.join(found.absent)}"
 

@@ -41,6 +41,7 @@ class Seen:
         stddev: The release's noise, where it was noted.
         norm: The release's norm, where it was noted.
         stored: Sequence and digest of the last stored release, where that was seen.
+        is_public: Whether it may be counted in public; the number of countersigned heads tells who was there.
     """
 
     by: str
@@ -50,6 +51,7 @@ class Seen:
     stddev: float | None = None
     norm: float | None = None
     stored: Place | None = None
+    is_public: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ class LedgerCheck:
         problem: The first disagreement, or None.
         head: Chain hash of the last row.
         entries: Number of charges of all runs on the ledger.
-        receipts: Number of heads that stand beside the ledger and were held against it.
+        receipts: Number of public heads that were held against the ledger; private ones are held, too, and not counted.
         absent: Evidence that isn't there, so that nothing was learnt from it.
         recovered: Releases that were lost with a ledger and paid for once more, in words.
     """
@@ -159,7 +161,7 @@ def examine(
         problem=problem,
         head=state.head,
         entries=state.n_entries,
-        receipts=len(seen) + len(receipts),
+        receipts=sum(place.is_public for place in seen) + len(receipts),
         absent=absent,
         recovered=tuple(recovery_text(r) for r in recovered),
     )
@@ -282,6 +284,7 @@ def _of_history(path: Path) -> Iterator[Seen]:
                 released=bool(row["released"]),
                 stddev=row["noise_stddev"],
                 norm=row["norm"],
+                is_public=True,
             )
 
 

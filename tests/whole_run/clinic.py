@@ -36,10 +36,15 @@ def _absent(honest: float, call: int) -> float:
     raise ConnectionError("clinic 2 is closed")
 
 
-def _hostile(honest: float, call: int) -> float:
+def talk(honest: float) -> None:
+    """What an objective may say on its own machine."""
     print("clinic 2 prints", honest)
     sys.stderr.write("clinic 2 complains\n")
     warnings.warn("clinic 2 warns", stacklevel=1)
+
+
+def _hostile(honest: float, call: int) -> float:
+    talk(honest)
     bad = (1.01, -1.7e308, 1.7e308, float("nan"), 5e-324, "text", None, 1j)
     match call % 10:
         case 8:

@@ -136,7 +136,7 @@ class Feed:
 
 @contextlib.contextmanager
 def same_secrets() -> Iterator[None]:
-    """Random names of runs and ledgers, and secure noise, are the same in every world."""
+    """Random names of runs and ledgers, sites' own seeds, and secure noise are the same in every world."""
     drawn: Counter[int] = Counter()
     keys = itertools.count()
     expand = noise.keystream
@@ -148,7 +148,8 @@ def same_secrets() -> Iterator[None]:
     def stream(_: bytes, n_bytes: int) -> bytes:
         return expand(next(keys).to_bytes(32, "big"), n_bytes)
 
-    with mock.patch.object(secrets, "token_hex", name), mock.patch.object(noise, "keystream", stream):
+    seeds, names = mock.patch.object(secrets, "randbits", return_value=5), mock.patch.object(secrets, "token_hex", name)
+    with seeds, names, mock.patch.object(noise, "keystream", stream):
         yield
 
 
@@ -207,11 +208,11 @@ def play(
             name = f"{number} {' '.join(step)}"
             seen[name] = said
             timed = step[:2] == ("run", "run.toml")
-            seen |= {f"{name}: {file}": look for file, look in _files(folder, tables, timed=timed)}
+            seen |= {f"{name}: {file}": look for file, look in files_of(folder, tables, timed=timed)}
     return Outcome(seen, feed.made, feed.drawn)
 
 
-def _files(
+def files_of(
     folder: Path, tables: Mapping[str, Mapping[str, Any]], *, timed: bool
 ) -> Iterator[tuple[Path, tuple[object, ...]]]:
     """What a copy of a folder shows: names, sizes, bytes, and after a run times; a reader's later commands have his."""
