@@ -7,6 +7,8 @@ charged to the run's ledger as a release of its own.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +20,11 @@ from privbo.door.noise import SecureNoise
 from privbo.plans.spending import Spending, spending
 from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate
+from privbo.protocol.messages import FloatArray
 from privbo.runs.opening import derive_seed
 from privbo.runs.record import Record
 from privbo.runs.replay import replay, stored_releases
+from privbo.runs.separate import clients_of
 
 _FACTORS = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 
@@ -120,12 +123,17 @@ def _last_answers(record: Record) -> tuple[int, float, FloatArray]:
     last, request = asked[-1].broadcast, asked[-1].request
     seed = derive_seed(home.seed, "clients")
     setting = spec.setting(record.manifest.public_seed)
-    cohort = spec.algorithm.cohort(
-        setting, clients=np.arange(setting.n_clients), evaluate=PlainEvaluate(_no_evaluation), seed=seed
+    nobody = dataclasses.replace(spec.problem, objective=lambda _client, _params: math.nan, batch_objective=None)
+    clients = clients_of(
+        spec.algorithm,
+        setting,
+        clients=np.arange(setting.n_clients),
+        evaluate=nobody.evaluator(_no_evaluation),
+        seed=seed,
     )
-    cohort.restore(snapshot)
-    return last.round, request.clipping_norm / np.sqrt(request.n_blocks), cohort.respond(last)
+    clients.restore(snapshot)
+    return last.round, request.clipping_norm / np.sqrt(request.n_blocks), clients.answer(last, request.dim)
 
 
-def _no_evaluation(clients: IntArray, units: FloatArray) -> FloatArray:  # noqa: ARG001 (the protocol's signature)
+def _no_evaluation() -> None:
     raise RunError("the last round was not answered before; resume the run first")
