@@ -142,7 +142,7 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
     done: list[str] = []
     found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1, on_cell=lambda cell, _: done.append(cell.label))
     assert sorted(done) == sorted(["epsilon=1.0", "epsilon=4.0", "local only", "non-private"] * 2)
-    assert [round(s.epsilon or 0, 3) for s in found.comparisons[0].private] == [1.0, 4.0]
+    assert [s.epsilon for s in found.comparisons[0].private] == pytest.approx([1.0, 4.0], rel=1e-3)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()}
     again = run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
     assert again.comparisons[0].rows() == found.comparisons[0].rows()
