@@ -23,7 +23,7 @@ from typing import Final, Protocol
 
 from scipy.optimize import brentq
 
-from accountant import tightest
+from accountant import gaussian_dp, tightest
 from accountant.checks import check_delta, check_epsilon
 from accountant.errors import CalibrationError
 from accountant.events import Adjacency, Event, PoissonSampledGaussian, repeat
@@ -77,7 +77,8 @@ def noise_multiplier(
     def cost(log_z: float, by: EpsilonOf = accountant) -> float:
         return by(plan(math.exp(log_z)), delta, adjacency=adjacency)
 
-    if accountant is tightest.epsilon and (found := _quick(cost, epsilon)) is not None:
+    dear = accountant is tightest.epsilon and not gaussian_dp.is_exact(plan(1.0))  # a closed form is asked at will
+    if dear and (found := _quick(cost, epsilon)) is not None:
         return math.exp(found)
     return math.exp(_solve(cost, epsilon))
 

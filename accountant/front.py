@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import Required, Self, TypedDict, Unpack
+from typing import Self, TypedDict, Unpack
 
 from accountant import calibrate, tightest
 from accountant.errors import AccountingError
@@ -31,7 +31,12 @@ _MEANINGS = {
 }
 
 
-class EqualRounds(TypedDict, total=False):
+class _Needed(TypedDict):
+    rounds: int
+    delta: float
+
+
+class EqualRounds(_Needed, total=False):
     """Equal rounds of a Poisson-sampled Gaussian sum, as in DP-SGD, and where they are priced.
 
     Attributes:
@@ -42,8 +47,6 @@ class EqualRounds(TypedDict, total=False):
         group: Number of units whose presence together is hidden (``accountant.group``); 1 if left out.
     """
 
-    rounds: Required[int]
-    delta: Required[float]
     sample_rate: float
     adjacency: Adjacency | str
     group: int

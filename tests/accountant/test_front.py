@@ -38,11 +38,18 @@ def test_without_an_adjacency_one_record_more_or_less_is_meant():
         accountant.Accountant().compose(fixed)
 
 
-@pytest.mark.parametrize("sample_rate", [0.1, 1.0])
-def test_the_multiplier_costs_what_was_asked_and_hardly_less(sample_rate):
+@pytest.mark.parametrize(("sample_rate", "unspent"), [(0.1, 1e-3), (1e-3, 1e-3), (1.0, 1e-5)])
+def test_the_multiplier_costs_what_was_asked_and_hardly_less(sample_rate, unspent):
     settings = SETTINGS | {"sample_rate": sample_rate}
     z = accountant.noise_multiplier(epsilon=2.0, **settings)
-    assert 1.99 <= accountant.epsilon(noise_multiplier=z, **settings) <= 2.0
+    assert 2.0 * (1.0 - unspent) <= accountant.epsilon(noise_multiplier=z, **settings) <= 2.0
+
+
+def test_a_word_that_describes_no_round_is_named():
+    with pytest.raises(TypeError, match="unknown: steps; equal rounds are described by rounds, delta, sample_rate"):
+        accountant.epsilon(noise_multiplier=1.0, **SETTINGS, steps=3)
+    with pytest.raises(TypeError, match="missing: rounds; equal rounds are described by"):
+        accountant.noise_multiplier(epsilon=1.0, delta=1e-5)
 
 
 def test_no_rounds_cost_nothing_and_everybody_takes_part_unless_a_rate_is_named():

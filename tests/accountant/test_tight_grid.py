@@ -1,7 +1,8 @@
 """The tight accountant where rounds are many, samples rare and noise is small, against three oracles.
 
 ``tests/golden/make_tight_grid.py`` says what they are. dp-accounting's transforms round at about 1e-16, which shows in
-both of its values where delta is below 1e-10; there the quadrature, and mpmath for one release, are the oracle.
+both of its values where delta is small (at 1.2e-10 and 60,000 rounds its pessimistic value lies .03 % below the
+quadrature); below 1e-9 the quadrature, and mpmath for one release, are the oracle.
 """
 
 import itertools
@@ -22,7 +23,7 @@ ADD = Adjacency.ADD_OR_REMOVE_ONE
 STORED = json.loads((Path(__file__).parents[1] / "golden" / "tight_grid.json").read_text())
 GRID = [dict(zip(STORED["columns"], row, strict=True)) for row in STORED["rows"]]
 SOME = GRID[::61]  # for the default suite
-LIBRARY_DELTA = 1e-10  # the least at which dp-accounting is an oracle
+LIBRARY_DELTA = 1e-9  # the least at which dp-accounting is an oracle
 TRUSTED = 3e-4  # of the quadrature
 
 
