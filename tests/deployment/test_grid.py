@@ -17,7 +17,7 @@ from privbo.flower.registry import parse_clients
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Release
 from privbo.runs.algorithms import algorithm_table
-from tests.conformance.cases import CASES, ROUNDS, Case, problem
+from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, Case, problem
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.grid import LoopGrid, through_bytes, unavailable
 from tests.deployment.reading import queried, releases, sites
@@ -129,6 +129,31 @@ def test_a_restarted_server_asks_again_and_charges_nothing_twice(tmp_path: Path)
     for ours, theirs in zip(releases(federation), expected, strict=True):
         assert ours.sequence == theirs.sequence
         np.testing.assert_array_equal(ours.values, theirs.values)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"sampling": "random-allocation", "participations": 2}, {"sampling": "truncated-poisson", "max_cohort": 3}],
+    ids=["random-allocation", "truncated-poisson"],
+)
+def test_a_restarted_server_goes_on_with_its_draw_and_everyone_is_asked(asked: dict[str, Any], tmp_path: Path) -> None:
+    privacy = {"noise_multiplier": 2.0} | asked
+    federation = make(tmp_path / "stopped", privacy=privacy)
+    with pytest.raises(KeyboardInterrupt):
+        serve(StoppingGrid(federation.nodes()), federation.home, federation.run)
+    kept = federation.run.private / "allocation.npz"
+    before = kept.read_bytes() if kept.exists() else None
+    assert (before is not None) == ("participations" in asked)
+    grid = federation.play()
+    assert before is None or kept.read_bytes() == before
+    each = [row["n_participants"] for row in read_lines(federation.run.clipping_path)]
+    assert len(each) == len(releases(federation))
+    if "participations" in asked:
+        assert sum(each) == 2 * N_CLIENTS
+    else:
+        assert set(each) == {3}
+    rounds = [[message.metadata.group_id for message in node.asked] for node in grid.nodes.values()]
+    assert rounds[0] == rounds[1] == rounds[2]  # what a site is asked says nothing of who was drawn
 
 
 @pytest.mark.parametrize("share", ["one site", "everyone"])
