@@ -118,15 +118,14 @@ def stops_its_own_clock(_: int) -> float:
 
 
 LIMITED = {
-    hangs: "TimeoutError: no value within 0.5 s",
+    hangs: "TimeoutError: no value within 1.5 s",
     leaves_a_child: "TimeoutError: no value within",
     stops_its_own_clock: "TimeoutError: no value within",
     ends_its_process: "its process ended with code 7",
 }
 
 
-@pytest.mark.parametrize("objective", LIMITED, ids=lambda function: function.__name__)
-@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize(("objective", "batched"), [*((one, False) for one in LIMITED), (hangs, True)])
 def test_whoever_overruns_its_time_fails_alone_and_is_told_so_on_its_own_side(
     objective: Callable[[int], float], batched: bool
 ) -> None:
@@ -138,7 +137,7 @@ def test_whoever_overruns_its_time_fails_alone_and_is_told_so_on_its_own_side(
 
     settings = {"batch_objective": many} if batched else {"objective": lambda client, params: one(client)}
     problem = pb.Problem(space=SPACE, n_clients=3, **settings)
-    evaluate = problem.evaluator(client_seconds=0.5)
+    evaluate = problem.evaluator(client_seconds=1.5)
     started = time.monotonic()
     for _ in range(2):  # the second time its time is used up, and nothing is started any more
         np.testing.assert_array_equal(evaluate(np.arange(3), np.zeros((3, 1))), [0.0, np.nan, 2.0])

@@ -78,15 +78,38 @@ def forked(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
     return process
 
 
-def killed(process: multiprocessing.process.BaseProcess, seconds: float) -> bool:
-    """Kill a process after some time; False if it had ended well before."""
-    process.join(seconds)
+MOMENTS = ("ledger.sqlite-wal", "private/clients.npz", "private/transport.jsonl", "history.jsonl")
+"""What is written after a charge or a release, after clients or sites have answered, and after a round."""
+
+
+def killed(process: multiprocessing.process.BaseProcess, home: Path, dice: random.Random) -> bool:
+    """Kill a process just after it has written something, or at any time; False if it had ended well before."""
+    watched = home / dice.choice(MOMENTS)
+    before = _age(watched)
+    if dice.random() < 0.2:
+        process.join(dice.uniform(0.02, 1.2))
+    else:
+        while process.exitcode is None and _age(watched) == before:
+            process.join(0.002)
+        process.join(dice.uniform(0.0, 0.1))
     if process.exitcode is None:
         os.kill(process.pid or 0, signal.SIGKILL)
         process.join()
         return True
+    return not ended(process)
+
+
+def _age(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        return path.stat().st_mtime_ns, path.stat().st_size
+    return None
+
+
+def ended(process: multiprocessing.process.BaseProcess) -> bool:
+    """Wait for a process that ends well."""
+    process.join()
     assert process.exitcode == 0, process.exitcode
-    return False
+    return True
 
 
 def command(*arguments: str) -> Callable[[], None]:
@@ -108,7 +131,8 @@ def played(folder: Path, kills: int, dice: random.Random) -> tuple[Outputs, int,
             arguments = (
                 ("--resume", str(home.path)) if resume else (str(folder / "crash.toml"), "--out", str(home.path))
             )
-            stopped = killed(forked(command("run", *arguments)), dice.uniform(0.02, 1.2) if done < kills else 300.0)
+            process = forked(command("run", *arguments))
+            stopped = killed(process, home.path, dice) if done < kills else not ended(process)
             outputs.look(home)
             done += stopped
             if not stopped:
@@ -137,7 +161,7 @@ def test_no_round_of_a_federation_killed_at_any_moment_has_two_outputs(tmp_path:
         folders = [federation.root / site / "kept" for site in federation.sites]
         while True:
             process = forked(lambda here=federation: play(here))
-            stopped = killed(process, dice.uniform(0.02, 2.5) if kills < SITES_KILLS else 300.0)
+            stopped = killed(process, federation.run.path, dice) if kills < SITES_KILLS else not ended(process)
             outputs.look(federation.run, *folders)
             kills += stopped
             if not stopped:
@@ -174,7 +198,7 @@ def test_a_round_that_is_drawn_again_is_betrayed(tmp_path: Path) -> None:
     outputs.look(home)
     shutil.rmtree(home.path)
     shutil.copytree(tmp_path / "copy", home.path)
-    assert not killed(forked(command("run", "--resume", str(home.path))), 300.0)
+    assert ended(forked(command("run", "--resume", str(home.path))))
     outputs.look(home)
     assert any("history of round" in name for name in outputs.twice)
     assert any("history" not in name for name in outputs.twice)
