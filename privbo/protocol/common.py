@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from privbo.protocol.messages import Ask, Broadcast, FloatArray, Request
 from privbo.protocol.space import Space
@@ -18,13 +19,14 @@ Final: TypeAlias = Literal["common"]
 # Names of the arrays in the broadcasts of the final rounds.
 CANDIDATES, LAST_ROUND, CHOSEN = "final_candidates", "final_last_round", "final_chosen"
 N_CANDIDATES = 16
+_SHARPNESS = 3.0
 
 
 @runtime_checkable
 class Proposing(Protocol):
     """A server that can name candidates for a common setting."""
 
-    def candidates(self, count: int) -> FloatArray:
+    def propose(self, count: int) -> FloatArray:
         """Give 1 to ``count`` different canonical points, ``(k, n_dims)``, by releases and public points only."""
         ...
 
@@ -61,20 +63,33 @@ def ballot_request(n_candidates: int, n_clients: int, noise_scale: float) -> Req
 def ballots(judged: FloatArray) -> FloatArray:
     """PRIVATE: make every client's ballot from what it expects, ``(n, k)``: of norm 1, or NaN for an absence.
 
-    A ballot is the judgement at mean 0 and norm 1. The sum of all entries says nothing about which is the largest, so
-    it is taken out before the norm is bounded.
+    A ballot stands between one vote and the judgement itself: shares exp(3 s), s the judgement at mean 0 and standard
+    deviation 1 over the candidates, at mean 0 and norm 1. The sum of all entries does not tell which one is largest, so
+    it is taken out before the norm is bounded. Measured in ``docs/how-to/best.md`` beside both ends.
 
     Example:
         >>> ballots(np.array([[2.0, 1.0], [np.nan, np.nan]])).round(2).tolist()
         [[0.71, -0.71], [nan, nan]]
     """
     known = np.isfinite(judged)
-    counts = known.sum(axis=1, keepdims=True)
-    means = np.where(known, judged, 0.0).sum(axis=1, keepdims=True) / np.maximum(counts, 1)
-    centred = np.where(known, judged - means, 0.0)
-    norms = np.linalg.norm(centred, axis=1, keepdims=True)
-    made = np.divide(centred, norms, out=np.zeros_like(centred), where=norms > 0.0)
-    return np.where(counts > 0, made, np.nan)
+    standard = _centred(_divided(judged, np.abs(np.where(known, judged, 0.0)).max(axis=1, keepdims=True)), known)
+    counts = np.maximum(known.sum(axis=1, keepdims=True), 1)
+    standard = _divided(standard, np.linalg.norm(standard, axis=1, keepdims=True) / np.sqrt(counts))
+    shares = _centred(np.exp(_SHARPNESS * (standard - standard.max(axis=1, keepdims=True))), known)
+    made = _divided(shares, np.linalg.norm(shares, axis=1, keepdims=True))
+    return np.where(known.any(axis=1, keepdims=True), made, np.nan)
+
+
+def _divided(values: FloatArray, by: FloatArray) -> FloatArray:
+    """Values over a number per row; 0 where it is 0."""
+    return np.divide(values, by, out=np.zeros_like(values), where=by > 0.0)
+
+
+def _centred(values: FloatArray, known: npt.NDArray[np.bool_]) -> FloatArray:
+    """Values at mean 0 per row over what is known; 0 elsewhere."""
+    kept = np.where(known, values, 0.0)
+    means = kept.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
+    return np.where(known, kept - means, 0.0)
 
 
 def spread(space: Space, count: int, shift: FloatArray) -> FloatArray:

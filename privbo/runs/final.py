@@ -115,7 +115,7 @@ class CommonServer:
         if not isinstance(server, Proposing):
             raise ConfigurationError(
                 "final='common': this algorithm names no public candidates; use shared-prior, dp-fts-de, fed-pne, "
-                "pf-pne or parallel, give its server a candidates(count), or drop final"
+                "pf-pne or parallel, give its server a propose(count), or drop final"
             )
         self._server, self._proposing = server, server
         self._n_clients, self._share = setting.n_clients, share
@@ -176,7 +176,7 @@ class CommonServer:
     def candidates(self) -> FloatArray:
         """The candidates, ``(k, n_dims)``, once the rounds are over."""
         if self._candidates is None:
-            self._candidates = self._proposing.candidates(N_CANDIDATES)
+            self._candidates = self._proposing.propose(N_CANDIDATES)
         return self._candidates
 
     @property

@@ -66,7 +66,8 @@ class Spec:
         ledger: A population's ledger to charge instead of the run's own.
         attendance: Clients that are away or late, simulated; None for an ideal network.
         final: ``"common"`` ends the run with one more planned release, a noisy vote that chooses one setting for all.
-        final_share: Share of the run's squared budget that the vote gets; unused without ``final``.
+        final_share: Share of the run's squared budget that the vote gets; unused without ``final``. The default is from
+            the small table in ``docs/how-to/best.md``.
         control: ``"zeroed"`` replaces every client's vector by zero behind the same mechanism.
         controls: Private diagnostics that ``privbo run`` makes beside the run.
         device: Torch device of batched agents.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import replace
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +14,10 @@ import pytest
 
 import privbo as pb
 from accountant.events import Gaussian
+from experiments.examples.zoom import Zoom
+from privbo.algorithms.thompson.server import ThompsonServer
 from privbo.protocol.common import CANDIDATES, N_CANDIDATES, ballots, different, spread
-from privbo.protocol.messages import Algorithm, Cohort, FloatArray, IntArray, PlainEvaluate, Release
+from privbo.protocol.messages import Algorithm, Cohort, Evaluate, FloatArray, IntArray, PlainEvaluate, Release, Setting
 from privbo.runs.common import COMMON
 from privbo.runs.history import Round
 from privbo.runs.loop import run_spec
@@ -23,6 +28,7 @@ from tests.cli.test_cli import privbo
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
 
+ROOT = Path(__file__).parents[2]
 QUIET = pb.Privacy(noise_multiplier=0.05, noise="simulation")
 ALGORITHMS: dict[str, Algorithm] = {
     "shared prior": pb.SharedPrior(n_features=12, least_signal=0.0),
@@ -84,7 +90,7 @@ def test_what_can_have_no_common_setting_is_refused_before_any_data() -> None:
     for algorithm, changes, words in (
         (pb.FederatedFLCB(), {}, "names no public candidates"),
         (pb.FedPNE(horizon=400, c=0.02).local(), {}, "names no public candidates"),
-        (ALGORITHMS["fed-pne"], {"privacy": replace(QUIET, unit="reward")}, "privacy.unit='client'"),
+        (ALGORITHMS["fed-pne"], {"privacy": dataclasses.replace(QUIET, unit="reward")}, "privacy.unit='client'"),
     ):
         with pytest.raises(pb.ConfigurationError, match=words):
             plan_run(spec(algorithm, **changes))
@@ -93,7 +99,7 @@ def test_what_can_have_no_common_setting_is_refused_before_any_data() -> None:
 
 
 def test_ballots_are_bounded_whatever_is_judged_and_absences_stay_absent() -> None:
-    judged = np.random.default_rng(0).normal(size=(50, 9)) * 10.0 ** np.arange(-25, 25)[:, None]
+    judged = np.random.default_rng(0).normal(size=(50, 9)) * 10.0 ** np.arange(-300, 300, 12)[:, None]
     judged[3], judged[4], judged[5, 2:] = np.nan, 7.0, np.nan
     made = ballots(judged)
     norms = np.linalg.norm(np.delete(made, 3, axis=0), axis=1)
@@ -101,8 +107,10 @@ def test_ballots_are_bounded_whatever_is_judged_and_absences_stay_absent() -> No
     assert (np.abs(norms - 1)[np.arange(49) != 3] < 1e-12).all()
     assert norms[3] == 0.0  # indifferent
     np.testing.assert_allclose(np.nansum(made, axis=1), 0.0, atol=1e-12)
-    # A client's total ballot can never move a total by more than one, planted: raw judgements do.
-    assert np.nanmax(np.linalg.norm(np.nan_to_num(judged), axis=1)) > 1e6
+    best = np.delete(np.arange(50), [3, 4])
+    assert (made[best].argmax(axis=1) == np.where(np.isnan(judged[best]), -np.inf, judged[best]).argmax(axis=1)).all()
+    # A planted fault that this notices: judgements themselves.
+    assert np.nanmax(np.abs(judged)) > 1e6
 
 
 def test_public_points_fill_any_space() -> None:
@@ -231,3 +239,96 @@ def test_ballots_follow_judgements_and_nothing_else() -> None:
     np.testing.assert_allclose(single.respond(ask.broadcast)[0], ballot[4], rtol=1e-6)
     assert len(calls) == before
     assert np.linalg.norm(ballot[4]) == pytest.approx(1.0)
+
+
+# Where the process kills itself: after the vote's charge, after its release was stored, after the result was written.
+KILLS = {
+    "charged": "door.Door.close = killed(door.Door.close, lambda self, ticket, answers: ticket.round == vote)",
+    "stored": "final.CommonServer.tell = killed(final.CommonServer.tell, lambda self, release: self._stage == 'vote')",
+    "written": "loop.save_arrays = killed(loop.save_arrays, lambda *given: True)",
+}
+KILLING = """
+import os, signal, sys
+from privbo.cli.main import main
+from privbo.door import door
+from privbo.runs import final, loop
+
+def killed(function, now):
+    def called(*given, **named):
+        if now(*given):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*given, **named)
+    return called
+
+vote = int(sys.argv.pop())
+{plant}
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_run_killed_around_its_vote_pays_once_and_has_one_result(tmp_path: Path) -> None:
+    config, whole, home = tmp_path / "run.toml", tmp_path / "whole", tmp_path / "killed"
+    text = CONFIG.replace('"shared-prior"\nleast_signal = 0.0\nn_features = 8', '"fed-pne"\nhorizon = 400\nc = 0.02')
+    config.write_text(text)
+    assert privbo("run", str(config), "--out", str(whole)).returncode == 0
+    made = pb.load(whole)
+    assert made.common is not None
+    vote, n_charges = made.common.round, len(made.ledger.entries())
+    made.ledger.close()
+    heads, arguments = [], ["run", str(config), "--out", str(home)]
+    for plant in KILLS.values():
+        command = [sys.executable, "-c", KILLING.format(plant=plant), *arguments, str(vote)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        stopped = pb.load(home)
+        heads.append([entry.digest for entry in stopped.ledger.entries()])
+        stored = stopped.ledger.stored_release(f"{stopped.run_id}/{vote}")
+        assert (stored is None) == (plant == KILLS["charged"])
+        assert (stopped.common is None) == (plant != KILLS["written"])
+        stopped.ledger.close()
+        arguments = ["run", "--resume", str(home), "--trust"]
+    before = (home / COMMON).read_bytes()
+    assert privbo("run", "--resume", str(home), "--trust").returncode == 0
+    assert (home / COMMON).read_bytes() == before
+    done_with = pb.load(home)
+    assert len(done_with.ledger.entries()) == n_charges
+    assert heads[0] == heads[1] == heads[2] == [entry.digest for entry in done_with.ledger.entries()]
+    done_with.ledger.close()
+
+
+class Corners(ThompsonServer):
+    """Public side of an algorithm of a user's, whose candidates are points of its own."""
+
+    def propose(self, count: int) -> FloatArray:
+        return np.array([[0.1, 0.1], [0.4, 0.5], [0.9, 0.9]])[:count]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnAlgorithm:
+    """An algorithm of a user's with the two methods that a common setting needs."""
+
+    n_features: int = 12
+    caveat = None
+    is_certified = False
+
+    def server(self, setting: Setting) -> Corners:
+        return Corners(pb.DPFTSDE(n_features=self.n_features), setting)
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
+        algorithm = pb.DPFTSDE(n_features=self.n_features)
+        return algorithm.cohort(setting, clients=clients, evaluate=evaluate, seed=seed)
+
+    def local(self) -> Algorithm:
+        return pb.DPFTSDE(n_features=self.n_features).local()
+
+
+def test_an_algorithm_of_ones_own_chooses_among_its_own_candidates(tmp_path: Path) -> None:
+    """Clients of an algorithm that is not ours answer one by one; the vote is the same."""
+    made = run_spec(spec(OwnAlgorithm()), tmp_path / "run")
+    assert made.common is not None
+    assert (made.common.candidates, made.common.place) == (3, 1)
+    made.ledger.close()
+    assert json.loads(privbo("best", str(tmp_path / "run"), "--common", "--json").stdout)["vote"]["candidates"] == 3
+    with pytest.raises(pb.ConfigurationError, match="names no public candidates"):
+        plan_run(spec(Zoom()))

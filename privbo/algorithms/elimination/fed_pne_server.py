@@ -77,7 +77,7 @@ class FedPNEServer:
             self._silent = True
         self._phase = following
 
-    def candidates(self, count: int) -> FloatArray:
+    def propose(self, count: int) -> FloatArray:
         """Candidates for a common setting: centres of the nodes that are still active, best means first."""
         return self._partition.candidates(self._setting.space, *self._active, count)
 

@@ -83,7 +83,7 @@ class ParallelServer:
             following = self._fitting(phase.depth + 1, self._partition.children(survivors))
         self._phase = self._farewell(self._best) if following is None else following
 
-    def candidates(self, count: int) -> FloatArray:
+    def propose(self, count: int) -> FloatArray:
         """Candidates for a common setting: centres of the nodes that are still active, best means first."""
         return self._partition.candidates(self._setting.space, *self._active, count)
 

@@ -75,7 +75,7 @@ class PFPNEServer:
             start = self._depth if self._algorithm.stage2 == "warm" else 0
             self._alone = first_alone(self._confidence, self._partition, start, self._algorithm.stage2)
 
-    def candidates(self, count: int) -> FloatArray:
+    def propose(self, count: int) -> FloatArray:
         """Candidates for a common setting: centres of the nodes that the shared stage kept, best means first."""
         if self._kept is None:
             return self._partition.candidates(self._setting.space, 0, np.zeros(1, dtype=np.int64), count)

@@ -56,7 +56,7 @@ class SharedPriorServer:
             self._noise_variance += (weight * release.noise_stddev) ** 2
         self._round += 1
 
-    def candidates(self, count: int) -> FloatArray:
+    def propose(self, count: int) -> FloatArray:
         """Candidates for a common setting: the highest points of the pooled function, or points that fill the space."""
         from privbo.algorithms.thompson.peaks import peaks  # loads torch, which no round of the server needs
         from privbo.algorithms.thompson.pooled import pool

@@ -54,7 +54,7 @@ class ThompsonServer:
         self._last = release
         self._round += 1
 
-    def candidates(self, count: int) -> FloatArray:
+    def propose(self, count: int) -> FloatArray:
         """Candidates for a common setting: the heights of the mean of all releases, or points that fill the space."""
         from privbo.algorithms.thompson.peaks import peaks  # loads torch, which no round of the server needs
         from privbo.algorithms.thompson.pooled import pool
