@@ -300,7 +300,7 @@ def _many(n_clients: int) -> float:
 
     prior = pb.Prior(median=0.03, spread=0.5, low=1e-3, high=1.0)
     own = pb.OwnModel(kernel="se", draw="exact", refit_every=0, n_candidates=1000, lengthscale=prior)
-    algorithm = pb.DPFTSDE(n_features=100, lengthscale=0.03, own=own)
+    algorithm = pb.DPFTSDE(n_regions=1, n_init=2, lengthscale=0.03, own=own)
     problem = pb.Problem(space={"x": pb.Int(0, 999)}, batch_objective=objective, n_clients=n_clients)
     privacy = pb.Privacy(noise_multiplier=1.0, sample_rate=0.25, noise="simulation")
     start = time.process_time()

@@ -24,7 +24,7 @@ from privbo.comparisons.cells import Cell, complete, digest, finished
 from privbo.comparisons.results import CellResult, Kept
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings
-from privbo.runs.algorithms import algorithm_table, algorithms, read_algorithm
+from privbo.runs.algorithms import ForeignAlgorithm, algorithm_table, algorithms, read_algorithm
 from privbo.runs.code import CodeKey, code_key
 from privbo.runs.sources import load_function
 from privbo.runs.spec import read_privacy
@@ -124,9 +124,12 @@ def algorithm_of(table: JsonObject) -> Algorithm:
     """
     plain: Mapping[str, object] = {key: value for key, value in table.items() if key not in ("preset", "local")}
     if preset := table.get("preset"):
-        start = getattr(algorithms()[str(table["type"])], str(preset))()
+        name = str(table["type"])
+        kind = load_function(name, "algorithm.type") if ":" in name else algorithms()[name]
+        start = getattr(kind, str(preset))()
         plain = merged(algorithm_table(start), plain)
     found = read_algorithm(plain)
+    found = found.load() if isinstance(found, ForeignAlgorithm) else found
     return found.local() if table.get("local", False) else found
 
 

@@ -18,6 +18,7 @@ from accountant.tightest import epsilon_table
 from experiments.cells import Found, algorithm_of
 from experiments.outcome import Outcome, Paid
 from experiments.study import Arm, Panel
+from privbo.algorithms.thompson.settings import ThompsonSettings
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.settings import JsonObject, read_settings
 
@@ -178,7 +179,7 @@ def _row(label: str, arm: Arm | None, runs: Mapping[int, Outcome], *, prices: bo
         paid=first.paid,
         printed=printed(arm, first.paid) if prices and arm is not None else None,
         epsilon=tuple(tight(first.paid)) if prices and first.paid is not None else (),
-        n_regions=algorithm.n_regions if isinstance(algorithm, pb.DPFTSDE) else 0,
+        n_regions=algorithm.n_regions if isinstance(algorithm, ThompsonSettings) else 0,
         series="" if arm is None else arm.series,
         x=None if arm is None else arm.x,
         first=first,

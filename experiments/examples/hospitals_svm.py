@@ -43,7 +43,7 @@ def hospitals(seed: int = 0) -> pb.Problem:
 
 def main(home: Path, *, noise: Literal["secure", "simulation"] = "secure") -> dict[str, float]:
     """Run it and its controls into a folder; returns the mean best accuracy over hospitals and rounds."""
-    problem, algorithm, privacy = hospitals(), pb.DPFTSDE(), pb.Privacy(epsilon=4, noise=noise)
+    problem, algorithm, privacy = hospitals(), pb.SharedPrior(), pb.Privacy(epsilon=4, noise=noise)
     result = pb.run(problem, algorithm, privacy=privacy, rounds=ROUNDS, seed=1, directory=home)
     print(f"paid: epsilon {result.epsilon():.2f} at delta {result.delta:g}, {len(result.ledger.entries())} releases")
     print(f"report: {pb.write_report(result)}")

@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 
 import privbo as pb
+from experiments.baselines.dp_fts_de import Variant
 from experiments.outcome import Outcome, Paid, Task, make, paid
 from experiments.problems.surfaces import Surfaces
 from privbo.protocol.messages import (
@@ -39,7 +40,7 @@ def share(task: Task) -> Outcome:
     clients = cast("Surfaces", make(task.problem, task.seed))
     algorithm, honest = task.algorithm, np.ones(clients.n_clients, dtype=bool)
     poisoned = cast("float", task.options.get("poisoned", 0.0))
-    if poisoned and isinstance(algorithm, pb.SharedPrior | pb.DPFTSDE):
+    if poisoned and isinstance(algorithm, pb.SharedPrior | pb.DPFTSDE | Variant):
         bad = max(1, round(poisoned * clients.n_clients))
         honest[np.linspace(0, clients.n_clients - 1, bad).astype(int)] = False
         algorithm = Poisoned(algorithm=algorithm, clients=tuple(int(i) for i in np.flatnonzero(~honest)))
@@ -103,7 +104,7 @@ class Poisoned:
         clients: Numbers of those clients.
     """
 
-    algorithm: pb.SharedPrior | pb.DPFTSDE
+    algorithm: pb.SharedPrior | pb.DPFTSDE | Variant
     clients: tuple[int, ...]
 
     answers_together = True

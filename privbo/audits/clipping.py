@@ -117,7 +117,7 @@ def clipping_audit(record: Record) -> ClippingAudit:
         >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
         >>> with tempfile.TemporaryDirectory() as home:
         ...     made = pb.run(
-        ...         problem, pb.DPFTSDE(n_features=8), privacy=privacy, rounds=1, seed=1, directory=f"{home}/run"
+        ...         problem, pb.DPFTSDE(clipping_norm=2.0), privacy=privacy, rounds=1, seed=1, directory=f"{home}/run"
         ...     )
         ...     found = clipping_audit(made)
         >>> found.rounds[0].bound, found.rounds[0].clipped_share <= 1.0

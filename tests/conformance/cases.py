@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import privbo as pb
+from experiments.baselines.dp_fts_de import Variant
 from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.scout import Scout
 from privbo.protocol.common import Final
@@ -42,12 +43,13 @@ class Case:
 
 
 CASES = [
-    Case("dp-fts-de mean", pb.DPFTSDE(n_features=12, n_regions=1)),
-    Case("dp-fts-de sample, four regions", pb.DPFTSDE(n_features=12, n_regions=4, share="sample")),
+    Case("dp-fts-de", pb.DPFTSDE(n_features=12, n_init=2)),
+    Case("dp-fts-de, means, of the experiments", Variant(n_features=12)),
     Case(
         "dp-fts-de cut regions, square weights",
         pb.DPFTSDE(
             n_features=12,
+            n_init=2,
             n_regions=3,
             cuts=(pb.Cut(parameter="x", at=(0.2, 0.5)),),
             weighting=pb.Weighting(form="square", sharpness=40.0, schedule="synthetic"),

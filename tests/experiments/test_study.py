@@ -8,8 +8,10 @@ import pytest
 
 import privbo as pb
 from experiments import study as module
+from experiments.baselines.dp_fts_de import Variant
 from experiments.cells import algorithm_of, priced, privacy_of
 from experiments.study import study, titles
+from privbo.algorithms.thompson.settings import ThompsonSettings
 from privbo.protocol.messages import Setting
 
 STORED = Path(__file__).parents[2] / "docs/results"
@@ -56,9 +58,10 @@ def test_every_figure_carries_its_controls_and_can_be_planned(name: str) -> None
         assert {arm.label for arm in panel.arms} > CONTROLS
         for arm in panel.arms:
             algorithm = algorithm_of(arm.algorithm)
-            assert isinstance(algorithm, pb.DPFTSDE)
+            assert isinstance(algorithm, ThompsonSettings)
             alone = arm.label in ("local TS", "DE start, uniform steps")
-            last = arm.rounds if algorithm.local_after is None else min(arm.rounds, algorithm.local_after)
+            switch = getattr(algorithm, "local_after", None)
+            last = arm.rounds if switch is None else min(arm.rounds, switch)
             assert len(list(algorithm.server(setting(arm, 29)).plan())) == (0 if alone else last)
 
 
@@ -124,10 +127,10 @@ def test_a_wrong_key_is_named(tmp_path: Path) -> None:
         study("one", "small", tmp_path)
 
 
-def algorithm(name: str, label: str, panel: int = 0) -> pb.DPFTSDE:
+def algorithm(name: str, label: str, panel: int = 0) -> pb.DPFTSDE | Variant:
     found = study(name, "paper").panels[panel]
     made = algorithm_of(next(arm.algorithm for arm in found.arms if arm.label == label))
-    assert isinstance(made, pb.DPFTSDE)
+    assert isinstance(made, pb.DPFTSDE | Variant)
     return made
 
 
@@ -138,10 +141,10 @@ def test_settings_are_the_papers_and_ours() -> None:
     assert algorithm("dp-fts-de-3a", "FTS-DE") == paper
     assert algorithm("dp-fts-de-10", "FTS-DE, P=6", 1) == dataclasses.replace(paper, n_regions=6)
     for panel in (0, 1):
-        assert algorithm("dp-fts-de-few-points", "ours, not private", panel) == pb.DPFTSDE()
+        assert algorithm("dp-fts-de-few-points", "ours, not private", panel) == Variant()
         few = dataclasses.replace(paper, n_init=2)
         assert algorithm("dp-fts-de-few-points", "paper's setting, q=0.35, z=1", panel) == few
-    assert algorithm("dp-fts-de-3d", "ours, epsilon 2") == pb.DPFTSDE(
+    assert algorithm("dp-fts-de-3d", "ours, epsilon 2") == Variant(
         n_init=10, exploration=pb.Exploration(power=1.0), own=pb.OwnModel(refit_every=5)
     )
     assert algorithm("dp-fts-de-3d-authors", "FTS-DE").own.ard is False

@@ -88,7 +88,7 @@ def test_an_agents_own_study_finds_the_optimum(direction: str) -> None:
         return sign * float(bumps(np.array([0]), space.encode(params)[None])[0])
 
     setting = Setting(space=space, n_clients=7, rounds=20, public_seed=1)
-    sampler = FTSSampler(pb.DPFTSDE(n_features=8), setting, client=3, seed=5, n_init=2)
+    sampler = FTSSampler(pb.DPFTSDE(n_regions=1, n_init=2, n_features=8), setting, client=3, seed=5, n_init=2)
     study = optuna.create_study(sampler=sampler, direction=direction)
     study.optimize(objective, n_trials=14)
     assert sign * study.best_value > 0.97
@@ -108,7 +108,7 @@ def test_the_sampler_follows_what_the_federation_released(tmp_path: Path) -> Non
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     from privbo.algorithms.thompson.exploration import Exploration
 
-    algorithm = pb.DPFTSDE(n_features=8, exploration=Exploration(power=0.0))
+    algorithm = pb.DPFTSDE(n_regions=1, n_init=2, n_features=8, exploration=Exploration(power=0.0))
     result = small_run(tmp_path / "run", algorithm, privacy=pb.Privacy(noise_multiplier=0.1), rounds=3)
     asks = [ask for ask, _ in replay(result)]
     shared = next(ask.broadcast for ask in asks if ask.broadcast.round == 1)

@@ -11,6 +11,7 @@ from privbo.protocol.messages import Algorithm, FloatArray, IntArray
 from privbo.runs.algorithms import algorithms
 
 EVERY: dict[str, Any] = {name: kind() for name, kind in algorithms().items()}
+EVERY["dp-fts-de"] = pb.DPFTSDE(n_init=2, n_regions=1)  # the paper's have ten and four
 # A scout has one round, of as many evaluations as the setting says.
 RUNNING: dict[str, Any] = {name: algorithm for name, algorithm in EVERY.items() if name != "scout"}
 SHARING: dict[str, Any] = {name: algorithm for name, algorithm in RUNNING.items() if name != "pe"}
@@ -83,7 +84,7 @@ def test_what_a_round_takes() -> None:
     def releases(algorithm: Algorithm) -> int:
         return pb.plan(problem, algorithm, privacy=STRICT, rounds=40).releases
 
-    assert releases(pb.DPFTSDE(evaluations=22)) == 20
+    assert releases(pb.DPFTSDE(evaluations=22, n_init=2)) == 20
     assert releases(pb.DPFTSDE(evaluations=22, n_init=5)) == 17
     four = pb.SharedPrior(schedule=(0, 1, 3, 6), shares=(1.0, 1.0, 1.0, 1.0), least_signal=0.0)
     assert releases(dataclasses.replace(four, evaluations=22)) == 4

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.evaluations import standardise
 from privbo.algorithms.thompson.exploration import Exploration, Regions
 from privbo.algorithms.thompson.maximise import Search, maximise
@@ -16,7 +16,7 @@ from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, play,
 
 OWN = OwnModel(n_features=32, fit_steps=5, n_candidates=64)
 SHARED_ONLY = Exploration(power=0.0, scale=1.0)
-SMALL = DPFTSDE(n_features=12, own=OWN, n_candidates=128)
+SMALL = Variant(n_features=12, own=OWN, n_candidates=128)
 
 
 def _same(a, b):
@@ -260,7 +260,7 @@ def test_everyone_queries_the_maximiser_of_the_shared_vectors():
 
 
 def test_local_clients_improve_and_share_nothing():
-    algorithm = DPFTSDE(own=OwnModel(n_features=64, n_candidates=128)).local()
+    algorithm = Variant(own=OwnModel(n_features=64, n_candidates=128)).local()
     trace, cohort = play(algorithm, setting(rounds=8))
     assert all(answers.shape == (6, 0) for _, answers in trace)
     history = cohort.history()
@@ -314,7 +314,7 @@ def test_standardise_ignores_what_is_missing():
 
 def test_shared_search_is_as_good_as_a_dense_grid():
     # The search for the shared vectors' maximum at the paper's nearly white features.
-    algorithm, where = DPFTSDE.paper(), setting(n_clients=8)
+    algorithm, where = Variant.paper(), setting(n_clients=8)
     features = algorithm.draw_features(where)
     generator = np.random.default_rng(0)
     vectors = torch.as_tensor(generator.normal(size=(100, 6)))

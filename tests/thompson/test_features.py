@@ -31,7 +31,7 @@ def _correlation(kernel, distance):
 
 
 @given(
-    form=st.sampled_from(["paired", "phase", "regular"]),
+    form=st.sampled_from(["paired", "phase"]),
     kernel=st.sampled_from(["se", "matern52", "matern32", "matern12"]),
     half=st.integers(1, 20),
     n_embedded=st.integers(1, 4),
@@ -98,42 +98,3 @@ def test_the_map_never_changes():
 def test_odd_paired_features_are_refused():
     with pytest.raises(ConfigurationError, match="even"):
         _draw(15)
-
-
-# What a series over a lattice leaves out is computed, not estimated: these errors are exact up to rounding.
-@pytest.mark.parametrize(
-    ("n_embedded", "n_features", "lengthscale", "kernel", "error"),
-    [
-        (1, 50, 0.03, "se", 2e-4),
-        (2, 64, 0.3, "se", 2e-3),
-        (2, 200, 0.3, "matern52", 2e-2),
-        (2, 400, 0.3, "matern32", 4e-2),
-        (3, 400, 0.3, "se", 1e-2),
-    ],
-)
-def test_few_regular_features_give_the_kernel(n_embedded, n_features, lengthscale, kernel, error):
-    points = np.random.default_rng(1).random((200, n_embedded))
-    distance = np.linalg.norm(points[:, None] - points[None], axis=-1) / lengthscale
-    expected = _correlation(kernel, distance)
-    regular, paired = (
-        _draw(n_features, n_embedded, lengthscale, kernel, form)(torch.as_tensor(points)).numpy()
-        for form in ("regular", "paired")
-    )
-    assert np.abs(regular @ regular.T - expected).max() < error
-    assert np.abs(paired @ paired.T - expected).max() > 10 * np.abs(regular @ regular.T - expected).max()
-
-
-def test_regular_features_without_their_powers_are_caught():
-    features = _draw(64, 2, 0.3, "se", "regular")
-    flat = FourierFeatures(frequencies=features.frequencies)
-    assert _largest_kernel_error(flat, "se", 0.3) > 0.1
-    assert flat.digest != features.digest
-
-
-def test_regular_features_need_no_seed():
-    assert _draw(form="regular", public_seed=1).digest == _draw(form="regular", public_seed=2).digest
-
-
-def test_a_lattice_in_many_dimensions_is_refused():
-    with pytest.raises(ConfigurationError, match="paired"):
-        _draw(64, 20, form="regular")

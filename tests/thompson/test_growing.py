@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.growing import GrowingRidge
 from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.posterior import ridge_mean, sample_by_matheron
@@ -89,7 +89,7 @@ def test_a_row_that_is_not_appended_is_caught():
 def test_a_run_answers_the_same_with_and_without_growing_factors(share):
     """In a run so long that its factors would fill the memory every answer is factorised anew."""
     own = OwnModel(n_features=32, fit_steps=2, n_candidates=64)
-    algorithm = DPFTSDE(n_features=40, share=share, own=own, noise=0.1)
+    algorithm = Variant(n_features=40, share=share, own=own, noise=0.1)
     fits, answers = [], []
     for where in (setting(), setting(rounds=20_000)):
         fits.append(GrowingRidge.fits(where.n_clients, algorithm.n_init + where.rounds, algorithm.n_features))

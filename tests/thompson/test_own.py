@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.own import OwnActors, chunks, grid_index
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.algorithms.thompson.posterior import Observations
@@ -27,7 +27,7 @@ OWN = OwnModel(n_features=32, fit_steps=5, n_candidates=64)
 )
 def test_a_client_alone_draws_as_in_the_cohort(space, change):
     own = dataclasses.replace(OWN, n_candidates=400 if space is GRID else 64, **change)
-    algorithm, where = DPFTSDE(n_features=12, own=own).local(), setting(space, rounds=3)
+    algorithm, where = Variant(n_features=12, own=own).local(), setting(space, rounds=3)
     trace, whole = play(algorithm, where)
     for client in (0, 4):
         alone = algorithm.cohort(where, clients=np.array([client]), evaluate=bumps, seed=5)
@@ -40,7 +40,7 @@ def test_a_client_alone_draws_as_in_the_cohort(space, change):
 @pytest.mark.parametrize("refit_every", [0, 1, 2])
 def test_local_clients_improve_with_every_kind_of_draw(draw, refit_every):
     own = OwnModel(draw=draw, refit_every=refit_every, n_features=64, n_candidates=200, fit_steps=10)
-    _, cohort = play(DPFTSDE(own=own).local(), setting(rounds=8))
+    _, cohort = play(Variant(own=own).local(), setting(rounds=8))
     history = cohort.history()
     assert np.maximum.accumulate(history.values, axis=1).mean(axis=0)[-1] > 0.93  # ten uniform points reach 0.83
 
@@ -140,7 +140,7 @@ class _Placement(TorchFunctionMode):
 @pytest.mark.parametrize("share", ["mean", "sample"])
 def test_every_tensor_is_made_on_the_chosen_device(own, share):
     for space, features in ((PLANE, "paired"), (FINITE, "phase")):
-        algorithm = DPFTSDE(n_features=12, share=share, features=features, own=dataclasses.replace(OWN, **own))
+        algorithm = Variant(n_features=12, share=share, features=features, own=dataclasses.replace(OWN, **own))
         with _Placement() as placement:
             play(algorithm, setting(space, rounds=2))
         assert placement.made > 10

@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.exploration import Exploration, Weighting
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.protocol.errors import ConfigurationError
@@ -27,7 +27,7 @@ def _asks(algorithm, where):
 
 
 def test_initial_points_answer_first_and_every_release_is_broadcast():
-    asks = _asks(DPFTSDE(), setting(rounds=4))
+    asks = _asks(Variant(), setting(rounds=4))
     assert [ask.broadcast.round for ask in asks] == [0, 1, 2, 3, 4]
     assert [ask.request is not None for ask in asks] == [True, True, True, True, False]
     assert "vectors" not in asks[0].broadcast.arrays
@@ -40,10 +40,10 @@ def test_initial_points_answer_first_and_every_release_is_broadcast():
 @pytest.mark.parametrize(
     "algorithm",
     [
-        DPFTSDE(n_regions=3, weighting=Weighting(hold=1, decay=3)),
-        DPFTSDE.paper(),
-        DPFTSDE(local_after=2),
-        DPFTSDE().local(),
+        Variant(n_regions=3, weighting=Weighting(hold=1, decay=3)),
+        Variant.paper(),
+        Variant(local_after=2),
+        Variant().local(),
     ],
 )
 def test_the_plan_is_what_is_asked(algorithm):
@@ -58,7 +58,7 @@ def test_the_plan_is_what_is_asked(algorithm):
 
 
 def test_the_plan_does_not_depend_on_the_public_seed():
-    plans = [list(DPFTSDE.paper().server(setting(public_seed=seed)).plan()) for seed in (0, 1)]
+    plans = [list(Variant.paper().server(setting(public_seed=seed)).plan()) for seed in (0, 1)]
     for a, b in zip(*plans, strict=True):
         np.testing.assert_array_equal(a.weights, b.weights)
 
@@ -66,11 +66,11 @@ def test_the_plan_does_not_depend_on_the_public_seed():
 @pytest.mark.parametrize(
     ("algorithm", "releases"),
     [
-        (DPFTSDE(), 6),
-        (DPFTSDE(local_after=3), 3),
-        (DPFTSDE(local_after=99), 6),
-        (DPFTSDE().local(), 0),
-        (DPFTSDE(exploration=Exploration(scale=0.0)), 0),
+        (Variant(), 6),
+        (Variant(local_after=3), 3),
+        (Variant(local_after=99), 6),
+        (Variant().local(), 0),
+        (Variant(exploration=Exploration(scale=0.0)), 0),
     ],
 )
 def test_no_release_is_made_that_nobody_uses(algorithm, releases):
@@ -80,14 +80,14 @@ def test_no_release_is_made_that_nobody_uses(algorithm, releases):
 
 
 def test_a_release_carries_the_weights_of_the_iteration_it_serves():
-    algorithm = DPFTSDE(n_regions=2, weighting=Weighting(hold=1, decay=0))
+    algorithm = Variant(n_regions=2, weighting=Weighting(hold=1, decay=0))
     first, second, *_ = algorithm.server(setting(rounds=4)).plan()
     assert first.weights.max() > 0.3
     np.testing.assert_allclose(second.weights, 1 / 6)
 
 
 def test_ask_repeats_until_told():
-    server = DPFTSDE().server(setting())
+    server = Variant().server(setting())
     assert isinstance(server, Server)
     first, again = server.ask(), server.ask()
     assert first.broadcast.round == again.broadcast.round == 0
@@ -95,7 +95,7 @@ def test_ask_repeats_until_told():
 
 
 def test_replaying_releases_gives_the_same_state():
-    servers = [DPFTSDE().server(setting()) for _ in range(2)]
+    servers = [Variant().server(setting()) for _ in range(2)]
     for round_ in range(3):
         for server in servers:
             server.tell(_release(round_))
@@ -108,9 +108,9 @@ def test_replaying_releases_gives_the_same_state():
 
 def test_telling_something_that_was_not_asked_is_refused():
     with pytest.raises(ConfigurationError, match="release"):
-        DPFTSDE().server(setting()).tell(None)
+        Variant().server(setting()).tell(None)
     with pytest.raises(ConfigurationError, match="release"):
-        DPFTSDE().local().server(setting()).tell(_release(0))
+        Variant().local().server(setting()).tell(_release(0))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_telling_something_that_was_not_asked_is_refused():
 )
 def test_impossible_settings_are_refused(change):
     with pytest.raises(ConfigurationError, match=next(iter(change))):
-        DPFTSDE(**change)
+        Variant(**change)
 
 
 @pytest.mark.parametrize(
@@ -151,17 +151,17 @@ def test_impossible_own_models_are_refused(change):
 
 def test_more_regions_than_clients_or_values_are_refused_before_any_data():
     with pytest.raises(ConfigurationError, match="n_regions=8"):
-        DPFTSDE(n_regions=8).server(setting(n_clients=6))
+        Variant(n_regions=8).server(setting(n_clients=6))
     flag = Space({"flag": Categorical((False, True))})
     with pytest.raises(ConfigurationError, match="n_regions=4"):
-        DPFTSDE(n_regions=4).server(setting(flag))
+        Variant(n_regions=4).server(setting(flag))
 
 
 def test_default_bounds_are_the_papers_where_it_names_them():
-    sample = DPFTSDE(share="sample", n_regions=2, n_features=50)
+    sample = Variant(share="sample", n_regions=2, n_features=50)
     assert sample.bound == pytest.approx(11.0)
     assert dataclasses.replace(sample, n_regions=4, n_features=100).bound == pytest.approx(22.0)
-    assert DPFTSDE.paper().bound == 22.0
+    assert Variant.paper().bound == 22.0
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_own_models_are_read_from_a_configuration_file():
         "lengthscale": {"median": 0.03, "spread": 0.5, "low": 0.01, "high": 1.0},
         "noise_variance": 0.01,
     }
-    algorithm = read_settings(DPFTSDE, {"own": table}, "algorithm")
+    algorithm = read_settings(Variant, {"own": table}, "algorithm")
     assert algorithm.own == OwnModel(
         kernel="se",
         draw="exact",
@@ -191,4 +191,4 @@ def test_own_models_are_read_from_a_configuration_file():
         noise_variance=0.01,
     )
     with pytest.raises(ConfigurationError, match=r"own\.draw"):
-        read_settings(DPFTSDE, {"own": table | {"draw": "some"}}, "algorithm")
+        read_settings(Variant, {"own": table | {"draw": "some"}}, "algorithm")

@@ -22,7 +22,6 @@ TOML = {
         "cuts": [{"parameter": "x", "at": [0.2]}, {"parameter": "y", "at": [1.0]}],
         "weighting": {"form": "square", "sharpness": 40.0, "schedule": "synthetic"},
         "exploration": {"power": 2.0},
-        "local_after": 2,
     },
     "privacy": {"noise_multiplier": 1.0, "sample_rate": 0.5, "sampling": "fixed-size", "calibration": "paper"},
 }
@@ -43,17 +42,13 @@ def test_every_setting_can_be_written_in_a_file():
         cuts=CUTS,
         weighting=pb.Weighting(form="square", sharpness=40.0, schedule="synthetic"),
         exploration=pb.Exploration(power=2.0),
-        local_after=2,
     )
     assert job.algorithm == expected
     assert read_algorithm(algorithm_table(expected)) == expected  # and read back from a run's own record
     assert job.privacy.sampling == "fixed-size"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"n_regions": 3}, {"start": "nowhere"}, {"federated_step": "never"}, {"values": "ranks"}, {"repeats": "drop"}],
-)
+@pytest.mark.parametrize("change", [{"n_regions": 3}, {"start": "nowhere"}, {"features": "regular"}])
 def test_settings_that_contradict_are_refused(change):
     with pytest.raises(ConfigurationError, match=next(iter(change))):
         pb.DPFTSDE(**({"n_regions": 4, "cuts": CUTS} | change))
@@ -80,20 +75,22 @@ def test_starting_everywhere_leaves_the_regions_and_keeps_the_weights():
         assert trace[0][0].request.weights.max() > 0.4
 
 
-def test_uniform_steps_share_nothing_and_keep_coins_and_start():
-    shared = pb.DPFTSDE(n_regions=2, n_features=8, own=OWN, exploration=pb.Exploration(power=0.0, scale=0.5))
-    uniform = pb.DPFTSDE(n_regions=2, n_features=8, own=OWN, exploration=shared.exploration, federated_step="uniform")
-    where = setting(n_clients=40, rounds=1)
-    assert not list(uniform.server(where).plan())
-    (_, one), (trace, other) = play(shared, where), play(uniform, where)
-    assert all(ask.request is None and answers.shape == (40, 0) for ask, answers in trace)
-    a, b = one.history(), other.history()
-    np.testing.assert_array_equal(a.units[:, :2], b.units[:, :2])
-    same = (a.units[:, 2] == b.units[:, 2]).all(axis=1)  # those who trusted themselves did the same
-    together = (a.units[:, 2] == np.median(a.units[~same, 2], axis=0)).all(axis=1)
-    np.testing.assert_array_equal(together, ~same)
-    assert 8 <= same.sum() <= 32
-    assert len(np.unique(b.units[~same, 2], axis=0)) == (~same).sum()
+@pytest.mark.parametrize(
+    ("key", "value", "papers"),
+    [
+        ("share", "mean", "sample"),
+        ("federated_step", "informed", "shared"),
+        ("local_after", 2, None),
+        ("values", "raw", "standardised"),
+        ("repeats", "replace", "query"),
+    ],
+)
+def test_what_the_algorithm_is_no_longer_is_refused_with_its_remedy_and_the_papers_value_is_read(key, value, papers):
+    with pytest.raises(ConfigurationError, match=rf"algorithm\.{key}=.* use shared-prior.* or privbo 0\.2\.0"):
+        read_algorithm({"type": "dp-fts-de", key: value})
+    assert read_algorithm({"type": "dp-fts-de", key: papers}) == pb.DPFTSDE()
+    with pytest.raises(ConfigurationError, match=f"{key} is unknown"):
+        pb.DPFTSDE(**{key: value})
 
 
 @pytest.mark.parametrize("calibration", ["tight", "paper"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import privbo as pb
+from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.algorithms.thompson.posterior import kernel_values
 from privbo.algorithms.thompson.theory import Theorem1, information_gains, regularisation
@@ -36,7 +36,7 @@ def test_beta_and_lambda_are_the_theorems():
     theorem = Theorem1(norm_bound=2.0, noise_stddev=0.5, failure=0.2)
     assert theorem.beta(3.0) == pytest.approx(2.0 + 0.5 * np.sqrt(2 * (3.0 + 1.0 + np.log(20.0))))
     assert regularisation(40) == 1.05
-    algorithm = pb.DPFTSDE(noise="theory", own=OwnModel(regularisation="theory"))
+    algorithm = Variant(noise="theory", own=OwnModel(regularisation="theory"))
     assert algorithm.regularisation(40) == algorithm.own.fixed_noise(40) == 1.05
 
 
@@ -53,7 +53,7 @@ def test_zero_inflation_of_the_theorem_is_the_posterior_mean(draw):
         return np.exp(-8 * (units**2).sum(axis=1))
 
     where = setting(FINITE, n_clients=12, rounds=1)
-    still = pb.DPFTSDE(
+    still = Variant(
         n_features=8, n_init=1, own=own(draw=draw, inflation=Theorem1(norm_bound=0.0, noise_stddev=0.0))
     ).local()
     _, cohort = play(still, where, flat)
@@ -74,7 +74,7 @@ def test_the_theorem_and_a_constant_equal_to_it_do_the_same():
     assert beta > 3.0
 
     def queries(inflation):
-        _, cohort = play(pb.DPFTSDE(n_features=8, own=own(inflation=inflation)).local(), where)
+        _, cohort = play(Variant(n_features=8, own=own(inflation=inflation)).local(), where)
         return cohort.history().units
 
     np.testing.assert_array_equal(queries(theorem), queries(beta))
@@ -83,7 +83,7 @@ def test_the_theorem_and_a_constant_equal_to_it_do_the_same():
 
 def test_lambda_replaces_the_fitted_noise():
     where = setting(n_clients=4, rounds=8)
-    algorithm = pb.DPFTSDE(n_features=8, noise="theory", own=OwnModel(fit_steps=2, regularisation="theory")).local()
+    algorithm = Variant(n_features=8, noise="theory", own=OwnModel(fit_steps=2, regularisation="theory")).local()
     _, cohort = play(algorithm, where)
     np.testing.assert_array_equal(cohort.snapshot()["noise"], np.full(4, 1.25))
 

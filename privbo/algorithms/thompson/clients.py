@@ -9,32 +9,88 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from privbo.algorithms.thompson.engine import LocalEngine
-from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations
+from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, Values
 from privbo.algorithms.thompson.exploration import Regions, assign_regions
 from privbo.algorithms.thompson.growing import GrowingRidge
-from privbo.algorithms.thompson.informed import Shared
 from privbo.algorithms.thompson.maximise import Search, maximise
-from privbo.algorithms.thompson.own import OwnActors, chunks
-from privbo.algorithms.thompson.posterior import ridge_mean, ridge_sample
+from privbo.algorithms.thompson.own import OwnActors, PriorMean, chunks
+from privbo.algorithms.thompson.posterior import Observations, ridge_sample
 from privbo.algorithms.thompson.settings import ThompsonSettings, digest_array, shared_vectors
 from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms, public_stream
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
 
+class Habits(Protocol):
+    """Choices of clients that experiments make in other ways than the paper.
+
+    Attributes:
+        values: Scale on which clients model and share their values.
+    """
+
+    @property
+    def values(self) -> Values:
+        """The scale."""
+        ...
+
+    def points(self, agents: Agents, broadcast: Broadcast) -> FloatArray:
+        """Choose the point of every client in a round, ``(n, n_dims)``."""
+        ...
+
+    def weights(self, agents: Agents, rows: IntArray, round_: int) -> torch.Tensor:
+        """Make the vectors that some clients send at the end of a round, ``(n, n_features)``."""
+        ...
+
+
+class PaperHabits:
+    """Algorithm 2 of the paper: the maximiser of an own draw or of the shared function, and a draw of the weights."""
+
+    values: Values = "standardised"
+
+    def points(self, agents: Agents, broadcast: Broadcast) -> FloatArray:
+        """Choose the own draw's maximiser, or that of the shared vectors, by every client's coin."""
+        vectors, round_ = agents.vectors(broadcast), broadcast.round
+        alone = np.ones(len(agents.clients), dtype=bool) if vectors is None else agents.alone(round_)
+        points = np.empty((len(alone), agents.setting.space.n_dims))
+        agents.own_points(points, np.flatnonzero(alone), round_)
+        if vectors is not None and not alone.all():
+            points[~alone] = agents.shared_maximiser(vectors, round_)
+        return points
+
+    def weights(self, agents: Agents, rows: IntArray, round_: int) -> torch.Tensor:
+        """Draw from the posterior of the shared features' weights."""
+        return agents.sampled_weights(rows, round_)
+
+
 class Agents:
-    """Clients of DP-FTS-DE, batched over all of them."""
+    """Clients of DP-FTS-DE, batched over all of them.
+
+    Attributes:
+        algorithm: The settings.
+        setting: The run's facts.
+        seen: Everything that was evaluated.
+        ridge: Factors of the shared features that grow with the histories; None where they would not fit in memory.
+    """
 
     def __init__(
-        self, algorithm: ThompsonSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int
+        self,
+        algorithm: ThompsonSettings,
+        setting: Setting,
+        *,
+        clients: IntArray,
+        evaluate: Evaluate,
+        seed: int,
+        habits: Habits | None = None,
     ) -> None:
-        self._algorithm, self._setting = algorithm, setting
+        self.algorithm, self.setting = algorithm, setting
+        self._habits = PaperHabits() if habits is None else habits
         self._clients = np.asarray(clients, dtype=np.int64)
         self._seed = seed
         self._device = torch.device(setting.device)
@@ -42,8 +98,8 @@ class Agents:
         self._home = assign_regions(setting.n_clients, algorithm.n_regions)[self._clients]
         self._features = algorithm.draw_features(setting)
         self._own = OwnActors(algorithm.own, setting, clients=self._clients, seed=seed)
-        self._seen = Evaluations(self._clients, evaluate, setting.space, self._device)
-        self._ridge = self._growing_ridge()
+        self.seen = Evaluations(self._clients, evaluate, setting.space, self._device)
+        self.ridge = self._growing()
 
     @property
     def clients(self) -> IntArray:
@@ -61,15 +117,15 @@ class Agents:
             ConfigurationError: If the broadcast speaks of another run or has a wrong shape.
         """
         self._check(broadcast)
-        if not len(self._seen.rounds):
+        if not len(self.seen.rounds):
             self._initialise()
-        if broadcast.round > self._seen.rounds[-1] and broadcast.round > 0:
-            self._step(broadcast)
+        if broadcast.round > self.seen.rounds[-1] and broadcast.round > 0:
+            self.seen.query(self._habits.points(self, broadcast), broadcast.round)
         return self._answer(broadcast.round)
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Evaluations and fitted models; private."""
-        return {**self._seen.snapshot(), **self._own.snapshot()}
+        return {**self.seen.snapshot(), **self._own.snapshot()}
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Take the state of ``snapshot``.
@@ -77,137 +133,115 @@ class Agents:
         Raises:
             ConfigurationError: If it belongs to other clients.
         """
-        self._seen.restore(snapshot)
+        self.seen.restore(snapshot)
         self._own.restore(snapshot)
-        self._ridge = self._growing_ridge()
+        self.ridge = self._growing()
 
     def history(self) -> ClientHistory:
         """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
-        return self._seen.history()
+        return self.seen.history()
 
     def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:
         """Expected values of the clients' own models at shared points, ``(n, k)``; NaN where nothing is known."""
         self._check(broadcast)
-        own = dataclasses.replace(self._algorithm.own, draw="paths")
+        own = dataclasses.replace(self.algorithm.own, draw="paths")
         engine = LocalEngine(
-            own, self._setting, acquisition="log-ei", avoid=False, clients=self._clients, seed=self._seed
+            own, self.setting, acquisition="log-ei", avoid=False, clients=self._clients, seed=self._seed
         )
-        return engine.expected(self._seen, broadcast.round + 1, None, units)
+        return engine.expected(self.seen, broadcast.round + 1, None, units)
 
     def _check(self, broadcast: Broadcast) -> None:
         if not np.array_equal(broadcast.arrays.get("features", ()), digest_array(self._features)):
             raise ConfigurationError(
                 "the server's random features differ from this client's; use the same public seed and settings"
             )
-        if not np.array_equal(broadcast.arrays.get("rounds", ()), self._setting.rounds):
+        if not np.array_equal(broadcast.arrays.get("rounds", ()), self.setting.rounds):
             raise ConfigurationError(
                 f"the server's run has {broadcast.arrays.get('rounds')} rounds, this client's "
-                f"{self._setting.rounds}; use the same setting"
+                f"{self.setting.rounds}; use the same setting"
             )
 
     def _initialise(self) -> None:
         """Query n_init random points of every client's own region (Algorithm 2, line 2)."""
-        space, count = self._setting.space, self._algorithm.n_init
+        space, count = self.setting.space, self.algorithm.n_init
         points = np.empty((len(self._clients), count, space.n_dims))
-        regions = self._regions if self._algorithm.start == "region" else Regions.of(1, space)
+        regions = self._regions if self.algorithm.start == "region" else Regions.of(1, space)
         streams = client_streams(self._seed, self._clients, 0, Stream.INITIAL)
         for row, region, generator in zip(points, self._home % regions.count, streams, strict=True):
             row[...] = regions.sample(int(region), count, space, generator)
         for index in range(count):
-            self._seen.query(points[:, index], INITIAL_ROUND)
+            self.seen.query(points[:, index], INITIAL_ROUND)
 
-    def _step(self, broadcast: Broadcast) -> None:
-        """Query one point per client: its own draw's maximiser or that of the shared vectors."""
-        round_ = broadcast.round
-        shape = (self._algorithm.n_regions, self._algorithm.n_features)
-        vectors = shared_vectors(broadcast, shape)
-        uniform = self._algorithm.federated_step == "uniform" and self._algorithm.federates(round_)
-        alone = np.ones(len(self._clients), dtype=bool)
-        if vectors is not None or uniform:
-            probability = self._algorithm.exploration.own_probability(round_)
-            alone = client_uniforms(self._seed, self._clients, round_, Stream.CHOICE) < probability
-        points = np.empty((len(self._clients), self._setting.space.n_dims))
-        self._own_points(points, np.flatnonzero(alone), round_, None)
-        if alone.all():
-            pass
-        elif vectors is None:
-            points[~alone] = self._uniform_points(self._clients[~alone], round_, Stream.INITIAL)
-        elif self._algorithm.federated_step == "informed":
-            stddev = float(np.asarray(broadcast.arrays["noise_stddev"], dtype=np.float64))
-            shared = Shared(heights=self._heights(vectors), noise_stddev=stddev)
-            self._own_points(points, np.flatnonzero(~alone), round_, shared)
-        else:
-            points[~alone] = self._shared_maximiser(vectors, round_)
-        if self._algorithm.repeats == "replace":
-            again = (self._seen.units == points[:, None]).all(axis=2).any(axis=1)
-            points[again] = self._uniform_points(self._clients[again], round_, Stream.REPLACEMENT)
-        self._seen.query(points, round_)
+    def vectors(self, broadcast: Broadcast) -> FloatArray | None:
+        """The broadcast's vectors, ``(n_regions, n_features)``; None in a round that carries none."""
+        return shared_vectors(broadcast, (self.algorithm.n_regions, self.algorithm.n_features))
 
-    def _own_points(self, points: FloatArray, rows: IntArray, round_: int, shared: Shared | None) -> None:
+    def alone(self, round_: int) -> npt.NDArray[np.bool_]:
+        """Clients whose coin says that they act on their own posteriors, ``(n,)``."""
+        probability = self.algorithm.exploration.own_probability(round_)
+        return client_uniforms(self._seed, self._clients, round_, Stream.CHOICE) < probability
+
+    def own_points(self, points: FloatArray, rows: IntArray, round_: int, mean: PriorMean | None = None) -> None:
         """Write the maximisers of draws from own models into ``points``."""
-        for chunk in chunks(rows, self._own.entries(len(self._seen.rounds)), self._device):
-            observations = self._seen.observations(chunk, round_ - 1, self._algorithm.values)
-            known = self._seen.before(chunk, round_)
-            points[chunk] = self._own.maximisers(chunk, observations, known, round_, shared)
+        for chunk in chunks(rows, self._own.entries(len(self.seen.rounds)), self._device):
+            observations = self.known(chunk, round_ - 1)
+            known = self.seen.before(chunk, round_)
+            points[chunk] = self._own.maximisers(chunk, observations, known, round_, mean)
 
-    def _shared_maximiser(self, vectors: FloatArray, round_: int) -> FloatArray:
+    def shared_maximiser(self, vectors: FloatArray, round_: int) -> FloatArray:
         """Maximiser of phi(x) . vectors[region(x)], the same for all clients (Algorithm 2, line 8)."""
-        search = Search(n_candidates=self._algorithm.n_candidates, n_starts=8)
-        generator = public_stream(self._setting.public_seed, Stream.CANDIDATES, round_)
-        best = maximise(self._heights(vectors), self._setting.space, search, generator)
+        search = Search(n_candidates=self.algorithm.n_candidates, n_starts=8)
+        generator = public_stream(self.setting.public_seed, Stream.CANDIDATES, round_)
+        best = maximise(self.heights(vectors), self.setting.space, search, generator)
         return np.asarray(best[0])
 
-    def _heights(self, vectors: FloatArray) -> Callable[[FloatArray], torch.Tensor]:
+    def heights(self, vectors: FloatArray) -> Callable[[FloatArray], torch.Tensor]:
         """The shared function: phi(x) . vectors[region(x)]."""
         weights = self._tensor(vectors)
 
         def heights(units: FloatArray) -> torch.Tensor:
-            found = self._features(self._tensor(self._setting.space.embed(units))) @ weights.T
+            found = self._features(self._tensor(self.setting.space.embed(units))) @ weights.T
             regions = torch.as_tensor(self._regions.index(units), device=self._device)
             return found.gather(-1, regions[..., None])[..., 0]
 
         return heights
 
-    def _uniform_points(self, clients: IntArray, round_: int, stream: Stream) -> FloatArray:
-        """A random point per client."""
-        n_dims = self._setting.space.n_dims
-        streams = client_streams(self._seed, clients, round_, stream)
-        drawn = np.array([generator.random(n_dims) for generator in streams])
-        return self._setting.space.snap(drawn.reshape(-1, n_dims))
-
     def _answer(self, round_: int) -> FloatArray:
         """Weights of the shared features given the history up to a round (Algorithm 2, line 10)."""
-        algorithm, n = self._algorithm, len(self._clients)
-        if not algorithm.asks(round_, self._setting.rounds):
+        algorithm, n = self.algorithm, len(self._clients)
+        if not algorithm.asks(round_, self.setting.rounds):
             return np.empty((n, 0))
         self._extend_ridge()
         answer = np.empty((n, algorithm.n_features))
-        entries = 3 * len(self._seen.rounds) * algorithm.n_features + algorithm.n_features**2
+        entries = 3 * len(self.seen.rounds) * algorithm.n_features + algorithm.n_features**2
         with torch.no_grad():
-            pieces = chunks(np.arange(n), entries, self._device) if self._ridge is None else [np.arange(n)]
+            pieces = chunks(np.arange(n), entries, self._device) if self.ridge is None else [np.arange(n)]
             for chunk in pieces:
-                answer[chunk] = self._weights(chunk, round_).cpu().numpy()
-        answer[self._seen.lacking(round_)] = np.nan
+                answer[chunk] = self._habits.weights(self, chunk, round_).cpu().numpy()
+        answer[self.seen.lacking(round_)] = np.nan
         return answer
 
-    def _weights(self, rows: IntArray, round_: int) -> torch.Tensor:
-        algorithm, clients = self._algorithm, self._clients[rows]
-        seen = self._seen.observations(rows, round_, algorithm.values)
-        normals: dict[str, torch.Tensor] = {}
-        if algorithm.share == "sample":
-            normals["prior"] = self._normals(clients, round_, Stream.SHARED_SAMPLE, algorithm.n_features)
-            normals["observation_noise"] = self._normals(clients, round_, Stream.SHARED_NOISE, seen.values.shape[1])
-        if self._ridge is not None:
-            return self._ridge.sample(seen.values, **normals) if normals else self._ridge.mean(seen.values)
-        features = self._features(seen.embedded) * seen.mask[..., None]
-        noise = algorithm.regularisation(self._setting.rounds)
-        if normals:
-            return ridge_sample(features, seen.values, noise, **normals)
-        return ridge_mean(features, seen.values, noise)
+    def sampled_weights(self, rows: IntArray, round_: int) -> torch.Tensor:
+        """A draw from the posterior of some clients' weights of the shared features, ``(n, n_features)``."""
+        clients, seen = self._clients[rows], self.known(rows, round_)
+        prior = self._normals(clients, round_, Stream.SHARED_SAMPLE, self.algorithm.n_features)
+        noise = self._normals(clients, round_, Stream.SHARED_NOISE, seen.values.shape[1])
+        if self.ridge is not None:
+            return self.ridge.sample(seen.values, prior=prior, observation_noise=noise)
+        level = self.algorithm.regularisation(self.setting.rounds)
+        return ridge_sample(self.features_of(seen), seen.values, level, prior=prior, observation_noise=noise)
 
-    def _growing_ridge(self) -> GrowingRidge | None:
+    def known(self, rows: IntArray, round_: int) -> Observations:
+        """Histories of some clients up to and including a round, on the scale that they share."""
+        return self.seen.observations(rows, round_, self._habits.values)
+
+    def features_of(self, seen: Observations) -> torch.Tensor:
+        """Shared features of observations, ``(n, t, n_features)``; zero where one is missing."""
+        return self._features(seen.embedded) * seen.mask[..., None]
+
+    def _growing(self) -> GrowingRidge | None:
         """Factors that grow with the histories; None where they would not fit in memory."""
-        algorithm, setting = self._algorithm, self._setting
+        algorithm, setting = self.algorithm, self.setting
         size = {
             "n_clients": len(self._clients),
             "capacity": algorithm.n_init + setting.rounds,
@@ -219,11 +253,11 @@ class Agents:
 
     def _extend_ridge(self) -> None:
         """Append what was evaluated since the last answer."""
-        ridge = self._ridge
-        while ridge is not None and ridge.count < len(self._seen.rounds):
+        ridge = self.ridge
+        while ridge is not None and ridge.count < len(self.seen.rounds):
             index = ridge.count
-            mask = torch.as_tensor(np.isfinite(self._seen.values[:, index]), device=self._device)
-            embedded = self._tensor(self._setting.space.embed(self._seen.units[:, index]))
+            mask = torch.as_tensor(np.isfinite(self.seen.values[:, index]), device=self._device)
+            embedded = self._tensor(self.setting.space.embed(self.seen.units[:, index]))
             ridge.append(self._features(embedded) * mask[:, None])
 
     def _normals(self, clients: IntArray, round_: int, stream: Stream, count: int) -> torch.Tensor:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 
 from privbo.algorithms.thompson.exploration import Exploration
-from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.server import ThompsonServer
 from privbo.algorithms.thompson.settings import ThompsonSettings
 from privbo.protocol.messages import Cohort, Evaluate, IntArray, Setting
@@ -27,12 +26,12 @@ from privbo.protocol.settings import settings
 
 @settings(table="algorithm")
 class DPFTSDE(ThompsonSettings):
-    """Federated Thompson sampling with distributed exploration.
+    """Federated Thompson sampling with distributed exploration, as in the paper; its real-world setting by default.
 
     | In a round | what leaves a client | guarantee |
     |---|---|---|
     | with a release | one clipped vector; only noisy weighted sums become public | (epsilon, delta) of the run's plan |
-    | after ``local_after``, of step ``"uniform"`` or ``local()`` | nothing | nothing is released or charged |
+    | in which everybody acts alone, and of ``local()`` | nothing | nothing is released or charged |
     | of any kind | no point, no value, no own model | they stay in memory and in ``private/`` |
 
     Attributes:
@@ -43,10 +42,8 @@ class DPFTSDE(ThompsonSettings):
         start: Where a client's initial points lie: ``"region"`` its own, ``"everywhere"`` the
             whole space (distributed exploration without its first half).
         n_features: M, length of the shared vectors.
-        clipping_norm: S; None is 1 for means and 1.1 sqrt(M) for samples, times sqrt(P)
-            (which gives the paper's 11 and 22).
-        share: ``"mean"`` sends the posterior mean of the features' weights, ``"sample"`` a
-            draw from their posterior (the paper).
+        clipping_norm: S, of the draws from the posterior of the features' weights that clients send; None is
+            1.1 sqrt(M P), the paper's 22, and 11 for one region.
         n_init: Initial points per client.
         exploration: p_t, how often clients act on their own posterior.
         weighting: Clients' weights in the regions' sums over time.
@@ -54,24 +51,9 @@ class DPFTSDE(ThompsonSettings):
         noise: lambda of the shared features, variance on standardised values; public.
             ``"theory"`` is the paper's 1 + 2 / T.
         kernel: Of the shared features.
-        features: ``"paired"``, ``"phase"`` or ``"regular"``; see ``FourierFeatures``.
+        features: ``"phase"`` or ``"paired"``; see ``FourierFeatures``.
         own: How clients model their own objective.
         n_candidates: Candidates in the search for the shared vectors' maximum.
-        local_after: Federated rounds before clients go on alone; afterwards nothing is
-            asked, released or charged. None never switches; 0 is plain Thompson sampling.
-        federated_step: ``"shared"`` maximises what is shared, alike for everyone; ``"informed"``
-            maximises a draw from the client's own model with what is shared in its mean,
-            trusted as far as it explains the client's own values; ``"uniform"`` draws a uniform
-            random point instead and asks for nothing (a control: the same initial
-            points and coins without any sharing).
-        values: What clients model and share: ``"standardised"``, each client's values at mean 0
-            and standard deviation 1, or ``"raw"``, as they come, under a prior of mean 0 (the
-            authors' code): where all values are positive, unknown points are then poor ones.
-            The own model's priors and every lambda are on that scale.
-        repeats: What becomes of a point that the client has evaluated before: ``"query"`` evaluates
-            it again, which tells something only where observations are noisy; ``"replace"`` draws
-            a uniform random point instead (the authors' code), in a finite space perhaps another
-            one evaluated before.
         evaluations: Most evaluations of one client over the whole run: ``n_init`` and one a round. It ends the run
             earlier than ``rounds`` where it is less; None: ``rounds`` decides.
 
@@ -80,7 +62,7 @@ class DPFTSDE(ThompsonSettings):
 
     Example:
         >>> import privbo as pb
-        >>> algorithm = pb.DPFTSDE(n_regions=2, n_features=32, exploration=pb.Exploration(power=1.0))
+        >>> algorithm = pb.DPFTSDE(n_regions=2, n_init=2, exploration=pb.Exploration(power=0.5))
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: -p["x"], n_clients=20)
         >>> plan = pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=10)
         >>> plan.releases
@@ -93,31 +75,20 @@ class DPFTSDE(ThompsonSettings):
 
         Example:
             >>> import privbo as pb
-            >>> pb.DPFTSDE.paper().n_regions, pb.DPFTSDE.paper(clipping_norm=11.0).bound
-            (4, 11.0)
+            >>> pb.DPFTSDE.paper() == pb.DPFTSDE(clipping_norm=22.0), pb.DPFTSDE.paper(clipping_norm=11.0).bound
+            (True, 11.0)
         """
-        return DPFTSDE(
-            n_regions=4,
-            n_features=100,
-            clipping_norm=clipping_norm,
-            share="sample",
-            n_init=n_init,
-            exploration=Exploration(power=1.0),
-            lengthscale=0.01,
-            noise=1e-6,
-            features="phase",
-            own=OwnModel(kernel="se"),
-        )
+        return DPFTSDE(n_init=n_init, clipping_norm=clipping_norm)
 
     def local(self) -> DPFTSDE:
         """Give plain Thompson sampling: the same clients with nothing shared, exploring the whole space.
 
         Example:
             >>> import privbo as pb
-            >>> pb.DPFTSDE(n_regions=4).local().local_after
-            0
+            >>> pb.DPFTSDE().local().exploration.own_probability(1)
+            1.0
         """
-        return dataclasses.replace(self, n_regions=1, cuts=(), local_after=0)
+        return dataclasses.replace(self, n_regions=1, cuts=(), exploration=Exploration(scale=0.0))
 
     @property
     def caveat(self) -> str | None:

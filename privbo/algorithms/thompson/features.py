@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import torch
 
 Kernel: TypeAlias = Literal["se", "matern52", "matern32", "matern12"]
-_FREEDOM = {"matern52": 5.0, "matern32": 3.0, "matern12": 1.0}
-Form: TypeAlias = Literal["paired", "phase", "regular"]
+FREEDOM = {"matern52": 5.0, "matern32": 3.0, "matern12": 1.0}
+Form: TypeAlias = Literal["paired", "phase"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,15 +82,11 @@ def draw_features(
         lengthscale: Of the kernel, in units of the cube.
         kernel: Squared exponential, Matern 5/2, 3/2 or 1/2.
         form: ``"paired"``: cos and sin of M/2 frequencies, norm 1 by construction;
-            ``"phase"``: cos(w.x + b) of M frequencies divided by its norm (the paper's);
-            ``"regular"``: pairs at the M/2 lowest frequencies of a lattice, weighted by the
-            kernel's spectrum: nothing random, and few features suffice in few dimensions.
+            ``"phase"``: cos(w.x + b) of M frequencies divided by its norm (the paper's).
         public_seed: Shared by all parties.
     """
     if form != "phase" and n_features % 2:
         raise ConfigurationError(f"n_features={n_features} must be even for the {form} form; use {n_features + 1}")
-    if form == "regular":
-        return regular_features(n_features // 2, n_embedded, lengthscale, kernel)
     generator = public_stream(public_seed, Stream.FEATURES)
     count = n_features // 2 if form == "paired" else n_features
     frequencies = draw_frequencies(generator, count, n_embedded, kernel) / lengthscale
@@ -104,50 +100,5 @@ def draw_frequencies(generator: np.random.Generator, count: int, n_embedded: int
     if kernel == "se":
         return normals
     # A Matern kernel of smoothness v has a multivariate t spectrum with 2 v degrees of freedom.
-    freedom = _FREEDOM[kernel]
+    freedom = FREEDOM[kernel]
     return normals / np.sqrt(generator.chisquare(freedom, (count, 1)) / freedom)
-
-
-# Beyond the cube a lattice's functions repeat after this many length scales, at which a kernel has
-# fallen to a few thousandths.
-_MARGIN = 4.0
-_LARGEST_LATTICE = 2_000_000
-
-
-def regular_features(count: int, n_embedded: int, lengthscale: float, kernel: Kernel) -> FourierFeatures:
-    """Fourier series of the kernel on a box around the cube: its ``count`` lowest frequencies.
-
-    The kernel, made periodic a few length scales outside the cube, is a series over a lattice
-    of frequencies whose powers are its spectral density there (regular Fourier features,
-    Hensman et al. 2018). What is cut off is given back by scaling the powers to sum one.
-
-    Raises:
-        ConfigurationError: If the lattice is too large; random features suit many dimensions.
-    """
-    radius = 1
-    while True:
-        side = 2 * radius + 1
-        if side**n_embedded > _LARGEST_LATTICE:
-            raise ConfigurationError(
-                f"regular features in {n_embedded} dimensions need a lattice of {side**n_embedded}; "
-                'use features="paired" there'
-            )
-        lattice = np.indices((side,) * n_embedded).reshape(n_embedded, -1).T - radius
-        half = lattice[len(lattice) // 2 :]  # zero and one of every pair of opposite frequencies
-        squares = (half**2).sum(axis=1)
-        if np.count_nonzero(squares <= radius**2) >= count:
-            break
-        radius += 1
-    chosen = half[np.argsort(squares, kind="stable")[:count]]
-    frequencies = np.asarray(chosen * (2.0 * math.pi / (1.0 + _MARGIN * lengthscale)), dtype=np.float64)
-    powers = _spectrum(kernel, (frequencies**2).sum(axis=1) * lengthscale**2, n_embedded)
-    powers[1:] *= 2.0  # every other frequency stands for its opposite too
-    return FourierFeatures(frequencies=frequencies, powers=powers / powers.sum())
-
-
-def _spectrum(kernel: Kernel, squares: FloatArray, n_embedded: int) -> FloatArray:
-    """Spectral density at squared frequencies in units of the length scale, up to a factor."""
-    if kernel == "se":
-        return np.asarray(np.exp(-0.5 * squares))
-    freedom = _FREEDOM[kernel]
-    return np.asarray((1.0 + squares / freedom) ** (-0.5 * (freedom + n_embedded)))

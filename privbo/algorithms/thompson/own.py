@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,6 @@ from privbo.algorithms.thompson.draws import (
 )
 from privbo.algorithms.thompson.features import Kernel, draw_frequencies
 from privbo.algorithms.thompson.hyperparameters import fit, known_noise, start
-from privbo.algorithms.thompson.informed import Shared, explain
 from privbo.algorithms.thompson.maximise import Search, candidates, maximise
 from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.posterior import Hyperparameters, Observations
@@ -45,6 +45,37 @@ def chunks(rows: IntArray, entries_per_row: int, device: torch.device) -> list[I
     limit = _ENTRIES.get(device.type, _ENTRIES["cpu"])
     size = max(1, limit // max(1, entries_per_row))
     return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+class Explained(Protocol):
+    """Clients' models with something public as a part of their means.
+
+    Attributes:
+        observations: What that part leaves unexplained.
+        models: With what is left of the prior variance.
+    """
+
+    @property
+    def observations(self) -> Observations:
+        """Observations without the explained part."""
+        ...
+
+    @property
+    def models(self) -> Hyperparameters:
+        """Models of the rest."""
+        ...
+
+    def add(self, values: torch.Tensor, points: FloatArray) -> torch.Tensor:
+        """Values ``(n, c)`` of the unexplained part plus the explained part at points ``(n or 1, c, n_dims)``."""
+        ...
+
+
+class PriorMean(Protocol):
+    """Something public that clients take into the means of their own models."""
+
+    def explain(self, observations: Observations, models: Hyperparameters, units: FloatArray) -> Explained:
+        """Hold it against what clients know at their points ``(n, t, n_dims)``."""
+        ...
 
 
 class OwnActors:
@@ -93,7 +124,7 @@ class OwnActors:
         observations: Observations,
         units: FloatArray,
         round_: int,
-        shared: Shared | None = None,
+        mean: PriorMean | None = None,
     ) -> FloatArray:
         """The maximiser of a draw from every client's own posterior (Algorithm 2, line 6), ``(n, n_dims)``.
 
@@ -102,29 +133,26 @@ class OwnActors:
             observations: What they know.
             units: Their points in the cube, ``(n, t, n_dims)``.
             round_: The round they act in.
-            shared: What they were sent, where it becomes a part of their models' means.
+            mean: What becomes a part of their models' means.
         """
         models = self._models_of(rows, observations, round_)
         inflation = self._inflation(units.shape[1])
         prior_noise = inflation * self._normals(rows, round_, Stream.OBSERVATION_NOISE, units.shape[1])
         with torch.no_grad():
-            explained = None
-            if shared is not None:
-                explained = explain(observations, models, shared.heights(units), shared.noise_stddev)
+            explained = None if mean is None else mean.explain(observations, models, units)
+            if explained is not None:
                 observations, models = explained.observations, explained.models
             if self._own.draw == "exact":
                 pool, values = self._exact_draws(rows, observations, models, prior_noise, units, round_)
-                if shared is not None and explained is not None:
-                    values = explained.add(values, shared.heights(pool[None]))
+                if explained is not None:
+                    values = explained.add(values, pool[None])
                 return np.asarray(pool[values.argmax(dim=1).cpu().numpy()])
             prior = inflation * self._normals(rows, round_, Stream.PRIOR, self._own.n_features)
             paths = self._paths(observations, models, prior, prior_noise)
 
             def functions(points: FloatArray) -> torch.Tensor:
                 drawn = paths(self._tensor(self._setting.space.embed(points)))
-                if shared is None or explained is None:
-                    return drawn
-                return explained.add(drawn, shared.heights(points))
+                return drawn if explained is None else explained.add(drawn, points)
 
             search = Search(n_candidates=self._own.n_candidates)
             return maximise(functions, self._setting.space, search, self._candidates(round_))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from privbo.algorithms.thompson.budget import within
 from privbo.algorithms.thompson.exploration import Cut, Exploration, Regions, Weighting
@@ -19,10 +18,7 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, FloatArray, Setting
 from privbo.protocol.settings import Count, Positive, Sequence, settings
 
-Share: TypeAlias = Literal["mean", "sample"]
 Start: TypeAlias = Literal["region", "everywhere"]
-FederatedStep: TypeAlias = Literal["shared", "informed", "uniform"]
-Repeats: TypeAlias = Literal["query", "replace"]
 
 
 @settings(table="algorithm")
@@ -30,25 +26,20 @@ class ThompsonSettings:
     """Settings of federated Thompson sampling; ``DPFTSDE`` says what each of them means."""
 
     type: Literal["dp-fts-de"] = field(default="dp-fts-de", repr=False)
-    n_regions: Count = 1
+    n_regions: Count = 4
     cuts: Sequence[Cut] = ()
     start: Start = "region"
-    n_features: Count = 64
+    n_features: Count = 100
     clipping_norm: Positive | None = None
-    share: Share = "mean"
-    n_init: Count = 2
-    exploration: Exploration = field(default_factory=Exploration)
+    n_init: Count = 10
+    exploration: Exploration = field(default_factory=lambda: Exploration(power=1.0))
     weighting: Weighting = field(default_factory=Weighting)
-    lengthscale: Positive = 0.3
-    noise: Positive | Literal["theory"] = 0.1
+    lengthscale: Positive = 0.01
+    noise: Positive | Literal["theory"] = 1e-6
     kernel: Kernel = "se"
-    features: Form = "paired"
-    own: OwnModel = field(default_factory=OwnModel)
+    features: Form = "phase"
+    own: OwnModel = field(default_factory=lambda: OwnModel(kernel="se"))
     n_candidates: Count = 4096
-    local_after: Annotated[int, Field(ge=0)] | None = None
-    federated_step: FederatedStep = "shared"
-    values: Literal["standardised", "raw"] = "standardised"
-    repeats: Repeats = "query"
     evaluations: Count | None = None
 
     def __post_init__(self) -> None:
@@ -65,8 +56,7 @@ class ThompsonSettings:
         """S as a number."""
         if self.clipping_norm is not None:
             return float(self.clipping_norm)
-        length = 1.0 if self.share == "mean" else 1.1 * math.sqrt(self.n_features)
-        return length * math.sqrt(self.n_regions)
+        return 1.1 * math.sqrt(self.n_features * self.n_regions)
 
     def regularisation(self, rounds: int) -> float:
         """Lambda of the shared features as a number."""
@@ -74,13 +64,11 @@ class ThompsonSettings:
 
     def federates(self, iteration: int) -> bool:
         """Whether any client may leave its own posterior aside in an iteration; iterations count from 1."""
-        if self.local_after is not None and iteration > self.local_after:
-            return False
         return self.exploration.own_probability(iteration) < 1.0
 
     def asks(self, round_: int, rounds: int) -> bool:
         """Whether round ``round_`` of a run of T = ``rounds`` steps ends with a release."""
-        return self.federated_step != "uniform" and round_ < rounds and self.federates(round_ + 1)
+        return round_ < rounds and self.federates(round_ + 1)
 
     def within(self, setting: Setting) -> Setting:
         """Give the run's facts with as many rounds as ``evaluations`` hold."""

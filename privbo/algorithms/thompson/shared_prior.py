@@ -48,7 +48,7 @@ class SharedPrior(SharedPriorSettings):
             coordinates.
         noise: lambda of the shared features, variance on standardised values; public.
         kernel: Of the shared features.
-        features: ``"paired"``, ``"phase"`` or ``"regular"``; see ``FourierFeatures``.
+        features: ``"paired"`` or ``"phase"``; see ``FourierFeatures``.
         own: How clients model their own objective; by default its noise has a wide prior around a ten-thousandth of
             the variance.
         acquisition: ``"log-ei"``: the largest expected improvement, by its logarithm; ``"thompson"``: the maximiser of

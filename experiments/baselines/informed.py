@@ -33,6 +33,11 @@ class Shared:
     heights: Callable[[FloatArray], torch.Tensor]
     noise_stddev: float
 
+    def explain(self, observations: Observations, models: Hyperparameters, units: FloatArray) -> ExplainedBy:
+        """Regress every client's values on the heights at its points ``(n, t, n_dims)``."""
+        found = explain(observations, models, self.heights(units), self.noise_stddev)
+        return ExplainedBy(explained=found, heights=self.heights)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
@@ -53,6 +58,33 @@ class Explained:
     def add(self, values: torch.Tensor, heights: torch.Tensor) -> torch.Tensor:
         """Values ``(n, c)`` of the unexplained part plus the explained part at the same points."""
         return values + self.slope[:, None] * (heights - self.centre[:, None])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedBy:
+    """The same with the function, so that it can be added at other points.
+
+    Attributes:
+        explained: The models.
+        heights: The function.
+    """
+
+    explained: Explained
+    heights: Callable[[FloatArray], torch.Tensor]
+
+    @property
+    def observations(self) -> Observations:
+        """What the function leaves unexplained."""
+        return self.explained.observations
+
+    @property
+    def models(self) -> Hyperparameters:
+        """Models with what is left of the prior variance."""
+        return self.explained.models
+
+    def add(self, values: torch.Tensor, points: FloatArray) -> torch.Tensor:
+        """Values ``(n, c)`` of the unexplained part plus the explained part at points ``(n or 1, c, n_dims)``."""
+        return self.explained.add(values, self.heights(points))
 
 
 def explain(

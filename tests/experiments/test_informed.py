@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+import privbo as pb
+from experiments.baselines.dp_fts_de import Variant
+from experiments.baselines.informed import explain
 from privbo.algorithms.thompson.exploration import Exploration
-from privbo.algorithms.thompson.informed import explain
 from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.posterior import Hyperparameters, Observations
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
+
+SMALL = OwnModel(n_features=16, fit_steps=2, n_candidates=32)
 
 
 def _client(values, mask=None):
@@ -80,7 +83,7 @@ def test_constant_heights_explain_nothing():
 )
 def test_an_informed_client_alone_behaves_as_in_the_cohort(space, own):
     own_model = dataclasses.replace(OwnModel(n_features=32, fit_steps=4, n_candidates=64), **own)
-    algorithm = DPFTSDE(
+    algorithm = Variant(
         n_features=12, federated_step="informed", exploration=Exploration(power=0.0, scale=0.5), own=own_model
     )
     where = setting(space)
@@ -92,7 +95,7 @@ def test_an_informed_client_alone_behaves_as_in_the_cohort(space, own):
 
 
 def test_informed_clients_find_the_optimum_sooner_than_alone():
-    algorithm = DPFTSDE(
+    algorithm = Variant(
         n_features=16,
         n_init=3,
         federated_step="informed",
@@ -104,3 +107,35 @@ def test_informed_clients_find_the_optimum_sooner_than_alone():
         _, cohort = play(one, setting(n_clients=24, rounds=5))
         curves.append(np.maximum.accumulate(cohort.history().values, axis=1).mean(axis=0)[-5:].sum())
     assert curves[0] > curves[1]
+
+
+def test_uniform_steps_share_nothing_and_keep_coins_and_start():
+    shared = Variant(n_regions=2, n_features=8, own=SMALL, exploration=pb.Exploration(power=0.0, scale=0.5))
+    uniform = Variant(n_regions=2, n_features=8, own=SMALL, exploration=shared.exploration, federated_step="uniform")
+    where = setting(n_clients=40, rounds=1)
+    assert not list(uniform.server(where).plan())
+    (_, one), (trace, other) = play(shared, where), play(uniform, where)
+    assert all(ask.request is None and answers.shape == (40, 0) for ask, answers in trace)
+    a, b = one.history(), other.history()
+    np.testing.assert_array_equal(a.units[:, :2], b.units[:, :2])
+    same = (a.units[:, 2] == b.units[:, 2]).all(axis=1)  # those who trusted themselves did the same
+    together = (a.units[:, 2] == np.median(a.units[~same, 2], axis=0)).all(axis=1)
+    np.testing.assert_array_equal(together, ~same)
+    assert 8 <= same.sum() <= 32
+    assert len(np.unique(b.units[~same, 2], axis=0)) == (~same).sum()
+
+
+def test_a_variant_with_the_papers_settings_is_the_papers_algorithm_to_the_bit():
+    """The studies' controls and the paper's arms then differ in nothing but what they name."""
+    own = OwnModel(kernel="se", n_features=16, fit_steps=2, n_candidates=32)
+    paper = dataclasses.replace(pb.DPFTSDE.paper(n_init=3), own=own)
+    ours = dataclasses.replace(Variant.paper(n_init=3), own=own)
+    assert paper.bound == ours.bound == 22.0
+    (trace, one), (same, other) = (play(algorithm, setting(n_clients=8)) for algorithm in (paper, ours))
+    for (ask, answers), (their_ask, theirs) in zip(trace, same, strict=True):
+        np.testing.assert_array_equal(answers, theirs)
+        if ask.request is not None:
+            np.testing.assert_array_equal(ask.request.weights, their_ask.request.weights)
+    np.testing.assert_array_equal(one.history().units, other.history().units)
+    (_, one), (_, other) = (play(algorithm.local(), setting(n_clients=8)) for algorithm in (paper, ours))
+    np.testing.assert_array_equal(one.history().units, other.history().units)

@@ -1,0 +1,183 @@
+"""DP-FTS-DE with what our experiments vary: means instead of samples, informed and uniform steps, raw values.
+
+``pb.DPFTSDE`` is the paper's algorithm. This one, named in a study as
+``experiments.baselines.dp_fts_de:Variant``, does the same where its further settings say so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from experiments.baselines.informed import Shared
+from experiments.baselines.regular_features import regular_features
+from privbo.algorithms.thompson.clients import Agents
+from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from privbo.algorithms.thompson.exploration import Exploration
+from privbo.algorithms.thompson.features import FourierFeatures
+from privbo.algorithms.thompson.own_model import OwnModel
+from privbo.algorithms.thompson.posterior import ridge_mean
+from privbo.algorithms.thompson.server import ThompsonServer
+from privbo.algorithms.thompson.settings import ThompsonSettings
+from privbo.algorithms.thompson.streams import Stream, client_streams
+from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Setting
+from privbo.protocol.settings import Count, Positive, settings
+
+Form: TypeAlias = Literal["paired", "phase", "regular"]
+
+
+@settings(table="algorithm")
+class Variant(ThompsonSettings):
+    """Federated Thompson sampling with our experiments' settings beside the paper's.
+
+    Attributes:
+        share: ``"mean"`` sends the posterior mean of the features' weights, ``"sample"`` a draw from their
+            posterior (the paper).
+        features: As the paper's, or ``"regular"``: a Fourier series of the kernel, nothing random.
+        local_after: Federated rounds before clients go on alone; None never switches.
+        federated_step: ``"shared"`` as in the paper; ``"informed"`` maximises a draw from the client's own model with
+            what is shared in its mean; ``"uniform"`` draws a uniform random point and asks for nothing (a control: the
+            same initial points and coins without any sharing).
+        values: ``"standardised"``, or ``"raw"``: as they come, under a prior of mean 0 (the authors' code).
+        repeats: ``"replace"`` puts a uniform random point in the place of one that the client has evaluated
+            before (the authors' code); ``"query"`` evaluates it again.
+
+    Example:
+        >>> Variant(share="sample", n_regions=4, n_features=100).bound, Variant().local().local_after
+        (22.0, 0)
+    """
+
+    answers_together: ClassVar[bool] = True  # its cohort raises for no client's data, as the package's own do
+    type: Literal["variant"] = field(default="variant", repr=False)  # type: ignore[assignment]  # as a study names it
+    n_regions: Count = 1
+    n_features: Count = 64
+    share: Literal["mean", "sample"] = "mean"
+    n_init: Count = 2
+    exploration: Exploration = field(default_factory=Exploration)
+    lengthscale: Positive = 0.3
+    noise: Positive | Literal["theory"] = 0.1
+    features: Form = "paired"  # type: ignore[assignment]  # one more than the paper's
+    own: OwnModel = field(default_factory=OwnModel)
+    local_after: Annotated[int, Field(ge=0)] | None = None
+    federated_step: Literal["shared", "informed", "uniform"] = "shared"
+    values: Literal["standardised", "raw"] = "standardised"
+    repeats: Literal["query", "replace"] = "query"
+
+    @staticmethod
+    def paper(*, n_init: int = 10, clipping_norm: float = 22.0) -> Variant:
+        """Give the paper's real-world setting, as ``pb.DPFTSDE.paper``."""
+        asked = vars(DPFTSDE.paper(n_init=n_init, clipping_norm=clipping_norm))
+        return Variant(share="sample", **{name: value for name, value in asked.items() if name != "type"})
+
+    @property
+    def bound(self) -> float:
+        """S as a number."""
+        if self.clipping_norm is not None:
+            return float(self.clipping_norm)
+        length = 1.0 if self.share == "mean" else 1.1 * math.sqrt(self.n_features)
+        return length * math.sqrt(self.n_regions)
+
+    @property
+    def caveat(self) -> str | None:
+        """None: it does what its settings say."""
+        return None
+
+    @property
+    def is_certified(self) -> bool:
+        """False: no statement about the optimum rests on the clipping norm."""
+        return False
+
+    def federates(self, iteration: int) -> bool:
+        """Whether any client may leave its own posterior aside in an iteration; iterations count from 1."""
+        if self.local_after is not None and iteration > self.local_after:
+            return False
+        return self.exploration.own_probability(iteration) < 1.0
+
+    def asks(self, round_: int, rounds: int) -> bool:
+        """Whether round ``round_`` of a run of T = ``rounds`` steps ends with a release."""
+        return self.federated_step != "uniform" and round_ < rounds and self.federates(round_ + 1)
+
+    def draw_features(self, setting: Setting) -> FourierFeatures:
+        """The feature map of a run."""
+        if self.features == "regular":
+            return regular_features(self.n_features // 2, setting.space.n_embedded, self.lengthscale, self.kernel)
+        return ThompsonSettings.draw_features(self, setting)
+
+    def local(self) -> Variant:
+        """Give plain Thompson sampling: the same clients with nothing shared."""
+        return dataclasses.replace(self, n_regions=1, cuts=(), local_after=0)
+
+    def server(self, setting: Setting) -> ThompsonServer:
+        """Make the public side."""
+        return ThompsonServer(self, self.within(setting))
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
+        """Make the private side for ``clients``."""
+        habits = OurHabits(algorithm=self, seed=seed)
+        return Agents(self, self.within(setting), clients=clients, evaluate=evaluate, seed=seed, habits=habits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OurHabits:
+    """Choices of clients by a variant's settings.
+
+    Attributes:
+        algorithm: The variant.
+        seed: Of the clients.
+    """
+
+    algorithm: Variant
+    seed: int
+
+    @property
+    def values(self) -> Literal["standardised", "raw"]:
+        """Scale on which clients model and share their values."""
+        return self.algorithm.values
+
+    def points(self, agents: Agents, broadcast: Broadcast) -> FloatArray:
+        """Choose the point of every client in a round, ``(n, n_dims)``."""
+        points = self._chosen(agents, broadcast)
+        if self.algorithm.repeats == "replace":
+            again = (agents.seen.units == points[:, None]).all(axis=2).any(axis=1)
+            points[again] = self._uniform(agents, agents.clients[again], broadcast.round, Stream.REPLACEMENT)
+        return points
+
+    def _chosen(self, agents: Agents, broadcast: Broadcast) -> FloatArray:
+        vectors, round_, step = agents.vectors(broadcast), broadcast.round, self.algorithm.federated_step
+        alone = np.ones(len(agents.clients), dtype=bool)
+        if vectors is not None or (step == "uniform" and self.algorithm.federates(round_)):
+            alone = agents.alone(round_)
+        points = np.empty((len(alone), agents.setting.space.n_dims))
+        agents.own_points(points, np.flatnonzero(alone), round_)
+        if alone.all():
+            return points
+        if vectors is None:
+            points[~alone] = self._uniform(agents, agents.clients[~alone], round_, Stream.INITIAL)
+        elif step == "informed":
+            stddev = float(np.asarray(broadcast.arrays["noise_stddev"], dtype=np.float64))
+            shared = Shared(heights=agents.heights(vectors), noise_stddev=stddev)
+            agents.own_points(points, np.flatnonzero(~alone), round_, shared)
+        else:
+            points[~alone] = agents.shared_maximiser(vectors, round_)
+        return points
+
+    def _uniform(self, agents: Agents, clients: IntArray, round_: int, stream: Stream) -> FloatArray:
+        """A random point per client."""
+        space = agents.setting.space
+        drawn = np.array([g.random(space.n_dims) for g in client_streams(self.seed, clients, round_, stream)])
+        return space.snap(drawn.reshape(-1, space.n_dims))
+
+    def weights(self, agents: Agents, rows: IntArray, round_: int) -> torch.Tensor:
+        """Make the vectors that some clients send at the end of a round, ``(n, n_features)``."""
+        if self.algorithm.share == "sample":
+            return agents.sampled_weights(rows, round_)
+        seen = agents.known(rows, round_)
+        if agents.ridge is not None:
+            return agents.ridge.mean(seen.values)
+        return ridge_mean(agents.features_of(seen), seen.values, self.algorithm.regularisation(agents.setting.rounds))
