@@ -7,7 +7,7 @@ than the client was allotted, and nothing else tells the worlds apart. ``private
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,8 +21,8 @@ from privbo.runs.allocation import KeptAllocation
 from privbo.runs.manifest import RunDirectory
 from tests.conformance.cases import CASES, Case
 from tests.whole_run.clinic import WORLD
-from tests.whole_run.test_whole_run import BY_CLIENT, Worlds, configuration
-from tests.whole_run.worlds import FULL, SHORT, moved, play
+from tests.whole_run.test_whole_run import BY_CLIENT, Worlds, audit, configuration
+from tests.whole_run.worlds import FULL, SHORT, Step, play
 
 SAMPLINGS: dict[str, dict[str, Any]] = {
     "truncated-poisson": {"sampling": "truncated-poisson", "sample_rate": 0.6, "max_cohort": 2},
@@ -30,27 +30,15 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A process's first run imports libraries, which warn once on the terminal."""
-    play(tmp_path_factory.mktemp("warm") / "world", configuration(CASES[0]), "plain", SHORT)
-
-
 BY_CLIENTS = [case for case in CASES if case.unit == "client" and not case.name.startswith("shared-prior")]
 
 
-def audit(case: Case, sampling: str, worlds: Worlds, folder: Path, commands: Any) -> tuple[list[str], list[float]]:
-    """What differs between two worlds, and by how much each release does."""
-    table = configuration(case)
-    table["privacy"] |= SAMPLINGS[sampling]
-    first = play(folder / "world", table, worlds[0], commands)
-    second = play(folder / "world", table, worlds[1], commands, earlier=first)
-    assert first.seen[" ".join(commands[0])][0] == 0, first.seen[" ".join(commands[0])]
-    return first.differences(second), moved(first, second)
+def tables_of(case: Case, sampling: str) -> dict[str, dict[str, Any]]:
+    return {"run.toml": configuration(case, **SAMPLINGS[sampling])}
 
 
-def require_kept(case: Case, sampling: str, worlds: Worlds, folder: Path, commands: Any) -> list[float]:
-    differing, moves = audit(case, sampling, worlds, folder, commands)
+def require_kept(case: Case, sampling: str, worlds: Worlds, folder: Path, steps: Sequence[Step]) -> list[float]:
+    differing, moves = audit(tables_of(case, sampling), worlds, folder, steps)
     assert differing == [], differing
     assert max(moves) <= 1 + 1e-6
     if sampling == "random-allocation":
@@ -105,7 +93,8 @@ PLANTED: dict[str, tuple[Callable[[], Any], Callable[[list[str], list[float]], b
 def test_a_planted_fault_is_betrayed(fault: str, tmp_path: Path) -> None:
     plant, betrayed = PLANTED[fault]
     with plant():
-        differing, moves = audit(BY_CLIENTS[0], "random-allocation", ("absent", "changed"), tmp_path, SHORT)
+        tables = tables_of(BY_CLIENTS[0], "random-allocation")
+        differing, moves = audit(tables, ("absent", "changed"), tmp_path, SHORT)
     assert betrayed(differing, moves)
 
 
@@ -116,8 +105,7 @@ def cohorts(home: Path) -> list[int]:
 @pytest.mark.slow
 def test_a_cohort_bound_that_nobody_enforces_is_betrayed(tmp_path: Path) -> None:
     """Planted fault: a sample of all six clients, of which two may stay, is not cut."""
-    table = configuration(BY_CLIENTS[0])
-    table["privacy"] |= {"sampling": "truncated-poisson", "max_cohort": 2}
+    table = {"run.toml": configuration(BY_CLIENTS[0], sampling="truncated-poisson", max_cohort=2)}
     play(tmp_path / "world", table, "plain", SHORT)
     assert set(cohorts(tmp_path / "world" / "out")) == {2}
 
