@@ -36,11 +36,11 @@ def copied(source: Path, target: Path) -> None:
 
 
 def went_back(case: Case, world: str, folder: Path, earlier: Outcome | None = None, steps: Sequence[Step] = ()) -> Any:
-    """Play a run, restore its ledger and witness as they were after the second release, and go on."""
+    """Play a run, restore its ledger and witness as they were after the first release, and go on."""
     backup = folder / "private" / "backup"
 
     def keep(made: int) -> None:
-        if made == 2 and not backup.exists():
+        if made == 1 and not backup.exists():
             backup.parent.mkdir(exist_ok=True)
             copied(folder / HOME, backup)
 
@@ -78,7 +78,7 @@ def test_a_run_that_was_recovered_goes_on_alike_in_any_worlds(case: Case, worlds
 def test_a_resumption_that_does_not_look_is_betrayed(tmp_path: Path) -> None:
     with mock.patch.object(opening, "require_agreement", return_value=None):
         found = went_back(FED, "plain", tmp_path / "world", steps=RESUMED[:1])
-    assert [name.rpartition("/")[2] for name in found.drawn_again] == ["2"]  # then the history disagrees
+    assert [name.rpartition("/")[2] for name in found.drawn_again] == ["1"]  # then the history disagrees
 
 
 # Four rounds are planned, three fit the horizon: the run ends early, and the plan is paid for whole.
