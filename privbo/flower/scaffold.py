@@ -51,6 +51,8 @@ space = {{ x = {{ type = "real", low = 0.0, high = 1.0 }} }}
 
 [algorithm]
 type = "dp-fts-de"
+n_regions = 1  # the paper's four regions and ten initial points want more clients and rounds
+n_init = 2
 
 [privacy]
 epsilon = 4.0
