@@ -26,7 +26,7 @@ def rows() -> Iterator[Row]:
 
     torch.set_num_threads(1)
     for t in LENGTHS:
-        yield from _fits(t, n=N_CLIENTS if t <= 40 else 8)
+        yield from _fits(t, n=N_CLIENTS if t <= 40 else 4)
     yield _run(pb.SharedPrior(evaluations=EVALUATIONS))
     yield _run(pb.DPFTSDE(evaluations=EVALUATIONS))
 

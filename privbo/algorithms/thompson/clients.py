@@ -258,7 +258,7 @@ class Agents:
             index = ridge.count
             mask = torch.as_tensor(np.isfinite(self.seen.values[:, index]), device=self._device)
             embedded = self._tensor(self.setting.space.embed(self.seen.units[:, index]))
-            ridge.append(self._features(embedded) * mask[:, None])
+            ridge.append(self._features(embedded[:, None])[:, 0] * mask[:, None])
 
     def _normals(self, clients: IntArray, round_: int, stream: Stream, count: int) -> torch.Tensor:
         return self._tensor(client_normals(self._seed, clients, round_, stream, (count,)))

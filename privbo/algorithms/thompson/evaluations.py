@@ -107,6 +107,8 @@ def standardise(values: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatA
 
     Constant rows become zero, divided by one.
     """
+    # In one piece: the order of a row's sum follows the memory, and that of a slice depends on how many rows there are.
+    values, mask = np.ascontiguousarray(values), np.ascontiguousarray(mask)
     count = np.maximum(mask.sum(axis=1, keepdims=True), 1)
     filled = np.where(mask, values, 0.0)
     centred = np.where(mask, filled - filled.sum(axis=1, keepdims=True) / count, 0.0)

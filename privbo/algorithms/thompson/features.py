@@ -61,7 +61,7 @@ class FourierFeatures:
 
         frequencies = torch.as_tensor(self.frequencies, device=embedded.device)
         # In place: fresh memory of this size costs more than the cosines that fill it.
-        angles: torch.Tensor = embedded @ frequencies.T
+        angles = times(embedded, frequencies.T)
         if self.phases is None:
             waves = torch.cat([torch.cos(angles), angles.sin_()], dim=-1)
             if self.powers is None:
@@ -69,6 +69,19 @@ class FourierFeatures:
             return waves.mul_(torch.as_tensor(np.sqrt(np.tile(self.powers, 2)), device=embedded.device))
         waves = angles.add_(torch.as_tensor(self.phases, device=embedded.device)).cos_()
         return waves.div_(torch.linalg.vector_norm(waves, dim=-1, keepdim=True))
+
+
+def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Products ``(n, a, ...)`` of every client's rows ``(n, a, b)`` with one matrix ``(b, c)`` or vector ``(b,)``.
+
+    On a processor client by client through NumPy: of one large product a client's rounding errors depend
+    on how many others there are.
+    """
+    import torch  # as above
+
+    if rows.device.type != "cpu":
+        return rows @ matrix
+    return torch.from_numpy(np.matmul(rows.numpy(), np.ascontiguousarray(matrix.numpy())))
 
 
 def draw_features(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from privbo.algorithms.thompson.features import FourierFeatures
+from privbo.algorithms.thompson.features import FourierFeatures, times
 from privbo.algorithms.thompson.maximise import candidates
 from privbo.algorithms.thompson.regression import SlopePrior
 from privbo.algorithms.thompson.streams import Stream, public_stream
@@ -140,7 +140,7 @@ def pool(
     scaled, centre = vector / math.sqrt(variance), float((waves @ vector).mean()) / math.sqrt(variance)
 
     def function(units: FloatArray) -> torch.Tensor:
-        return features(_embedded(setting.space, units, device)) @ scaled - centre
+        return times(features(_embedded(setting.space, units, device)), scaled) - centre
 
     return Pooled(heights=function, slope=SlopePrior(mean=level, stddev=_LEAST_SPREAD + _SPREAD * level))
 

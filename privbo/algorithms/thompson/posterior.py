@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from privbo.algorithms.thompson.features import Kernel
@@ -26,7 +27,7 @@ def ridge_mean(features: torch.Tensor, values: torch.Tensor, noise: float | torc
         dual = cholesky(_gram(features, noise))
         return row_times(torch.cholesky_solve(values[..., None], dual)[..., 0], features)
     primal = cholesky(_gram(features.mT, noise))
-    weights: torch.Tensor = torch.cholesky_solve(features.mT @ values[..., None], primal)[..., 0]
+    weights: torch.Tensor = torch.cholesky_solve(batch_product(features.mT, values[..., None]), primal)[..., 0]
     return weights
 
 
@@ -100,11 +101,22 @@ def row_times(rows: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
 
     Batched products take a row on the left several times as fast as a column on the right.
     """
-    return torch.bmm(rows[:, None, :], matrices)[:, 0]
+    return batch_product(rows[:, None, :], matrices)[:, 0]
+
+
+def batch_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Products of two matrices per client, ``(n, a, b)`` times ``(n, b, c)``.
+
+    On a processor matrix by matrix through NumPy: the rounding errors of torch's batched products depend on how
+    many clients there are, and they take 1.4 (from memory) to 2 times (from caches) as long.
+    """
+    if left.device.type == "cpu":
+        return torch.from_numpy(np.matmul(left.numpy(), right.numpy()))
+    return torch.bmm(left, right)
 
 
 def _gram(rows: torch.Tensor, noise: float | torch.Tensor) -> torch.Tensor:
-    gram = rows @ rows.mT
+    gram = batch_product(rows, rows.mT)
     gram.diagonal(dim1=-2, dim2=-1).add_(_column(noise, rows))
     return gram
 
