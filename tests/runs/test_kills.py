@@ -47,8 +47,10 @@ class Outputs:
 
     def look(self, home: RunDirectory, *sites: Path) -> None:
         """Note what stands there now; what was seen earlier has to be there, and the same."""
-        now = {name: content for root in (home.path, *sites) for name, content in _standing(root, home)}
-        self.twice += [name for name, content in self.seen.items() if now.get(name) != content]
+        here = f"{home.path}: "
+        now = {here + name: content for root in (home.path, *sites) for name, content in _standing(root, home)}
+        earlier = {name: content for name, content in self.seen.items() if name.startswith(here)}
+        self.twice += [name for name, content in earlier.items() if now.get(name) != content]
         self.seen = now | self.seen
 
 
