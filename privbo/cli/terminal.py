@@ -71,7 +71,7 @@ def _report(report: Report) -> Iterator[RenderableType]:
     if report.shares_its_ledger:
         yield verbatim(f"everything that was paid on {report.population}: {total_line(report.total)}", "bold")
     yield factstable_of(report)
-    yield pricetable_of(report.epsilon_at)
+    yield price_table(report.epsilon_at)
     yield attacker_line(report)
 
 
@@ -116,7 +116,7 @@ def _scouted(found: Scouted) -> Iterator[RenderableType]:
 
 @render.register
 def _plan(found: PricedPlan) -> Iterator[RenderableType]:
-    yield pricetable_of(found.epsilon_at)
+    yield price_table(found.epsilon_at)
     plan = found.plan
     yield (
         f"plan of {found.name}: {found.rounds} rounds, {plan.releases} releases, noise multiplier "
@@ -133,7 +133,7 @@ def _plan(found: PricedPlan) -> Iterator[RenderableType]:
 
 @render.register
 def _rehearsal(found: Rehearsal) -> Iterator[RenderableType]:
-    yield pricetable_of(found.plan.epsilon_at)
+    yield price_table(found.plan.epsilon_at)
     n_clients, everybody = found.clients, found.plan.plan.n_clients
     where = ", ".join(f"{name} = {value}" for name, value in found.params.items())
     who = f"each of {n_clients} clients" + ("" if n_clients == everybody else f" here (of {everybody})")
@@ -228,7 +228,7 @@ def _ratios(gain: Gain | None) -> str:
     return "-" if gain is None else f"{gain.mean:.2f} / {gain.end:.2f}"
 
 
-def pricetable_of(columns: Sequence[PriceColumn]) -> Table:
+def price_table(columns: Sequence[PriceColumn]) -> Table:
     """Tabulate epsilon by accountant at the run's delta and at the two deltas every table names."""
     head = ("accountant", *(f"delta={column.delta:.3g} ({column.label})" for column in columns))
     tables = [column.epsilon for column in columns]
