@@ -66,7 +66,7 @@ def test_whatever_an_objective_raises_is_its_clients_failure(error: BaseExceptio
 
 
 @pytest.mark.parametrize("kind", ["objective", "batch_objective"])
-def test_only_an_interrupt_that_the_operator_sent_ends_the_run(kind: str) -> None:
+def test_only_an_interrupt_that_the_operator_sent_ends_the_run(kind: str, request: pytest.FixtureRequest) -> None:
     """The same error class: raised by the objective, and by the handler of a signal that really came."""
     sends = False
 
@@ -76,6 +76,8 @@ def test_only_an_interrupt_that_the_operator_sent_ends_the_run(kind: str) -> Non
         raise KeyboardInterrupt
 
     problem = pb.Problem(space=SPACE, n_clients=3, **{kind: interrupted})
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with watched_interrupts() as stopped:
         evaluate = problem.evaluator(stopped=stopped)
         assert np.isnan(evaluate(np.arange(3), np.zeros((3, 1)))).all()

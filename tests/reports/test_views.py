@@ -40,9 +40,8 @@ REPORT_KEYS = {
     "because", "as_if_non_adaptive", "attacker", "delta_epsilon_curve", "planned_event", "dp_event", "releases",
     "planned_releases", "rounds", "n_clients", "unit", "unit_text", "adjacency", "trust", "samplers",
     "noise_multiplier", "sample_rate", "noise_source", "noise_source_text", "guarantee", "control", "caveat", "outlook",
-    "population", "budget", "total", "ledger", "entries", "cumulative_epsilon", "utility", "problem", "algorithm",
-    "privacy", "seed",
-    "public_seed", "device", "source", "versions",
+    "population", "budget", "total", "vote", "common", "ledger", "entries", "cumulative_epsilon", "utility",
+    "problem", "algorithm", "privacy", "seed", "public_seed", "device", "source", "versions",
 }  # fmt: skip
 
 notebook = operator.methodcaller("_repr_html_")

@@ -48,7 +48,7 @@ from privbo.audits.hockey_stick import (
     upper_confidence,
 )
 from privbo.protocol.messages import FloatArray, IntArray
-from privbo.runs.cohorts import InProcess
+from privbo.runs.cohorts import in_process
 from privbo.runs.loop import play
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.record import Record
@@ -120,12 +120,8 @@ class Found:
 def play_once(spec: Spec, seed: int) -> Record:
     """One run in memory with the noise of a seed."""
     opened = open_run(dataclasses.replace(spec, seed=seed), plan_run(spec), None)
-    evaluate = spec.problem.evaluator()
-    cohort = spec.algorithm.cohort(
-        opened.setting, clients=np.arange(N_CLIENTS), evaluate=evaluate, seed=opened.clients_seed
-    )
-    transport = InProcess(cohort=cohort, save=lambda _snapshot, _ask: None)
-    return dataclasses.replace(play(opened, transport), _clients=cohort.history())
+    transport = in_process(opened, None, spec.problem.evaluator(), None)
+    return dataclasses.replace(play(opened, transport), _clients=transport.clients.history())
 
 
 def log_ratio(record: Record) -> float:
