@@ -21,12 +21,12 @@ fast: $(VENV)/.installed-test lint
 test: $(VENV)/.installed-test lint
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not deployment"
 
-slow: $(VENV)/.installed-test
+slow: $(VENV)/.installed-deployment
 	$(BIN)/python -m pytest -m slow
 
 # Real processes on loopback: crashes, TLS, hostile nodes, no packet that leaves. About six minutes.
 deployment: $(VENV)/.installed-deployment
-	$(BIN)/python -m pytest $(PARALLEL) -m deployment
+	$(BIN)/python -m pytest $(PARALLEL) -m "deployment and not slow"
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -54,7 +54,7 @@ def test_up_plays_the_run_and_stops_everything(tmp_path: Path, capsys: pytest.Ca
     home = tmp_path / "trial"
     command("flower", "init", home, "--clients-per-site", 2)
     run = (home / "run.toml").read_text()
-    (home / "run.toml").write_text(run.replace("rounds = 10", "rounds = 1").replace("dp-fts-de", "fed-pne"))
+    (home / "run.toml").write_text(run.replace("rounds = 10", "rounds = 1"))
     command("flower", "up", home, "--clients", 3)
     assert QUIET_NOTE in capsys.readouterr().err
     assert {"FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK"} <= set(QUIET)

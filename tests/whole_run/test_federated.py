@@ -1,8 +1,8 @@
 """Neighbouring worlds of a federation: what the server leaves and says differs in each round's sum alone.
 
 Clinic 2 has a site of its own. In its other worlds its objective answers otherwise or fails, or its machine is away,
-sends rubbish, or loses its replies. ``make slow`` plays them through Flower's messages without sockets, ``make
-deployment`` through its processes on loopback.
+sends rubbish, or loses its replies. ``make slow`` plays them through Flower's messages without sockets, and two pairs
+of them through its processes on loopback.
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ def test_nothing_but_a_rounds_sum_tells_the_worlds_of_a_federation_apart(
         assert max(moves) > 0, "the worlds are one"
 
 
+@pytest.mark.slow
 @pytest.mark.deployment
 @pytest.mark.parametrize("worlds", [("plain", "absent"), ("absent", "hostile")], ids=str)
 def test_nothing_but_a_rounds_sum_tells_the_worlds_of_real_processes_apart(
