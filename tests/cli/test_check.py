@@ -114,7 +114,7 @@ def test_a_site_rehearses_its_own_clients_and_objective_and_charges_publishes_an
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "south_wards.py").write_text(SITE_OBJECTIVE)
     own = federation.site_file("south")
-    own.write_text(own.read_text().replace("tests.conformance.cases:problem", "south_wards:problem"))
+    own.write_text(own.read_text().replace("tests.conformance.small:problem", "south_wards:problem"))
     arguments = ("check", str(federation.home / "run.toml"), "--site", str(federation.site_file("south")))
     before = everything(tmp_path)
     public, asked = privbo(*arguments), privbo(*arguments, "--show-private", "--json")

@@ -11,16 +11,10 @@ from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.scout import Scout
 from privbo.protocol.common import Final
 from privbo.protocol.messages import Algorithm, UnitName
-from privbo.testing import Subject, bumps, toy_problem
+from privbo.testing import Subject, bumps
+from tests.conformance.small import N_CLIENTS, ROUNDS, problem
 
 __all__ = ["CASES", "N_CLIENTS", "ROUNDS", "VOTES", "Case", "bumps", "problem"]
-
-N_CLIENTS = 7
-ROUNDS = 4
-
-
-def problem(n_clients: int = N_CLIENTS) -> pb.Problem:
-    return toy_problem(n_clients)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from privbo.flower.apps import client_app, serve
 from privbo.flower.scaffold import write_app
 from privbo.runs.manifest import RunDirectory
-from tests.conformance.cases import N_CLIENTS, ROUNDS
+from tests.conformance.small import N_CLIENTS, ROUNDS
 from tests.deployment.grid import LoopGrid, Node
 
 SPACE = {"x": {"type": "real", "low": 0.0, "high": 1.0}, "y": {"type": "real", "low": 1e-3, "high": 1e1, "log": True}}
@@ -81,7 +81,7 @@ def make(
     rounds: int = ROUNDS,
     seed: int | None = 3,
     privacy: dict | None = None,
-    factory: str = "tests.conformance.cases:problem",
+    factory: str = "tests.conformance.small:problem",
     sites: dict[str, str] = SITES,
     keys: dict[str, str] | None = None,
     n_clients: int = N_CLIENTS,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import privbo as pb
 from privbo.protocol.messages import FloatArray, IntArray
-from tests.conformance import cases
+from privbo.testing import bumps
+from tests.conformance import small
 
 
 def problem(hold: str) -> pb.Problem:
@@ -20,7 +21,7 @@ def problem(hold: str) -> pb.Problem:
         deadline = time.monotonic() + 900
         while gate.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        return cases.bumps(clients, units)
+        return bumps(clients, units)
 
-    plain = cases.problem()
+    plain = small.problem()
     return pb.Problem(space=plain.space, batch_objective=objective, n_clients=plain.n_clients, name=plain.name)

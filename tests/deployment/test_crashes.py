@@ -14,7 +14,7 @@ from accountant.ledger import Ledger
 from privbo.flower.keys import KeyFolder
 from privbo.flower.launch import Deployment
 from privbo.protocol.files import read_lines
-from tests.conformance.cases import ROUNDS, problem
+from tests.conformance.small import ROUNDS, problem
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.processes import (
     deployed,
@@ -48,7 +48,7 @@ def answered(federation: Federation, site: str, round_: int) -> bool:
 def run_held_in_mid_round(tmp_path: Path) -> Iterator[tuple[Federation, KeyFolder, Deployment]]:
     """A run under way: north has answered round 0 and waits in the middle of a later one."""
     keys, public = keyed(tmp_path)
-    federation = make(tmp_path, held=True, keys=public, round_timeout=150.0, start_timeout=600.0)
+    federation = make(tmp_path, held=True, keys=public, round_timeout=60.0, start_timeout=600.0)
     with deployed(federation, keys) as deployment:
         register(deployment, keys)
         start_sites(deployment, federation, keys)

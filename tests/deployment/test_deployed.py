@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import privbo as pb
-from tests.conformance.cases import problem
+from tests.conformance.small import problem
 from tests.deployment.federations import make
 from tests.deployment.processes import deployed, start_sites
 from tests.deployment.reading import queried, releases, sites

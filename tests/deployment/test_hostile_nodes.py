@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from privbo.protocol.files import read_lines
+from privbo.testing import toy_problem
 from tests.deployment.federations import Federation, make
 from tests.deployment.grid import unavailable
 from tests.deployment.hostile import REPLIES, VECTORS, hostile_app
@@ -34,9 +35,7 @@ def hostile_federation(root: Path, **changes) -> Federation:
 
 
 def problem():
-    from tests.conformance import cases
-
-    return cases.problem(BATCH + 7)
+    return toy_problem(BATCH + 7)
 
 
 def honest_alone(root: Path) -> list:

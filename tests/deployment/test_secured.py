@@ -11,7 +11,7 @@ import privbo as pb
 from privbo.flower.keys import make_keys
 from privbo.flower.launch import LOOPBACK, free_port
 from privbo.protocol.files import read_lines
-from tests.conformance.cases import problem
+from tests.conformance.small import problem
 from tests.deployment.federations import make
 from tests.deployment.processes import deployed, keyed, register, start_sites, wait_until
 from tests.deployment.reading import queried, releases, sites

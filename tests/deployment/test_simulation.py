@@ -10,7 +10,7 @@ import pytest
 
 import privbo as pb
 from privbo.protocol.files import load_arrays
-from tests.conformance.cases import problem
+from tests.conformance.small import problem
 from tests.deployment.federations import ALGORITHMS, SITES, make
 from tests.deployment.processes import deployed
 from tests.deployment.reading import queried, releases

@@ -188,7 +188,7 @@ def test_error_classes_are_pythons_or_ours() -> None:
 
 def test_every_client_sends_the_same_size_whether_it_knows_anything_or_not(tmp_path: Path) -> None:
     sizes = {}
-    for factory in ("tests.conformance.cases:problem", "tests.deployment.test_site:silent_problem"):
+    for factory in ("tests.conformance.small:problem", "tests.deployment.test_site:silent_problem"):
         federation = make(tmp_path / factory[-8:], "dp-fts-de", rounds=1, factory=factory)
         nodes = federation.nodes()
         kept = replies_of(nodes)
@@ -199,7 +199,7 @@ def test_every_client_sends_the_same_size_whether_it_knows_anything_or_not(tmp_p
             ]
             for reply in kept
         }
-    assert sizes["tests.conformance.cases:problem"] == sizes["tests.deployment.test_site:silent_problem"]
+    assert sizes["tests.conformance.small:problem"] == sizes["tests.deployment.test_site:silent_problem"]
 
 
 def silent_problem() -> pb.Problem:

@@ -140,7 +140,7 @@ def test_the_unit_is_a_setting_in_toml() -> None:
     content = {
         "name": "rewards",
         "rounds": 4,
-        "problem": {"factory": "tests.conformance.cases:problem"},
+        "problem": {"factory": "tests.conformance.small:problem"},
         "algorithm": {"type": "pf-pne", "horizon": 60, "c": 0.02},
         "privacy": {"epsilon": 1.0, "unit": "reward"},
     }

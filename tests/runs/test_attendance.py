@@ -202,7 +202,7 @@ def test_both_are_settings_of_a_file():
         {
             "name": "torn",
             "rounds": 2,
-            "problem": {"factory": "tests.conformance.cases:problem"},
+            "problem": {"factory": "tests.conformance.small:problem"},
             "algorithm": {"type": "dp-fts-de"},
             "privacy": {"epsilon": 2.0, "sample_rate": 0.5, "channel": "anonymous"},
             "attendance": {"dropout": 0.2, "away_for": 2, "late": 0.1},

@@ -177,7 +177,7 @@ def test_over_flower_a_site_that_hangs_lengthens_no_round(tmp_path: Path) -> Non
         assert all(end % 6.0 == 0.0 for end in found)
         return list(np.diff(found))
 
-    assert ends("plain", "tests.conformance.cases:problem") == [6.0, 6.0, 6.0]
+    assert ends("plain", "tests.conformance.small:problem") == [6.0, 6.0, 6.0]
     assert ends("hangs", "tests.runs.test_times:hanging") == [6.0, 6.0, 6.0]
 
 

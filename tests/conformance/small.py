@@ -1,0 +1,13 @@
+"""The problem that small cases play, importable in a moment: processes of a federation start by the dozen."""
+
+from __future__ import annotations
+
+import privbo as pb
+from privbo.testing import toy_problem
+
+N_CLIENTS = 7
+ROUNDS = 4
+
+
+def problem(n_clients: int = N_CLIENTS) -> pb.Problem:
+    return toy_problem(n_clients)
