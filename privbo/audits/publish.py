@@ -21,9 +21,9 @@ from privbo.plans.spending import Spending, spending
 from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import FloatArray
-from privbo.runs.opening import derive_seed
 from privbo.runs.record import Record
 from privbo.runs.replay import replay, stored_releases
+from privbo.runs.seeds import derive_seed
 from privbo.runs.separate import clients_of
 
 _FACTORS = tuple(2.0 ** (k / 2) for k in range(-6, 7))
@@ -56,10 +56,9 @@ def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | Non
     """Price a publication of norms without looking at any: its cost, and the ledger's new total; None if it is paid.
 
     Raises:
-        ConfigurationError: If the multiplier is not positive.
+        ConfigurationError: If the multiplier is not positive, or guardians held the vectors.
     """
-    if not noise_multiplier > 0:
-        raise ConfigurationError(f"noise_multiplier={noise_multiplier!r} must be > 0")
+    _require_publishable(record, noise_multiplier)
     request = norm_histogram_request(np.array(_FACTORS), record.spec.problem.n_clients)
     event = mechanism_for(request, noise_multiplier=noise_multiplier).event()
     run, book = _run_of(record), record.ledger.book()
@@ -67,6 +66,17 @@ def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | Non
     if book.find(f"{run}/{last}") is not None:
         return None
     return spending(book, record.plan.safe_delta, f"the norms of round {last}", charges={run: event})
+
+
+def _require_publishable(record: Record, noise_multiplier: float) -> None:
+    if not noise_multiplier > 0:
+        raise ConfigurationError(f"noise_multiplier={noise_multiplier!r} must be > 0")
+    if record.plan.privacy.trust == "guardians":
+        raise ConfigurationError(
+            "norms are published by a door that sees every vector, and in a run with trust='guardians' none does; "
+            "run a "
+            "small one with trust='server' on data that may be seen by its server"
+        )
 
 
 def _run_of(record: Record) -> str:
@@ -79,12 +89,11 @@ def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
     Asking again with the same multiplier gives the same release, which is free.
 
     Raises:
-        ConfigurationError: If the multiplier is not positive.
+        ConfigurationError: If the multiplier is not positive, or guardians held the vectors.
         BudgetExceeded: If the ledger can't pay; nothing was released.
         RunError: If the clients' state is not on this machine.
     """
-    if not noise_multiplier > 0:
-        raise ConfigurationError(f"noise_multiplier={noise_multiplier!r} must be > 0")
+    _require_publishable(record, noise_multiplier)
     n_clients = record.spec.problem.n_clients
     round_, bound, rows = _last_answers(record)
     edges = bound * np.array(_FACTORS)

@@ -9,6 +9,7 @@ from pathlib import Path
 from privbo.plans.gains import Gain
 from privbo.plans.plan import Plan
 from privbo.plans.prices import PriceColumn
+from privbo.plans.trust import trust_text
 from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.space import Value
@@ -42,6 +43,8 @@ class PricedPlan:
             "n_clients": self.plan.n_clients,
             "plan": self.plan.to_dict(),
             "epsilon": plain(self.epsilon_at[0].epsilon),
+            "trust": trust_text(self.plan.privacy),
+            "exposures": plain(self.plan.exposures(self.epsilon_at[0].delta)),
         }
 
 

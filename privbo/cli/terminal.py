@@ -27,6 +27,7 @@ from privbo.cli.results import (
 from privbo.plans.calibration import Calibration
 from privbo.plans.gains import Gain
 from privbo.plans.prices import PriceColumn
+from privbo.plans.trust import trust_lines, trust_text
 from privbo.protocol.text import shown
 from privbo.reports.bundle import Written
 from privbo.reports.document import percent_bound
@@ -68,6 +69,7 @@ def render(result: object) -> Iterator[RenderableType]:
 @render.register
 def _report(report: Report) -> Iterator[RenderableType]:
     yield verbatim(report.name, "bold")
+    yield from trust_lines(report.trust, report.exposures)
     if report.shares_its_ledger:
         yield verbatim(f"everything that was paid on {report.population}: {total_line(report.total)}", "bold")
     yield factstable_of(report)
@@ -116,8 +118,10 @@ def _scouted(found: Scouted) -> Iterator[RenderableType]:
 
 @render.register
 def _plan(found: PricedPlan) -> Iterator[RenderableType]:
-    yield price_table(found.epsilon_at)
     plan = found.plan
+    if guarded := plan.exposures(found.epsilon_at[0].delta):
+        yield from trust_lines(trust_text(plan.privacy), guarded)
+    yield price_table(found.epsilon_at)
     yield (
         f"plan of {found.name}: {found.rounds} rounds, {plan.releases} releases, noise multiplier "
         f"{number(plan.noise_multiplier)}, {plan.adjacency.value} adjacency, noise {plan.noise_source}; "
@@ -151,6 +155,7 @@ def _ledger(found: LedgerView) -> Iterator[RenderableType]:
     rows = ((e.sequence, e.release, e.text, e.noise_source, e.digest[:12]) for e in found.entries)
     yield table_of(title, ("charge", "release", "event", "noise", "chain hash"), rows)
     yield total_line(found.total)
+    yield from (each.words for each in found.exposures)
 
 
 @render.register

@@ -171,6 +171,12 @@ def _cells(sweep: Sweep, folder: Path, *, fresh: bool) -> dict[tuple[int, str], 
     for index, panel in enumerate(sweep.panels):
         for setting in panel.settings:
             spec = spec_of(setting.content, setting.kind, private=sweep.ledger is not None)
+            if sweep.config.selection is not None and spec.privacy.trust == "guardians":
+                raise ConfigurationError(
+                    "a [selection] table releases clients' scores through a door that sees them, which "
+                    "trust='guardians' "
+                    "rules out; drop one of the two"
+                )
             table = spec.to_dict()
             name = digest([table["problem"], table["algorithm"], panel.judge, setting.content["problem"]])
             if name not in codes:

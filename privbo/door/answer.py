@@ -22,12 +22,12 @@ class Answer:
     Attributes:
         values: Public, ``(n_blocks, dim)``.
         clipping: Public: bound and noisy fraction within it, if the bound adapts.
-        statistics: PRIVATE.
+        statistics: PRIVATE; None where guardians hold the shares.
     """
 
     values: FloatArray
     clipping: Clipping | None
-    statistics: ClipStatistics
+    statistics: ClipStatistics | None
 
 
 def draw_participants(mechanism: PrivateSum | PlainSum | AdaptiveSum, noise: NoiseSource) -> BoolArray:

@@ -11,27 +11,35 @@ whose noise was never stored is drawn anew, because nothing of it had left
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, Protocol
+
+import numpy as np
 
 from accountant.errors import LedgerError
 from accountant.events import Unit
 from accountant.ledger import Ledger, Receipt
 from privbo.door.adaptive import AdaptiveSum, QuantileClipper
 from privbo.door.allocation import Allotments, InMemory, Keeper
-from privbo.door.answer import answer, draw_participants
+from privbo.door.answer import Answer, answer, draw_participants
 from privbo.door.clipping import ClipStatistics
 from privbo.door.geometry import WeightGeometry, require_weights
 from privbo.door.inbox import vet_rows
-from privbo.door.mechanism import (
-    Mechanism,
-    PlainSum,
-    PrivateSum,
-    require_request,
-)
+from privbo.door.mechanism import Mechanism, PlainSum, PrivateSum
 from privbo.door.noise import BoolArray, NoiseSource
 from privbo.door.payload import decode_release, encode_release
+from privbo.door.requests import require_request
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Release, Request
+from privbo.protocol.messages import IntArray, Release, Request
+
+
+class Gather(Protocol):
+    """Brings the noisy sums of a round together where clients' vectors are shared among guardians."""
+
+    def __call__(
+        self, round_: int, mechanism: PrivateSum, request: Request, answers: object, plan_position: int | None
+    ) -> IntArray:
+        """Give the sums under everybody's noise in grid units, ``(n_blocks * dim,)``."""
+        ...
 
 
 class Ticket:
@@ -43,6 +51,7 @@ class Ticket:
         round: The round it answers.
         receipt: The durable charge.
         release: The release, if it was made and stored before; then nothing is drawn.
+        plan_position: Its place in the run's plan.
     """
 
     def __init__(
@@ -56,7 +65,9 @@ class Ticket:
         participants: BoolArray | None,
         noise: NoiseSource,
         only_sampled_send: bool = False,
+        plan_position: int | None = None,
     ) -> None:
+        self.plan_position = plan_position
         self.round = round
         self.receipt = receipt
         self.release = release
@@ -128,6 +139,7 @@ class Door:
         clipper: QuantileClipper | None = None,
         only_sampled_send: bool = False,
         keeper: Keeper | None = None,
+        gather: Gather | None = None,
     ) -> None:
         if ledger.policy.n_clients != n_clients:
             raise ConfigurationError(
@@ -141,6 +153,7 @@ class Door:
         self._n_clients = n_clients
         self._clipper = clipper
         self.only_sampled_send = only_sampled_send
+        self._gather = gather
         self._allotments = Allotments(ledger=ledger, run=run, noise=noise, keeper=keeper or InMemory())
 
     def open(self, round: int, request: Request, plan_position: int | None = None) -> Ticket:  # noqa: A002 (the protocol's word)
@@ -166,7 +179,9 @@ class Door:
         stored = self._ledger.stored_release(receipt.release_id) if receipt.known else None
         noise = self._noise.stream(str(round))
         participants = None
-        if stored is None:
+        if stored is None and self._gather is not None:
+            participants = np.ones(self._n_clients, dtype=bool)  # each client's own coin decides, where it is
+        elif stored is None:
             participants = draw_participants(mechanism, noise) if allotted is None else allotted
         return Ticket(
             round=round,
@@ -177,18 +192,19 @@ class Door:
             participants=participants,
             noise=noise,
             only_sampled_send=self.only_sampled_send,
+            plan_position=plan_position,
         )
 
-    def close(self, ticket: Ticket, answers: object) -> tuple[Release, ClipStatistics]:
+    def close(self, ticket: Ticket, answers: object) -> tuple[Release, ClipStatistics | None]:
         """Make the release from the clients' answers, store it, and hand it out.
 
         Args:
             ticket: From ``open``; used once.
             answers: One vector per client, ``(n_clients, dim)``; whatever is missing,
-                malformed or not finite contributes nothing.
+                malformed or not finite contributes nothing. With guardians whatever carries sealed shares.
 
         Returns:
-            The public release, and PRIVATE clip statistics that must not leave.
+            The public release, and PRIVATE clip statistics that must not leave; None where guardians hold the shares.
 
         Raises:
             LedgerError: If the ticket was used before or storage fails; nothing left then.
@@ -197,8 +213,11 @@ class Door:
         if participants is None:
             raise LedgerError(f"{ticket!r} has been closed already; late answers count for nothing")
         request, mechanism = ticket._request, ticket._mechanism
-        rows = vet_rows(answers, n_clients=self._n_clients, dim=request.dim)
-        made = answer(mechanism, request, rows, participants, ticket._noise)
+        if self._gather is None:
+            rows = vet_rows(answers, n_clients=self._n_clients, dim=request.dim)
+            made = answer(mechanism, request, rows, participants, ticket._noise)
+        else:
+            made = self._gathered(self._gather, ticket, answers)
         release = Release(
             round=ticket.round,
             values=made.values,
@@ -211,6 +230,16 @@ class Door:
         if stored is None:
             raise LedgerError(f"release {ticket.receipt.release_id!r} was stored and is gone; restore the ledger")
         return self._read(stored), made.statistics
+
+    @staticmethod
+    def _gathered(gather: Gather, ticket: Ticket, answers: object) -> Answer:
+        """A release that guardians have summed and hidden."""
+        request, mechanism = ticket._request, ticket._mechanism
+        if not isinstance(mechanism, PrivateSum) or mechanism.n_noises < 2:
+            raise ConfigurationError("guardians hide sums of a fixed clipping norm, each with a noise of its own")
+        totals = gather(ticket.round, mechanism, request, answers, ticket.plan_position)
+        values = totals.astype(np.float64) * mechanism.grid_step() / mechanism.rate
+        return Answer(values=values.reshape(request.n_blocks, request.dim), clipping=None, statistics=None)
 
     def _read(self, stored: bytes) -> Release:
         """The release in stored bytes; an adaptive bound learns from it, once per round."""

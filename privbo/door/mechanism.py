@@ -21,6 +21,7 @@ Formal guarantees of one release, with z the noise's standard deviation over ``s
 | ``PrivateSum`` | one client, zero-out | in k of T releases | ``RandomAllocationGaussian(T, k, z)``, for all T |
 | ``PrivateSum`` with ``reward`` | one reward, replace-one | everybody | ``Gaussian(z)`` |
 | ``AdaptiveSum`` (``privbo.door.adaptive``) | as its base | as its base | its base's: vectors and bits together |
+| ``PrivateSum`` of guardians | as above, rate 1 or Poisson | as above | the same, for ``n_counted`` noises |
 | ``PlainSum`` | none | everybody | ``NonPrivate()``: epsilon is infinite |
 
 They hold whatever clients send (rows are clipped, absent ones count as zero), for public weights,
@@ -34,18 +35,18 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import numpy as np
-
 from accountant.events import Adjacency, Event, NonPrivate
+from accountant.noises import SLACK
 from accountant.sensitivity import sensitivity
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND, UNIT_ROUNDOFF
 from privbo.door.geometry import WeightGeometry
+from privbo.door.requests import require_number, require_request
 from privbo.door.reward_unit import GRID_BITS, RewardMove, require_reward_unit
 from privbo.door.sampling import Sample, Sampling
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
 
-__all__ = ["Mechanism", "PlainSum", "PrivateSum", "WeightGeometry", "mechanism_for", "require_request"]
+__all__ = ["Mechanism", "PlainSum", "PrivateSum", "WeightGeometry", "mechanism_for"]
 
 Calibration: TypeAlias = Literal["tight", "paper"]
 
@@ -69,6 +70,8 @@ class PrivateSum:
         calibration: See ``noise_multiplier``.
         reward: None where the unit is one client; else how far one reward moves a client's
             vector. Then everybody takes part, and rewards are replaced, not removed.
+        n_noises: Independent noises in a release: one, or one of every guardian.
+        n_counted: Number of them that the event counts on: the others may be known to whoever looks.
 
     Raises:
         ConfigurationError: If a number is out of its range, for add-or-remove
@@ -76,6 +79,7 @@ class PrivateSum:
             setting says nothing about one reward.
 
     Example:
+        >>> import numpy as np
         >>> weights = np.full((1, 40), 1 / 40)
         >>> made = PrivateSum(
         ...     clipping_norm=2.0, geometry=WeightGeometry.of(weights), noise_multiplier=1.5, sample_rate=0.25
@@ -97,10 +101,14 @@ class PrivateSum:
     adjacency: Adjacency = Adjacency.ZERO_OUT
     calibration: Calibration = "tight"
     reward: RewardMove | None = None
+    n_noises: int = 1
+    n_counted: int = 1
 
     def __post_init__(self) -> None:
-        _require("clipping_norm", self.clipping_norm, SMALLEST_BOUND, LARGEST_BOUND)
-        _require("noise_multiplier", self.noise_multiplier, 1e-6, 1e9)
+        require_number("clipping_norm", self.clipping_norm, SMALLEST_BOUND, LARGEST_BOUND)
+        if not 1 <= self.n_counted <= self.n_noises:
+            raise ConfigurationError(f"n_counted={self.n_counted!r} must lie between 1 and n_noises={self.n_noises!r}")
+        require_number("noise_multiplier", self.noise_multiplier, 1e-6, 1e9)
         sample = self.sample
         if self.calibration not in ("tight", "paper"):
             raise ConfigurationError(f"calibration={self.calibration!r} must be 'tight' or 'paper'")
@@ -159,18 +167,24 @@ class PrivateSum:
         return sensitivity(norms, self.vector_bound, adjacency=self.adjacency, sampler=self.sample.sampler)
 
     def _sum_stddev(self) -> float:
-        """Noise standard deviation of the sums, before division by the rate."""
+        """Standard deviation of the counted noises together, before division by the rate."""
         if self.calibration == "paper":
             return self.noise_multiplier * self.geometry.largest_weight * self.clipping_norm
         return self.noise_multiplier * self._sum_sensitivity()
+
+    def _one_stddev(self) -> float:
+        """Standard deviation of one noise, before division by the rate."""
+        if self.n_counted == 1:
+            return self._sum_stddev()
+        return self._sum_stddev() * (1.0 + 2.0 * SLACK) / math.sqrt(self.n_counted)
 
     def sensitivity(self) -> float:
         """L2 sensitivity of the released values under the stated adjacency."""
         return self._sum_sensitivity() / self.rate
 
     def noise_stddev(self) -> float:
-        """Standard deviation of the noise in every released entry."""
-        return self._sum_stddev() / self.rate
+        """Standard deviation of the noise in every released entry, of all noises together."""
+        return math.sqrt(self.n_noises) * self._one_stddev() / self.rate
 
     def largest_norm(self) -> float:
         """Norm of the released values without their noise where every client answers alike, as loud as it may."""
@@ -182,12 +196,12 @@ class PrivateSum:
         Raises:
             ConfigurationError: If 64-bit integers cannot hold both the sum and its noise.
         """
-        fine = math.frexp(self._sum_stddev())[1] - 1 - GRID_BITS
+        fine = math.frexp(self._one_stddev())[1] - 1 - GRID_BITS
         room = math.frexp(self.geometry.largest_total * self.vector_bound)[1] - 61
         step = math.ldexp(1.0, max(fine, room))
-        if self._sum_stddev() / step < 2.0**10:
+        if self._one_stddev() / step < 2.0**10:
             raise ConfigurationError(
-                f"noise of {self._sum_stddev():.3g} is too small beside sums of up to "
+                f"noise of {self._one_stddev():.3g} is too small beside sums of up to "
                 f"{self.geometry.largest_total * self.vector_bound:.3g}; raise noise_multiplier"
             )
         if self.reward is not None and room > fine:
@@ -195,8 +209,8 @@ class PrivateSum:
         return step
 
     def grid_scale(self) -> float:
-        """Noise standard deviation of the sums in grid units."""
-        return self._sum_stddev() / self.grid_step()
+        """Standard deviation of one noise of the sums in grid units."""
+        return self._one_stddev() / self.grid_step()
 
     def event(self) -> Event:
         """Price of one release; the multiplier is the noise over the true sensitivity."""
@@ -246,6 +260,8 @@ def mechanism_for(
     n_releases: int | None = None,
     adjacency: Adjacency = Adjacency.ZERO_OUT,
     calibration: Calibration = "tight",
+    n_noises: int = 1,
+    n_counted: int = 1,
 ) -> Mechanism:
     """Describe the mechanism that answers ``request``; ``noise_multiplier=None`` is the plain sum.
 
@@ -253,6 +269,7 @@ def mechanism_for(
         ConfigurationError: If the request or a setting is impossible.
 
     Example:
+        >>> import numpy as np
         >>> request = Request(dim=3, clipping_norm=2.0, weights=np.full((1, 40), 1 / 40))
         >>> mechanism_for(request, noise_multiplier=1.5).event()
         Gaussian(noise_multiplier=1.5)
@@ -278,22 +295,6 @@ def mechanism_for(
         adjacency=adjacency,
         calibration=calibration,
         reward=reward,
+        n_noises=n_noises,
+        n_counted=n_counted,
     )
-
-
-def require_request(request: Request) -> None:
-    """Refuse a request that no release can answer.
-
-    Raises:
-        ConfigurationError: If the dimension or the clipping norm is out of range.
-    """
-    if isinstance(request.dim, bool) or not isinstance(request.dim, (int, np.integer)) or request.dim < 1:
-        raise ConfigurationError(f"dim={request.dim!r} must be an integer >= 1")
-    _require("clipping_norm", request.clipping_norm, SMALLEST_BOUND, LARGEST_BOUND)
-    if request.reward_bound is not None:
-        _require("reward_bound", request.reward_bound, SMALLEST_BOUND, LARGEST_BOUND)
-
-
-def _require(name: str, value: float, low: float, high: float) -> None:
-    if isinstance(value, bool) or not math.isfinite(value) or not low <= value <= high:
-        raise ConfigurationError(f"{name}={value!r} must be a finite number in [{low:g}, {high:g}]")

@@ -42,10 +42,15 @@ def lattice_sums(
     chunk = max(1, entries_at_once // (n_blocks * dim))
     for start in range(0, n_clients, chunk):
         part = slice(start, start + chunk)
-        weighted = weights.T[part, :, None] * clipped[part, None, :]
-        units = np.trunc(weighted / step).astype(np.int64).reshape(len(weighted), -1)
+        units = lattice_units(weights[:, part], clipped[part], step)
         totals += participation[:, part].astype(np.int64) @ units
     return totals.reshape(n_trials, n_blocks, dim)
+
+
+def lattice_units(weights: FloatArray, clipped: FloatArray, step: float) -> IntArray:
+    """Weighted vectors, truncated toward zero to multiples of ``step``, ``(n_clients, n_blocks * dim)``."""
+    weighted = weights.T[:, :, None] * clipped[:, None, :]
+    return np.trunc(weighted / step).astype(np.int64).reshape(len(weighted), -1)
 
 
 def draw_participation(mechanism: PrivateSum, n_trials: int, noise: NoiseSource) -> BoolArray:

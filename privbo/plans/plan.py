@@ -24,6 +24,7 @@ from accountant.tightest import epsilon_table
 from privbo.door.mechanism import Mechanism
 from privbo.plans.counting import counted, merged, over_noise, priced, whole_event
 from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, paper_delta, safe_delta
+from privbo.plans.trust import Exposure, exposures
 from privbo.plans.vote import FinalVote, final_vote
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
@@ -112,6 +113,10 @@ class Plan:
     def epsilon(self, delta: float | None = None) -> dict[str, float]:
         """Give the planned epsilon by accountant, at the run's delta unless another is named."""
         return epsilon_table(self.event, self.delta if delta is None else delta, adjacency=self.adjacency)
+
+    def exposures(self, delta: float) -> tuple[Exposure, ...]:
+        """Give the planned price against everybody who knows some of the guardians' noises; empty without guardians."""
+        return exposures(self.privacy, self.event, delta, adjacency=self.adjacency)
 
     @property
     def outlook(self) -> str | None:

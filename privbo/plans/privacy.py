@@ -18,6 +18,7 @@ from privbo.door.adaptive import AdaptiveClipping
 from privbo.door.mechanism import Mechanism, mechanism_for
 from privbo.door.reward_unit import require_reward_unit
 from privbo.door.sampling import Sample, Sampling, require_sampling
+from privbo.plans.against import Against, require_shareable, unknown_noises
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.settings import Count, Positive, Probability, settings
@@ -93,6 +94,13 @@ class Privacy:
             outcome of one evaluation, for algorithms that can bound what it does; far less
             noise, and a client's habits as a whole stay unprotected. A run then costs
             what its dearest release costs, because no reward enters two.
+        trust: Who may see a client's vector. ``"server"``: the aggregating server; ``"guardians"``: nobody, as long as
+            one of the guardians is honest. Each holds a share, adds noise of its own and keeps a ledger of its own
+            (docs/guardians.md). Everybody takes part, or each client draws its own coin (``sample_rate`` below 1).
+        guardians: Number of guardians, 2 by default; with ``trust="guardians"``.
+        against: Whom epsilon is stated and noise is calibrated for, with ``trust="guardians"``: ``"coalition"``, the
+            server with all guardians but one, who know all noises but one; ``"guardian"``, one guardian, who knows its
+            own; ``"outsiders"``, who read what is broadcast. Plans and reports name all three prices.
 
     Raises:
         ConfigurationError: If not exactly one of epsilon and noise_multiplier is given
@@ -119,6 +127,9 @@ class Privacy:
     noise: Literal["secure", "exact", "simulation"] = "secure"
     channel: Literal["open", "anonymous"] = "open"
     unit: UnitName = "client"
+    trust: Literal["server", "guardians"] = "server"
+    guardians: Annotated[int, Field(ge=2, le=16)] | None = None
+    against: Against | None = None
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise_multiplier is None):
@@ -131,6 +142,24 @@ class Privacy:
             raise ConfigurationError("privacy: a target epsilon is its own budget; drop budget")
         if self.unit == "reward":
             self._require_reward_unit()
+        if self.trust == "guardians":
+            require_shareable(self.sampling, self.channel, adapts=self.adaptive_clipping is not None)
+        elif self.guardians is not None or self.against is not None:
+            raise ConfigurationError(
+                f"privacy: guardians={self.guardians!r}, against={self.against!r} belong to trust='guardians'; set "
+                "it, or "
+                "leave them out"
+            )
+
+    @property
+    def n_noises(self) -> int:
+        """Independent noises in a release: one, or one of every guardian."""
+        return (self.guardians or 2) if self.trust == "guardians" else 1
+
+    @property
+    def n_counted(self) -> int:
+        """Number of noises that epsilon counts on."""
+        return unknown_noises(self.against or "coalition", self.n_noises)
 
     def _require_reward_unit(self) -> None:
         require_reward_unit(self.sample_rate, self.sampling, self.calibration, self.adjacency)
@@ -204,6 +233,8 @@ class Privacy:
             n_releases=n_releases if self.sampling == "random-allocation" else None,
             adjacency=self.adjacency,
             calibration=self.calibration,
+            n_noises=self.n_noises,
+            n_counted=self.n_counted,
         )
 
     def simulated(self) -> Privacy:
@@ -232,6 +263,8 @@ class NoPrivacy:
     sample_rate: ClassVar[None] = None
     epsilon: ClassVar[None] = None
     budget: ClassVar[None] = None
+    trust: ClassVar[Literal["server"]] = "server"
+    n_noises: ClassVar[int] = 1
 
     def sending_share(self, n_clients: int, n_releases: int) -> float:  # noqa: ARG002  # as Privacy is asked
         """Give the share of the clients that send in a round: all."""

@@ -20,12 +20,15 @@ from accountant.ledger.total import total
 from accountant.tight import numerical
 from accountant.wording import sampler_text
 from privbo.plans import prices
+from privbo.plans.trust import exposures, trust_text
+from privbo.protocol.files import read_json
 from privbo.protocol.messages import Release
 from privbo.reports.diagnostics import Diagnostics
 from privbo.reports.document import write_document
 from privbo.reports.page import document, report_figures
 from privbo.reports.parts import Communication, Released, ReleaseRow, Utility
 from privbo.reports.report import Report
+from privbo.runs.guarded import GUARDIANS, HERE
 from privbo.runs.record import Record, check_record
 from privbo.runs.replay import active_nodes, stored_releases
 
@@ -146,7 +149,20 @@ def report(record: Record) -> Report:
         spec=spec,
         public_seed=record.manifest.public_seed,
         versions=record.manifest.versions,
+        trust=_trust(record),
+        exposures=exposures(plan.privacy, event, delta, adjacency=adjacency),
     )
+
+
+def _trust(record: Record) -> str:
+    words = trust_text(record.plan.privacy)
+    if record.plan.privacy.trust == "server":
+        return words
+    path = None if record.directory is None else record.home.path / GUARDIANS
+    known = read_json(path) if path is not None and path.exists() else {"where": HERE, "cards": {}}
+    if known["where"] == HERE:
+        return f"{words}. Here all of them were played in one process: whoever runs it sees every vector"
+    return f"{words} (guardians: {', '.join(known['cards'])})"
 
 
 def rows(

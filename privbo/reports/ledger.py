@@ -8,6 +8,7 @@ from accountant.disjoint import combination_of_one_run
 from accountant.ledger.total import Total, total
 from privbo.plans import prices
 from privbo.plans.prices import Epsilons
+from privbo.plans.trust import Exposure
 from privbo.protocol.plain import notebook_table
 from privbo.reports.data import rows
 from privbo.reports.parts import ReleaseRow
@@ -28,6 +29,7 @@ class LedgerView:
         epsilon: Upper bounds on the plan's epsilon by accountant.
         delta: Where epsilon is quoted, in (0, 1): the run's, and at most min(1e-5, 1/(10 N)).
         total: Epsilon of everything the ledger's population has paid, with its rule.
+        exposures: The plan's price against whoever knows some of the guardians' noises; empty without guardians.
     """
 
     run: str
@@ -38,6 +40,7 @@ class LedgerView:
     epsilon: Epsilons
     delta: float
     total: Total
+    exposures: tuple[Exposure, ...] = ()
 
     def _repr_html_(self) -> str:
         """Show the ledger's state and the charges in a notebook."""
@@ -58,4 +61,5 @@ def ledger_view(record: Record) -> LedgerView:
         entries=rows(entries, points, record.vote),
         epsilon=plan.epsilon(delta),
         delta=delta,
+        exposures=plan.exposures(delta),
     )

@@ -11,7 +11,7 @@ from privbo.protocol.plain import plain
 from privbo.reports import document as doc
 from privbo.reports import figures
 from privbo.reports.diagnostics import Diagnostics
-from privbo.reports.report import TRUST, Report
+from privbo.reports.report import Report
 
 
 def document(report: Report, private: Diagnostics | None = None) -> doc.Document:
@@ -92,7 +92,7 @@ def _run_facts(report: Report) -> dict[str, object]:
         "created": report.created,
         "unit of privacy": report.unit_text,
         "adjacency": report.adjacency.value,
-        "trust": TRUST,
+        "trust": report.trust,
         "sampler": "; ".join(report.samplers) or "nothing is released",
         "noise source": report.noise_source_text,
         "noise multiplier": report.noise_multiplier,

@@ -14,6 +14,7 @@ from accountant.ledger import Budget
 from accountant.ledger.total import Total
 from accountant.tight.numerical import Interval
 from privbo.plans.prices import Attacker, CumulativePrice, CurvePoint, Epsilons, Guarantee, PriceColumn
+from privbo.plans.trust import Exposure
 from privbo.protocol.plain import fields_of, notebook_table, plain
 from privbo.protocol.settings import JsonObject
 from privbo.reports.document import bound
@@ -33,7 +34,6 @@ UNITS = {
     Unit.RECORD: "one record of the training data",
     Unit.REWARD: "one reward: the outcome of one evaluation; what a client does as a whole is not hidden",
 }
-TRUST = "the aggregating server is trusted; readers of broadcasts, other clients among them, are not"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,8 @@ class Report:
         spec: The run as asked for.
         public_seed: Seed of everything both sides agree on.
         versions: Versions of what the numbers depend on, by package.
+        trust: Who had to be trusted with a client's vector, in words.
+        exposures: The plan's price against whoever knows some of the guardians' noises; empty without guardians.
     """
 
     name: str
@@ -117,6 +119,8 @@ class Report:
     spec: Spec
     public_seed: int
     versions: Mapping[str, str]
+    trust: str
+    exposures: tuple[Exposure, ...] = ()
 
     @property
     def epsilon(self) -> Epsilons:
@@ -173,7 +177,7 @@ class Report:
             {"name": self.name, "run": self.run, "created": self.created}
             | {"epsilon": plain(self.epsilon), "delta": self.delta}
             | fields_of(self, but=("planned_event", "spec", "smallest_epsilon"))
-            | {"planned_event": to_dict(self.planned_event), "releases": self.releases, "trust": TRUST}
+            | {"planned_event": to_dict(self.planned_event), "releases": self.releases}
             | {"unit_text": self.unit_text, "noise_source_text": self.noise_source_text}
             | fields_of(self.guarantee)
             | {"guarantee": self.has_secret_noise}
@@ -185,7 +189,7 @@ class Report:
         everybody = f"{bound(self.total.epsilon)} at delta = {self.delta:.4g} ({self.total.rule})"
         return notebook_table(
             f"Privacy report: {self.name}",
-            {"epsilon": f"{bound(self.smallest_epsilon)} at delta = {self.delta:.4g}"}
+            {"epsilon": f"{bound(self.smallest_epsilon)} at delta = {self.delta:.4g}", "trust": self.trust}
             | ({"everything that was paid": everybody} if self.shares_its_ledger else {})
             | {
                 "unit, adjacency": f"{self.unit.value}, {self.adjacency.value}",

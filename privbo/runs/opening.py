@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from accountant.errors import BudgetExceeded
 from accountant.events import Event, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 from privbo.door.adaptive import QuantileClipper
-from privbo.door.door import Door
-from privbo.door.exact_noise import ExactNoise
-from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
+from privbo.door.door import Door, Gather
 from privbo.plans.plan import Plan, price_plan
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
@@ -29,8 +25,10 @@ from privbo.protocol.messages import Foregoing, Request, Server, Setting
 from privbo.runs.allocation import KeptAllocation
 from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.final import CommonServer
+from privbo.runs.guarded import guarded_here
 from privbo.runs.manifest import Manifest, RunDirectory, today, versions
 from privbo.runs.record import Record
+from privbo.runs.seeds import derive_seed, noise_of
 from privbo.runs.spec import Spec
 
 
@@ -84,8 +82,22 @@ def planned_requests(spec: Spec) -> Iterator[Request]:
     return spec.played.server(spec.setting(public_seed=0)).plan()
 
 
-def open_run(spec: Spec, plan: Plan, home: RunDirectory | None, *, resume: bool = False) -> Run:
+def open_run(
+    spec: Spec,
+    plan: Plan,
+    home: RunDirectory | None,
+    *,
+    resume: bool = False,
+    gather: Callable[[Manifest], Gather] | None = None,
+) -> Run:
     """Make a run, or open the one that is resumed.
+
+    Args:
+        spec: What to run.
+        plan: Its plan.
+        home: Its directory; None keeps a simulation in memory.
+        resume: Go on with the run in ``home``.
+        gather: Reaches the guardians of a run that has some; None plays them in this process.
 
     Raises:
         ConfigurationError: If a real run has no directory for its ledger.
@@ -98,15 +110,19 @@ def open_run(spec: Spec, plan: Plan, home: RunDirectory | None, *, resume: bool 
     ledger = _open_ledger(home, manifest)
     _bind(ledger, manifest, home)
     asked = plan.privacy.adaptive_clipping
+    gathering = None
+    if plan.privacy.trust == "guardians":
+        gathering = guarded_here(manifest, home, ledger.policy, root) if gather is None else gather(manifest)
     door = Door(
         ledger,
         run=manifest.run_id,
-        noise=_noise(plan, root),
+        noise=noise_of(plan.noise_source, root, "noise"),
         mechanism=plan.mechanism,
         n_clients=plan.n_clients,
         clipper=None if asked is None else QuantileClipper(settings=asked),
         only_sampled_send=plan.privacy.channel == "anonymous",
         keeper=None if home is None else KeptAllocation(home=home, run=manifest.run_id),
+        gather=gathering,
     )
     setting = spec.setting(manifest.public_seed)
     return Run(
@@ -145,12 +161,6 @@ def _made(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifest, 
     if home is not None:
         home.create(manifest, seed=root)
     return manifest, root
-
-
-def derive_seed(root: int, stream: str) -> int:
-    """Give a 63-bit seed for one named stream of a run."""
-    words = np.random.SeedSequence([root, *stream.encode()]).generate_state(2, np.uint32)
-    return (int(words[0]) << 31) ^ int(words[1])
 
 
 def _open_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
@@ -263,9 +273,3 @@ def _bind(ledger: Ledger, manifest: Manifest, home: RunDirectory | None) -> None
 
 def _shared_budget(shared: SharedLedger, plan: Plan) -> Budget | None:
     return shared.budget(plan.event, n_clients=plan.n_clients, adjacency=plan.adjacency)
-
-
-def _noise(plan: Plan, root: int) -> NoiseSource:
-    if plan.noise_source == "simulation":
-        return SimulatedNoise(derive_seed(root, "noise"))
-    return ExactNoise() if plan.noise_source == "exact" else SecureNoise()

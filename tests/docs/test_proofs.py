@@ -17,8 +17,10 @@ from accountant.envelope import Envelope
 from accountant.events import Basic, Composed
 from accountant.ledger.reservation import Reservation
 from accountant.ledger.total import odometer
+from accountant.noises import of_noises
 from privbo.door import adaptive, gradients, mechanism, opacus, selection
 from privbo.door.door import Door
+from privbo.door.guardian import GuardianDoor
 from tests.docs.test_blocks import ROOT
 
 FOLDER = ROOT / "docs" / "proofs"
@@ -50,6 +52,7 @@ def subjects() -> Iterator[object]:
             if kind.__module__ == module.__name__ and callable(getattr(kind, "event", None))
         )
     yield from (selection.SelectionDoor, opacus.LedgerAccountant, gradients.noisy_gradient_sum, Door)
+    yield from (GuardianDoor, of_noises)
     yield from (filters.GaussianFilter, filters.FixedOrderFilter, Envelope, odometer, Reservation)
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from accountant.events import Adjacency, Gaussian
 from privbo.door.geometry import WeightGeometry
-from privbo.door.mechanism import PrivateSum, mechanism_for, require_request
+from privbo.door.mechanism import PrivateSum, mechanism_for
+from privbo.door.requests import require_request
 from privbo.door.reward_unit import RewardMove
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request

@@ -11,8 +11,9 @@ import pytest
 from accountant.events import Adjacency, NonPrivate, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from privbo.door.door import Door
-from privbo.door.mechanism import PrivateSum, mechanism_for, require_request
+from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.door.noise import SimulatedNoise
+from privbo.door.requests import require_request
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
 

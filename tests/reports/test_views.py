@@ -38,7 +38,7 @@ from tests.reports.runs import EVIL, evil_run, small_run
 REPORT_KEYS = {
     "name", "run", "created", "epsilon", "delta", "asked_delta", "epsilon_at", "epsilon_interval", "guaranteed",
     "because", "as_if_non_adaptive", "attacker", "delta_epsilon_curve", "planned_event", "dp_event", "releases",
-    "planned_releases", "rounds", "n_clients", "unit", "unit_text", "adjacency", "trust", "samplers",
+    "planned_releases", "rounds", "n_clients", "unit", "unit_text", "adjacency", "trust", "exposures", "samplers",
     "noise_multiplier", "sample_rate", "noise_source", "noise_source_text", "guarantee", "control", "caveat", "outlook",
     "population", "budget", "total", "vote", "common", "ledger", "entries", "cumulative_epsilon", "utility",
     "problem", "algorithm", "privacy", "seed", "public_seed", "device", "source", "versions",
@@ -115,7 +115,17 @@ def test_a_run_without_noise_is_infinite_in_every_view() -> None:
 
 def test_ledger_views(result: pb.Record) -> None:
     view = ledger_view(result)
-    assert set(plain(view)) == {"run", "releases", "planned_releases", "ledger", "entries", "epsilon", "delta", "total"}
+    assert set(plain(view)) == {
+        "run",
+        "releases",
+        "planned_releases",
+        "ledger",
+        "entries",
+        "epsilon",
+        "delta",
+        "total",
+        "exposures",
+    }
     assert view.entries == report(result).entries
     assert "3 of 3 planned, verified" in shown(view)
     assert f"<th>{view.entries[2].release}</th>" in notebook(view)

@@ -24,7 +24,7 @@ from privbo.reports.document import render as render_page
 from privbo.reports.page import document
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import derive_seed
+from privbo.runs.seeds import derive_seed
 from privbo.runs.spec import Spec
 from tests.conformance.cases import bumps, problem
 

@@ -1,0 +1,120 @@
+"""Additive shares of clients' grid integers modulo 2^64: any of them but all say nothing.
+
+A client's contribution is a row of integers. One share is the row minus a stream for every other guardian, the others
+are the 32-byte seeds of those streams; each alone, and any set without one of them, is uniform and independent of the
+row. Sums of shares are shares of the sum, and the sum of the guardians' sums, read as signed integers, is the sum of
+the rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.door.clipping import clip_rows
+from privbo.door.mechanism import PrivateSum
+from privbo.door.noise import NoiseSource, keystream
+from privbo.door.sums import lattice_units
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray, IntArray, Request
+
+SEED_BYTES = 32
+_WORD = np.dtype("<u8")
+
+
+def own_units(
+    mechanism: PrivateSum, request: Request, rows: FloatArray, clients: IntArray, coins: NoiseSource
+) -> IntArray:
+    """PRIVATE: what some clients add to a release in grid units, zero for who is absent or sits out by its own coin.
+
+    The same clipping, weights and truncation as in ``privbo.door.sums``, done where the clients are.
+
+    Args:
+        mechanism: Of the release.
+        request: What is asked for.
+        rows: Their vectors, ``(n, dim)``, not finite where absent.
+        clients: Their numbers, ``(n,)``.
+        coins: Where each client's own coin comes from.
+
+    Returns:
+        ``(n, n_blocks * dim)``.
+    """
+    clipped = clip_rows(rows, mechanism.applied_bound)
+    units = lattice_units(request.weights[:, clients], clipped, mechanism.grid_step())
+    joins = coins.coins((len(clients),), mechanism.sample_rate)
+    return np.asarray(units * joins[:, None])
+
+
+def share_sizes(n_guardians: int, n_entries: int) -> tuple[int, ...]:
+    """Bytes of the share for every guardian: whole rows for the first, seeds for the others."""
+    return (8 * n_entries, *[SEED_BYTES] * (n_guardians - 1))
+
+
+def split(units: IntArray, n_guardians: int) -> list[tuple[bytes, ...]]:
+    """Split every row into shares, one for every guardian; seeds are drawn anew from the operating system.
+
+    Args:
+        units: Rows of integers, ``(n, n_entries)``.
+        n_guardians: G, at least 2.
+
+    Raises:
+        ConfigurationError: If there are fewer than two guardians: the only share would be the row.
+
+    Example:
+        >>> shares = split(np.array([[1, -2], [3, 4]]), 2)
+        >>> as_signed(sum(sum_shares((s[g] for s in shares), place=g, n_entries=2) for g in (0, 1)))
+        array([4, 2])
+    """
+    if n_guardians < 2:
+        raise ConfigurationError(f"{n_guardians} guardians: a secret is shared among two or more; name them")
+    n_entries = units.shape[1]
+    shares = []
+    for row in units:
+        seeds = [os.urandom(SEED_BYTES) for _ in range(n_guardians - 1)]
+        masked = row.astype(np.int64).view(np.uint64)
+        for seed in seeds:
+            masked = masked - expand(seed, n_entries)
+        shares.append((masked.astype(_WORD).tobytes(), *seeds))
+    return shares
+
+
+def expand(seed: bytes, n_entries: int) -> npt.NDArray[np.uint64]:
+    """Expand a seed into uniform 64-bit words by ChaCha20 (RFC 8439)."""
+    return np.frombuffer(keystream(seed, 8 * n_entries), dtype=_WORD)
+
+
+def sum_shares(shares: Iterable[bytes], *, place: int, n_entries: int) -> npt.NDArray[np.uint64]:
+    """Sum shares of one guardian modulo 2^64, ``(n_entries,)``.
+
+    Args:
+        shares: As ``split`` made them for this guardian.
+        place: Of the guardian among all: the first has rows of words, the others seeds. (A row of four words is as long
+            as a seed, so the length does not tell.)
+        n_entries: Length of a row.
+
+    Raises:
+        ConfigurationError: If a share has another size.
+    """
+    total = np.zeros(n_entries, dtype=np.uint64)
+    size = 8 * n_entries if place == 0 else SEED_BYTES
+    for share in shares:
+        if len(share) != size:
+            raise ConfigurationError(f"a share of {len(share)} bytes where one of {size} belongs; split it again")
+        total += np.frombuffer(share, dtype=_WORD) if place == 0 else expand(share, n_entries)
+    return total
+
+
+def as_signed(total: npt.NDArray[np.uint64]) -> IntArray:
+    """Read words modulo 2^64 as the signed integers next to zero."""
+    return total.astype(np.uint64).view(np.int64)
+
+
+def joined(sums: Sequence[IntArray]) -> IntArray:
+    """Add the guardians' noisy sums modulo 2^64 and read them as signed integers."""
+    total = np.zeros_like(sums[0].view(np.uint64))
+    for each in sums:
+        total = total + each.view(np.uint64)
+    return as_signed(total)

@@ -1,0 +1,1 @@
+"""Guardians: nobody has to be trusted with a vector."""

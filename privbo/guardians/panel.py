@@ -1,0 +1,123 @@
+"""A round with guardians: letters to all, one agreement, everybody's noisy sum, and their total: the release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from accountant.events import Json
+from privbo.door.inbox import vet_rows
+from privbo.door.mechanism import PrivateSum
+from privbo.door.noise import NoiseSource
+from privbo.door.shares import joined, own_units
+from privbo.guardians.guardian import Envelope, Reachable, read_answer
+from privbo.guardians.keys import Card
+from privbo.guardians.sealing import Call, Letter, question_digest, write_letters
+from privbo.guardians.shelf import Shelf
+from privbo.protocol.errors import RunError
+from privbo.protocol.messages import IntArray, Request
+
+
+def consult(
+    guardians: Mapping[str, Reachable],
+    cards: Mapping[str, Card],
+    call: Call,
+    request: Request,
+    letters: Sequence[Letter],
+    plan_position: int | None,
+    note: Callable[[Json], None] = lambda _: None,
+) -> IntArray:
+    """Bring letters to every guardian and their answers together; one refusal means no release.
+
+    Args:
+        guardians: By name, in the order of shares.
+        cards: Their public keys by name.
+        call: The round.
+        request: What is asked for.
+        letters: The clients' sealed shares.
+        plan_position: Place in the run's plan.
+        note: Receives every guardian's signed receipt.
+
+    Returns:
+        The noisy sums in grid units, ``(n_entries,)``.
+
+    Raises:
+        RunError: If a guardian refuses, or its answer is not its own.
+        BudgetExceeded: If a guardian's ledger does not hold the release.
+    """
+    signed = []
+    for place, guardian in enumerate(guardians.values()):
+        parts = [Envelope(client=one.client, mark=one.mark, sealed=one.sealed[place]) for one in letters]
+        signed.append(guardian.receive(call, request, parts))
+    sums, n_entries = [], request.dim * request.n_blocks
+    for name, guardian in guardians.items():
+        answer = guardian.answer(call, request, signed, plan_position)
+        sums.append(read_answer(answer, cards[name], call, name, n_entries))
+        note(answer.receipt)
+    if len({found.agreed for found in sums}) > 1:
+        raise RunError(f"the guardians have answered round {call.round} for different sets of clients; no release")
+    return joined([found.total for found in sums])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Clients and guardians in this process: for tests, plans and sweeps. Whoever runs the process sees everything.
+
+    Attributes:
+        guardians: By name, in the order of shares.
+        cards: Their public keys by name.
+        run: Name of the run.
+        plan: Digest of its declared plan.
+        coins: Source of every client's own coin.
+        outbox: Keeps letters before they are delivered, so that a round that is asked again gets the same ones.
+        note: Receives every guardian's signed receipt.
+    """
+
+    guardians: Mapping[str, Reachable]
+    cards: Mapping[str, Card]
+    run: str
+    plan: str
+    coins: NoiseSource
+    outbox: Shelf
+    note: Callable[[Json], None] = lambda _: None
+
+    def gather(
+        self, round_: int, mechanism: PrivateSum, request: Request, answers: object, plan_position: int | None
+    ) -> IntArray:
+        """Give the noisy sums of the clients' vectors in grid units, ``(n_entries,)``; see ``privbo.door.door``."""
+        call = Call(run=self.run, round=round_, plan=self.plan, question=question_digest(mechanism, request))
+        letters = self._letters(call, mechanism, request, answers)
+        totals = consult(self.guardians, self.cards, call, request, letters, plan_position, self.note)
+        self.outbox.drop_arrays(round_)
+        return totals
+
+    def _letters(self, call: Call, mechanism: PrivateSum, request: Request, answers: object) -> list[Letter]:
+        if (kept := self.outbox.arrays(call.round)) is not None:
+            return _unpacked(kept, len(self.cards))
+        everybody = np.arange(request.n_clients)
+        rows = vet_rows(answers, n_clients=request.n_clients, dim=request.dim)
+        units = own_units(mechanism, request, rows, everybody, self.coins.stream(str(call.round)))
+        letters = write_letters(call, units, everybody.tolist(), cards=self.cards, site="")
+        self.outbox.put_arrays(call.round, _packed(letters))
+        return letters
+
+
+def _packed(letters: Sequence[Letter]) -> dict[str, np.ndarray]:
+    n_guardians = len(letters[0].sealed) if letters else 0
+    return {
+        "clients": np.array([letter.client for letter in letters], dtype=np.int64),
+        "marks": np.array([letter.mark for letter in letters]),
+    } | {
+        f"sealed{place}": np.array([np.frombuffer(letter.sealed[place], dtype=np.uint8) for letter in letters])
+        for place in range(n_guardians)
+    }
+
+
+def _unpacked(kept: Mapping[str, np.ndarray], n_guardians: int) -> list[Letter]:
+    sealed = [kept[f"sealed{place}"] for place in range(n_guardians)]
+    return [
+        Letter(client=int(client), mark=str(mark), sealed=tuple(bytes(column[row]) for column in sealed))
+        for row, (client, mark) in enumerate(zip(kept["clients"], kept["marks"], strict=True))
+    ]

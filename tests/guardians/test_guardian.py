@@ -1,0 +1,466 @@
+"""A guardian alone against everybody: charges first, answers a round once, believes what it is shown signed."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accountant.errors import BudgetExceeded, LedgerError
+from accountant.ledger import Budget, Ledger
+from privbo.door.guardian import NoisySum
+from privbo.door.noise import SecureNoise, SimulatedNoise
+from privbo.guardians.agreement import agreement
+from privbo.guardians.guardian import Envelope, Guardian
+from privbo.guardians.keys import fresh_keys, guardian_keys
+from privbo.guardians.panel import consult
+from privbo.guardians.sealing import OVERHEAD, Letter, open_share
+from privbo.protocol.errors import RunError
+from tests.guardians.panels import (
+    DIM,
+    PLAN,
+    REQUEST,
+    RUN,
+    N,
+    Silence,
+    call,
+    cards_of,
+    circle,
+    declared,
+    guardian,
+    letters,
+    mechanism,
+    panel,
+)
+
+
+def envelopes(written: list[Letter], place: int) -> list[Envelope]:
+    return [Envelope(client=one.client, mark=one.mark, sealed=one.sealed[place]) for one in written]
+
+
+def received(guardians: dict[str, Guardian], written: list[Letter], asked=None, request=REQUEST) -> list[dict]:
+    asked = asked or call()
+    return [g.receive(asked, request, envelopes(written, place)) for place, g in enumerate(guardians.values())]
+
+
+def total(guardians: dict[str, Guardian], written: list[Letter], **changes) -> np.ndarray:
+    asked = call(**changes)
+    return consult(guardians, cards_of(guardians), asked, REQUEST, written, asked.round)
+
+
+# --- letters ----------------------------------------------------------------------------------------
+
+
+def test_a_letter_has_one_size_whether_its_client_takes_part_or_not() -> None:
+    guardians = circle(3)
+    some = letters(call(), cards_of(guardians), sample_rate=0.5)
+    sizes = {tuple(map(len, letter.sealed)) for letter in some}
+    assert sizes == {(8 * 2 * DIM + OVERHEAD, 32 + OVERHEAD, 32 + OVERHEAD)}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"run": "another"},
+        {"round": 1},
+        {"plan": "q" * 64},
+        {"question": "0" * 64},
+        "client",
+        "site",
+        "guardian",
+        "mark",
+    ],
+    ids=str,
+)
+def test_a_share_opens_for_nothing_but_what_it_was_sealed_for(changed: dict | str) -> None:
+    keys = fresh_keys()
+    cards = {"guardian1": keys.card, "guardian2": fresh_keys().card}
+    one = letters(call(), cards, site="north")[2]
+    context = {"client": 2, "site": "north", "guardian": "guardian1", "mark": one.mark}
+    assert open_share(keys.sealing, one.sealed[0], call(), **context) is not None
+    asked = dataclasses.replace(call(), **changed) if isinstance(changed, dict) else call()
+    if isinstance(changed, str):
+        context[changed] = {"client": 3, "site": "south", "guardian": "guardian2", "mark": "00" * 8}[changed]
+    assert open_share(keys.sealing, one.sealed[0], asked, **context) is None
+
+
+@pytest.mark.parametrize("bent", ["truncated", "longer", "flipped", "empty", "another key"])
+def test_a_share_that_was_bent_opens_never(bent: str) -> None:
+    keys = fresh_keys()
+    cards = {"guardian1": keys.card, "guardian2": fresh_keys().card}
+    one = letters(call(), cards)[0]
+    sealed = one.sealed[0]
+    flipped = sealed[:40] + bytes([sealed[40] ^ 1]) + sealed[41:]
+    arrived = {"truncated": sealed[:-1], "longer": sealed + b"x", "flipped": flipped, "empty": b""}.get(bent, sealed)
+    key = fresh_keys().sealing if bent == "another key" else keys.sealing
+    assert open_share(key, arrived, call(), client=0, site="", guardian="guardian1", mark=one.mark) is None
+
+
+# --- sums -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_guardians", [2, 3, 5])
+def test_noiseless_answers_add_up_to_the_clients_sum(n_guardians: int) -> None:
+    guardians = circle(n_guardians, noise=lambda _: Silence())
+    made = mechanism(REQUEST, n_guardians=n_guardians)
+    rows = np.random.default_rng(1).normal(size=(N, DIM))
+    from privbo.door.shares import own_units
+
+    expected = own_units(made, REQUEST, rows, np.arange(N), Silence()).sum(axis=0)
+    assert panel(guardians, Silence()).gather(0, made, REQUEST, rows, 0).tolist() == expected.tolist()
+
+
+def test_a_client_that_is_missing_at_one_guardian_counts_as_zero_at_all() -> None:
+    guardians = circle(noise=lambda _: Silence())
+    written = letters(call(), cards_of(guardians))
+    names = list(guardians)
+    signed = [
+        guardians[names[0]].receive(call(), REQUEST, envelopes(written, 0)[1:]),
+        guardians[names[1]].receive(call(), REQUEST, envelopes(written, 1)[:-1]),
+    ]
+    assert agreement(signed, cards_of(guardians), call()).clients == tuple(range(1, N - 1))
+    got = consult(guardians, cards_of(guardians), call(), REQUEST, written, 0)
+    # The same clients written anew to fresh guardians, without those two: the same sum.
+    again = circle(noise=lambda _: Silence())
+    fewer = letters(call(), cards_of(again))[1:-1]
+    assert got.tolist() == total(again, fewer).tolist()
+
+
+def test_shares_of_two_letters_of_one_client_never_meet() -> None:
+    guardians = circle(noise=lambda _: Silence())
+    first, second = (letters(call(), cards_of(guardians)) for _ in range(2))
+    mixed = [dataclasses.replace(a, sealed=(a.sealed[0], b.sealed[1])) for a, b in zip(first, second, strict=True)]
+    names = list(guardians)
+    guardians[names[0]].receive(call(), REQUEST, envelopes(mixed, 0))
+    guardians[names[1]].receive(call(), REQUEST, envelopes(second, 1))
+    assert not total(guardians, mixed).any()
+
+
+def test_hostile_envelopes_count_for_nothing_and_the_first_of_a_client_counts() -> None:
+    guardians = circle(noise=lambda _: Silence())
+    written = letters(call(), cards_of(guardians))
+    foreign = letters(call(), {name: fresh_keys().card for name in guardians})
+    junk = [
+        Letter(client=N, mark="00" * 8, sealed=written[0].sealed),
+        Letter(client=-1, mark="00" * 8, sealed=written[0].sealed),
+        dataclasses.replace(written[0], client=1),
+        foreign[2],
+    ]
+    swapped = dataclasses.replace(written[3], sealed=written[3].sealed[::-1])
+    honest = total(circle_like(guardians), written)
+    assert total(guardians, [*junk, swapped, *written, *written]).tolist() == honest.tolist()
+
+
+def circle_like(guardians: dict[str, Guardian]) -> dict[str, Guardian]:
+    """Fresh guardians with the same keys."""
+    return {name: guardian(name, keys=each.keys, cards=each.cards, noise=Silence()) for name, each in guardians.items()}
+
+
+# --- charge, make durable, then sum ---------------------------------------------------------------------
+
+
+def test_nothing_is_read_before_the_charge_is_durable(tmp_path: Path) -> None:
+    keys = {name: fresh_keys() for name in ("guardian1", "guardian2")}
+    cards = {name: each.card for name, each in keys.items()}
+    home = tmp_path / "one"
+    here = guardian("guardian1", keys=keys["guardian1"], cards=cards, folder=home)
+    other = guardian("guardian2", keys=keys["guardian2"], cards=cards)
+    guardians = {"guardian1": here, "guardian2": other}
+    seen = []
+    shelf = here.shelf
+
+    class Watched:
+        def __getattr__(self, name: str):
+            return getattr(shelf, name)
+
+        def arrays(self, round_: int):
+            with Ledger.open(home / "ledger.sqlite") as book:
+                seen.append([entry.release_id for entry in book.entries()])
+            return shelf.arrays(round_)
+
+    guardians["guardian1"] = dataclasses.replace(here, shelf=Watched())
+    total(guardians, letters(call(), cards))
+    assert seen == [[f"{RUN}/0"]]
+
+
+def test_every_guardian_refuses_what_would_pass_its_budget_whatever_the_server_says() -> None:
+    event = mechanism(REQUEST).event()
+    tight = Budget(epsilon=9.0, delta=1e-5)
+    guardians = circle(budget=tight, declaration=declared(events=((event, 2),)))
+    for round_ in range(2):
+        total(guardians, letters(call(round_), cards_of(guardians)), round_=round_)
+    with pytest.raises(LedgerError, match="is not in the plan"):
+        total(guardians, letters(call(2), cards_of(guardians)), round_=2)
+    with pytest.raises(BudgetExceeded, match=r"over the budget|exceed"):
+        circle(budget=tight, declaration=declared(events=((event, 50),)))
+
+
+def test_louder_questions_than_the_plans_are_refused() -> None:
+    """A server that asks for less noise names another event, which no guardian's plan holds."""
+    guardians = circle(noise_multiplier=0.5)
+    asked = dataclasses.replace(call(), question=question(noise_multiplier=0.5))
+    written = letters(asked, cards_of(guardians), noise_multiplier=0.5)
+    with pytest.raises(LedgerError, match="is not in the plan"):
+        consult(guardians, cards_of(guardians), asked, REQUEST, written, 0)
+
+
+def question(**settings) -> str:
+    from privbo.guardians.sealing import question_digest
+
+    return question_digest(mechanism(REQUEST, **settings), REQUEST)
+
+
+# --- one answer to a round ------------------------------------------------------------------------------
+
+
+def test_a_round_gets_the_same_bytes_again_also_after_a_restart(tmp_path: Path) -> None:
+    keys = {name: guardian_keys(tmp_path / name) for name in ("guardian1", "guardian2")}
+    cards = {name: each.card for name, each in keys.items()}
+
+    def opened() -> dict[str, Guardian]:
+        again = {name: guardian_keys(tmp_path / name) for name in keys}
+        return {
+            name: guardian(
+                name,
+                keys=again[name],
+                cards=cards,
+                folder=tmp_path / name,
+                noise=SecureNoise(),
+                declaration=declared(source="secure"),
+            )
+            for name in keys
+        }
+
+    written = letters(call(), cards)
+    first = opened()
+    signed = received(first, written)
+    answers = [g.answer(call(), REQUEST, signed, 0) for g in first.values()]
+    restarted = opened()
+    others = letters(call(), cards, seed=9)
+    assert received(restarted, others) == signed
+    assert [g.answer(call(), REQUEST, signed, 0) for g in restarted.values()] == answers
+    assert not list(tmp_path.glob("*/rounds/*.npz"))  # what was answered is gone
+
+
+def test_a_second_set_of_clients_gets_the_first_answer_or_none() -> None:
+    guardians = circle()
+    written = letters(call(), cards_of(guardians))
+    first = total(guardians, written)
+    assert total(guardians, written[1:]).tolist() == first.tolist()
+    asked = dataclasses.replace(REQUEST, weights=np.roll(REQUEST.weights, 1, axis=1))
+    other = call(request=asked)
+    with pytest.raises(RunError, match="asked before in another way"):
+        consult(guardians, cards_of(guardians), other, asked, letters(other, cards_of(guardians), asked), 0)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("at", ["put_arrays", "put_statement", "charge", "arrays", "gaussian", "store", "drop_arrays"])
+def test_killed_at_any_point_no_round_gets_two_noises_and_none_is_unpaid(at: str, tmp_path: Path) -> None:
+    """Dies before or after each step that leaves a trace; what had left is what leaves again."""
+    for after in (False, True):
+        home = tmp_path / f"{at}-{after}"
+        keys, mate = fresh_keys(), fresh_keys()
+        cards = {"guardian1": keys.card, "guardian2": mate.card}
+
+        def opened(home: Path = home, keys=keys, cards=cards) -> Guardian:
+            source = declared(source="secure")
+            return guardian("guardian1", keys=keys, cards=cards, folder=home, noise=SecureNoise(), declaration=source)
+
+        other = guardian("guardian2", keys=mate, cards=cards)
+        written = letters(call(), cards)
+        left: list[bytes] = []
+
+        def attempt(one: Guardian, left=left, other=other, written=written) -> None:
+            signed = [
+                one.receive(call(), REQUEST, envelopes(written, 0)),
+                other.receive(call(), REQUEST, envelopes(written, 1)),
+            ]
+            left.append(one.answer(call(), REQUEST, signed, 0).payload)
+
+        died = dying(opened(), at, after=after)
+        with pytest.raises(Killed):
+            attempt(died)
+        attempt(opened())
+        attempt(opened())
+        assert len(set(left)) == 1
+        with Ledger.open(home / "ledger.sqlite") as book:
+            assert [entry.release_id for entry in book.entries()] == [f"{RUN}/0"]
+            assert book.stored_release(f"{RUN}/0") == left[0]
+
+
+def dying(one: Guardian, at: str, *, after: bool) -> Guardian:
+    class Dying:
+        def __init__(self, inner: object, names: set[str]) -> None:
+            self.inner, self.names = inner, names
+
+        def __getattr__(self, name: str):
+            found = getattr(self.inner, name)
+            if name not in self.names:
+                return found
+
+            def call_and_die(*given, **named):
+                if after:
+                    found(*given, **named)
+                raise Killed
+
+            return call_and_die
+
+    class Source:
+        name = "secure"
+
+        def stream(self, _: str):
+            return Dying(SecureNoise(), {"gaussian"})
+
+    if at == "gaussian":
+        return dataclasses.replace(one, noise=Source())
+    if at in ("charge", "store"):
+        import contextlib
+
+        with one.ledger() as book:
+            dead = Dying(book, {{"charge": "charge", "store": "store_release"}[at]})
+        return dataclasses.replace(one, ledger=lambda: contextlib.nullcontext(dead))
+    return dataclasses.replace(one, shelf=Dying(one.shelf, {at}))
+
+
+# --- what a server may show -------------------------------------------------------------------------------
+
+
+def test_guardians_that_are_shown_different_rounds_plans_or_questions_sum_nothing() -> None:
+    guardians = circle()
+    first, second = guardians.values()
+    written = letters(call(), cards_of(guardians))
+    later = letters(call(1), cards_of(guardians))
+    signed = [
+        first.receive(call(), REQUEST, envelopes(written, 0)),
+        second.receive(call(1), REQUEST, envelopes(later, 1)),
+    ]
+    with pytest.raises(RunError, match="was shown another round"):
+        first.answer(call(), REQUEST, signed, 0)
+    for changed in ({"run": "other"}, {"plan": "q" * 64}):
+        with pytest.raises(RunError, match="another plan"):
+            second.receive(dataclasses.replace(call(), **changed), REQUEST, [])
+    with pytest.raises(RunError, match="not the one that shares were sealed for"):
+        second.receive(dataclasses.replace(call(2), question="0" * 64), REQUEST, [])
+    assert all(not g.shelf.arrays(2) for g in guardians.values())
+
+
+@pytest.mark.parametrize("bent", ["forged", "missing", "twice", "foreign key", "shorter set", "no statement"])
+def test_only_every_guardians_own_statement_makes_an_agreement(bent: str) -> None:
+    guardians = circle()
+    first, second = guardians.values()
+    signed = received(guardians, letters(call(), cards_of(guardians)))
+    if bent == "forged":
+        signed[1] = copy.deepcopy(signed[1])
+        signed[1]["content"]["marks"].pop("0")
+    if bent == "missing":
+        signed.pop()
+    if bent == "twice":
+        signed.append(signed[0])
+    if bent in ("foreign key", "shorter set"):
+        keys = fresh_keys() if bent == "foreign key" else first.keys
+        stated = dataclasses.replace(statement_of(signed[0]), marks={}).signed(keys)
+        signed[0] = stated
+    if bent == "no statement":
+        signed[1] = {"content": 3}
+    with pytest.raises((RunError, LedgerError)):
+        first.answer(call(), REQUEST, signed, 0)
+    with second.ledger() as book:
+        assert book.entries() == []
+    with first.ledger() as book:
+        assert book.entries() == []
+
+
+def statement_of(signed: dict):
+    from privbo.guardians.agreement import Statement
+
+    return Statement.from_dict(signed["content"])
+
+
+def test_a_guardian_that_has_received_nothing_sums_nothing() -> None:
+    guardians = circle()
+    first, second = guardians.values()
+    signed = received({"guardian1": first}, letters(call(), cards_of(guardians)))
+    with pytest.raises(RunError, match="has received nothing"):
+        second.answer(call(), REQUEST, signed, 0)
+
+
+def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
+    guardians = circle()
+    written = letters(call(), cards_of(guardians))
+
+    class Lying:
+        def __init__(self, inner: Guardian, bend) -> None:
+            self.inner, self.bend = inner, bend
+
+        def receive(self, *given):
+            return self.inner.receive(*given)
+
+        def answer(self, *given):
+            return self.bend(self.inner.answer(*given))
+
+    def louder(answer):
+        found = NoisySum.decode(answer.payload)
+        return dataclasses.replace(answer, payload=dataclasses.replace(found, total=found.total + 1).encode())
+
+    def stranger(answer):
+        return dataclasses.replace(answer, receipt=dict(answer.receipt) | {"key": fresh_keys().card.signing})
+
+    for bend in (louder, stranger):
+        bent = dict(guardians) | {"guardian2": Lying(guardians["guardian2"], bend)}
+        with pytest.raises((RunError, LedgerError)):
+            consult(bent, cards_of(guardians), call(), REQUEST, written, 0)
+    assert total(guardians, written).any()
+    with pytest.raises(LedgerError, match="no guardian's sum"):
+        NoisySum.decode(b"nothing of the kind")
+
+
+# --- keys -------------------------------------------------------------------------------------------------
+
+
+def test_a_guardian_that_lost_its_sealing_key_stops_the_round_with_a_word() -> None:
+    guardians = circle()
+    written = letters(call(), cards_of(guardians))
+    lost = dataclasses.replace(guardians["guardian2"], keys=fresh_keys())
+    with pytest.raises(RunError, match="none of 6 shares opens"):
+        consult(dict(guardians) | {"guardian2": lost}, cards_of(guardians), call(), REQUEST, written, 0)
+    assert total(guardians, written).any()  # the round is still there for the old key
+
+
+def test_a_guardian_with_a_new_signing_key_says_the_same_again_with_it() -> None:
+    guardians = circle()
+    written = letters(call(), cards_of(guardians))
+    old = received(guardians, written)
+    renewed = dataclasses.replace(guardians["guardian2"].keys, signing=fresh_keys().signing)
+    cards = cards_of(guardians) | {"guardian2": renewed.card}
+    after = {name: dataclasses.replace(each, cards=cards) for name, each in guardians.items()}
+    after["guardian2"] = dataclasses.replace(after["guardian2"], keys=renewed)
+    with pytest.raises(RunError, match="not signed with the key that is registered"):
+        after["guardian1"].answer(call(), REQUEST, old, 0)
+    new = received(after, written)
+    assert [statement["content"] for statement in new] == [statement["content"] for statement in old]
+    assert consult(after, cards, call(), REQUEST, written, 0).any()
+
+
+def test_a_guardian_that_lost_its_ledger_answers_no_round_a_second_time() -> None:
+    guardians = circle()
+    written = letters(call(), cards_of(guardians))
+    total(guardians, written)
+    blank = guardian("guardian2", keys=guardians["guardian2"].keys, cards=cards_of(guardians), noise=SimulatedNoise(99))
+    again = dict(guardians) | {"guardian2": blank}
+    later = call(1)
+    with pytest.raises(RunError, match="one of them was lost"):
+        consult(again, cards_of(guardians), later, REQUEST, letters(later, cards_of(guardians)), 1)
+    # Asked for the round it had answered, over the same letters, its noise would be a second one: the other's
+    # answer stands, and the statements differ in nothing but ... its own, which is new; the digest holds it.
+    with pytest.raises(RunError):
+        consult(again, cards_of(guardians), call(), REQUEST, letters(call(), cards_of(guardians)), 0)
+
+
+def test_the_plan_of_these_tests_is_the_one_the_letters_name() -> None:
+    assert call().plan == PLAN

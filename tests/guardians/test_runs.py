@@ -1,0 +1,260 @@
+"""Whole runs with guardians in one process: every algorithm, resumed, reported, refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from accountant.errors import BudgetExceeded
+from accountant.ledger import Ledger
+from accountant.ledger.signing import checked
+from privbo.audits.publish import publish_norms
+from privbo.door.clipping import clip_rows
+from privbo.door.inbox import vet_rows
+from privbo.door.noise import SimulatedNoise
+from privbo.door.sums import lattice_sums
+from privbo.guardians.guardian import ANSWERED
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.reports.data import report
+from privbo.runs.cohorts import in_process
+from privbo.runs.loop import play
+from privbo.runs.opening import open_run, plan_run
+from privbo.runs.record import load
+from privbo.runs.spec import Spec
+from tests.cli.test_cli import privbo
+from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
+from tests.guardians.panels import Silence, circle, declared
+from tests.guardians.panels import panel as panel_of
+
+GUARDED = {"trust": "guardians", "noise": "simulation"}
+
+
+def spec_of(case: Case, **privacy) -> Spec:
+    return Spec(
+        name="guarded",
+        problem=problem(),
+        algorithm=case.algorithm,
+        privacy=case.privacy(**GUARDED | privacy),
+        rounds=ROUNDS,
+        seed=3,
+        final=case.final,
+    )
+
+
+@pytest.mark.parametrize("case", [*CASES, *VOTES], ids=str)
+def test_with_noise_off_sums_are_those_of_a_trusted_server_to_the_last_grid_unit(case: Case) -> None:
+    """Every round of every algorithm, its vote included; the run itself goes on with noise."""
+    compared = []
+
+    def gather_of(manifest):
+        plan = manifest.plan
+        silent = {
+            name: dataclasses.replace(
+                each, mechanism=plan.mechanism, noise=Silence(), ledger=unheld(plan, manifest.run_id)
+            )
+            for name, each in circle(2, n_clients=plan.n_clients).items()
+        }
+        coins = SimulatedNoise(1)
+        rounds = panel_of(silent, Silence())
+
+        def gather(round_, mechanism, request, answers, position):
+            found = rounds.gather(round_, mechanism, request, answers, position)
+            rows = vet_rows(answers, n_clients=plan.n_clients, dim=request.dim)
+            everybody = np.ones((1, plan.n_clients), dtype=bool)
+            clipped = clip_rows(rows, mechanism.applied_bound)
+            trusted = lattice_sums(request.weights, clipped, everybody, mechanism.grid_step())[0].ravel()
+            compared.append((found.tolist(), trusted.tolist()))
+            return found + coins.gaussian(found.shape, mechanism.grid_scale())
+
+        return gather
+
+    spec = spec_of(case)
+    opened = open_run(spec, plan_run(spec), None, gather=gather_of)
+    record = play(opened, in_process(opened, None, spec.problem.evaluator(), None))
+    assert len(compared) == len(record.releases)
+    assert all(found == trusted for found, trusted in compared)
+
+
+def unheld(plan, run: str):
+    """A ledger that holds everything a plan releases, under the name of these tests' run."""
+    import contextlib
+
+    from tests.guardians.panels import RUN, policy
+
+    book = Ledger.create(
+        None, dataclasses.replace(policy(plan.n_clients), unit=plan_unit(plan), adjacency=plan.adjacency)
+    )
+    if plan.schedule:
+        book.reserve(declared(events=plan.schedule, run=RUN))
+    return lambda: contextlib.nullcontext(book)
+
+
+def plan_unit(plan):
+    from accountant.events import Unit
+
+    return Unit(plan.unit)
+
+
+def guarded(directory: Path | None = None, **changes):
+    privacy = pb.Privacy(**{"epsilon": 4.0, "trust": "guardians"} | changes.pop("privacy", {}))
+    return pb.run(
+        problem(),
+        pb.DPFTSDE(n_features=8, n_init=2),
+        **{"privacy": privacy, "rounds": 3, "seed": 1, "directory": directory} | changes,
+    )
+
+
+def test_a_run_with_secure_noise_leaves_two_ledgers_beside_its_own_and_signed_receipts(tmp_path: Path) -> None:
+    record = guarded(tmp_path / "run")
+    assert [release.round for release in record.releases] == [0, 1, 2]
+    own = [entry.event for entry in record.ledger.entries()]
+    for name in ("guardian1", "guardian2"):
+        with Ledger.open(tmp_path / "run/private/guardians" / name / "ledger.sqlite") as book:
+            assert [entry.event for entry in book.entries()] == own
+            assert book.guarantees
+            assert book.verify().ok
+    lines = [json.loads(line) for line in (tmp_path / "run/guardians.jsonl").read_text().splitlines()]
+    assert [(row["round"], row["guardian"]) for row in lines] == [
+        (r, g) for r in range(3) for g in ("guardian1", "guardian2")
+    ]
+    for row in lines:
+        content = {key: value for key, value in row.items() if key not in ("key", "signature")}
+        assert checked({"content": content, "key": row["key"], "signature": row["signature"]}, ANSWERED) == content
+    assert not list((tmp_path / "run/private").rglob("rounds/*.npz"))
+    assert not (tmp_path / "run/private/clipping.jsonl").exists()  # nobody saw what clipping did
+    again = load(tmp_path / "run")
+    assert again.ledger.verify().ok
+
+
+def test_the_noise_of_a_release_is_that_of_all_guardians_together(tmp_path: Path) -> None:
+    server = guarded(tmp_path / "server", privacy={"trust": "server"})
+    two = guarded(tmp_path / "two")
+    four = guarded(tmp_path / "four", privacy={"guardians": 4})
+    stddev = [record.releases[0].noise_stddev for record in (server, two, four)]
+    assert stddev[1] == pytest.approx(2**0.5 * stddev[0], rel=1e-9)
+    assert stddev[2] == pytest.approx(2.0 * stddev[0], rel=1e-9)
+    assert server.plan.noise_multiplier == two.plan.noise_multiplier
+
+
+def test_a_simulation_is_repeatable_and_its_guardians_draw_apart() -> None:
+    first, second = (guarded(privacy={"noise": "simulation", "sample_rate": 0.5}) for _ in range(2))
+    assert [r.values.tolist() for r in first.releases] == [r.values.tolist() for r in second.releases]
+    other = guarded(privacy={"noise": "simulation", "sample_rate": 0.5}, seed=2)
+    assert first.releases[0].values.tolist() != other.releases[0].values.tolist()
+
+
+@pytest.mark.parametrize("stop", [0, 1, 2])
+def test_an_interrupted_run_goes_on_without_a_second_noise(stop: int, tmp_path: Path) -> None:
+    def interrupt(event) -> None:
+        if event.index == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        guarded(tmp_path / "run", on_round=interrupt)
+    before = (tmp_path / "run/guardians.jsonl").read_text()
+    record = guarded(tmp_path / "run", resume=True)
+    assert len(record.releases) == 3
+    assert (tmp_path / "run/guardians.jsonl").read_text().startswith(before)
+    for name in ("guardian1", "guardian2"):
+        with Ledger.open(tmp_path / "run/private/guardians" / name / "ledger.sqlite") as book:
+            assert len(book.entries()) == 3
+
+
+def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_path: Path) -> None:
+    """The server forgets round 2 and everything that has seen it; its guardians do not."""
+    import shutil
+
+    def stop(event) -> None:
+        if event.index == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        guarded(tmp_path / "run", on_round=stop)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    first = guarded(tmp_path / "run", resume=True)
+    for name in ("guardian1", "guardian2"):
+        shutil.rmtree(tmp_path / "copy/private/guardians" / name)
+        shutil.copytree(tmp_path / "run/private/guardians" / name, tmp_path / "copy/private/guardians" / name)
+    again = guarded(tmp_path / "copy", resume=True)
+    assert again.releases[2].values.tolist() == first.releases[2].values.tolist()
+
+
+def test_a_guardian_whose_ledger_is_gone_stops_the_run_with_a_word(tmp_path: Path) -> None:
+    def stop(event) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        guarded(tmp_path / "run", on_round=stop)
+    for path in (tmp_path / "run/private/guardians/guardian2").glob("ledger.sqlite*"):
+        path.unlink()
+    with pytest.raises(RunError, match="restore it from its newest copy"):
+        guarded(tmp_path / "run", resume=True)
+
+
+def test_other_guardians_than_those_of_the_beginning_are_refused(tmp_path: Path) -> None:
+    def stop(event) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        guarded(tmp_path / "run", on_round=stop)
+    (tmp_path / "run/private/guardians/guardian1/sealing.key").unlink()
+    with pytest.raises(RunError, match=r"guardian1 differ"):
+        guarded(tmp_path / "run", resume=True)
+    (tmp_path / "run/guardians.json").unlink()  # replaced on purpose
+    assert len(guarded(tmp_path / "run", resume=True).releases) == 3
+
+
+def test_a_budget_holds_for_the_plan_and_for_every_guardian(tmp_path: Path) -> None:
+    with pytest.raises(BudgetExceeded):
+        guarded(tmp_path / "run", privacy={"epsilon": None, "noise_multiplier": 1.0, "budget": 2.0})
+    assert not (tmp_path / "run").exists()
+
+
+def test_runs_on_one_population_share_the_guardians_ledgers_too(tmp_path: Path) -> None:
+    shared = pb.SharedLedger(path=str(tmp_path / "ward.sqlite"), population="ward", epsilon=5.0, delta=1e-5)
+    guarded(tmp_path / "one", privacy={"epsilon": 3.0}, ledger=shared)
+    for name in ("guardian1", "guardian2"):
+        with Ledger.open(tmp_path / f"ward.sqlite.{name}") as book:
+            assert len(book.entries()) == 3
+    with pytest.raises(BudgetExceeded):
+        guarded(tmp_path / "two", privacy={"epsilon": 4.5}, ledger=shared)
+
+
+def test_a_report_says_in_its_first_lines_who_had_to_be_trusted(tmp_path: Path) -> None:
+    found = report(guarded(tmp_path / "run"))
+    assert [each.against for each in found.exposures] == ["coalition", "guardian", "outsiders"]
+    assert found.exposures[0].epsilon == found.smallest_epsilon
+    assert "one of 2 guardians is honest" in found.trust
+    assert "whoever runs it sees every vector" in found.trust
+    lines = privbo("report", str(tmp_path / "run")).stdout.splitlines()
+    assert lines[1].startswith("trust: nobody has to be trusted with a vector")
+    assert lines[2].strip().startswith("against the server with all guardians but one: epsilon")
+    page = (tmp_path / "run/report.html").read_text()
+    assert page.index("Nobody has to be trusted with a vector") < page.index("What an attacker gains")
+    assert "against one guardian: epsilon" in privbo("ledger", "show", str(tmp_path / "run")).stdout
+    table = json.loads(privbo("report", str(tmp_path / "run"), "--json").stdout)
+    assert [row["unknown"] for row in table["exposures"]] == [1, 1, 2]
+
+
+def test_toml_and_dry_run_know_guardians(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(
+        'name = "toy"\nrounds = 5\n[problem]\nn_clients = 40\nobjective = "toy:score"\n'
+        'space = { x = { type = "real", low = 0.0, high = 1.0 } }\n[algorithm]\ntype = "dp-fts-de"\n'
+        '[privacy]\nepsilon = 2.0\ntrust = "guardians"\nguardians = 3\n'
+    )
+    out = privbo("run", str(config), "--dry-run").stdout
+    assert "one of 3 guardians is honest" in out
+    assert out.count("against ") == 3
+    table = json.loads(privbo("run", str(config), "--dry-run", "--json").stdout)
+    assert [row["unknown"] for row in table["exposures"]] == [1, 2, 3]
+
+
+def test_what_needs_a_door_that_sees_vectors_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="in a run with trust='guardians' none does"):
+        publish_norms(guarded(tmp_path / "run"), noise_multiplier=4.0)
