@@ -4,7 +4,7 @@
 
 Choosing a bound by looking at private norms is a release nobody paid for. Here the clients are simulated, so
 anybody may look: three runs with bounds around the default, what the audit says of each, and the run with
-the bound it recommends. Last, the mechanism of that run is attacked as a black box.
+the bound it advises. Last, the mechanism of that run is attacked as a black box.
 """
 
 from __future__ import annotations
@@ -41,20 +41,19 @@ def run(bound: float, home: Path) -> pb.Record:
 
 
 def main(home: Path) -> dict[float, float]:
-    """Runs with several bounds and the recommended one; returns the recommended factor by bound."""
+    """Runs with several bounds and the advised one; returns the advised factor by bound."""
     factors = {}
     for bound in BOUNDS:
         audit = pb.audit(run(bound, home))
-        last, factors[bound] = audit.rounds[-1], audit.best_factor
-        print(
-            f"bound {bound:g}: clipped {last.clipped_share:.0%}, bias {last.bias:.2f}, noise {last.noise:.2f}", end=" "
-        )
-        print(f"beside a signal of {last.signal:.2f}; best {audit.best_factor:.3g} times as large")
+        last, factors[bound] = audit.rounds[-1], audit.advice.factor
+        print(f"clipped {last.clipped_share:.0%}, bias {last.bias:.2f}, noise {last.noise:.2f}", end=" ")
+        print(f"beside a signal of {last.signal:.2f}. {audit.verdict}")
         print("".join(f"    {warning}\n" for warning in audit.warnings), end="")
     chosen = BOUNDS[-1] * factors[BOUNDS[-1]]
     result = run(chosen, home)
-    factors[chosen] = pb.audit(result).best_factor
-    print(f"bound {chosen:g}: best {factors[chosen]:.3g} times as large; epsilon {result.epsilon():.2f} as before")
+    audit = pb.audit(result)
+    factors[chosen] = audit.advice.factor
+    print(f"{audit.verdict} Epsilon {result.epsilon():.2f} as before")
     for attack in audit_run(result, trials=TRIALS):
         verdict = "within the claim" if attack.passed else "CONTRADICTS THE CLAIM"
         print(f"attack with {attack.world}: one release costs at least {attack.epsilon_lower:.2f}", end=", ")

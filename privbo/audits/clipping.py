@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from privbo.audits.advice import Advice, advise, agreement
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
 from privbo.protocol.plain import fields_of, notebook_table
 from privbo.protocol.settings import JsonObject
+from privbo.runs.algorithms import algorithm_table
 from privbo.runs.record import Record
 from privbo.runs.replay import stored_releases
 
 NOTE = "private diagnostics, not covered by epsilon"
-COMBINED = "bias and noise combined"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class ClippedRound:
         bias_by_region: ``bias`` of every block.
         noise_by_region: ``noise`` of one block.
         error_at: sqrt(bias^2 + noise^2) as it would have been with the bound multiplied by each factor.
+        agreement_at: Expected cosine between the release and the sum as meant, for the same factors.
     """
 
     round: int
@@ -54,6 +56,7 @@ class ClippedRound:
     bias_by_region: tuple[float, ...]
     noise_by_region: float
     error_at: Mapping[str, float]
+    agreement_at: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,7 @@ class ClippingAudit:
         name: The run's.
         rounds: Rounds with a release, in order; at least one.
         clipping_norm: S of the last round (the bound times the square root of the blocks).
-        best_factor: The factor on S that would have minimised the mean of sqrt(bias^2 + noise^2).
+        advice: Another S, or none, from what the algorithm does with the sums.
         warnings: Patterns that matter, in words.
         note: What all of this is.
     """
@@ -72,23 +75,25 @@ class ClippingAudit:
     name: str
     rounds: tuple[ClippedRound, ...]
     clipping_norm: float
-    best_factor: float
+    advice: Advice
     warnings: tuple[str, ...]
     note: str = NOTE
 
     @property
     def best_clipping_norm(self) -> float:
-        """S that would have minimised the mean of sqrt(bias^2 + noise^2)."""
-        return self.best_factor * self.clipping_norm
+        """S that is advised; the run's own where there is nothing to gain."""
+        return self.advice.factor * self.clipping_norm
 
     @property
     def verdict(self) -> str:
-        """The run's S beside the S that would have been best, in one sentence."""
-        return f"S was {self.clipping_norm:.4g}; S = {self.best_clipping_norm:.4g} would have minimised {COMBINED}."
+        """The advice in one sentence."""
+        text = self.advice.text(self.clipping_norm)
+        return f"{text[0].upper()}{text[1:]}."
 
-    def mean_error(self) -> dict[float, float]:
-        """Average sqrt(bias^2 + noise^2) over rounds, by factor on S."""
-        return _mean_error(self.rounds)
+    def by_factor(self) -> dict[float, float]:
+        """Average over rounds, by factor on S, of what the advice is made from: agreement, or bias and noise."""
+        at = [r.agreement_at if self.advice.use == "direction" else r.error_at for r in self.rounds]
+        return {float(factor): float(np.mean([found[factor] for found in at])) for factor in at[0]}
 
     def to_dict(self) -> JsonObject:
         """Give the audit as JSON-able data."""
@@ -99,10 +104,6 @@ class ClippingAudit:
         last = self.rounds[-1]
         facts = {"verdict": self.verdict, "clipped in the last round": f"{last.clipped_share:.0%}", "note": self.note}
         return notebook_table(f"Audit: {self.name}", facts)
-
-
-def _mean_error(rounds: Sequence[ClippedRound]) -> dict[float, float]:
-    return {float(f): float(np.mean([r.error_at[f] for r in rounds])) for f in rounds[0].error_at}
 
 
 def clipping_audit(record: Record) -> ClippingAudit:
@@ -132,19 +133,29 @@ def clipping_audit(record: Record) -> ClippingAudit:
     )
     if not rounds:
         raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
-    errors, last = _mean_error(rounds), rounds[-1]
-    best = min(errors, key=lambda factor: errors[factor])
+    last = rounds[-1]
     return ClippingAudit(
         name=record.spec.name,
         rounds=rounds,
         clipping_norm=last.bound * math.sqrt(len(last.bias_by_region)),
-        best_factor=best,
-        warnings=tuple(_warnings(rounds, best)),
+        advice=_advice(record, rounds),
+        warnings=tuple(_warnings(rounds)),
     )
 
 
+def _advice(record: Record, rounds: Sequence[ClippedRound]) -> Advice:
+    """Ask what the algorithm uses: the Thompson family maximises the released function or fits its scale."""
+    if algorithm_table(record.spec.algorithm)["type"] in _DIRECTION:
+        return advise("direction", [{float(f): v for f, v in r.agreement_at.items()} for r in rounds])
+    whole = max(float(np.mean([r.signal for r in rounds])), 1e-300)
+    return advise("magnitude", [{float(f): -v / whole for f, v in r.error_at.items()} for r in rounds])
+
+
+_DIRECTION = {"dp-fts-de", "shared-prior", "scout"}
+
+
 def _round(line: Mapping[str, Any], *, noise_stddev: float, shape: tuple[int, ...]) -> ClippedRound:
-    if "bias_at" not in line:
+    if "kept_at" not in line:
         raise RunError("these clip statistics are of an older release of privbo and cannot be audited; run it again")
     n_blocks, dim = shape
     noise = noise_stddev * math.sqrt(n_blocks * dim)
@@ -164,10 +175,16 @@ def _round(line: Mapping[str, Any], *, noise_stddev: float, shape: tuple[int, ..
             f"{factor:.4g}": math.hypot(bias, factor * noise)
             for factor, bias in zip(line["bound_factors"], line["bias_at"], strict=True)
         },
+        agreement_at={
+            f"{factor:.4g}": agreement(
+                signal=math.hypot(*line["signal_by_block"]), kept=kept, bias=bias, noise=factor * noise
+            )
+            for factor, bias, kept in zip(line["bound_factors"], line["bias_at"], line["kept_at"], strict=True)
+        },
     )
 
 
-def _warnings(rounds: Sequence[ClippedRound], best: float) -> list[str]:
+def _warnings(rounds: Sequence[ClippedRound]) -> list[str]:
     count, found = len(rounds), []
     everybody = sum(r.clipped_share >= 0.99 for r in rounds)
     if 2 * everybody >= count:
@@ -177,8 +194,4 @@ def _warnings(rounds: Sequence[ClippedRound], best: float) -> list[str]:
     drowned = sum(r.noise >= 10 * r.signal for r in rounds)
     if 2 * drowned >= count:
         found.append(f"the noise was ten times the signal or more in {drowned} of {count} rounds: little was shared")
-    if best <= 0.5:
-        found.append(f"a bound {best:.3g} times as large would have minimised {COMBINED}: it was mostly noise")
-    if best >= 2:
-        found.append(f"a bound {best:.3g} times as large would have minimised {COMBINED}: it was mostly bias")
     return found

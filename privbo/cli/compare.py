@@ -56,7 +56,7 @@ def compare_sweep(
     scheduler: str | None,
     budget: float | None,
     private: bool,
-    shared_assets: bool,
+    interactive: bool,
     fresh: bool = False,
     finished: bool = False,
     yes: bool = False,
@@ -82,11 +82,11 @@ def compare_sweep(
             agree=partial(agree, yes=yes),
         )
     # The results stand before a recommendation may be refused.
-    written = _written(found, folder, private=private, shared_assets=shared_assets)
+    written = _written(found, folder, private=private, interactive=interactive)
     if budget is None:
         return written
     return _written(
-        recommended(found, budget, partial(agree, yes=yes)), folder, private=private, shared_assets=shared_assets
+        recommended(found, budget, partial(agree, yes=yes)), folder, private=private, interactive=interactive
     )
 
 
@@ -97,27 +97,27 @@ def compare_runs(
     data: Data,
     budget: float | None,
     private: bool,
-    shared_assets: bool,
+    interactive: bool,
 ) -> Compared:
     """Compare finished runs; ``data`` says whose data they saw."""
     found = compare([str(directory) for directory in directories], data=data)
     if budget is not None:
         found = dataclasses.replace(found, recommendation=recommend(found, budget))
-    return _written(found, out or Path("comparison"), private=private, shared_assets=shared_assets)
+    return _written(found, out or Path("comparison"), private=private, interactive=interactive)
 
 
-def _written(found: SweepResult | Comparison, folder: Path, *, private: bool, shared_assets: bool) -> Compared:
+def _written(found: SweepResult | Comparison, folder: Path, *, private: bool, interactive: bool) -> Compared:
     """Write what may be exported, and on request all of it into the private folder."""
     exportable = found.exportable()
-    page = _write(exportable, folder, shared_assets=shared_assets)
+    page = _write(exportable, folder, interactive=interactive)
     if not private or all(a is b for a, b in zip(_panels(found), _panels(exportable), strict=True)):
         return Compared(found=exportable, page=page)
-    return Compared(found=found, page=_write(found, private_folder(folder), shared_assets=shared_assets))
+    return Compared(found=found, page=_write(found, private_folder(folder), interactive=interactive))
 
 
-def _write(found: SweepResult | Comparison, folder: Path, *, shared_assets: bool) -> Path:
+def _write(found: SweepResult | Comparison, folder: Path, *, interactive: bool) -> Path:
     name = found.name if isinstance(found, Comparison) else found.sweep.config.name
-    page = write_comparison(*_panels(found), folder=folder, name=name, shared_assets=shared_assets)
+    page = write_comparison(*_panels(found), folder=folder, name=name, interactive=interactive)
     # When and why cells were made is of this machine's history, not of the result.
     write_json(folder / "summary.json", {k: v for k, v in found.to_dict().items() if k != "reuse"})
     return page
@@ -138,6 +138,7 @@ def _compared(shown: Compared) -> Iterator[RenderableType]:
 def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
     yield _comparison_table(comparison)
     yield from (*contrast_lines(comparison), *older_lines(comparison))
+    yield from (f"{verdict.setting}: {verdict.text}" for verdict in comparison.verdicts())
     if comparison.shows_utility and comparison.data == "private":
         yield "private diagnostics, not covered by epsilon"
     if comparison.seeded:
@@ -146,22 +147,27 @@ def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
         yield f"the population has paid {total_line(comparison.total)}"
     if comparison.recommendation is not None:
         chosen = comparison.recommendation
-        yield f"recommended: {chosen.label} (epsilon {number(chosen.epsilon)} at delta {chosen.delta:.3g})"
+        price = (
+            f"epsilon {number(chosen.epsilon)} at delta {chosen.delta:.3g}" if chosen.epsilon else "nothing is shared"
+        )
+        yield f"recommended: {chosen.label} ({price})"
         yield chosen.because
 
 
 def _comparison_table(comparison: Comparison) -> Table:
-    shows = comparison.shows_utility
+    """Tabulate settings in 80 columns: what cannot be told apart when cut, the settings' names, is folded."""
+    shows, rows = comparison.shows_utility, comparison.rows()
     what = comparison.measure if shows else "prices; utility is private (--private shows it)"
-    table = Table(title=verbatim(f"{comparison.name}: {what} ({comparison.data} data)"))
-    judged = ("utility", "standard error") if shows else ()
-    for column in ("setting", "epsilon", "delta", "epsilon at safe delta", *judged, "seeds"):
-        table.add_column(column, justify="left" if column == "setting" else "right")
-    for row in comparison.rows():
-        price = "nothing released" if row.releases == 0 else number(row.epsilon or float("inf"))
-        strict = f"{strict_text(row)} ({row.strict_delta:.3g})" if row.releases else ""
+    table = Table(title=verbatim(f"{comparison.name}: {what} ({comparison.data} data)"), title_justify="left")
+    table.add_column("setting", overflow="fold", ratio=1)
+    deltas = sorted({row.strict_delta for row in rows})
+    named = f" at delta {deltas[0]:.3g}" if len(deltas) == 1 else ""
+    for column in (f"epsilon{named}", *(("utility", "error") if shows else ()), "seeds"):
+        table.add_column(column, justify="right", max_width=13)
+    for row in rows:
+        price = strict_text(row) if named or not row.releases else f"{strict_text(row)} ({row.strict_delta:.3g})"
         values = (number(row.utility), number(row.standard_error)) if shows else ()
-        table.add_row(verbatim(row.setting), price, number(row.delta), strict, *values, str(row.seeds))
+        table.add_row(verbatim(row.setting), price, *values, str(row.seeds))
     return table
 
 

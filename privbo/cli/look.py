@@ -22,6 +22,7 @@ from privbo.reports.audit_page import write_audit
 from privbo.reports.bundle import read_receipts
 from privbo.reports.data import report, write_page
 from privbo.reports.diagnostics import diagnostics
+from privbo.reports.statement import write_statement
 from privbo.runs.config import read_spec
 from privbo.runs.evidence import LedgerCheck, check_directory
 from privbo.runs.manifest import RunDirectory
@@ -42,12 +43,18 @@ def read_report(directory: Path, *, private: bool = False, regret: Path | None =
 
 
 def report_run(
-    directory: Path, *, out: Path | None, private: bool, regret: Path | None, shared_assets: bool
+    directory: Path,
+    *,
+    out: Path | None,
+    private: bool,
+    regret: Path | None,
+    interactive: bool = False,
+    statement: bool = False,
 ) -> WrittenReport:
     """Write a run's page and return the report with the page's path.
 
     A page with private diagnostics lies in the run's private folder unless ``out`` names
-    another place.
+    another place; a statement for a board lies beside it.
 
     Raises:
         RunError: If that private folder is a link.
@@ -55,8 +62,9 @@ def report_run(
     require_no_link(RunDirectory(directory).private)
     home, found = RunDirectory(directory), read_report(directory, private=private, regret=regret)
     target = out or (home.report_path if found.diagnostics is None else home.private / "report.html")
-    page = write_page(found.report, target, private=found.diagnostics, shared_assets=shared_assets)
-    return replace(found, page=page)
+    page = write_page(found.report, target, private=found.diagnostics, interactive=interactive)
+    sheet = write_statement(found.report, target.with_name("statement.html")) if statement else None
+    return replace(found, page=page, statement=sheet)
 
 
 def audit_target(
@@ -66,7 +74,7 @@ def audit_target(
     trials: int,
     publish: float | None,
     out: Path | None,
-    shared_assets: bool,
+    interactive: bool,
     yes: bool = False,
 ) -> Audit:
     """Audit a run's clipping, or the mechanism of a run or a configuration, and write the private page.
@@ -94,7 +102,7 @@ def audit_target(
         page = out or (record.home.private / "audit.html" if here else None)
         if found.published is not None:
             write_json(record.home.path / "published_norms.json", fields_of(found.published))
-    return found if page is None else replace(found, page=write_audit(found, page, shared_assets=shared_assets))
+    return found if page is None else replace(found, page=write_audit(found, page, interactive=interactive))
 
 
 def _audit_configuration(path: Path, trials: int) -> Audit:

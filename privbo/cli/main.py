@@ -39,7 +39,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print plan and price; t
 Trust = Annotated[bool, typer.Option("--trust", help="Import code also for --dry-run and from a stranger's directory.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Pay the price that is shown without being asked.")]
 ShowPrivate = Annotated[bool, typer.Option("--show-private", help="Show what no epsilon covers.")]
-SharedAssets = Annotated[bool, typer.Option("--shared-assets", help="Plotly once beside many pages.")]
+Interactive = Annotated[bool, typer.Option("--interactive", help="Figures to zoom and read off; adds 5 MB.")]
 RunDir = Annotated[Path, typer.Argument(help="Directory of a run.")]
 
 
@@ -189,7 +189,10 @@ def report_command(
     regret: Annotated[
         Path | None, typer.Option(help="Private diagnostics with regret: the configuration whose problem states it.")
     ] = None,
-    shared_assets: SharedAssets = False,
+    interactive: Interactive = False,
+    statement: Annotated[
+        bool, typer.Option("--statement", help="Also write statement.html: one sheet for an ethics board.")
+    ] = False,
     parquet: Annotated[Path | None, typer.Option(help="Also write the public history as Parquet.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -203,7 +206,10 @@ def report_command(
     if as_json:
         _show(read_report(directory, private=private, regret=regret), as_json=True)
         return
-    _show(report_run(directory, out=out, private=private, regret=regret, shared_assets=shared_assets), as_json=False)
+    written = report_run(
+        directory, out=out, private=private, regret=regret, interactive=interactive, statement=statement
+    )
+    _show(written, as_json=False)
 
 
 @app.command()
@@ -250,7 +256,7 @@ def compare(
         bool, typer.Option("--finished", help="Run nothing: show a sweep's finished cells, older code's too, named.")
     ] = False,
     yes: Yes = False,
-    shared_assets: SharedAssets = False,
+    interactive: Interactive = False,
     as_json: AsJson = False,
 ) -> None:
     """Utility against epsilon: a sweep of settings over seeds, or runs side by side.
@@ -273,13 +279,13 @@ def compare(
                 scheduler=scheduler,
                 budget=budget,
                 private=private,
-                shared_assets=shared_assets,
+                interactive=interactive,
                 fresh=fresh,
                 finished=finished,
                 yes=yes,
             )
         else:
-            found = compare_runs(what, out=out, data=whose, budget=budget, private=private, shared_assets=shared_assets)
+            found = compare_runs(what, out=out, data=whose, budget=budget, private=private, interactive=interactive)
     except KeyboardInterrupt:
         typer.echo("privbo: interrupted; the same command goes on with what is left", err=True)
         raise typer.Exit(130) from None
@@ -330,7 +336,7 @@ def audit(
     ] = None,
     yes: Yes = False,
     out: Annotated[Path | None, typer.Option(help="Where the page goes; DIR/private/audit.html by default.")] = None,
-    shared_assets: SharedAssets = False,
+    interactive: Interactive = False,
     as_json: AsJson = False,
 ) -> None:
     """PRIVATE: audit the clipping. Exit code 3 if the black-box audit contradicts the claim."""
@@ -342,7 +348,7 @@ def audit(
         trials=trials,
         publish=publish_norms,
         out=out,
-        shared_assets=shared_assets,
+        interactive=interactive,
         yes=yes,
     )
     _show(found, as_json=as_json)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from privbo.comparisons.verdict import Verdict
 from privbo.plans.gains import Gain
 from privbo.plans.plan import Plan
 from privbo.plans.prices import PriceColumn
@@ -86,19 +87,22 @@ class WrittenReport:
         report: The report.
         diagnostics: PRIVATE diagnostics, where they were asked for.
         page: The page; None where none was written.
+        statement: One sheet for a board; None where none was asked for.
     """
 
     report: Report
     diagnostics: Diagnostics | None = None
     page: Path | None = None
+    statement: Path | None = None
 
     def to_dict(self) -> JsonObject:
         """Give the report as JSON-able data with what stands beside it."""
         found = self.report.to_dict()
         if self.diagnostics is not None:
             found["private_diagnostics"] = plain(self.diagnostics)
-        if self.page is not None:
-            found["report"] = str(self.page)
+        for name, path in (("report", self.page), ("statement", self.statement)):
+            if path is not None:
+                found[name] = str(path)
         return found
 
 
@@ -180,17 +184,24 @@ class FinishedRun:
         page: The report's page.
         milestones: PRIVATE: mean best score over clients at a few points of the run, by arm; None unless
             it was asked for.
+        verdicts: PRIVATE: the run's clients at the end beside each control; None unless asked for, empty
+            without controls.
     """
 
     report: Report
     directory: Path
     page: Path
     milestones: Milestones | None
+    verdicts: tuple[Verdict, ...] | None = None
 
     def to_dict(self) -> JsonObject:
         """Give the report as JSON-able data with directory and page, and milestones where they were asked for."""
         found = self.report.to_dict() | {"directory": str(self.directory), "report": str(self.page)}
         if self.milestones is not None:
             note = "private diagnostics, not covered by epsilon"
-            found["private_diagnostics"] = {"note": note, "milestones": plain(self.milestones)}
+            found["private_diagnostics"] = {
+                "note": note,
+                "milestones": plain(self.milestones),
+                "verdicts": [fields_of(v) | {"answer": v.answer} for v in self.verdicts or ()],
+            }
         return found

@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from privbo.cli.results import FinishedRun, PricedPlan
-from privbo.plans.prices import price
+from privbo.comparisons.verdict import SCORES
+from privbo.plans.prices import finite, price
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_json
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.threads import limited_threads
 from privbo.reports.data import report, write_page
-from privbo.reports.diagnostics import LABELS
+from privbo.reports.diagnostics import LABELS, best_per_client, diagnostics
 from privbo.runs.config import read_spec
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory, fresh_directory
@@ -84,7 +85,7 @@ def carry_out(
     """Run a run and its controls, write the report, and return what the terminal shows."""
     with limited_threads(spec.threads), _interruptible() as stop:
         found = _carry_out(spec, home, resume=resume, progress=progress, check=stop)
-    return found if show_private else dataclasses.replace(found, milestones=None)
+    return found if show_private else dataclasses.replace(found, milestones=None, verdicts=None)
 
 
 @contextmanager
@@ -116,12 +117,15 @@ def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: C
     output = RunDirectory(home).output_path
     play = partial(run_spec, progress=progress, on_round=check, on_evaluation=check, output=output)
     record = play(spec, home, resume=resume)
-    curves = {"private": record.best_so_far()}
+    arms = {"private": record}
     for control in spec.controls:
-        curves[control] = play(control_of(spec, control, record.home.seed), None).best_so_far()
-    curves = _same_length(curves)
-    lines = {name: curve.tolist() for name, curve in curves.items()}
-    write_json(record.home.private / "diagnostics.json", {"mean_best_so_far": lines})
+        arms[control] = play(control_of(spec, control, record.home.seed), None)
+    curves = _same_length({name: arm.best_so_far() for name, arm in arms.items()})
+    kept = {
+        "mean_best_so_far": {name: curve.tolist() for name, curve in curves.items()},
+        "best_per_client": {name: list(map(finite, best_per_client(a.clients.values))) for name, a in arms.items()},
+    }
+    write_json(record.home.private / SCORES, kept)
     with record.ledger:
         found = report(record)
     page = write_page(found, record.home.report_path)
@@ -131,6 +135,7 @@ def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: C
         directory=home,
         page=page,
         milestones={LABELS[name]: _milestones(curve) for name, curve in curves.items()},
+        verdicts=diagnostics(record.home).verdicts,
     )
 
 

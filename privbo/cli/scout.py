@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from rich.console import RenderableType
 
 from accountant.ledger.total import Total
 from privbo.algorithms.thompson.scout import Scout, likeness
 from privbo.cli.results import Scouted
 from privbo.cli.run import carry_out
 from privbo.cli.spend import agree
+from privbo.cli.terminal import number, render, table_of, total_line
 from privbo.comparisons.payment import declared
-from privbo.plans.gains import gains_near
+from privbo.plans.gains import Gain, gains_near
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import Privacy
 from privbo.plans.spending import Spending, spending
@@ -92,3 +95,30 @@ def _price(spec: Spec, plan: Plan, n_points: int) -> Spending:
         )
     with considered_shared(shared, plan) as ledger:
         return spending(ledger.book(), delta, what, declared=[declared(spec.name, spec, plan)])
+
+
+@render.register
+def _scouted(found: Scouted) -> Iterator[RenderableType]:
+    yield (
+        f"correlation between two clients' surfaces: {found.correlation:.2f} +- {found.standard_error:.2f} "
+        f"(standard error of the noise), over {found.n_points} public points"
+    )
+    yield f"paid: epsilon {number(found.report.smallest_epsilon)} at delta {found.report.delta:.3g}"
+    yield total_line(found.report.total)
+    families: dict[str, dict[float, Gain]] = {}
+    for gain in found.gains:
+        families.setdefault(gain.family, {})[gain.epsilon] = gain
+    epsilons = sorted({gain.epsilon for gain in found.gains})
+    rows = [
+        (f"{any_.correlation:.2f}", any_.n_clients, any_.n_dims, *(_ratios(gains.get(e)) for e in epsilons), family)
+        for family, gains in families.items()
+        for any_ in [next(iter(gains.values()))]
+    ]
+    head = ("correlation", "N", "parameters", *(f"epsilon {e:g}" for e in epsilons), "problem")
+    yield table_of("Regret with sharing over regret alone: over the run / at the end", head, rows, right=range(3))
+    yield "two seeds each, measured beforehand on public problems: docs/results/worth.md has the errors"
+    yield f"run: {found.directory}"
+
+
+def _ratios(gain: Gain | None) -> str:
+    return "-" if gain is None else f"{gain.mean:.2f} / {gain.end:.2f}"

@@ -21,11 +21,9 @@ from privbo.cli.results import (
     Milestones,
     PricedPlan,
     Rehearsal,
-    Scouted,
     WrittenReport,
 )
 from privbo.plans.calibration import Calibration
-from privbo.plans.gains import Gain
 from privbo.plans.prices import PriceColumn
 from privbo.plans.trust import trust_lines, trust_text
 from privbo.protocol.text import shown
@@ -33,6 +31,7 @@ from privbo.reports.bundle import Written
 from privbo.reports.document import percent_bound
 from privbo.reports.ledger import LedgerView
 from privbo.reports.report import Report
+from privbo.reports.tables import verdict_lines
 from privbo.runs.evidence import LedgerCheck
 from privbo.runs.recovery import Recovered
 
@@ -80,7 +79,11 @@ def _report(report: Report) -> Iterator[RenderableType]:
 @render.register
 def _written(found: WrittenReport) -> Iterator[RenderableType]:
     yield from render(found.report)
+    if found.diagnostics is not None:
+        yield from verdict_lines(found.diagnostics.verdicts)
     yield f"report: {found.page}"
+    if found.statement is not None:
+        yield f"statement, with blanks for purpose and signature: {found.statement}"
 
 
 @render.register
@@ -88,32 +91,10 @@ def _finished(found: FinishedRun) -> Iterator[RenderableType]:
     yield from render(found.report)
     if found.milestones is not None:
         yield milestonestable_of(found.milestones)
+        yield from verdict_lines(found.verdicts or ())
     else:
         yield "clients' scores are private: --show-private shows them, and privbo report --private later"
     yield f"report: {found.page}"
-
-
-@render.register
-def _scouted(found: Scouted) -> Iterator[RenderableType]:
-    yield (
-        f"correlation between two clients' surfaces: {found.correlation:.2f} +- {found.standard_error:.2f} "
-        f"(standard error of the noise), over {found.n_points} public points"
-    )
-    yield f"paid: epsilon {number(found.report.smallest_epsilon)} at delta {found.report.delta:.3g}"
-    yield total_line(found.report.total)
-    families: dict[str, dict[float, Gain]] = {}
-    for gain in found.gains:
-        families.setdefault(gain.family, {})[gain.epsilon] = gain
-    epsilons = sorted({gain.epsilon for gain in found.gains})
-    rows = [
-        (f"{any_.correlation:.2f}", any_.n_clients, any_.n_dims, *(_ratios(gains.get(e)) for e in epsilons), family)
-        for family, gains in families.items()
-        for any_ in [next(iter(gains.values()))]
-    ]
-    head = ("correlation", "N", "parameters", *(f"epsilon {e:g}" for e in epsilons), "problem")
-    yield table_of("Regret with sharing over regret alone: over the run / at the end", head, rows, right=range(3))
-    yield "two seeds each, measured beforehand on public problems: docs/results/worth.md has the errors"
-    yield f"run: {found.directory}"
 
 
 @render.register
@@ -227,10 +208,6 @@ def _calibration(found: Calibration) -> Iterator[RenderableType]:
         yield f"epsilon ({label}): {number(value)} at delta {number(found.delta)}"
     event = PoissonSampledGaussian(sample_rate=found.sample_rate, noise_multiplier=found.noise_multiplier)
     yield f"at delta {number(found.delta)} {interval_text(found.interval, event)}"
-
-
-def _ratios(gain: Gain | None) -> str:
-    return "-" if gain is None else f"{gain.mean:.2f} / {gain.end:.2f}"
 
 
 def price_table(columns: Sequence[PriceColumn]) -> Table:

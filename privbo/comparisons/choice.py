@@ -1,5 +1,7 @@
 """Choosing a setting within a budget: by utility, or on private data paid for.
 
+Sharing nothing is always a candidate, at price 0.
+
 Naming the best of settings over private data publishes something about it, so there clients'
 scores leave through the door: every client answers with one vector, its best score under each
 setting (the mean over seeds), scaled to [-1, 1]; what is released is the noisy mean over
@@ -22,6 +24,7 @@ from privbo.comparisons.comparison import Comparison, Recommendation
 from privbo.comparisons.payment import quoted_at
 from privbo.comparisons.results import Kept
 from privbo.comparisons.setting import Difference, Setting, difference
+from privbo.comparisons.verdict import Verdict, adjusted, verdict_of_release, verdicts
 from privbo.door.door import Door
 from privbo.door.mechanism import Mechanism, mechanism_for
 from privbo.door.noise import SecureNoise
@@ -55,10 +58,13 @@ class Selection:
 
 
 def recommend(comparison: Comparison, budget: float) -> Recommendation:
-    """Name the private setting with the best mean utility whose run costs at most ``budget`` at the safe delta.
+    """Name the setting with the best mean utility whose run costs at most ``budget`` at the safe delta.
+
+    Sharing nothing is a candidate at price 0, and what shares has to beat it beyond noise: a budget that is spent is
+    gone, whatever it brought.
 
     Raises:
-        ConfigurationError: If none is affordable, or the data is private: choosing by
+        ConfigurationError: If none is affordable, if no setting shares nothing, or the data is private: choosing by
             utility would look at people again without paying.
     """
     if comparison.data == "private":
@@ -68,8 +74,14 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
         )
     sign, measure = 1.0 if comparison.larger_is_better else -1.0, comparison.measure
     fitting = affordable(comparison, budget)
+    free = _not_sharing(comparison)
+    alone = max(free, key=lambda s: sign * float(s.utilities(measure).mean()))
     best = max(fitting, key=lambda s: sign * float(s.utilities(measure).mean()))
-    gaps = [difference(best, other, measure) for other in fitting if other is not best]
+    found = {v.setting: v for v in verdicts([*fitting, alone], measure)}.get(best.label)
+    if found is None or found.answer != "helped":
+        words = f"{best.label} has no seed in common with it" if found is None else f"with {best.label} {found.text}"
+        return _of_nothing(alone, budget, words, found)
+    gaps = [difference(best, other, measure) for other in (*fitting, *free) if other is not best]
     lead = min(gaps, key=lambda gap: sign * gap.mean, default=None)
     beyond = lead is not None and lead.is_significant
     return Recommendation(
@@ -79,7 +91,46 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
         budget=budget,
         lead=lead,
         beyond_noise=beyond,
-        because=_lead_words(lead, beyond),
+        because=f"{found.text}; {_lead_words(lead, beyond)}",
+        verdict=found,
+    )
+
+
+def _not_sharing(comparison: Comparison) -> Sequence[Setting]:
+    """Settings that share nothing, of which there must be one: nobody pays for what may be worse than nothing.
+
+    Raises:
+        ConfigurationError: If there is none.
+    """
+    free = [s for s in comparison.settings if s.kind == "local"]
+    if not free:
+        raise ConfigurationError(
+            "no setting here shares nothing, so the best one may be worse than not sharing, which costs nothing; "
+            "add controls = ['local'] (to a sweep, or to the runs' configuration)"
+        )
+    return free
+
+
+def _of_nothing(
+    alone: Setting,
+    budget: float,
+    because: str,
+    verdict: Verdict | None,
+    released: Mapping[str, float] | None = None,
+    stddev: float | None = None,
+) -> Recommendation:
+    """Recommend not to share."""
+    return Recommendation(
+        label=alone.label,
+        epsilon=0.0,
+        delta=alone.strict_delta,
+        budget=budget,
+        lead=None,
+        beyond_noise=False,
+        because=f"it costs nothing, and {because}",
+        released=released,
+        released_stddev=stddev,
+        verdict=verdict,
     )
 
 
@@ -100,7 +151,10 @@ def affordable(comparison: Comparison, budget: float) -> Sequence[Setting]:
     if not fitting:
         least = min((s.strict_epsilon for s in priced if s.strict_epsilon is not None), default=math.inf)
         at = f" at delta {deltas[0]:.3g}" if deltas else ""
-        raise ConfigurationError(f"no setting costs at most epsilon={budget:g}{at}; the cheapest costs {least:.6g}")
+        raise ConfigurationError(
+            f"no setting that shares costs at most epsilon={budget:g}{at}; the cheapest costs {least:.6g} (sharing "
+            "nothing costs nothing)"
+        )
     return fitting
 
 
@@ -137,36 +191,57 @@ def paid_recommendation(
         BudgetExceeded: If the ledger can't pay for the choice; nothing was released.
     """
     fitting = affordable(comparison, budget)
-    scores = _scores([cells[s.label] for s in fitting], selection)
-    name = digest([[kept.name for kept in cells[s.label]] for s in fitting])
+    asked = [*fitting, *_not_sharing(comparison)]
+    scores = _scores([cells[s.label] for s in asked], selection)
+    name = digest([[kept.name for kept in cells[s.label]] for s in asked])
     delta = quoted_at(shared, comparison.settings[0].safe_delta)
     with Ledger.open(shared.path) as ledger:
         means, stddev = _release(scores, f"selection-{name}", selection, ledger, agree, delta)
-    order = np.argsort(means)[::-1]
-    best = fitting[int(order[0])]
-    lead = None
-    if len(fitting) > 1:
-        gap, error = float(means[order[0]] - means[order[1]]), stddev * math.sqrt(2.0)
-        second = fitting[int(order[1])].label
-        p_value = math.erfc(gap / error / math.sqrt(2.0))
-        lead = Difference(
-            first=best.label, second=second, mean=gap, standard_error=error, p_value=p_value, n_seeds=len(best.seeds)
-        )
-    beyond = lead is not None and lead.is_significant
-    words = "no other setting fits the budget" if lead is None else (
-        f"its noisy mean best score leads {lead.second} by {lead.mean:.4g}, {'beyond' if beyond else 'not beyond'} the "
-        f"choice's own noise of {lead.standard_error:.2g}"
-    )  # fmt: skip
+    return _chosen(asked, means, stddev, budget, n_sharing=len(fitting))
+
+
+def _chosen(
+    asked: Sequence[Setting], means: FloatArray, stddev: float, budget: float, *, n_sharing: int
+) -> Recommendation:
+    """Choose by released means: of the first ``n_sharing``, or none where these do not beat the rest beyond noise."""
+    released = {s.label: float(mean) for s, mean in zip(asked, means, strict=True)}
+    error = stddev * math.sqrt(2.0)
+    best, *behind = sorted(asked[:n_sharing], key=lambda s: -released[s.label])
+    alone = max(asked[n_sharing:], key=lambda s: released[s.label])
+    gains = [released[s.label] - released[alone.label] for s in (best, *behind)]
+    found = adjusted(
+        [
+            verdict_of_release(gain, error, (s.label, alone.label))
+            for s, gain in zip((best, *behind), gains, strict=True)
+        ]
+    )[0]
+    paid = "the choice was charged to the population's ledger"
+    if found.answer != "helped":
+        return _of_nothing(alone, budget, f"with {best.label} {found.text}; {paid}", found, released, stddev)
+    second = max((*behind, alone), key=lambda s: released[s.label])
+    gap = released[best.label] - released[second.label]
+    lead = Difference(
+        first=best.label,
+        second=second.label,
+        mean=gap,
+        standard_error=error,
+        p_value=math.erfc(gap / error / math.sqrt(2.0)),
+        n_seeds=len(best.seeds),
+    )
     return Recommendation(
         label=best.label,
         epsilon=float(best.strict_epsilon or 0.0),
         delta=best.strict_delta,
         budget=budget,
         lead=lead,
-        beyond_noise=beyond,
-        because=f"{words}; the choice was charged to the population's ledger",
-        released={s.label: float(mean) for s, mean in zip(fitting, means, strict=True)},
+        beyond_noise=lead.is_significant,
+        because=(
+            f"{found.text}; its noisy mean best score leads {lead.second} by {gap:.4g}, "
+            f"{'beyond' if lead.is_significant else 'not beyond'} the choice's own noise of {error:.2g}; {paid}"
+        ),
+        released=released,
         released_stddev=stddev,
+        verdict=found,
     )
 
 
@@ -176,6 +251,10 @@ def _scores(settings: Sequence[Sequence[Kept]], selection: Selection) -> FloatAr
     A run in which a client failed counts as its lowest. Who failed in all of them is NaN: whoever is absent
     contributes nothing, here as in the runs, because one neighbouring world has to hold for all of them.
     """
+    if any(not k.result.best_per_client for cells in settings for k in cells):
+        raise ConfigurationError(
+            "an older privbo kept no score per client of what shares nothing; run the sweep once more"
+        )
     best = [np.array([k.result.best_per_client for k in cells], dtype=np.float64) for cells in settings]
     scores = [np.clip(np.where(np.isnan(b), selection.low, b), selection.low, selection.high) for b in best]
     middle, half = (selection.low + selection.high) / 2, (selection.high - selection.low) / 2

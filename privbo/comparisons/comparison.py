@@ -23,6 +23,7 @@ from privbo.comparisons.setting import (
     difference,
     standard_error,
 )
+from privbo.comparisons.verdict import Verdict, verdicts
 from privbo.protocol.plain import fields_of, notebook_table, plain
 from privbo.protocol.settings import JsonObject
 
@@ -57,11 +58,11 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """The best setting within a budget.
+    """The best setting within a budget, which may be to share nothing.
 
     Attributes:
         label: Its name.
-        epsilon: What one run of it costs at ``delta``.
+        epsilon: What one run of it costs at ``delta``; 0 of what shares nothing.
         delta: The safe delta, at which all settings are compared whatever delta they ask for.
         budget: What was allowed there.
         lead: Its lead over the runner-up, or None if it is alone.
@@ -70,6 +71,8 @@ class Recommendation:
         because: In words.
         released: Noisy mean best score by setting, where the choice was paid for; else None.
         released_stddev: Of the noise in each of them.
+        verdict: Whether the best setting that shares helped; None where it has no seed in common with what shares
+            nothing.
     """
 
     label: str
@@ -81,6 +84,7 @@ class Recommendation:
     because: str
     released: Mapping[str, float] | None = None
     released_stddev: float | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +172,13 @@ class Comparison:
                 pairs += [(first, other) for other in others]
         return [difference(first, second, self.measure) for first, second in pairs]
 
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Say of every private setting whether sharing helped; empty without utilities, or where all settings share.
+
+        PRIVATE if the clients' data are: it is computed from their scores.
+        """
+        return verdicts(self.settings, self.measure) if self.shows_utility else ()
+
     def to_dict(self) -> JsonObject:
         """Give everything as JSON."""
         rows = zip(self.rows(), self.settings, strict=True)
@@ -179,6 +190,7 @@ class Comparison:
             "noise": SEEDED if self.seeded else "secret",
             "settings": [_details(row, setting, self.measure) for row, setting in rows],
             "differences": self.differences(),
+            "verdicts": [fields_of(v) | {"answer": v.answer} for v in self.verdicts()],
             "total": self.total,
             "recommendation": self.recommendation,
         }

@@ -112,6 +112,13 @@ def run_public(task: Task) -> CellResult:
 
 
 @_quiet()
+def run_alone(task: Task) -> CellResult:
+    """PRIVATE: run clients who share nothing beside those who pay; a paid choice asks for every client's score."""
+    record = run_spec(Spec.from_dict(task.table, trusted=True).loaded(), None)
+    return replace(summary(record, _curves(record, task.judge)), best_per_client=_best_per_client(record))
+
+
+@_quiet()
 def run_private(task: Task, home: Path, paid: Paid) -> CellResult:
     """PRIVATE: run with secure noise what the population has paid for; resumes what a crash left.
 
@@ -125,10 +132,13 @@ def run_private(task: Task, home: Path, paid: Paid) -> CellResult:
     paid.require(spec, plan_run(spec))
     run = RunDirectory(home)
     record = run_spec(spec, home, resume=run.config_path.exists(), output=run.output_path)
+    return replace(summary(record, {"score": record.best_so_far()}), best_per_client=_best_per_client(record))
+
+
+def _best_per_client(record: Record) -> tuple[float | None, ...]:
     values = record.clients.values
     best = np.where(np.isfinite(values), values, -np.inf).max(axis=1)
-    found = summary(record, {"score": record.best_so_far()})
-    return replace(found, best_per_client=tuple(finite(float(value)) for value in best))
+    return tuple(finite(float(value)) for value in best)
 
 
 def _curves(record: Record, judge: str | None) -> dict[str, FloatArray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +15,9 @@ from privbo.comparisons.results import setting_of
 from privbo.comparisons.run_cell import summary
 from privbo.comparisons.setting import Data, Kind, Setting
 from privbo.comparisons.sweep import composed
+from privbo.comparisons.verdict import SCORES
 from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import flat, read_json
 from privbo.protocol.settings import JsonObject
 from privbo.runs.record import Record, load
 from privbo.runs.spec import Spec
@@ -30,7 +33,8 @@ def compare(
     """Compare finished runs; runs that differ in their seed only are one setting.
 
     A population's ledger that all runs charged is priced as a whole. Where a run's evaluations are not on
-    this machine (no private folder) prices alone are compared.
+    this machine (no private folder) prices alone are compared. Where runs kept the curve of the same clients alone
+    (``controls = ["local"]``), that is a setting, too: it costs nothing.
 
     Args:
         runs: Records or their directories.
@@ -58,9 +62,14 @@ def compare(
     for result in results:
         groups.setdefault(digest(_identity(result.spec)), []).append(result)
     measured = all(result.has_clients for result in results)
-    settings = tuple(_grouped(index, group, measured=measured) for index, group in enumerate(groups.values()))
+    labels = _labels(list(groups.values()))
+    settings = [_grouped(label, group, measured=measured) for label, group in zip(labels, groups.values(), strict=True)]
+    if measured:
+        pairs = zip(settings, groups.values(), strict=True)
+        alone = [same for setting, group in pairs if (same := _alone(setting, group)) is not None]
+        settings += [s if len(alone) > 1 else replace(s, label="local only") for s in alone]
     seeded = any(r.plan.noise_source == "simulation" for r in results)
-    found = Comparison(name=name, data=data, measure=measure, settings=settings, seeded=seeded)
+    found = Comparison(name=name, data=data, measure=measure, settings=tuple(settings), seeded=seeded)
     shared = results[0].spec.ledger
     if shared is None or any(r.spec.ledger != shared for r in results):
         return found
@@ -71,25 +80,65 @@ def _identity(spec: Spec) -> JsonObject:
     return {key: value for key, value in spec.identity().items() if key not in {"seed", "ledger", "attendance"}}
 
 
-def _label(index: int, group: Sequence[Record]) -> str:
-    """A setting's name with the folders of its runs, so that runs of one configuration are told apart."""
-    folders = [result.directory.name for result in group if result.directory is not None]
-    return f"{index + 1}: {group[0].spec.name}" + (f" ({', '.join(folders)})" if folders else "")
+def _labels(groups: Sequence[Sequence[Record]]) -> list[str]:
+    """Name settings by what differs, and by the folders of their runs, which tell runs of one configuration apart."""
+    tables = [flat({"name": group[0].spec.name} | _identity(group[0].spec)) for group in groups]
+    names = list(dict.fromkeys(key for table in tables for key in table))
+    differing = [key for key in names if len({repr(table.get(key)) for table in tables}) > 1]
+    asked = [key for key in differing if key in ("name", "privacy.epsilon", "algorithm.type", "rounds")] or differing[
+        :3
+    ]
+    found = []
+    for index, (group, table) in enumerate(zip(groups, tables, strict=True)):
+        words = ", ".join(_said(key, table.get(key)) for key in asked) or group[0].spec.name
+        folders = ", ".join(record.directory.name for record in group if record.directory is not None)
+        found.append(f"{index + 1}: {words}" + (f" ({folders})" if folders else ""))
+    return found
 
 
-def _grouped(index: int, group: Sequence[Record], *, measured: bool) -> Setting:
+_TELLING = ("name", "privacy.epsilon", "algorithm.type", "rounds")
+
+
+def _said(key: str, value: object) -> str:
+    return str(value) if key in ("name", "algorithm.type") else f"{key.rpartition('.')[2]}={value}"
+
+
+def _grouped(label: str, group: Sequence[Record], *, measured: bool) -> Setting:
     spec, plan = group[0].spec, group[0].plan
     curves = [result.best_so_far() if measured else np.empty(0) for result in group]
     if len({len(curve) for curve in curves}) > 1:
         raise RunError(f"runs of {spec.name!r} have different lengths; finish them before comparing")
-    known = [result.spec.seed for result in group if result.spec.seed is not None]
-    seeds = known if len(set(known)) == len(group) else range(len(group))
     kind: Kind = "non-private" if plan.noise_source == "none" else "private"
     pairs = zip(group, curves, strict=True)
     found = [summary(result, {"score": curve} if measured else {}) for result, curve in pairs]
     return setting_of(
-        dict(zip(seeds, found, strict=True)),
-        label=_label(index, group),
+        dict(zip(_seeds(group), found, strict=True)),
+        label=label,
         kind=kind if plan.releases else "local",
         curve="score",
+    )
+
+
+def _seeds(group: Sequence[Record]) -> Sequence[int]:
+    known = [result.spec.seed for result in group if result.spec.seed is not None]
+    return known if len(set(known)) == len(group) else range(len(group))
+
+
+def _alone(setting: Setting, group: Sequence[Record]) -> Setting | None:
+    """PRIVATE: the same clients alone, where every run of the setting kept that control's curve."""
+    paths = [record.home.private / SCORES for record in group if record.directory is not None]
+    if setting.kind != "private" or len(paths) < len(group) or not all(path.exists() for path in paths):
+        return None
+    curves = [read_json(path)["mean_best_so_far"].get("local") for path in paths]
+    if any(curve is None for curve in curves) or len({len(curve) for curve in curves}) > 1:
+        return None
+    return replace(
+        setting,
+        label=f"local only, beside {setting.label}",
+        kind="local",
+        epsilon=0.0,
+        strict_epsilon=0.0,
+        noise_multiplier=None,
+        releases=0,
+        curves=np.array(curves, dtype=np.float64),
     )

@@ -24,7 +24,7 @@ from privbo.comparisons.choice import paid_recommendation, recommend
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.payment import quoted_at
 from privbo.comparisons.results import Kept, Reuse, setting_of, summarised
-from privbo.comparisons.run_cell import NAMING, Task, code_of, run_public, settings_name, spec_of
+from privbo.comparisons.run_cell import NAMING, Task, code_of, run_alone, run_public, settings_name, spec_of
 from privbo.comparisons.setting import Setting, curve_of
 from privbo.comparisons.study import Panel, Planned, Sweep, read_sweep
 from privbo.plans.shared_ledger import SharedLedger
@@ -197,7 +197,7 @@ def _tasks(
         seeds = dict.fromkeys((*sweep.config.seed_keys, "seed"), seed)
         task = Task(table=with_overrides(table, seeds), judge=panel.judge)
         name = settings_name(with_overrides(named, seeds), panel.judge)
-        work = partial(run_public, task)
+        work = partial(run_public if sweep.ledger is None else run_alone, task)
         yield task, Cell(label=setting.label, seed=seed, settings=name, code=code, folder=folder, work=work)
 
 

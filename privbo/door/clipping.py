@@ -77,6 +77,7 @@ class ClipStatistics:
         bias_by_block: ``bias`` of every block.
         bias_at: ``bias`` as it would have been with the bound times each of ``BOUND_FACTORS``; empty
             where nothing was clipped by design.
+        kept_at: Norm of the weighted sum of clipped vectors, as it would have been with those bounds.
     """
 
     bound: float
@@ -89,6 +90,7 @@ class ClipStatistics:
     signal_by_block: tuple[float, ...]
     bias_by_block: tuple[float, ...]
     bias_at: tuple[float, ...]
+    kept_at: tuple[float, ...]
 
     def to_dict(self) -> JsonObject:
         """Plain values for the private side of a run's record; an infinite bound is None."""
@@ -123,6 +125,7 @@ def clip_statistics(
     n_present = int(counted.sum())
     weighed = weights[:, counted] / rate
     lost = weighed @ (clipped[counted] - rows[counted])
+    bias_at, kept_at = _at_other_bounds(weighed, rows[counted], norms[counted], bound)
     return ClipStatistics(
         bound=bound,
         n_clients=len(rows),
@@ -133,13 +136,17 @@ def clip_statistics(
         bias=float(np.linalg.norm(lost)),
         signal_by_block=tuple(row_norms(weighed @ rows[counted]).tolist()),
         bias_by_block=tuple(row_norms(lost).tolist()),
-        bias_at=_bias_at(weighed, rows[counted], norms[counted], bound),
+        bias_at=bias_at,
+        kept_at=kept_at,
     )
 
 
-def _bias_at(weights: FloatArray, rows: FloatArray, norms: FloatArray, bound: float) -> tuple[float, ...]:
-    """Norm of what other bounds would have taken away from the weighted sums."""
+def _at_other_bounds(
+    weights: FloatArray, rows: FloatArray, norms: FloatArray, bound: float
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Norms of what other bounds would have taken away from the weighted sums, and left of them."""
     if not np.isfinite(bound):
-        return ()
-    kept = (np.minimum(1.0, factor * bound / np.maximum(norms, SMALLEST_BOUND)) for factor in BOUND_FACTORS)
-    return tuple(float(np.linalg.norm((weights * (share - 1.0)) @ rows)) for share in kept)
+        return (), ()
+    shares = [np.minimum(1.0, factor * bound / np.maximum(norms, SMALLEST_BOUND)) for factor in BOUND_FACTORS]
+    taken = tuple(float(np.linalg.norm((weights * (share - 1.0)) @ rows)) for share in shares)
+    return taken, tuple(float(np.linalg.norm((weights * share) @ rows)) for share in shares)

@@ -9,13 +9,14 @@ from typing import get_args
 from privbo.audits.audit import Audit
 from privbo.audits.canary import World
 from privbo.audits.clipping import ClippedRound, ClippingAudit
+from privbo.reports.colours import COLOURS
 from privbo.reports.document import Document, Figure, write_document
 from privbo.reports.figures import bars, figure, line
 
 
-def write_audit(audit: Audit, path: Path, *, shared_assets: bool = False) -> Path:
+def write_audit(audit: Audit, path: Path, *, interactive: bool = False) -> Path:
     """Write an audit's HTML page atomically; returns its path."""
-    return write_document(document(audit), path, shared_assets=shared_assets)
+    return write_document(document(audit), path, interactive=interactive)
 
 
 def document(audit: Audit) -> Document:
@@ -64,14 +65,25 @@ def _bias_and_noise(rounds: Sequence[ClippedRound]) -> Figure:
 
 
 def _norms(rounds: Sequence[ClippedRound]) -> Figure:
-    levels = sorted({level for r in rounds for level in r.norm_quantiles}, key=float)
-    x = [r.round for r in rounds]
-    data = [
-        line(f"{float(level):.0%}", x, [r.norm_quantiles.get(level) for r in rounds], index)
-        for index, level in enumerate(levels)
+    """A fan: all vectors, nine of ten, half of them, and their median."""
+    there = [r for r in rounds if r.norm_quantiles]
+    x = [r.round for r in there]
+    data = [_fan(name, there, low, high, opacity) for name, low, high, opacity in _FAN]
+    data += [
+        line("median", x, [r.norm_quantiles["0.5"] for r in there], 0, mode="lines+markers"),
+        line("bound", [r.round for r in rounds], [r.bound for r in rounds], 1, line={"width": 4, "dash": "solid"}),
     ]
-    bound = line("bound", x, [r.bound for r in rounds], 1, mode="lines", line={"width": 4, "dash": "solid"})
-    return figure([*data, bound], "round", "norm of one vector", yaxis={"rangemode": "tozero"})
+    return figure(data, "round", "norm of one vector", yaxis={"rangemode": "tozero"})
+
+
+_FAN = (("all", "0", "1", 0.15), ("nine of ten", "0.05", "0.95", 0.25), ("half", "0.25", "0.75", 0.4))
+
+
+def _fan(name: str, rounds: Sequence[ClippedRound], low: str, high: str, opacity: float) -> dict[str, object]:
+    x = [r.round for r in rounds]
+    ends = [r.norm_quantiles[high] for r in rounds], [r.norm_quantiles[low] for r in rounds][::-1]
+    fill = {"fill": "toself", "fillcolor": COLOURS[0], "opacity": opacity, "hoverinfo": "skip"}
+    return line(name, [*x, *x[::-1]], [*ends[0], *ends[1]], 0, mode="lines", line={"width": 0}) | fill
 
 
 def _clipped_share(rounds: Sequence[ClippedRound]) -> Figure:
@@ -80,12 +92,13 @@ def _clipped_share(rounds: Sequence[ClippedRound]) -> Figure:
 
 
 def _error_by_bound(audit: ClippingAudit) -> Figure:
-    errors = audit.mean_error()
+    errors = audit.by_factor()
     x = [factor * audit.clipping_norm for factor in errors]
     data = [
-        line("bias and noise combined", x, list(errors.values()), 0),
+        line("with another S", x, list(errors.values()), 0),
         line("S of this run", [audit.clipping_norm], [errors[1.0]], 1, mode="markers", marker={"size": 11}),
     ]
     ticks = x[::2]  # decades alone would leave most of the axis bare
     axis = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
-    return figure(data, "clipping norm S", "error of the sums", xaxis=axis)
+    name = {"direction": "agreement with the sum as meant (cosine)", "magnitude": "error of the sums"}[audit.advice.use]
+    return figure(data, "clipping norm S", name, xaxis=axis)

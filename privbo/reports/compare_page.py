@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.setting import Setting, curve_of, standard_error
+from privbo.comparisons.setting import Kind, Measure, Setting, curve_of, standard_error
+from privbo.comparisons.verdict import best_alone
 from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import FloatArray
 from privbo.reports import document as doc
-from privbo.reports.figures import COLOURS, figure, line
+from privbo.reports.colours import COLOURS
+from privbo.reports.figures import figure, line
 from privbo.reports.tables import cells, csv_text, latex, markdown, older_lines
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_LINES = {"local": (4, "dash"), "non-private": (2, "dot"), "zeroed": (3, "dashdot")}
+_LINES: dict[Kind, tuple[int, str]] = {"local": (1, "dash"), "non-private": (2, "dot"), "zeroed": (3, "dashdot")}
+_NAMES = {
+    "local": "nothing shared",
+    "non-private": "shared without privacy",
+    "zeroed": "the same noise without clients",
+}
+_HOVER = "%{text}<br>epsilon %{x:.3g}: %{y:.4f}<extra></extra>"
 _CURVES = {
     "score": "Mean best score over clients",
     "regret": "Mean simple regret over clients",
@@ -30,7 +38,7 @@ _CURVES = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Panel:
-    """Words and rows of one comparison for the template."""
+    """Words and rows of one comparison for the template; ``small`` names its small figures with their settings."""
 
     comparison: Comparison
     suffix: str
@@ -40,15 +48,17 @@ class _Panel:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     differences: Sequence[Sequence[object]]
+    verdicts: Sequence[Sequence[object]]
+    small: Mapping[str, str]
 
 
-def write_comparison(*comparisons: Comparison, folder: Path, name: str = "", shared_assets: bool = False) -> Path:
+def write_comparison(*comparisons: Comparison, folder: Path, name: str = "", interactive: bool = False) -> Path:
     """Write compare.html, and every comparison's table as Markdown, CSV and LaTeX; returns the page's path.
 
     Several comparisons share a page, and their tables lie in folders of their names.
     """
     made = document(*comparisons, name=name)
-    page = doc.write_document(made, folder / "compare.html", shared_assets=shared_assets)
+    page = doc.write_document(made, folder / "compare.html", interactive=interactive)
     for comparison in comparisons:
         apart = folder if len(comparisons) == 1 else folder / comparison.name.replace("/", "-")
         apart.mkdir(parents=True, exist_ok=True)
@@ -82,7 +92,7 @@ def figures(comparison: Comparison) -> dict[str, go.Figure]:
 
 def _shapes(comparison: Comparison) -> dict[str, doc.Figure]:
     if comparison.shows_utility:
-        return {"frontier": frontier(comparison), "convergence": convergence(comparison)}
+        return {"frontier": frontier(comparison)} | convergence(comparison)
     chosen = comparison.recommendation
     if chosen is None or chosen.released is None:
         return {}
@@ -103,6 +113,11 @@ def _panel(comparison: Comparison, suffix: str) -> _Panel:
         differences=[
             (d.first, d.second, d.mean, d.standard_error, d.p_value, d.n_seeds) for d in comparison.differences()
         ],
+        verdicts=[
+            (v.setting, v.answer, v.gain, v.standard_error, v.p_hurt if v.answer == "hurt" else v.p_helped, v.pairs)
+            for v in comparison.verdicts()
+        ],
+        small={f"convergence-{k + 1}{suffix}": s.label for k, s in enumerate(comparison.settings)},
     )
 
 
@@ -130,21 +145,53 @@ def _warnings(comparison: Comparison) -> list[str]:
 
 
 def frontier(comparison: Comparison) -> doc.Figure:
-    """Draw utility against epsilon with standard errors; controls are level lines."""
+    """Draw utility against epsilon with standard errors; controls are level lines, of what shares nothing the best one.
+
+    One algorithm at several levels of privacy is one line; other settings are told apart by their colours.
+    """
     shown = sorted((s for s in comparison.private if s.epsilon), key=lambda s: float(s.epsilon or 0.0))
-    values = [s.utilities(comparison.measure) for s in shown]
     epsilons = [float(s.epsilon or 0.0) for s in shown]
-    bars = {"type": "data", "array": [standard_error(v) or 0.0 for v in values], "visible": True}
-    hover = {"text": [s.label for s in shown], "hovertemplate": "%{text}<br>epsilon %{x:.3g}: %{y:.4f}<extra></extra>"}
-    mode = "lines+markers" if _is_one_curve(shown) else "markers"
-    data = [line("private", epsilons, [float(v.mean()) for v in values], 0, error_y=bars, mode=mode, **hover)]
+    groups = [shown] if _is_one_curve(shown) or len(shown) > len(COLOURS) else [[s] for s in shown]
+    data = []
+    for index, group in enumerate(groups):
+        values = [s.utilities(comparison.measure) for s in group]
+        bars = {"type": "data", "array": [standard_error(v) or 0.0 for v in values], "visible": True}
+        hover = {"text": [s.label for s in group], "hovertemplate": _HOVER}
+        name = group[0].label if len(groups) > 1 else "private"
+        mode = "lines+markers" if _is_one_curve(group) and len(group) > 1 else "markers"
+        x = [float(s.epsilon or 0.0) for s in group]
+        means = [float(v.mean()) for v in values]
+        data.append(line(name, x, means, index, error_y=bars, mode=mode, marker={"size": 8}, **hover))
     reach = [min(epsilons, default=1.0), max(epsilons, default=1.0)]
-    for control in comparison.settings:
-        if control.kind in _LINES:
-            index, dash = _LINES[control.kind]
-            level = float(control.utilities(comparison.measure).mean())
-            data.append(line(control.label, reach, [level] * 2, index, mode="lines", line={"dash": dash}))
-    return figure(data, "epsilon", comparison.measure, xaxis=_scale(epsilons))
+    data += [_level(kind, settings, reach, comparison.measure) for kind, settings in _controls(comparison).items()]
+    return figure(data, "epsilon", _unit(comparison), xaxis=_scale(epsilons))
+
+
+def _level(kind: Kind, settings: Sequence[Setting], reach: Sequence[float], measure: Measure) -> dict[str, object]:
+    """A control's line: level, or over the epsilons at which its noise was drawn."""
+    index, dash = _LINES[kind]
+    means = {s.epsilon: float(s.utilities(measure).mean()) for s in settings}
+    x = list(reach) if len(means) == 1 else sorted(e for e in means if e)
+    y = [means.get(e, next(iter(means.values()))) for e in x]
+    name = settings[0].label if len(settings) == 1 else _NAMES[kind]
+    return line(name, x, y, index, mode="lines", line={"dash": dash})
+
+
+def _controls(comparison: Comparison) -> dict[Kind, list[Setting]]:
+    """Controls by kind; of those that share nothing the best one."""
+    alone = best_alone(comparison.settings, comparison.measure)
+    found: dict[Kind, list[Setting]] = {}
+    for setting in comparison.settings:
+        if setting.kind in _LINES and (setting.kind != "local" or setting is alone):
+            found.setdefault(setting.kind, []).append(setting)
+    return found
+
+
+def _unit(comparison: Comparison) -> str:
+    """Name what is measured, in the objective's own unit."""
+    if comparison.measure in ("mean over rounds", "final"):
+        return f"mean best score over clients, {comparison.measure} (the objective's unit)"
+    return f"{comparison.measure} (the objective's unit)"
 
 
 def _is_one_curve(settings: Sequence[Setting]) -> bool:
@@ -159,7 +206,7 @@ def released(comparison: Comparison, scores: Mapping[str, float], stddev: float 
     shown = sorted((s for s in comparison.private if s.label in scores), key=lambda s: float(s.epsilon or 0.0))
     epsilons = [float(s.epsilon or 0.0) for s in shown]
     bars = {"type": "data", "array": [stddev or 0.0] * len(shown), "visible": True}
-    hover = {"text": [s.label for s in shown], "hovertemplate": "%{text}<br>epsilon %{x:.3g}: %{y:.4f}<extra></extra>"}
+    hover = {"text": [s.label for s in shown], "hovertemplate": _HOVER}
     points = line("released", epsilons, [scores[s.label] for s in shown], 0, mode="markers", error_y=bars, **hover)
     return figure([points], "epsilon", "mean best score, released", xaxis=_scale(epsilons))
 
@@ -169,20 +216,41 @@ def _scale(epsilons: Sequence[float]) -> dict[str, object]:
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
 
 
-def convergence(comparison: Comparison) -> doc.Figure:
-    """Draw what is measured against rounds, one line per setting, bands of one standard error."""
-    data = []
+def convergence(comparison: Comparison) -> dict[str, doc.Figure]:
+    """Draw what is measured against rounds, a small figure per setting beside the best that shares nothing.
+
+    All of them have one scale; bands are one standard error.
+    """
+    alone = best_alone(comparison.settings, comparison.measure)
+    reach = [level for s in comparison.settings if s.curves is not None for level in _edges(s.curves)]
+    low, high = min(reach), max(reach)
+    margin = 0.04 * (high - low) or 0.1
+    axis = {"range": [low - margin, high + margin]}
+    found = {}
     for index, setting in enumerate(comparison.settings):
-        if setting.curves is not None:
-            data += _band(setting.label, setting.curves, index)
-    name = _CURVES[curve_of(comparison.measure)]
-    return figure(data, "round", name[:1].lower() + name[1:])
+        if setting.curves is None or setting is alone:
+            continue
+        data = _band("this setting", setting.curves, 0)
+        if alone is not None and alone.curves is not None:
+            mean = alone.curves.mean(axis=0).tolist()
+            data.append(line(alone.label, range(len(mean)), mean, 1, mode="lines"))
+        found[f"convergence-{index + 1}"] = figure(data, "round", _CURVES[curve_of(comparison.measure)], yaxis=axis)
+    return found
+
+
+def _edges(curves: FloatArray) -> list[float]:
+    mean, spread = curves.mean(axis=0), _spread(curves)
+    return [float((mean - spread).min()), float((mean + spread).max())]
+
+
+def _spread(curves: FloatArray) -> FloatArray:
+    return np.asarray(curves.std(axis=0, ddof=1) / np.sqrt(len(curves)) if len(curves) > 1 else 0 * curves[0])
 
 
 def _band(label: str, curves: FloatArray, index: int) -> list[dict[str, object]]:
     mean = curves.mean(axis=0)
     rounds = list(range(len(mean)))
-    spread = curves.std(axis=0, ddof=1) / np.sqrt(len(curves)) if len(curves) > 1 else 0 * mean
+    spread = _spread(curves)
     edge = [*(mean + spread).tolist(), *(mean - spread)[::-1].tolist()]
     colour = COLOURS[index % len(COLOURS)]
     fill = {

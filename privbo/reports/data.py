@@ -62,23 +62,23 @@ def figures(record: Record) -> dict[str, go.Figure]:
         >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
         >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
         >>> sorted(figures(record))
-        ['delta-epsilon', 'epsilon-by-release', 'release-norms', 'trade-off']
+        ['delta-epsilon', 'epsilon-by-accountant', 'epsilon-by-release', 'release-norms', 'trade-off']
     """
     import plotly.graph_objects as go
 
     return {name: go.Figure(drawn) for name, drawn in report_figures(report(record)).items()}
 
 
-def write_page(report: Report, path: Path, *, private: Diagnostics | None = None, shared_assets: bool = False) -> Path:
+def write_page(report: Report, path: Path, *, private: Diagnostics | None = None, interactive: bool = False) -> Path:
     """Write a report's HTML page atomically; returns its path.
 
     Args:
         report: The report.
         path: Where to.
         private: PRIVATE diagnostics to add in a marked section; such a page is not for export.
-        shared_assets: Put Plotly once beside the page instead of into it.
+        interactive: Add Plotly, some 5 MB, to zoom and to read values off.
     """
-    return write_document(document(report, private), path, shared_assets=shared_assets)
+    return write_document(document(report, private), path, interactive=interactive)
 
 
 def report(record: Record) -> Report:

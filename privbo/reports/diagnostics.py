@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privbo.comparisons.verdict import SCORES, Verdict, verdict_of_pairs
 from privbo.protocol.files import load_arrays, read_json
 from privbo.protocol.messages import FloatArray
 from privbo.runs.manifest import RunDirectory
@@ -47,6 +48,7 @@ class Diagnostics:
         best_score_per_client: Number and best score of every client; NaN without a finite one.
         regret: Distance from the best attainable scores, where it was asked for.
         first_errors: First error of every client that ever failed, in its own words.
+        verdicts: Whether sharing helped: the clients' best scores at the end beside each control's.
         note: What all of this is.
     """
 
@@ -54,6 +56,7 @@ class Diagnostics:
     best_score_per_client: tuple[tuple[int, float], ...]
     regret: Regret | None
     first_errors: Mapping[int, str]
+    verdicts: tuple[Verdict, ...] = ()
     note: str = NOTE
 
 
@@ -64,8 +67,9 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
         home: The run's directory.
         best_values: Best attainable score per client, ``(n_clients,)``, for regret; None leaves regret out.
     """
-    path = home.private / "diagnostics.json"
-    curves = read_json(path)["mean_best_so_far"] if path.exists() else {}
+    path = home.private / SCORES
+    kept = read_json(path) if path.exists() else {}
+    curves = kept.get("mean_best_so_far", {})
     best, labelled = _best(home), {LABELS.get(name, name): curve for name, curve in curves.items()}
     regret = None
     if best_values is not None and len(best):
@@ -81,12 +85,27 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
         best_score_per_client=tuple(enumerate(best.tolist())),
         regret=regret,
         first_errors=home.failures(),
+        verdicts=_verdicts(kept.get("best_per_client", {})),
+    )
+
+
+def _verdicts(best: Mapping[str, Sequence[float | None]]) -> tuple[Verdict, ...]:
+    """The run beside each of its controls, over the clients that have a score in both."""
+    scores = {name: np.array(values, dtype=np.float64) for name, values in best.items()}
+    return tuple(
+        verdict_of_pairs(scores["private"], other, over="clients of one run", names=(LABELS["private"], LABELS[name]))
+        for name, other in scores.items()
+        if name != "private" and np.isfinite(scores["private"] - other).any()
     )
 
 
 def _best(home: RunDirectory) -> FloatArray:
     if not home.evaluations_path.exists():
         return np.empty(0)
-    values = load_arrays(home.evaluations_path)["values"].astype(np.float64)
+    return best_per_client(load_arrays(home.evaluations_path)["values"].astype(np.float64))
+
+
+def best_per_client(values: FloatArray) -> FloatArray:
+    """PRIVATE: give every client's best finite value, NaN without one, ``(n_clients,)``."""
     best = np.where(np.isfinite(values), values, -np.inf).max(axis=1, initial=-np.inf)
     return np.where(np.isfinite(best), best, np.nan)

@@ -1,8 +1,9 @@
-"""One HTML page that opens offline: a template's text, everything escaped, no request, scripts allowed by hash only.
+"""One HTML page that opens offline: a template's text, everything escaped, no request, no script unless asked for.
 
-Figures are plain Plotly descriptions (data and layout). They travel as JSON in a block
-that is never executed; one fixed script draws them. The content-security policy names
-the hashes of the two scripts, so nothing that slipped into a name could ever run.
+Figures are plain Plotly descriptions (data and layout), drawn as static SVG. An interactive page
+carries them as JSON in a block that is never executed, and one fixed script draws them over
+the static ones; its content-security policy names the hashes of its two scripts, so nothing that
+slipped into a name could ever run, and without scripts the page reads as the static one.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from privbo.protocol.files import write_atomically
+from privbo.reports.svg import svg_of
 
-SHARED_SCRIPT = "plotly.min.js"
 Figure: TypeAlias = dict[str, object]
+_NONE = "'none'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,27 +45,22 @@ class Document:
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
-def write_document(document: Document, path: Path, *, shared_assets: bool = False) -> Path:
-    """Write a page atomically; with ``shared_assets`` Plotly lies once beside many pages."""
+def write_document(document: Document, path: Path, *, interactive: bool = False) -> Path:
+    """Write a page atomically; an interactive one holds Plotly, some 5 MB."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if shared_assets:
-        beside = path.parent / SHARED_SCRIPT
-        if not beside.exists() or beside.read_bytes() != plotly_script().encode():
-            write_atomically(beside, plotly_script().encode())
-    write_atomically(path, render(document, shared_assets=shared_assets).encode())
+    write_atomically(path, render(document, interactive=interactive).encode())
     return path
 
 
-def render(document: Document, *, shared_assets: bool = False) -> str:
+def render(document: Document, *, interactive: bool = False) -> str:
     """Render a page as text."""
-    style, draw, plotly = _asset("style.css"), _asset("draw.js"), plotly_script()
-    library = f'<script src="{SHARED_SCRIPT}"></script>' if shared_assets else f"<script>{plotly}</script>"
-    allowed = ["'self'", "file:"] if shared_assets else [_source(plotly)]
+    scripts = (plotly_script(), _asset("draw.js")) if interactive and document.figures else ()
     policy = (
-        f"default-src 'none'; script-src {' '.join([*allowed, _source(draw)])}; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {' '.join(map(_source, scripts)) or _NONE}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    ours = {"policy": policy, "style": style, "library": library, "draw": draw}
+    tags = "".join(f"<script>{script}</script>" for script in scripts)
+    ours = {"policy": policy, "style": _asset("style.css"), "scripts": tags}
     return (
         environment()
         .get_template(document.template)
@@ -86,7 +83,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"text": plain_text, "bound": bound, "percent": _unbroken_percent}
+    made.filters |= {"text": plain_text, "exact": exact, "bound": bound, "percent": _unbroken_percent, "svg": svg_of}
     made.globals["infinity"] = math.inf
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return made
@@ -110,22 +107,27 @@ def _source(script: str) -> str:
 
 
 def plain_text(value: object) -> str:
-    """Write a value for people: floats with five significant digits, None as a dash, infinity in a word."""
+    """Write a value for people: floats with three significant digits, None as a dash, infinity in a word."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return "-" if math.isnan(value) else "infinite" if math.isinf(value) else f"{value:.5g}"
+        return "-" if math.isnan(value) else "infinite" if math.isinf(value) else f"{value:.3g}"
     return str(value)
 
 
+def exact(value: object) -> str:
+    """Write a setting as it was asked for, all digits."""
+    return repr(value) if isinstance(value, float) and math.isfinite(value) else plain_text(value)
+
+
 def bound(value: float | None) -> str:
-    """Write an upper bound with five significant digits, rounded up so that it stays one."""
+    """Write an upper bound with three significant digits, rounded up so that it stays one."""
     if value is None or value == 0 or math.isinf(value):
         return plain_text(value)
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 4)
-    return f"{math.ceil(value / unit - 1e-6) * unit:.5g}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 2)
+    return f"{math.ceil(value / unit - 1e-9) * unit:.3g}"
 
 
 def percent_bound(share: float) -> str:

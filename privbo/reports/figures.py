@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from privbo.plans.prices import Caught, CumulativePrice, CurvePoint, finite
+from privbo.reports.colours import COLOURS, DASHES
 from privbo.reports.document import Figure
 from privbo.reports.parts import Released
 from privbo.runs.replay import ActiveNodes
-
-# After Okabe and Ito, whom colour-blind readers can tell apart; the blue is lighter, for dark paper.
-COLOURS = ("#2b87c8", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
 def layout(x: str, y: str, **more: Mapping[str, object]) -> dict[str, object]:
@@ -54,9 +51,11 @@ def bars(x: Sequence[float], y: Sequence[float], **more: object) -> dict[str, ob
     return {"type": "bar", "x": list(x), "y": list(y), "marker": {"color": COLOURS[0]}, **more}
 
 
-def epsilon_by_release(points: Sequence[CumulativePrice], delta: float) -> Figure:
-    """Draw epsilon against the number of releases, one line per accountant."""
-    names = list(points[0].epsilon) if points else []
+def epsilon_by_release(
+    points: Sequence[CumulativePrice], delta: float, accountants: Sequence[str] | None = None
+) -> Figure:
+    """Draw epsilon against the number of releases, one line per accountant: all of them unless some are named."""
+    names = [name for name in (points[0].epsilon if points else {}) if accountants is None or name in accountants]
     lines = [
         line(name, [p.releases for p in points], [None if e == math.inf else e for e in found], index)
         for index, (name, found) in enumerate((name, [p.epsilon[name] for p in points]) for name in names)

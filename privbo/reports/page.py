@@ -40,6 +40,7 @@ def document(report: Report, private: Diagnostics | None = None) -> doc.Document
             for entry in report.entries
         ],
         "facts": _run_facts(report),
+        "glossary": glossary(report),
         "configuration": _configuration(report),
         "source": json.dumps(report.spec.to_dict(), indent=1) if _is_repeatable(report) else None,
     }
@@ -55,7 +56,9 @@ def report_figures(report: Report, private: Diagnostics | None = None) -> dict[s
     """Draw the page's figures, as Plotly's data and layout by name."""
     found, quoted = {}, report.smallest_epsilon
     if math.isfinite(quoted) and report.cumulative_epsilon:
-        found["epsilon-by-release"] = figures.epsilon_by_release(report.cumulative_epsilon, report.delta)
+        quoted_by = min(report.epsilon, key=lambda name: report.epsilon[name])
+        found["epsilon-by-release"] = figures.epsilon_by_release(report.cumulative_epsilon, report.delta, (quoted_by,))
+        found["epsilon-by-accountant"] = figures.epsilon_by_release(report.cumulative_epsilon, report.delta)
     if report.delta_epsilon_curve:
         found["delta-epsilon"] = figures.delta_epsilon(report.delta_epsilon_curve, quoted, report.delta)
         found["trade-off"] = figures.trade_off(report.attacker.caught)
@@ -66,6 +69,35 @@ def report_figures(report: Report, private: Diagnostics | None = None) -> dict[s
     if private is not None and private.mean_best_score:
         found["best-scores"] = figures.best_scores(private.mean_best_score)
     return found
+
+
+def glossary(report: Report) -> dict[str, str]:
+    """Explain the page's words for who reads none of the literature."""
+    unit = report.unit.value
+    return {
+        "epsilon": f"the largest factor, e to the power of epsilon, by which one {unit}'s data can change the odds of "
+        "anything that was published; smaller protects better",
+        "delta": "the probability with which that factor may be exceeded; it has to be far below one in the number of "
+        "people",
+        "adjacency": f"what is compared: the run as it was, and the run in which one {unit}'s part was "
+        f"{_CHANGED[report.adjacency.value]}",
+        "release": "something computed from clients' answers and published: a sum with noise added",
+        "noise multiplier": f"the noise's standard deviation, in units of the most that one {unit} can move a release",
+        "sample rate": "the probability with which a client is drawn, in secret, into a release",
+        "clipping": "shortening every client's answer to an agreed length, so that nobody can move a release further",
+        "ledger": "the list of everything that was paid, written before data were looked at and chained by hashes, so "
+        "that nothing can be removed unnoticed",
+        "accountant": "arithmetic that turns the ledger into epsilon; all of them are upper bounds, and the smallest "
+        "may be quoted",
+        "simulation": "noise from a seed, which repeats and protects nobody",
+    }
+
+
+_CHANGED = {
+    "zero-out": "replaced by nothing",
+    "add-or-remove-one": "added or removed",
+    "replace-one": "replaced by another's",
+}
 
 
 def _notes(report: Report, private: Diagnostics | None) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from privbo.comparisons.comparison import Comparison, Row
+from privbo.comparisons.verdict import Verdict
 from privbo.protocol.frames import frame_of
 
 if TYPE_CHECKING:
@@ -93,6 +94,12 @@ def contrast_lines(comparison: Comparison) -> Sequence[str]:
         error = "" if found.standard_error is None else f" ± {found.standard_error:.4f} (p = {found.p_value:.2g})"
         lines.append(f"{found.first} minus {found.second}: {found.mean:+.4f}{error}, {found.n_seeds} seeds")
     return lines
+
+
+def verdict_lines(found: Sequence[Verdict]) -> Sequence[str]:
+    """PRIVATE: say whether sharing helped, a line for each control; what is missing is said, too."""
+    unknown = "whether sharing helped is not known: add controls = ['local'], the same clients alone"
+    return [verdict.text for verdict in found] or [unknown]
 
 
 def older_lines(comparison: Comparison) -> Sequence[str]:

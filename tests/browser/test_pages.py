@@ -23,9 +23,12 @@ from privbo.reports.audit_page import write_audit
 from privbo.reports.compare_page import write_comparison
 from privbo.reports.data import report, write_page
 from privbo.reports.document import Document, bound, environment, write_document
+from privbo.reports.figures import figure, line
+from privbo.reports.statement import write_statement
 from tests.browser.chromium import Browser, chromium, require_browser
 from tests.reports.runs import evil_run, small_run
 
+ACCESS = Path(__file__).with_name("access.js").read_text()
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # selenium leaves its log pipe to the collector
@@ -53,14 +56,20 @@ def check(browser: Browser, page: Path, figures: tuple[str, ...], **look) -> Non
         assert browser.marks(name) > 0, name
     width = browser.run("return document.documentElement.scrollWidth")
     assert width <= browser.run("return window.innerWidth")
+    browser.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert browser.run(ACCESS) == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_report(browser: Browser, finished: pb.Record, width: int, dark: bool) -> None:
     page = pb.write_report(finished)
-    figures = ("epsilon-by-release", "delta-epsilon", "trade-off", "release-norms", "active-nodes")
+    assert page.stat().st_size < 300_000
+    figures = (
+        "epsilon-by-release", "epsilon-by-accountant", "delta-epsilon", "trade-off", "release-norms", "active-nodes"
+    )  # fmt: skip
     check(browser, page, figures, width=width, dark=dark)
+    assert browser.run("return document.scripts.length") == 0
     headline = browser.run("return document.getElementById('epsilon').textContent")
     assert headline == bound(report(finished).smallest_epsilon)
     assert 1.99 < float(headline) <= 2
@@ -68,10 +77,10 @@ def test_the_report(browser: Browser, finished: pb.Record, width: int, dark: boo
 
 
 def contrast(browser: Browser) -> float:
-    """WCAG contrast of the text; 7 is its strictest grade. The figures' ink must be the text's."""
+    """WCAG contrast of the text; 7 is its strictest grade. The figures' ink must be the text's, however drawn."""
     ink, paper, ticks = browser.run(
         "const s=getComputedStyle(document.body);"
-        "const t=document.querySelector('.plot .xtick text');"
+        "const t=document.querySelector('.plot .xtick text, .plot svg text');"
         "return [s.color,s.backgroundColor,getComputedStyle(t).fill];"
     )
     assert ticks == ink
@@ -95,13 +104,16 @@ def test_the_comparison(browser: Browser, tmp_path: Path) -> None:
         )
         for index in range(4)
     )  # fmt: skip
+    settings = (*settings, dataclasses.replace(settings[0], label="local only", kind="local", releases=0))
     found = Comparison(name=evil, data="public", measure="final", settings=settings)
     found = dataclasses.replace(found, recommendation=recommend(found, 4.0))
     page = write_comparison(found, folder=tmp_path)
-    for width in (1280, 390):
-        check(browser, page, ("frontier", "convergence"), width=width)
-    assert browser.run("return document.scripts.length") == 3
-    assert browser.run("return document.querySelectorAll('#frontier .errorbar').length") == 4
+    for width, dark in ((1280, False), (390, True)):
+        check(browser, page, ("frontier", "convergence-1", "convergence-4"), width=width, dark=dark)
+    assert browser.run("return document.scripts.length") == 0
+    assert browser.run("return document.querySelectorAll('#frontier .error').length") == 4
+    words = browser.run("return document.body.innerText")
+    assert words.index("Utility against epsilon") < words.index("Did sharing help?") < words.index("Convergence")
 
 
 def test_the_audit(browser: Browser, finished: pb.Record, tmp_path: Path) -> None:
@@ -113,21 +125,55 @@ def test_the_audit(browser: Browser, finished: pb.Record, tmp_path: Path) -> Non
     assert "not covered by epsilon" in browser.run("return document.body.innerText")
 
 
-def test_shared_assets(browser: Browser, finished: pb.Record, tmp_path: Path) -> None:
-    page = write_page(report(finished), tmp_path / "report.html", shared_assets=True)
-    assert page.stat().st_size < 200_000
+def test_the_statement_fits_on_one_sheet(browser: Browser, finished: pb.Record, tmp_path: Path) -> None:
+    page = write_statement(report(finished), tmp_path / "statement.html")
+    for width, dark in ((1280, False), (390, True)):
+        check(browser, page, (), width=width, dark=dark)
+    words = browser.run("return document.body.innerText")
+    assert words.count("[to be filled in]") == 4
+    assert finished.ledger.head in words
     browser.open(page)
-    assert browser.problems() == []
-    assert browser.marks("trade-off") > 0
-    assert [Path(url).name for url in browser.requests() if url.startswith("file:")] == ["report.html", "plotly.min.js"]
+    assert browser.pdf().count(b"/Type /Page\n") == 1
+
+
+def test_an_interactive_page_draws_over_the_static_one_and_reads_without_scripts(
+    browser: Browser, finished: pb.Record, tmp_path: Path
+) -> None:
+    page = write_page(report(finished), tmp_path / "report.html", interactive=True)
+    check(browser, page, ("trade-off",))
+    assert browser.run("return document.querySelectorAll('#trade-off .js-plotly-plot, #trade-off .plotly').length") > 0
+    assert contrast(browser) > 7
+    browser.without_scripts()
+    try:
+        browser.open(page)
+        assert browser.run("return document.querySelectorAll('.plotly').length") == 0
+        assert browser.marks("trade-off") > 0
+    finally:
+        browser.with_scripts()
+
+
+def test_barriers_are_seen(browser: Browser, tmp_path: Path) -> None:
+    """The planted faults: grey on white, a figure and a picture without words, levels left out, a name used twice."""
+    (tmp_path / "bad.html").write_text(
+        "<!doctype html><html><body style='background:#fff'><h2>x</h2><h4>y</h4><p style='color:#aaa'>pale</p>"
+        "<svg><path class='line' style='stroke:#eee'/></svg><img src='data:,'><p id='a'></p><p id='a'></p><th></th>"
+        "<table><tr><th>n</th></tr></table></body></html>"
+    )
+    browser.open(tmp_path / "bad.html")
+    seen = {words.partition(":")[0] for words in browser.run(ACCESS)}
+    assert seen == {
+        "color-contrast", "non-text contrast", "image-alt", "svg-img-alt", "page-has-heading-one", "heading-order",
+        "landmark-one-main", "html-has-lang", "document-title", "duplicate-id", "th scope",
+    }  # fmt: skip
 
 
 def test_names_are_inert(browser: Browser, tmp_path: Path) -> None:
     result = evil_run(tmp_path / "run")
-    browser.open(pb.write_report(result))
-    assert browser.problems() == []
-    assert browser.run("return document.scripts.length") == 3
-    assert "<script>alert(1)</script>" in browser.run("return document.body.innerText")
+    for interactive, scripts in ((False, 0), (True, 3)):
+        browser.open(write_page(report(result), tmp_path / "page.html", interactive=interactive))
+        assert browser.problems() == []
+        assert browser.run("return document.scripts.length") == scripts
+        assert "<script>alert(1)</script>" in browser.run("return document.body.innerText")
 
 
 def test_a_planted_script_does_not_run_and_is_noticed(browser: Browser, tmp_path: Path) -> None:
@@ -136,17 +182,18 @@ def test_a_planted_script_does_not_run_and_is_noticed(browser: Browser, tmp_path
         '{% extends "base.html.j2" %}{% import "macros.html.j2" as html %}{% block content %}'
         "planted<script>document.title='ran'</script>{{ html.figure(figures, 'f', '') }}{% endblock %}"
     )
-    shapes = {"f": {"data": [{"type": "scatter", "x": [1, 2], "y": [1, 2]}], "layout": {}}}
+    shapes = {"f": figure([line("a", [1, 2], [1, 2])], "x", "y")}
     document = Document(title="still", template=planted, figures=shapes)
-    browser.open(write_document(document, tmp_path / "page.html"))
-    assert browser.run("return document.title") == "still"
-    assert any("Content Security Policy" in message for message in browser.problems())
-    assert browser.marks("f") > 0
+    for interactive in (False, True):
+        browser.open(write_document(document, tmp_path / "page.html", interactive=interactive))
+        assert browser.run("return document.title") == "still"
+        assert any("Content Security Policy" in message for message in browser.problems())
+        assert browser.marks("f") > 0
 
 
 def test_on_paper(browser: Browser, finished: pb.Record) -> None:
     """Printed from a dark screen the ink is black and the page has some sheets."""
-    browser.open(pb.write_report(finished), dark=True)
+    browser.open(write_page(report(finished), finished.home.path / "paper.html", interactive=True), dark=True)
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert browser.run("return getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     browser.run("window.dispatchEvent(new Event('beforeprint'))")
@@ -155,7 +202,7 @@ def test_on_paper(browser: Browser, finished: pb.Record) -> None:
     assert browser.pdf().count(b"/Type /Page\n") >= 2
 
 
-def test_five_hundred_rounds_stay_under_six_megabytes(browser: Browser, tmp_path: Path) -> None:
+def test_five_hundred_rounds_stay_under_three_hundred_kilobytes(browser: Browser, tmp_path: Path) -> None:
     record = small_run(tmp_path / "run")
     spec = dataclasses.replace(record.spec, rounds=500)
     policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="many", n_clients=7)
@@ -168,6 +215,6 @@ def test_five_hundred_rounds_stay_under_six_megabytes(browser: Browser, tmp_path
         ledger.store_release(receipt.release_id, encode_release(made))
     many = dataclasses.replace(record, manifest=dataclasses.replace(record.manifest, spec=spec), ledger=ledger)
     page = write_page(report(many), tmp_path / "many.html")
-    assert page.stat().st_size < 6e6
+    assert page.stat().st_size < 300_000
     check(browser, page, ("epsilon-by-release", "release-norms"))
     assert browser.run("return document.querySelectorAll('.long tr').length") >= 500

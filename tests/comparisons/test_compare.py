@@ -88,13 +88,16 @@ def test_paired_differences_against_scipy() -> None:
 
 
 def test_recommendation_tells_a_lead_from_noise() -> None:
-    clear = comparison(setting("a", [0.5, 0.6, 0.7]), setting("b", [0.4, 0.5, 0.61]), setting("dear", [1.0] * 3, 3.0))
+    alone = setting("alone", [0.1, 0.21, 0.3], 0.0, "local")
+    clear = comparison(
+        setting("a", [0.5, 0.6, 0.7]), setting("b", [0.4, 0.5, 0.61]), setting("dear", [1.0, 1.1, 1.19], 3.0), alone
+    )
     found = recommend(clear, 2.0)
     assert (found.label, found.beyond_noise) == ("a", True)
     assert found.lead is not None
     assert found.lead.second == "b"
-    noisy = comparison(setting("a", [0.5, 0.9, 0.1]), setting("b", [0.6, 0.2, 0.6]))
-    assert recommend(noisy, 2.0).beyond_noise is False
+    noisy = comparison(setting("a", [1.5, 1.9, 1.1]), setting("b", [1.6, 1.2, 1.6]), alone)
+    assert (recommend(noisy, 2.0).label, recommend(noisy, 2.0).beyond_noise) == ("a", False)
     assert recommend(clear, 3.0).label == "dear"
     with pytest.raises(pb.ConfigurationError, match="at delta 1e-06; the cheapest costs 1"):
         recommend(clear, 0.5)
@@ -104,7 +107,8 @@ def test_recommendation_tells_a_lead_from_noise() -> None:
 
 def test_settings_are_compared_at_one_safe_delta_whatever_delta_they_ask_for() -> None:
     cheap_only_at_its_own_delta = dataclasses.replace(setting("loose", [0.9, 0.9], 1.573, strict=8.385), delta=0.3)
-    found = recommend(comparison(cheap_only_at_its_own_delta, setting("tight", [0.5, 0.6], 1.9)), 2.0)
+    alone = setting("alone", [0.1, 0.21], 0.0, "local")
+    found = recommend(comparison(cheap_only_at_its_own_delta, setting("tight", [0.5, 0.6], 1.9), alone), 2.0)
     assert (found.label, found.epsilon, found.delta) == ("tight", 1.9, 1e-6)
     alone = comparison(cheap_only_at_its_own_delta)
     with pytest.raises(pb.ConfigurationError, match=r"at delta 1e-06; the cheapest costs 8\.385"):
@@ -216,7 +220,8 @@ def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(t
         assert len(ledger.entries()) == charged
     path.write_text(path.read_text() + "[selection]\nnoise_multiplier = 5.0\nlow = -1.0\n")
     chosen = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0).comparisons[0]
-    assert chosen.recommendation.label in {"epsilon=1.0", "epsilon=2.0"}
+    assert set(chosen.recommendation.released) == {"epsilon=1.0", "epsilon=2.0", "local only"}
+    assert chosen.recommendation.label in chosen.recommendation.released
     assert chosen.total.epsilon == 20.0  # a charge after releases: the filter's bound, fixed beforehand
     assert (chosen.total.releases, total.releases) == (total.releases + 1, 12)
     once_more = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0)

@@ -54,8 +54,9 @@ def test_another_program_recomputes_epsilon_from_the_json_alone(tmp_path: Path, 
 def test_python_gets_figures_and_a_frame(tmp_path: Path) -> None:
     result = small_run(tmp_path / "run", rounds=2)
     found = pb.figures(result)
-    assert {"epsilon-by-release", "delta-epsilon", "trade-off", "release-norms"} == set(found)
-    assert len(found["epsilon-by-release"].data) == 3
+    every = {"epsilon-by-release", "epsilon-by-accountant", "delta-epsilon", "trade-off", "release-norms"}
+    assert every == set(found)
+    assert [len(found[name].data) for name in ("epsilon-by-release", "epsilon-by-accountant")] == [1, 3]
     assert list(pb.history(result)["round"]) == [0, 1]
 
 
@@ -113,7 +114,7 @@ def test_cumulative_epsilon_never_understates() -> None:
 
 @pytest.mark.parametrize("value", [1.9999988, 1.23451, 0.000123456, 12345.678])
 def test_printed_bounds_are_rounded_up(value: float) -> None:
-    assert value * (1 - 1e-9) <= float(bound(value)) <= value * (1 + 1.01e-4)
+    assert value * (1 - 1e-9) <= float(bound(value)) <= value * (1 + 1.01e-2)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -153,6 +154,6 @@ def test_regret_is_what_clients_missed(tmp_path: Path) -> None:
     curves = found.cumulative_regret
     assert curves["this run"] == pytest.approx(sum(missed[-3:]))
     assert set(curves) == {"this run", "local only, nothing shared"}
-    page = report_run(home, out=None, private=False, regret=config, shared_assets=False).page
+    page = report_run(home, out=None, private=False, regret=config, interactive=False).page
     assert page.parent.name == "private"
     assert "regret" in page.read_text()

@@ -127,7 +127,6 @@ SWEEP: dict[str, Any] = {
     "config": "run.toml",
     "seeds": 2,
     "data": "private",
-    "controls": [],
     "grid": {"rounds": [2, 3]},
     "ledger": {"path": "people.sqlite", "population": "ward", "epsilon": 100.0, "delta": 1e-5},
     "selection": {"noise_multiplier": 1.0, "low": -1.0},

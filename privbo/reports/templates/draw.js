@@ -10,6 +10,7 @@ function draw(printing){
   Object.keys(specs).forEach(function(id){
     var node=document.getElementById(id);
     if(!node){return;}
+    if(!node.layout){node.textContent="";node.style.height="340px";}
     var layout=JSON.parse(JSON.stringify(specs[id].layout));
     var ink=colour("--ink",printing),line=colour("--line",printing);
     layout.paper_bgcolor="rgba(0,0,0,0)";layout.plot_bgcolor="rgba(0,0,0,0)";

@@ -1,0 +1,206 @@
+"""The verdict on sharing: a gain over clients who share nothing, and whether chance alone could show it.
+
+Every verdict compares on pairs (seeds, or the clients of one run), because whoever runs on an easy deal of the data
+does so in both arms. Whoever shares pays, so the burden of proof is on sharing: it "helped" only where a one-sided
+t-test at 5 % says so, adjusted for the number of settings that were tried. Over seeds, whose numbers are means over
+clients, that is Student's; over clients, whose differences may be lopsided, the test for such differences has to say
+so, too (Johnson 1978, Modified t tests and confidence intervals for asymmetrical populations), which would cost few
+seeds their power.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from privbo.comparisons.setting import Measure, Setting, curve_of, standard_error
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray
+
+Answer = Literal["helped", "hurt", "made no difference beyond noise", "is not known to help"]
+LEVEL = 0.05
+SCORES = "diagnostics.json"  # of a run's private folder: best scores of the run and of its controls
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Sharing held against not sharing, on pairs.
+
+    Attributes:
+        setting: Label of what shares.
+        alone: Label of what it is held against.
+        gain: Mean over pairs of the gain by sharing, in units of what is measured; positive where sharing was better.
+        standard_error: Of that mean; None where nothing says how large the noise is.
+        p_helped: Probability of so large a gain where sharing does nothing; None as above.
+        p_hurt: The same of so large a loss.
+        pairs: Number of pairs.
+        over: Name of the pairs, such as ``"seeds"``.
+
+    Example:
+        >>> import numpy as np
+        >>> found = verdict_of_pairs(np.array([0.7, 0.8, 0.75, 0.8]), np.array([0.5, 0.61, 0.56, 0.6]), over="clients")
+        >>> found.answer, round(found.gain, 3), found.pairs
+        ('helped', 0.195, 4)
+    """
+
+    setting: str
+    alone: str
+    gain: float
+    standard_error: float | None
+    p_helped: float | None
+    p_hurt: float | None
+    pairs: int
+    over: str
+
+    @property
+    def answer(self) -> Answer:
+        """The verdict in words."""
+        if self.p_helped is None or self.p_hurt is None:
+            return "is not known to help"
+        if self.p_helped < LEVEL:
+            return "helped"
+        return "hurt" if self.p_hurt < LEVEL else "made no difference beyond noise"
+
+    @property
+    def text(self) -> str:
+        """The verdict with its numbers, in one line."""
+        if self.standard_error is None or self.p_helped is None or self.p_hurt is None:
+            return (
+                f"sharing {self.answer}: {self.gain:+.3g} beside {self.alone}; one of the {self.over} says nothing "
+                "about noise"
+            )
+        found = f"{self.gain:+.3g} ± {self.standard_error:.2g} beside {self.alone}"
+        chance = f"{self.pairs} {self.over}, one-sided p = {min(self.p_helped, self.p_hurt):.2g}"
+        return f"sharing {self.answer}: {found} ({chance})"
+
+
+def verdict_of_pairs(
+    sharing: FloatArray,
+    alone: FloatArray,
+    *,
+    over: str,
+    names: tuple[str, str] = ("this run", "the same clients alone"),
+    larger_is_better: bool = True,
+    are_means: bool = False,
+) -> Verdict:
+    """Hold sharing against not sharing, pair by pair; pairs without two finite numbers are left out.
+
+    Args:
+        sharing: Numbers with sharing, ``(n_pairs,)``.
+        alone: Numbers without, ``(n_pairs,)``.
+        over: Name of the pairs.
+        names: Labels of the two.
+        larger_is_better: Whether a larger number is the better one.
+        are_means: Whether numbers are means over many clients, whose differences are not lopsided.
+
+    Raises:
+        ConfigurationError: If no pair is left.
+    """
+    gains = (sharing - alone) * (1.0 if larger_is_better else -1.0)
+    gains = gains[np.isfinite(gains)]
+    if not len(gains):
+        raise ConfigurationError(f"{names[0]!r} and {names[1]!r} have no finite pair of {over} to compare")
+    mean, error = float(gains.mean()), standard_error(gains)
+    return Verdict(
+        setting=names[0],
+        alone=names[1],
+        gain=mean,
+        standard_error=error,
+        p_helped=_p_above(gains, error, are_means=are_means),
+        p_hurt=_p_above(-gains, error, are_means=are_means),
+        pairs=len(gains),
+        over=over,
+    )
+
+
+def verdict_of_release(gain: float, error: float, names: tuple[str, str]) -> Verdict:
+    """Hold two released means against each other; ``error`` is the standard deviation of their difference's noise."""
+    beyond = gain / error / math.sqrt(2.0)
+    return Verdict(
+        setting=names[0],
+        alone=names[1],
+        gain=gain,
+        standard_error=error,
+        p_helped=0.5 * math.erfc(beyond),
+        p_hurt=0.5 * math.erfc(-beyond),
+        pairs=1,
+        over="paid release",
+    )
+
+
+def _p_above(gains: FloatArray, error: float | None, *, are_means: bool) -> float | None:
+    """Probability of so large a mean by chance, by Student's t, and the larger one of it and of Johnson's over clients.
+
+    Where all pairs agree to the last digit (scores of few values) a t-test would be certain; the signs of so
+    few pairs are not.
+    """
+    count, mean = len(gains), float(gains.mean())
+    if error is None:
+        return None
+    if error == 0:
+        return float(0.5**count) if mean > 0 else 1.0
+    from scipy.special import stdtr
+
+    statistics = [mean / error]
+    if count > 2 and not are_means:
+        variance = count * error**2
+        third = float(((gains - mean) ** 3).sum()) * count / ((count - 1) * (count - 2))
+        statistics.append((mean + third / (6 * variance * count) + third / (3 * variance**2) * mean**2) / error)
+    return float(stdtr(count - 1, -min(statistics)))
+
+
+def best_alone(settings: Sequence[Setting], measure: Measure) -> Setting | None:
+    """Give the best of the settings that share nothing, which anybody could have for free; None if there is none."""
+    sign = 1.0 if curve_of(measure) == "score" else -1.0
+    alone = [s for s in settings if s.kind == "local" and s.curves is not None]
+    return max(alone, key=lambda s: sign * float(s.utilities(measure).mean()), default=None)
+
+
+def verdicts(settings: Sequence[Setting], measure: Measure) -> tuple[Verdict, ...]:
+    """Hold every private setting against the best that shares nothing, on the seeds both have.
+
+    Where sharing does nothing anywhere, at most 5 % of comparisons call any of their settings helpful: p is adjusted
+    for their number (Holm 1979). Empty without a setting that shares nothing, or without utilities.
+    """
+    alone = best_alone(settings, measure)
+    sharing = [s for s in settings if s.kind == "private" and s.curves is not None]
+    if alone is None:
+        return ()
+    return adjusted(
+        [_on_seeds(setting, alone, measure) for setting in sharing if set(setting.seeds) & set(alone.seeds)]
+    )
+
+
+def _on_seeds(setting: Setting, alone: Setting, measure: Measure) -> Verdict:
+    ours = dict(zip(setting.seeds, setting.utilities(measure).tolist(), strict=True))
+    theirs = dict(zip(alone.seeds, alone.utilities(measure).tolist(), strict=True))
+    common = sorted(ours.keys() & theirs.keys())
+    return verdict_of_pairs(
+        np.array([ours[seed] for seed in common]),
+        np.array([theirs[seed] for seed in common]),
+        over="seeds",
+        names=(setting.label, alone.label),
+        larger_is_better=curve_of(measure) == "score",
+        are_means=True,
+    )
+
+
+def adjusted(found: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Adjust the p of several verdicts for their number."""
+    helped, hurt = _holm([v.p_helped for v in found]), _holm([v.p_hurt for v in found])
+    return tuple(replace(v, p_helped=p, p_hurt=q) for v, p, q in zip(found, helped, hurt, strict=True))
+
+
+def _holm(found: Sequence[float | None]) -> list[float | None]:
+    """P-values adjusted by Holm's step-down rule; what has none keeps none."""
+    order = sorted((p, index) for index, p in enumerate(found) if p is not None)
+    adjusted: list[float | None] = list(found)
+    largest = 0.0
+    for rank, (p, index) in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p))
+        adjusted[index] = largest
+    return adjusted

@@ -1,0 +1,31 @@
+"""A run's guarantee on one sheet, for an ethics board to sign: what is promised to whom, and what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from privbo.reports.document import Document, write_document
+from privbo.reports.report import Report
+
+
+def write_statement(report: Report, path: Path) -> Path:
+    """Write the statement as a page that prints on one sheet; purpose and signatory are left blank. Returns its path.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
+        >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+        >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
+        >>> "protects nobody" in write_statement(pb.report(record), Path("statement.html")).read_text()
+        True
+    """
+    return write_document(statement(report), path)
+
+
+def statement(report: Report) -> Document:
+    """Compose the page."""
+    return Document(
+        title=f"Privacy statement: {report.name}",
+        template="statement.html.j2",
+        content={"report": report},
+    )
