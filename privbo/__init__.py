@@ -42,7 +42,10 @@ if TYPE_CHECKING:
     from privbo.runs.history import Round
     from privbo.runs.loop import plan, run
     from privbo.runs.record import Record, load
+    from privbo.runs.session import Session, start
+    from privbo.runs.site import Site
     from privbo.runs.spec import Spec
+    from privbo.runs.trial import Trial
 
 __version__ = "0.2.0"
 
@@ -89,6 +92,10 @@ _HOME = {
     "plan": "privbo.runs.loop",
     "report": "privbo.reports.data",
     "run": "privbo.runs.loop",
+    "Session": "privbo.runs.session",
+    "Site": "privbo.runs.site",
+    "Trial": "privbo.runs.trial",
+    "start": "privbo.runs.session",
     "write_report": "privbo.reports.data",
 }
 
@@ -118,12 +125,15 @@ __all__ = [
     "Record",
     "Round",
     "RunError",
+    "Session",
     "SharedLedger",
     "SharedPrior",
+    "Site",
     "Space",
     "Spec",
     "Theorem1",
     "Times",
+    "Trial",
     "Weighting",
     "audit",
     "compare",
@@ -135,6 +145,7 @@ __all__ = [
     "plan",
     "report",
     "run",
+    "start",
     "write_report",
 ]
 

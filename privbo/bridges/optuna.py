@@ -50,9 +50,9 @@ def distributions_of(space: Space) -> dict[str, BaseDistribution]:
 def _distribution(parameter: Parameter) -> BaseDistribution:
     match parameter:
         case Real():
-            return FloatDistribution(parameter.low, parameter.high, log=parameter.log)
+            return FloatDistribution(parameter.low, parameter.high, log=parameter.log, step=parameter.step)
         case Int():
-            return IntDistribution(parameter.low, parameter.high, log=parameter.log)
+            return IntDistribution(parameter.low, parameter.high, log=parameter.log, step=parameter.step)
         case Categorical():
             return CategoricalDistribution(parameter.choices)
 
@@ -61,21 +61,21 @@ def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
     """Translate Optuna's distributions into a search space.
 
     Raises:
-        ConfigurationError: If a distribution has steps, which have no counterpart here.
+        ConfigurationError: If a distribution is none of Optuna's own.
     """
     return Space({name: _parameter(name, distribution) for name, distribution in distributions.items()})
 
 
 def _parameter(name: str, distribution: BaseDistribution) -> Parameter:
     match distribution:
-        case FloatDistribution(step=None):
-            return Real(distribution.low, distribution.high, log=distribution.log)
-        case IntDistribution(step=1):
-            return Int(distribution.low, distribution.high, log=distribution.log)
+        case FloatDistribution():
+            return Real(distribution.low, distribution.high, log=distribution.log, step=distribution.step)
+        case IntDistribution():
+            return Int(distribution.low, distribution.high, log=distribution.log, step=distribution.step)
         case CategoricalDistribution():
             return Categorical(tuple(distribution.choices))  # type: ignore[arg-type]  # checked by Categorical
         case _:
-            raise ConfigurationError(f"{name}: {distribution} has steps; use an integer range or a categorical")
+            raise ConfigurationError(f"{name}: {distribution} is none of Optuna's own distributions; use one of them")
 
 
 class _Asked(Exception):  # noqa: N818 (an answer, not an error)

@@ -35,6 +35,10 @@ def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site
         ConfigurationError: If a setting is impossible, or the code has another signature.
     """
     spec, everyone = _everyone(config, overrides) if site is None else _of_site(config, overrides, site)
+    if spec.problem.is_asked:
+        raise ConfigurationError(
+            "objective='ask': somebody else evaluates, so there is nothing to try out; privbo run --dry-run prices it"
+        )
     require_answers(spec)
     priced, problem = price_run(spec), spec.problem
     middle = problem.search_space.snap(np.full((1, problem.search_space.n_dims), 0.5))

@@ -236,6 +236,38 @@ def best(
 
 
 @app.command()
+def trials(
+    directory: Annotated[Path, typer.Argument(help="Directory of a run, or a site's folder.")],
+    client: Annotated[int | None, typer.Option(min=0, help="This client alone.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that were told.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """PRIVATE: the trials that wait for somebody's value, of a run with objective = "ask"."""
+    from privbo.cli.trials import listed
+
+    _show(listed(directory, client=client, everything=everything), as_json=as_json)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})  # a value may be negative
+def tell(
+    directory: Annotated[Path, typer.Argument(help="Directory of a run, or a site's folder.")],
+    trial: Annotated[int | None, typer.Argument(help="Number of the trial; without it, values are typed in.")] = None,
+    value: Annotated[float | None, typer.Argument(help="Its value; larger is better.")] = None,
+    failed: Annotated[str | None, typer.Option(help="Why it has none.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """PRIVATE: tell a trial's value or failure; without a trial, ask for one value after the other."""
+    from privbo.cli.trials import told, typed
+
+    if trial is None and failed is not None:
+        raise ConfigurationError("--failed is about one trial; give its number")
+    if trial is None:
+        _show(typed(directory, input, typer.echo), as_json=as_json)
+        return
+    _show(told(directory, trial, value, failed), as_json=as_json)
+
+
+@app.command()
 def compare(
     what: Annotated[list[Path], typer.Argument(help="One sweep file (TOML), or directories of runs.")],
     out: Annotated[Path | None, typer.Option(help="Folder of cells, page and tables.")] = None,

@@ -114,6 +114,10 @@ def _interruptible() -> Iterator[Callable[..., None]]:
 
 
 def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: Callable[..., None]) -> FinishedRun:
+    if spec.problem.is_asked:
+        if spec.controls:
+            raise ConfigurationError(f"controls={list(spec.controls)!r} would ask for every trial again; drop them")
+        sys.stderr.write(f"privbo: trials of this run are told from outside: privbo tell {home}\n")
     output = RunDirectory(home).output_path
     play = partial(run_spec, progress=progress, on_round=check, on_evaluation=check, output=output)
     record = play(spec, home, resume=resume)

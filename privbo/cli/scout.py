@@ -77,6 +77,7 @@ def scouting(spec: Spec, *, epsilon: float, n_points: int) -> Spec:
     return dataclasses.replace(
         spec,
         name=f"{spec.name}-scout",
+        problem=dataclasses.replace(spec.problem, earlier=None, enqueued=None),  # a scout's points are its own
         algorithm=Scout(evaluations=n_points),
         privacy=Privacy(epsilon=epsilon, delta=spec.privacy.delta, noise=spec.privacy.noise),
         rounds=1,

@@ -26,6 +26,7 @@ from privbo.protocol.messages import FloatArray, IntArray, Standing
 from privbo.protocol.threads import limited_loaded_threads
 from privbo.reports.data import write_report
 from privbo.runs.algorithms import ForeignAlgorithm
+from privbo.runs.asked import Desk
 from privbo.runs.evidence import plan_of
 from privbo.runs.history import Round
 from privbo.runs.loop import play
@@ -33,6 +34,8 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.separate import clients_of
 from privbo.runs.spec import Spec
+
+_FOR_ITS_ANSWER = 30.0  # seconds
 
 
 def server_app(home: Path) -> ServerApp:
@@ -178,7 +181,8 @@ def _answer(
             f"the server's run has {header.n_clients} clients and {header.rounds} rounds, this site's settings "
             f"{problem.n_clients} and {spec.rounds}"
         )
-    clients = np.array(read_federation(home).registry(problem.n_clients).clients[site.name], dtype=np.int64)
+    federation = read_federation(home)
+    clients = np.array(federation.registry(problem.n_clients).clients[site.name], dtype=np.int64)
     limit = None if spec.times is None else spec.times.of_one(len(clients))
     own = clients_of(
         spec.played,
@@ -186,10 +190,17 @@ def _answer(
         clients=clients,
         evaluate=problem.evaluator(on_failure=record.keep_failure, stopped=stopped, client_seconds=limit),
         seed=record.seed(header.clients_seed),
+        desk=Desk(folder=record.path, patience=_patience(federation, spec), threads=spec.threads),
     )
     record.keep_facts(clients, problem.search_space)
     with limited_loaded_threads(spec.threads):
         return clients, *record.answer(question, own)
+
+
+def _patience(federation: Federation, spec: Spec) -> float:
+    """Seconds for which a site waits for values that are told: what is left of the round is for its answer."""
+    whole = _timeouts(federation, spec).round_timeout
+    return max(0.5 * whole, whole - _FOR_ITS_ANSWER)
 
 
 def _site(context: Context, home: Path) -> SiteSettings:

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -193,6 +193,35 @@ class OnceLines:
                     "of them was restored from a copy; restore both from the same time"
                 )
             file.write((json.dumps(row, allow_nan=False) + "\n").encode())
+
+
+def extend_lines(
+    path: Path, start: int, made: Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]]
+) -> int:
+    """Append JSON lines that depend on what other processes appended meanwhile, and wait until they are on the disk.
+
+    Args:
+        path: The file; one process writes at a time.
+        start: Length of what the caller has read.
+        made: Gives the lines to append; it is told those behind ``start``. If it raises, nothing is appended.
+
+    Returns:
+        The length of the file with the new lines.
+    """
+    with _appended(path) as file:
+        _lock(file)
+        file.seek(start)
+        text = file.read()
+        end = start + text.rfind(b"\n") + 1
+        rows = made([json.loads(line) for line in text[: end - start].splitlines()])
+        if not rows:
+            return end
+        added = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode()
+        file.truncate(end)  # what a crash cut off
+        file.write(added)
+        file.flush()
+        os.fsync(file.fileno())
+        return end + len(added)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

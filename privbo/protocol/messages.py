@@ -10,11 +10,13 @@ The two never meet. Between them stands the release mechanism (``privbo.door``),
 the only place where clients' vectors become a public number. A server therefore never
 holds a client's vector, and nothing in this module is private except what a cohort
 returns.
+
+Longer than 300 lines: all that servers and cohorts say to each other, in one place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -220,6 +222,17 @@ class Evaluate(Protocol):
         """Means of many rewards at once, which simulations may offer; None where every pull is an evaluation."""
         ...
 
+    def earlier(self, client: int) -> Sequence[tuple[FloatArray, float]]:
+        """PRIVATE: give points ``(n_dims,)`` that a client evaluated before the run, and their values."""
+        ...
+
+    def chosen(self, clients: IntArray, units: FloatArray, place: int) -> FloatArray:
+        """PRIVATE: give the points that are evaluated ``(n, n_dims)``: what clients enqueued, else what was chosen.
+
+        ``place`` counts the queries of the run before this one.
+        """
+        ...
+
     def note(self, client: int, reason: str) -> None:
         """PRIVATE: tell a client's own side why something of it was changed or left out."""
         ...
@@ -235,6 +248,14 @@ class PlainEvaluate:
     def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
         """Objective of ``clients[i]`` at ``units[i]``; ``(n,)``, NaN where it failed."""
         return self.function(clients, units)
+
+    def earlier(self, client: int) -> Sequence[tuple[FloatArray, float]]:  # noqa: ARG002 (the protocol's)
+        """Give none."""
+        return ()
+
+    def chosen(self, clients: IntArray, units: FloatArray, place: int) -> FloatArray:  # noqa: ARG002 (the protocol's)
+        """Give what was chosen."""
+        return units
 
     def note(self, client: int, reason: str) -> None:
         """Keep nothing: a plain function has no private side."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from privbo.protocol.messages import Ask, Broadcast, ClientHistory, Cohort, FloatArray
 from privbo.protocol.problem import Evaluator
 from privbo.runs.aside import printed_to
+from privbo.runs.asked import Desk
 from privbo.runs.attendance import UnreliableCohort
 from privbo.runs.manifest import RunDirectory, Stamp
 from privbo.runs.opening import Run
@@ -111,10 +112,17 @@ def _clients(opened: Run, evaluate: Evaluator, home: RunDirectory | None) -> Cli
         evaluate=evaluate,
         seed=opened.clients_seed,
         sent=partial(_sending, spec),
+        desk=None if home is None else _desk(spec, home),
     )
     if home is not None and (snapshot := home.load_clients()) is not None:
         found.restore(snapshot)
     return found
+
+
+def _desk(spec: Spec, home: RunDirectory) -> Desk:
+    """Where trials are told; on a grid of times for as long as a round waits for answers."""
+    patience = None if spec.times is None else spec.times.patience
+    return Desk(folder=home.private, patience=patience, threads=spec.threads)
 
 
 def _sending(spec: Spec, cohort: Cohort) -> Cohort:

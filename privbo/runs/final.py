@@ -76,6 +76,11 @@ class WithCommon:
         ours = type(self.algorithm).__module__.startswith("privbo.")
         return bool(getattr(self.algorithm, "answers_together", ours))
 
+    @property
+    def takes_points(self) -> bool:
+        """Whether clients take points that are given to them, as for the algorithm alone."""
+        return bool(getattr(self.algorithm, "takes_points", False))
+
     def local(self) -> Algorithm:
         """The algorithm's own control, which shares nothing and therefore chooses nothing in common."""
         return self.algorithm.local()

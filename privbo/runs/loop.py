@@ -39,6 +39,7 @@ from privbo.runs.progress import progress_bar
 from privbo.runs.record import Record
 from privbo.runs.separate import require_answers
 from privbo.runs.spec import FINAL_SHARE, Spec
+from privbo.runs.trials import TRIALS, Journal
 
 
 class Transport(Protocol):
@@ -218,6 +219,8 @@ def _play_in_process(
         history = transport.clients.history()
     if home is not None:
         save_arrays(home.evaluations_path, vars(history))
+        if spec.problem.is_asked:
+            Journal(path=home.private / TRIALS).finish()
         home.settle(record.manifest.created)
     return dataclasses.replace(record, _clients=history, _failures=evaluate.errors)
 

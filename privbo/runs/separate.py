@@ -14,19 +14,22 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.limited import named
 from privbo.protocol.messages import (
     Algorithm,
     Broadcast,
     ClientHistory,
     Cohort,
+    Evaluate,
     FloatArray,
     IntArray,
     PlainEvaluate,
     Setting,
 )
 from privbo.protocol.problem import Evaluator
+from privbo.runs.answers import joined, shaped
+from privbo.runs.asked import Asked, Desk
 from privbo.runs.spec import Spec
 
 Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
@@ -65,8 +68,12 @@ def clients_of(
     evaluate: Evaluator,
     seed: int,
     sent: Callable[[Cohort], Cohort] = lambda cohort: cohort,
+    desk: Desk | None = None,
 ) -> Clients:
     """Make the private side for some clients: one cohort where the algorithm answers for all at once, else one each.
+
+    Clients whose evaluations somebody else makes, and those that bring evaluations along, have one each as well: none
+    waits for another one's, and none is moved by them.
 
     Args:
         algorithm: Its settings.
@@ -75,12 +82,38 @@ def clients_of(
         evaluate: Their objectives.
         seed: Of the clients' own randomness.
         sent: Alters what a cohort sends.
+        desk: Where trials are asked and told, where the problem has no objective to call.
+
+    Raises:
+        ConfigurationError: If trials are to be asked and there is no place for them.
     """
 
-    def made(some: IntArray) -> Cohort:
-        return sent(algorithm.cohort(setting, clients=some, evaluate=evaluate, seed=seed))
+    def made(some: IntArray, by: Evaluate = evaluate) -> Cohort:
+        return sent(algorithm.cohort(setting, clients=some, evaluate=by, seed=seed))
 
-    if answers_together(algorithm):
+    given = [name for name in ("earlier", "enqueued") if getattr(evaluate.problem, name) is not None]
+    if given and not takes_points(algorithm):
+        raise ConfigurationError(
+            f"problem.{given[0]}: clients of {type(algorithm).__name__} choose no points themselves; use shared-prior "
+            f"or dp-fts-de, or drop {given[0]}"
+        )
+    if evaluate.problem.is_asked:
+        if desk is None:
+            raise ConfigurationError(
+                "objective='ask' keeps its trials beside the run, and this one has no directory (a simulation or a "
+                "control in memory); name a directory, and drop controls"
+            )
+        return Asked(
+            clients=clients,
+            space=setting.space,
+            made=made,
+            evaluate=evaluate,
+            desk=desk,
+            takes_points=takes_points(algorithm),
+        )
+
+    # What one client brings along must not move another one, not even by the length of a common array.
+    if answers_together(algorithm) and evaluate.problem.earlier is None:
         return Together(cohort=made(clients))
     return Separate(clients=clients, made=made, evaluate=evaluate)
 
@@ -88,6 +121,11 @@ def clients_of(
 def answers_together(algorithm: Algorithm) -> bool:
     """Tell whether no client's data can make an algorithm's cohort raise: ours are held to it, others may say so."""
     return bool(getattr(algorithm, "answers_together", type(algorithm).__module__.startswith("privbo.")))
+
+
+def takes_points(algorithm: Algorithm) -> bool:
+    """Tell whether clients can learn from points that they bring along, and evaluate others than they chose."""
+    return bool(getattr(algorithm, "takes_points", False))
 
 
 def require_answers(spec: Spec) -> None:
@@ -105,7 +143,7 @@ def require_answers(spec: Spec) -> None:
     try:
         made_up = PlainEvaluate(lambda _, units: np.asarray(units.mean(axis=1)))
         cohort = spec.played.cohort(setting, clients=alone, evaluate=made_up, seed=0)
-        _shaped(cohort.respond(ask.broadcast), 0 if ask.request is None else ask.request.dim)
+        shaped(cohort.respond(ask.broadcast), 0 if ask.request is None else ask.request.dim)
         cohort.restore(cohort.snapshot())
         cohort.history()
     except Exception as error:
@@ -113,18 +151,6 @@ def require_answers(spec: Spec) -> None:
         raise ConfigurationError(
             f"a client of {kind} fails on made-up values ({named(error)}); mend it. Nothing was charged"
         ) from error
-
-
-def _shaped(answer: npt.ArrayLike, dim: int) -> FloatArray:
-    """One client's answer; in a round of local work whatever it is.
-
-    Raises:
-        RunError: If it has another shape than was asked for.
-    """
-    found = np.asarray(answer, dtype=np.float64)
-    if dim and found.shape != (1, dim):
-        raise RunError(f"the answer has shape {found.shape}, asked was (1, {dim})")
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +204,7 @@ class Separate:
         for row, client in zip(rows, map(int, self.clients), strict=True):
             with self._guarded(client):
                 cohort = self._cohort(client)
-                found = _shaped(cohort.respond(broadcast), dim)
+                found = shaped(cohort.respond(broadcast), dim)
                 kept, history = dict(cohort.snapshot()), cohort.history()
                 self._kept[client], self._histories[client] = kept, history
                 if dim:
@@ -201,7 +227,7 @@ class Separate:
         for client in self._kept.keys() - self._histories.keys():
             with self._guarded(int(client)):
                 self._histories[client] = self._cohort(client).history()
-        return _joined([self._histories.get(int(client)) for client in self.clients])
+        return joined([self._histories.get(int(client)) for client in self.clients])
 
     def _cohort(self, client: int) -> Cohort:
         if client not in self._cohorts:
@@ -220,24 +246,3 @@ class Separate:
                 raise end from None
             self._cohorts.pop(client, None)  # it may have stopped in the middle of something
             self.evaluate.note(client, named(error))
-
-
-def _joined(histories: list[ClientHistory | None]) -> ClientHistory:
-    """Histories of single clients as one; those that are shorter, or missing, end in NaN."""
-    there = [history for history in histories if history is not None]
-    if not there:
-        n = len(histories)
-        return ClientHistory(
-            units=np.empty((n, 0, 0)), values=np.empty((n, 0)), rounds=np.empty(0, dtype=np.int64),
-            recommended=np.full((n, 0), np.nan),
-        )  # fmt: skip
-    longest = max(there, key=lambda history: len(history.rounds))
-    n_evaluations, n_dims = longest.units.shape[1:]
-    units = np.full((len(histories), n_evaluations, n_dims), np.nan)
-    values, recommended = np.full(units.shape[:2], np.nan), np.full((len(histories), n_dims), np.nan)
-    for index, history in enumerate(histories):
-        if history is not None:
-            count = len(history.rounds)
-            units[index, :count], values[index, :count] = history.units[0], history.values[0]
-            recommended[index] = history.recommended[0]
-    return ClientHistory(units=units, values=values, rounds=longest.rounds, recommended=recommended)

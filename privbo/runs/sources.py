@@ -7,11 +7,12 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from privbo.protocol.calls import require_call
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.problem import Objective, Problem, ProblemSource
+from privbo.protocol.evaluator import Earlier, Enqueued
+from privbo.protocol.problem import ASK, Objective, Problem, ProblemSource
 
 
 def load_problem(source: ProblemSource, default_name: str) -> Problem:
@@ -31,12 +32,28 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
                 f"problem.factory={source.factory!r} returned {type(problem).__name__}, not a Problem"
             )
         _require_same(source, problem)
-        return dataclasses.replace(problem, source=source, fingerprint=source.fingerprint or problem.fingerprint)
-    objective = cast("Objective", load_function(str(source.objective), "problem.objective"))
-    return stated_problem(source, default_name, objective)
+        problem = dataclasses.replace(problem, source=source, fingerprint=source.fingerprint or problem.fingerprint)
+    elif source.objective == ASK:
+        problem = stated_problem(source, default_name, ASK)
+    else:
+        objective = cast("Objective", load_function(str(source.objective), "problem.objective"))
+        problem = stated_problem(source, default_name, objective)
+    return _with_points(problem, source)
 
 
-def stated_problem(source: ProblemSource, default_name: str, objective: Objective) -> Problem:
+def _with_points(problem: Problem, source: ProblemSource) -> Problem:
+    """A problem with what its clients bring along, where the table names functions that say so."""
+    if source.earlier is not None:
+        problem = dataclasses.replace(
+            problem, earlier=cast("Earlier", load_function(source.earlier, "problem.earlier"))
+        )
+    if source.enqueued is not None:
+        enqueued = cast("Enqueued", load_function(source.enqueued, "problem.enqueued"))
+        problem = dataclasses.replace(problem, enqueued=enqueued)
+    return problem
+
+
+def stated_problem(source: ProblemSource, default_name: str, objective: Objective | Literal["ask"]) -> Problem:
     """Make a problem of the public facts in its table and an objective.
 
     Raises:

@@ -202,7 +202,7 @@ class Spec:
         source = self.problem.source or ProblemSource()
         names = [source.factory or source.objective, str(algorithm_table(self.algorithm)["type"])]
         roots: list[object] = [load_function(name, "code") for name in names if name is not None and ":" in name]
-        if names[0] is None:
+        if names[0] is None and not self.problem.is_asked:
             roots.append(self.problem.objective or self.problem.batch_objective)
         return code_key(*roots, *also, fingerprint=self.problem.fingerprint or source.fingerprint)
 

@@ -16,6 +16,13 @@ PARAMETERS = st.one_of(
         st.booleans(),
     ),
     st.builds(lambda low, n, log: Int(low, low + n, log), st.integers(1, 1000), st.integers(1, 500), st.booleans()),
+    st.builds(lambda low, n: Real(low, low + 0.125 * n, step=0.125), st.integers(-9, 9), st.integers(1, 40)),
+    st.builds(
+        lambda low, n, step: Int(low, low + n * step, step=step),
+        st.integers(-9, 9),
+        st.integers(1, 9),
+        st.integers(2, 5),
+    ),
     st.builds(lambda n: Categorical(tuple(f"c{i}" for i in range(n))), st.integers(2, 6)),
 )
 SPACES = st.builds(
@@ -101,3 +108,25 @@ def test_choices_are_told_apart_by_type() -> None:
 def test_impossible_spaces_are_refused(make, words) -> None:
     with pytest.raises(ConfigurationError, match=words):
         make()
+
+
+def test_steps() -> None:
+    assert [Real(0.0, 0.3, step=0.1).decode(u) for u in (0.1, 0.4, 0.6, 0.9)] == [
+        0.0,
+        0.1,
+        0.2,
+        0.3,
+    ]  # not 0.30000000000000004
+    assert Space({"a": Int(16, 64, step=16), "b": Real(0, 1, step=0.5)}).grid().shape == (12, 2)
+    assert Real(0.0, 0.3, step=0.1).encode(0.3) == 0.875
+    for wrong, words in (
+        (lambda: Real(0.0, 1.0, step=0.3), r"write high=0\.9"),
+        (lambda: Int(1, 64, step=16), "write high=49"),
+        (lambda: Real(0.1, 1.0, log=True, step=0.1), "go not together"),
+        (lambda: Real(0.0, 1.0, step=0.0), "above 0"),
+        (lambda: Int(0, 8, step=0), "step"),
+        (lambda: Real(0.0, 1.0, step=0.25).encode(0.3), "no whole number of steps"),
+        (lambda: Int(0, 8, step=4).encode(3), "no whole number of steps"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            wrong()

@@ -113,8 +113,11 @@ class FLCBSettings:
         index = None if self.arm is None else names.index(self.arm)
         free = [i for i in range(space.n_dims) if i != index]
         for i in free:
-            if not isinstance(space.parameters[names[i]], Real):
-                raise ConfigurationError(f"parameter {names[i]!r} has no gradient; name it as the arm or make it Real")
+            parameter = space.parameters[names[i]]
+            if not isinstance(parameter, Real) or parameter.step is not None:
+                raise ConfigurationError(
+                    f"parameter {names[i]!r} has no gradient; name it as the arm or make it Real without steps"
+                )
         if not free:
             raise ConfigurationError(f"the space has no real parameter beside the arm {self.arm!r}; add one")
         if index is None:

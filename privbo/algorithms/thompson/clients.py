@@ -119,6 +119,8 @@ class Agents:
         self._check(broadcast)
         if not len(self.seen.rounds):
             self._initialise()
+            if self.seen.n_earlier:
+                self.ridge = self._growing()
         if broadcast.round > self.seen.rounds[-1] and broadcast.round > 0:
             self.seen.query(self._habits.points(self, broadcast), broadcast.round)
         return self._answer(broadcast.round)
@@ -244,7 +246,7 @@ class Agents:
         algorithm, setting = self.algorithm, self.setting
         size = {
             "n_clients": len(self._clients),
-            "capacity": algorithm.n_init + setting.rounds,
+            "capacity": self.seen.n_earlier + algorithm.n_init + setting.rounds,
             "n_features": algorithm.n_features,
         }
         if not algorithm.asks(0, setting.rounds) or not GrowingRidge.fits(**size):

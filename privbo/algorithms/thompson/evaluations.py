@@ -15,6 +15,7 @@ from privbo.protocol.messages import ClientHistory, Evaluate, FloatArray, IntArr
 from privbo.protocol.space import Space
 
 INITIAL_ROUND = -1
+_EARLIER_ROUND = -2  # before the run
 Values: TypeAlias = Literal["standardised", "raw"]
 
 
@@ -25,7 +26,7 @@ class Evaluations:
         clients: Global numbers of the clients, ``(n,)``.
         units: Points in the cube, ``(n, t, n_dims)``.
         values: Objective there, ``(n, t)``; NaN where it failed.
-        rounds: Round of each query, ``(t,)``; -1 for initial points.
+        rounds: Round of each query, ``(t,)``; -1 for initial points, -2 for what clients brought along.
     """
 
     def __init__(self, clients: IntArray, evaluate: Evaluate, space: Space, device: torch.device) -> None:
@@ -35,13 +36,40 @@ class Evaluations:
         self.values: FloatArray = np.empty((len(self.clients), 0))
         self.rounds: IntArray = np.empty(0, dtype=np.int64)
 
-    def query(self, points: FloatArray, round_: int) -> None:
-        """Evaluate one point per client, ``(n, n_dims)``."""
+    @property
+    def n_earlier(self) -> int:
+        """Most evaluations that a client brought along; those with fewer have NaN in place of the others."""
+        return int((self.rounds == _EARLIER_ROUND).sum())
+
+    def query(self, points: FloatArray, round_: int, *, fixed: bool = False) -> None:
+        """Evaluate one point per client, ``(n, n_dims)``; before the first one, take in what clients brought along.
+
+        Args:
+            points: That were chosen.
+            round_: Of the query.
+            fixed: Whether it has to be these, so that clients' own points do not count and nothing is taken in.
+        """
+        if not fixed:
+            if not len(self.rounds):
+                self._take_in()
+            points = self._evaluate.chosen(self.clients, points, len(self.rounds) - self.n_earlier)
         values = np.asarray(self._evaluate(self.clients, points), dtype=np.float64)
         values = np.where(np.isfinite(values), values, np.nan)
         self.units = np.concatenate([self.units, points[:, None]], axis=1)
         self.values = np.concatenate([self.values, values[:, None]], axis=1)
         self.rounds = np.append(self.rounds, round_)
+
+    def _take_in(self) -> None:
+        """Begin the histories with evaluations from before the run; they never leave a client but through its model."""
+        brought = [self._evaluate.earlier(int(client)) for client in self.clients]
+        count = max(map(len, brought), default=0)
+        middle = self._space.snap(np.full(self._space.n_dims, 0.5))
+        self.units = np.tile(middle, (len(self.clients), count, 1))
+        self.values = np.full((len(self.clients), count), np.nan)
+        self.rounds = np.full(count, _EARLIER_ROUND, dtype=np.int64)
+        for row, evaluations in enumerate(brought):
+            for place, (unit, value) in enumerate(evaluations):
+                self.units[row, place], self.values[row, place] = unit, value
 
     def before(self, rows: IntArray, round_: int) -> FloatArray:
         """Points of some clients of the rounds before ``round_``, ``(n, t, n_dims)``."""
@@ -95,7 +123,10 @@ class Evaluations:
         best = np.nanargmax(self.values[known], axis=1) if known.any() else np.empty(0, dtype=np.int64)
         recommended[known] = self.units[known, best]
         return ClientHistory(
-            units=self.units.copy(), values=self.values.copy(), rounds=self.rounds.copy(), recommended=recommended
+            units=self.units.copy(),
+            values=self.values.copy(),
+            rounds=np.maximum(self.rounds, INITIAL_ROUND),
+            recommended=recommended,
         )
 
     def _tensor(self, array: FloatArray) -> torch.Tensor:

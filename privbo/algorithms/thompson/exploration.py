@@ -248,6 +248,8 @@ def _beginning(parameter: Parameter, value: Value) -> float:
     middle = parameter.encode(value)
     if isinstance(parameter, Categorical):
         return middle - 0.5 / len(parameter.choices)
+    if parameter.step not in (None, 1):
+        return middle - 0.5 / parameter.n_values
     if isinstance(parameter, Int) and value != parameter.low:
         return 0.5 * (middle + parameter.encode(int(value) - 1))
     return middle if not isinstance(parameter, Int) else 0.0

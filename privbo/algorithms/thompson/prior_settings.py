@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -45,6 +45,7 @@ class PlannedRelease:
 class SharedPriorSettings:
     """Settings of the shared prior; ``SharedPrior`` says what each of them means."""
 
+    takes_points: ClassVar[bool] = True  # clients learn from points that they bring along
     type: Literal["shared-prior"] = field(default="shared-prior", repr=False)
     schedule: Sequence[Whole] = (0, 2, 5)
     shares: Sequence[Positive] = (5.0, 2.0, 1.0)

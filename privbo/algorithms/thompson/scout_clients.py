@@ -41,7 +41,7 @@ class ScoutClients:
             )
         if not len(self._seen.rounds):
             for point in points:
-                self._seen.query(np.tile(point, (len(self.clients), 1)), INITIAL_ROUND)
+                self._seen.query(np.tile(point, (len(self.clients), 1)), INITIAL_ROUND, fixed=True)
         values, _ = standardise(self._seen.values, np.isfinite(self._seen.values))
         norms = np.linalg.norm(values, axis=1, keepdims=True)
         return np.asarray(np.where(norms > 0.0, values / np.where(norms > 0.0, norms, 1.0), np.nan))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ Start: TypeAlias = Literal["region", "everywhere"]
 class ThompsonSettings:
     """Settings of federated Thompson sampling; ``DPFTSDE`` says what each of them means."""
 
+    takes_points: ClassVar[bool] = True  # clients learn from points that they bring along
     type: Literal["dp-fts-de"] = field(default="dp-fts-de", repr=False)
     n_regions: Count = 4
     cuts: Sequence[Cut] = ()

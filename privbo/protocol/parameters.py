@@ -1,0 +1,283 @@
+"""Parameters of a search space, each with its encoding to one unit coordinate.
+
+Rounding happens inside the encoding and nowhere else. Integers, steps and categories are bins of
+equal width whose canonical coordinate is the bin's centre (which also makes a uniform draw in the
+cube a uniform draw of values).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import field
+from decimal import Decimal
+from typing import Annotated, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.settings import Sequence, settings
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+Value: TypeAlias = float | int | str | bool
+_OFF = 1e-9  # of a step, by which rounding may move a value
+
+
+def _check_range(low: float, high: float, *, log: bool, what: str) -> None:
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ConfigurationError(f"{what}: low={low!r}, high={high!r} must be finite")
+    if not low < high:
+        raise ConfigurationError(f"{what}: low={low!r} must be below high={high!r}")
+    if log and low <= 0:
+        raise ConfigurationError(f"{what}: log=True needs low > 0, got low={low!r}; raise low or drop log")
+
+
+def _check_steps(low: float, high: float, step: float, *, log: bool, what: str) -> None:
+    if not (math.isfinite(step) and step > 0):
+        raise ConfigurationError(f"{what}: step={step!r} must be a finite number above 0")
+    if log:
+        raise ConfigurationError(f"{what}: log=True and step={step!r} go not together; drop one")
+    steps = (high - low) / step
+    if abs(steps - round(steps)) > _OFF * max(1.0, steps):
+        raise ConfigurationError(
+            f"{what}: high={high!r} is no whole number of steps of {step!r} above low={low!r}; "
+            f"write high={_at_step(low, math.floor(steps), step)!r}"
+        )
+
+
+def _n_steps(low: float, high: float, step: float) -> int:
+    return round((high - low) / step) + 1
+
+
+def _at_step(low: float, place: int, step: float) -> float:
+    """The value of a step, without the error that 0.1 + 0.2 shows."""
+    return float(Decimal(repr(low)) + place * Decimal(repr(step)))
+
+
+def _place(number: float, low: float, step: float, what: str) -> int:
+    steps = (number - low) / step
+    if abs(steps - round(steps)) > _OFF * max(1.0, steps):
+        raise ConfigurationError(f"{what}: {number!r} is no whole number of steps of {step!r} above {low!r}")
+    return round(steps)
+
+
+def _bin(units: FloatArray, n_values: float) -> FloatArray:
+    """Which of n bins of equal width holds each coordinate."""
+    return np.minimum(np.floor(np.clip(units, 0.0, 1.0) * n_values), n_values - 1)
+
+
+@settings(table="problem.space", kw_only=False)
+class Real:
+    """A real parameter in ``[low, high]``, optionally on a logarithmic scale or in steps.
+
+    Attributes:
+        low: Smallest value.
+        high: Largest value.
+        log: Logarithmic scale.
+        step: Only ``low``, ``low + step`` and so on up to ``high``; None for every value.
+
+    Raises:
+        ConfigurationError: If the bounds are not finite, not increasing, not positive with ``log=True``, or not a
+            whole number of steps apart.
+
+    Example:
+        >>> Real(0.01, 100.0, log=True).decode(0.5)
+        1.0
+        >>> [Real(0.0, 0.3, step=0.1).decode(unit) for unit in (0.0, 0.3, 0.6, 1.0)]
+        [0.0, 0.1, 0.2, 0.3]
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = field(default=None, kw_only=True)
+    type: Literal["real"] = field(default="real", repr=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_range(self.low, self.high, log=self.log, what="Real")
+        if self.step is not None:
+            _check_steps(self.low, self.high, self.step, log=self.log, what="Real")
+
+    @property
+    def n_values(self) -> float:
+        """Number of distinct values; infinite without steps."""
+        return math.inf if self.step is None else _n_steps(self.low, self.high, self.step)
+
+    def encode(self, value: Value) -> float:
+        """Unit coordinate of ``value``: in steps, the centre of its bin."""
+        number = _number(value, self)
+        if self.step is not None:
+            return (_place(number, self.low, self.step, "Real") + 0.5) / self.n_values
+        if self.log:
+            return math.log(number / self.low) / math.log(self.high / self.low)
+        return (number - self.low) / (self.high - self.low)
+
+    def decode(self, unit: float) -> float:
+        """Value at a unit coordinate."""
+        if self.step is not None:
+            return _at_step(self.low, int(_bin(np.asarray(unit), self.n_values)), self.step)
+        if self.log:
+            value = self.low * (self.high / self.low) ** unit
+        else:
+            value = self.low + unit * (self.high - self.low)
+        return float(min(max(value, self.low), self.high))
+
+    def snap(self, units: FloatArray) -> FloatArray:
+        """Canonical coordinates: inside the cube; in steps, the centre of the bin."""
+        if self.step is not None:
+            return (_bin(units, self.n_values) + 0.5) / self.n_values
+        return np.clip(units, 0.0, 1.0)
+
+
+@settings(table="problem.space", kw_only=False)
+class Int:
+    """An integer parameter in ``low..high`` inclusive, optionally on a logarithmic scale or in steps.
+
+    On the linear scale all integers have bins of equal width; on the log scale the bin
+    of k spans ``log(k - 1/2) .. log(k + 1/2)``.
+
+    Attributes:
+        low: Smallest value.
+        high: Largest value.
+        log: Logarithmic scale.
+        step: Only ``low``, ``low + step`` and so on up to ``high``.
+
+    Raises:
+        ConfigurationError: If the bounds are not integers, not increasing, not positive with ``log=True``, or not a
+            whole number of steps apart.
+
+    Example:
+        >>> [Int(1, 3).decode(unit) for unit in (0.0, 0.5, 1.0)]
+        [1, 2, 3]
+        >>> [Int(16, 64, step=16).decode(unit) for unit in (0.0, 0.3, 0.6, 1.0)]
+        [16, 32, 48, 64]
+    """
+
+    low: int
+    high: int
+    log: bool = False
+    step: Annotated[int, Field(ge=1)] = field(default=1, kw_only=True)
+    type: Literal["int"] = field(default="int", repr=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_range(self.low, self.high, log=self.log, what="Int")
+        if self.step != 1:
+            _check_steps(self.low, self.high, self.step, log=self.log, what="Int")
+
+    @property
+    def n_values(self) -> float:
+        """Number of distinct values."""
+        return (self.high - self.low) // self.step + 1
+
+    def _edge(self, value: npt.ArrayLike) -> FloatArray:
+        edge = np.asarray(value, dtype=np.float64)
+        return np.log(edge) if self.log else edge
+
+    def encode(self, value: Value) -> float:
+        """Unit coordinate of ``value``: the centre of its bin."""
+        number = _number(value, self)
+        if number != round(number):
+            raise ConfigurationError(f"Int: {value!r} is not an integer")
+        if self.step != 1:
+            return (_place(number, self.low, self.step, "Int") + 0.5) / self.n_values
+        return float(self.centres(np.asarray(number)))
+
+    def centres(self, value: FloatArray) -> FloatArray:
+        """Give the centres of the bins of whole numbers; without steps."""
+        first, last = self._edge(self.low - 0.5), self._edge(self.high + 0.5)
+        middle = 0.5 * (self._edge(value - 0.5) + self._edge(value + 0.5))
+        return np.asarray((middle - first) / (last - first))
+
+    def _value(self, units: FloatArray) -> FloatArray:
+        if self.step != 1:
+            return self.low + self.step * _bin(units, self.n_values)
+        first, last = self._edge(self.low - 0.5), self._edge(self.high + 0.5)
+        edge = first + np.clip(units, 0.0, 1.0) * (last - first)
+        raw = np.exp(edge) if self.log else edge
+        return np.clip(np.floor(raw + 0.5), self.low, self.high)
+
+    def decode(self, unit: float) -> int:
+        """Value whose bin holds the unit coordinate."""
+        return int(self._value(np.asarray(unit, dtype=np.float64)))
+
+    def snap(self, units: FloatArray) -> FloatArray:
+        """Canonical coordinates: the centre of the bin."""
+        if self.step != 1:
+            return (_bin(units, self.n_values) + 0.5) / self.n_values
+        return self.centres(self._value(units))
+
+
+@settings(table="problem.space", kw_only=False)
+class Categorical:
+    """One of several choices without order.
+
+    Raises:
+        ConfigurationError: If there are fewer than two choices or two are equal.
+
+    Example:
+        >>> Categorical(["rbf", "linear"]).decode(0.9)
+        'linear'
+    """
+
+    choices: Sequence[Value]
+    type: Literal["categorical"] = field(default="categorical", repr=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if len(self.choices) < 2:
+            raise ConfigurationError(f"Categorical: {self.choices!r} needs at least two choices")
+        if len({(type(choice), choice) for choice in self.choices}) != len(self.choices):
+            raise ConfigurationError(f"Categorical: {self.choices!r} names a choice twice")
+
+    @property
+    def n_values(self) -> float:
+        """Number of choices."""
+        return len(self.choices)
+
+    def encode(self, value: Value) -> float:
+        """Unit coordinate of ``value``: the centre of its bin."""
+        matches = [i for i, c in enumerate(self.choices) if type(c) is type(value) and c == value]
+        if not matches:
+            raise ConfigurationError(f"Categorical: {value!r} is none of {self.choices!r}")
+        return (matches[0] + 0.5) / len(self.choices)
+
+    def index(self, units: FloatArray) -> npt.NDArray[np.int64]:
+        """Index of the choice whose bin holds each coordinate."""
+        n = len(self.choices)
+        return np.minimum(np.floor(np.clip(units, 0.0, 1.0) * n), n - 1).astype(np.int64)
+
+    def decode(self, unit: float) -> Value:
+        """Choice whose bin holds the unit coordinate."""
+        return self.choices[int(self.index(np.asarray(unit, dtype=np.float64)))]
+
+    def snap(self, units: FloatArray) -> FloatArray:
+        """Canonical coordinates: the centre of the bin."""
+        return (self.index(units) + 0.5) / len(self.choices)
+
+
+Parameter: TypeAlias = Annotated[Real | Int | Categorical, Field(discriminator="type")]
+
+
+def _number(value: Value, parameter: Real | Int) -> float:
+    if isinstance(value, (bool, str)) or not math.isfinite(value):
+        raise ConfigurationError(f"{parameter}: {value!r} is not a finite number")
+    if not parameter.low <= value <= parameter.high:
+        raise ConfigurationError(f"{parameter}: {value!r} lies outside [{parameter.low}, {parameter.high}]")
+    return float(value)
+
+
+def canonical(parameter: Parameter) -> FloatArray:
+    """Give the unit coordinates of every value of a parameter that has finitely many.
+
+    Raises:
+        ConfigurationError: If it has infinitely many.
+    """
+    match parameter:
+        case Int(step=1):
+            return parameter.centres(np.arange(parameter.low, parameter.high + 1, dtype=np.float64))
+        case Categorical():
+            return np.array([parameter.encode(choice) for choice in parameter.choices])
+        case Real(step=None):
+            raise ConfigurationError(f"{parameter} has no finite list of values")
+        case _:
+            return np.asarray((np.arange(parameter.n_values) + 0.5) / parameter.n_values)

@@ -1,0 +1,285 @@
+"""Trials that somebody else evaluates: what clients ask for and what they are told. PRIVATE.
+
+``trials.jsonl`` stands on the private side of a run, or in a site's folder of one run. Its lines are appended under a
+lock and are on the disk before they count, so that whoever is killed at whatever moment loses nothing, and a client
+that goes on asks for the same trials under the same numbers::
+
+    {"facts": {...}, "takes_points": true}                          the clients, their space, whether one can enqueue
+    {"enqueued": 1, "client": 2, "unit": [...]}                     a point that its client evaluates as soon as it can
+    {"asked": 7, "client": 2, "round": 3, "place": 0, "unit": [...]}
+    {"reported": 7, "step": 1, "value": 0.4}                        on the way to its value; nobody is shown it
+    {"told": 7, "value": 0.71}    or    {"told": 7, "failure": "the furnace broke"}
+    {"over": true}                                                  the run has ended
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import extend_lines
+from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.problem import LARGEST_VALUE
+from privbo.protocol.settings import dump_settings, read_settings
+from privbo.protocol.space import Space, Value
+from privbo.runs.best import SiteFacts
+from privbo.runs.trial import Trial
+
+TRIALS = "trials.jsonl"
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
+_SHORTEST, _LONGEST = 0.002, 0.5  # seconds between two looks at the file
+_SAME = 1e-9  # coordinates of one point, computed twice
+
+
+@dataclass(kw_only=True)
+class Journal:
+    """The trials of some clients, in a file that several processes and threads write.
+
+    Attributes:
+        path: ``.../trials.jsonl``.
+        trials: Every trial by its number, as far as it was read.
+        over: Whether the run has ended.
+    """
+
+    path: Path
+    trials: dict[int, Trial] = field(default_factory=dict, init=False)
+    over: bool = field(default=False, init=False)
+    _facts: SiteFacts | None = field(default=None, init=False, repr=False)
+    _keys: dict[tuple[int, int, int], int] = field(default_factory=dict, init=False, repr=False)
+    _takes_points: bool = field(default=False, init=False, repr=False)
+    _enqueued: list[tuple[int, tuple[float, ...]]] = field(default_factory=list, init=False, repr=False)
+    _read: int = field(default=0, init=False, repr=False)
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False, repr=False)
+
+    def begin(self, clients: IntArray, space: Space, *, takes_points: bool) -> None:
+        """Write down once what the trials speak of; a run that goes on is no longer over.
+
+        Args:
+            clients: Who asks.
+            space: What they search.
+            takes_points: Whether they evaluate points that others enqueue.
+        """
+        facts = SiteFacts(clients=tuple(clients.tolist()), space=dict(space.parameters))
+
+        def rows() -> Rows:
+            if self._facts is None:
+                return [{"facts": dump_settings(facts), "takes_points": takes_points}]
+            return [{"over": False}] if self.over else []
+
+        self._append(rows)
+        if self.facts.search_space != space:
+            raise RunError(f"{self.path} holds trials of another search space; name another directory")
+
+    @property
+    def facts(self) -> SiteFacts:
+        """The clients and their space.
+
+        Raises:
+            RunError: If no trial was asked for yet.
+        """
+        if self._facts is None:
+            raise RunError(f"{self.path}: nothing was asked for yet; the run has not begun")
+        return self._facts
+
+    @cached_property
+    def space(self) -> Space:
+        """The search space."""
+        return self.facts.search_space
+
+    def refresh(self) -> bool:
+        """Read what others appended; tells whether there was anything."""
+        grown = self.path.exists() and self.path.stat().st_size > self._read
+        if grown:
+            self._append(list)
+        return grown
+
+    def ask(self, client: int, round_: int, place: int, units: FloatArray) -> list[int]:
+        """Ask for a client's evaluations ``(k, n_dims)``; those asked for before, by place in the round, keep numbers.
+
+        Raises:
+            RunError: If another point was asked for in the same place before.
+        """
+        numbers: list[int] = []
+
+        def rows() -> Rows:
+            made: list[Mapping[str, Any]] = []
+            for index, unit in enumerate(units):
+                number = self._keys.get((client, round_, place + index))
+                if number is None:
+                    number = len(self.trials) + len(made) + 1
+                    row = {"asked": number, "client": client, "round": round_, "place": place + index}
+                    made.append(row | {"unit": unit.tolist(), "at": _time()})
+                elif np.abs(np.array(self.trials[number].unit) - unit).max() > _SAME:
+                    raise RunError(
+                        f"{self.path}: trial {number} was asked at {self.trials[number].unit}, now the same client "
+                        f"wants {tuple(unit.tolist())} there; go on with the settings and the privbo it was asked with"
+                    )
+                numbers.append(number)
+            return made
+
+        self._append(rows)
+        return numbers
+
+    def asked_at(self, client: int, round_: int, place: int) -> Trial | None:
+        """Give the trial that stands in a place of a client's round."""
+        number = self._keys.get((client, round_, place))
+        return None if number is None else self.trials[number]
+
+    def enqueue(self, client: int, params: Mapping[str, Value]) -> None:
+        """Keep a point that a client evaluates in place of its next choice.
+
+        Raises:
+            ConfigurationError: If it is no point of the space, or the client is not here or chooses no points.
+        """
+        if client not in self.facts.clients:
+            raise ConfigurationError(f"client={client} is not here; those that are: {sorted(self.facts.clients)}")
+        if not self._takes_points:
+            raise ConfigurationError(
+                "clients of this algorithm choose no points themselves, so none can be enqueued; use shared-prior or "
+                "dp-fts-de"
+            )
+        unit = self.space.snap(self.space.encode(params)).tolist()
+        self._append(lambda: [{"enqueued": len(self._enqueued) + 1, "client": client, "unit": unit}])
+
+    def next_enqueued(self, client: int) -> tuple[float, ...] | None:
+        """Take the point that a client evaluates next, if one was enqueued; it stands until it was asked for."""
+        asked = [trial.unit for trial in self.trials.values() if trial.client == client]
+        for whose, unit in self._enqueued:
+            if whose == client:
+                if unit not in asked:
+                    return unit
+                asked.remove(unit)
+        return None
+
+    def asked_rounds(self, client: int) -> list[int]:
+        """Rounds in which a client has asked for trials, in order."""
+        return sorted({trial.round for trial in self.trials.values() if trial.client == client})
+
+    def tell(self, number: int, *, value: float | None = None, failure: str | None = None) -> Trial:
+        """Tell a trial's value, or why it has none. Telling the same again changes nothing.
+
+        Raises:
+            RunError: If there is no such trial, or it was told something else.
+            ConfigurationError: If the value is no finite number up to 1e100 in magnitude.
+        """
+        if (value is None) == (failure is None):
+            raise ConfigurationError(f"trial {number}: tell either a value or a failure")
+        if value is not None and not abs(value) <= LARGEST_VALUE:
+            raise ConfigurationError(
+                f"trial {number}: value={value!r} is no finite number up to {LARGEST_VALUE:g}; tell a failure instead"
+            )
+
+        def rows() -> Rows:
+            trial = self.known(number)
+            if trial.state != "open":
+                if (trial.value, trial.failure) == (value, failure):
+                    return []
+                said = f"value={trial.value!r}" if trial.state == "told" else f"failure={trial.failure!r}"
+                raise RunError(f"trial {number} was told {said}, which stands: its client may have acted on it")
+            return [
+                {"told": number} | ({"value": value} if failure is None else {"failure": failure}) | {"at": _time()}
+            ]
+
+        self._append(rows)
+        return self.trials[number]
+
+    def report(self, number: int, step: int, value: float) -> None:
+        """Keep a value on the way to a trial's own; it stays here and no client learns from it."""
+        if not math.isfinite(value):
+            raise ConfigurationError(f"trial {number}, step {step}: value={value!r} must be a finite number")
+        self._append(lambda: [{"reported": self.known(number).number, "step": step, "value": value}])
+
+    def finish(self) -> None:
+        """Say that the run has ended."""
+        self._append(lambda: [{"over": True}])
+
+    def known(self, number: int) -> Trial:
+        """Give a trial.
+
+        Raises:
+            RunError: If there is none of this number.
+        """
+        if number not in self.trials:
+            raise RunError(f"{self.path}: there is no trial {number}; those asked for are 1..{len(self.trials)}")
+        return self.trials[number]
+
+    def values(self, numbers: Iterable[int]) -> FloatArray | None:
+        """Give the values of some trials, NaN for failures; None while one of them is open."""
+        found = [self.trials[number] for number in numbers]
+        if any(trial.state == "open" for trial in found):
+            return None
+        return np.array([math.nan if trial.value is None else trial.value for trial in found])
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something is appended or read through this object, at most so long."""
+        with self._changed:
+            self._changed.wait(seconds)
+
+    def _append(self, made: Callable[[], Rows]) -> None:
+        """Read what others appended, then append what is made of it."""
+        with self._changed:
+
+            def rows(found: Rows) -> Rows:
+                self._take(found)
+                return own.setdefault("rows", made())
+
+            own: dict[str, Rows] = {}
+            self._read = extend_lines(self.path, self._read, rows)
+            self._take(own["rows"])
+            self._changed.notify_all()
+
+    def _take(self, rows: Rows) -> None:
+        for row in rows:
+            match row:
+                case {"facts": facts, "takes_points": takes_points}:
+                    self._takes_points = bool(takes_points)
+                    self._facts = read_settings(SiteFacts, facts, TRIALS)
+                case {"asked": number, "client": client, "round": round_, "place": place, "unit": unit, "at": at}:
+                    self._keys[client, round_, place] = number
+                    self.trials[number] = Trial(
+                        number=number,
+                        client=client,
+                        round=round_,
+                        params=self.space.decode(unit),
+                        unit=tuple(unit),
+                        asked_at=at,
+                    )
+                case {"enqueued": _, "client": client, "unit": unit}:
+                    self._enqueued.append((client, tuple(unit)))
+                case {"told": number, "value": value, "at": at}:
+                    self._now(number, state="told", value=value, told_at=at)
+                case {"told": number, "failure": failure, "at": at}:
+                    self._now(number, state="failed", failure=failure, told_at=at)
+                case {"reported": number, "step": step, "value": value}:
+                    self._now(number, steps=(*self.trials[number].steps, (step, value)))
+                case {"over": over}:
+                    self.over = over
+
+    def _now(self, number: int, **changes: object) -> None:
+        self.trials[number] = replace(self.trials[number], **changes)  # type: ignore[arg-type]  # named fields of Trial
+
+
+@dataclass
+class Pauses:
+    """Pauses between two looks at a file: short after something happened, half a second at most."""
+
+    seconds: float = 0.0
+
+    def after(self, *, moved: bool) -> None:
+        """Wait a little, longer every time that nothing had happened."""
+        self.seconds = _SHORTEST if moved else min(_LONGEST, max(_SHORTEST, 1.1 * self.seconds))
+        time.sleep(self.seconds)
+
+
+def _time() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,335 @@
+"""Trials that somebody else evaluates: asked, told, late, killed, typed in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.cli.main import app
+from privbo.protocol.files import read_lines
+from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Setting
+from privbo.runs.asked import Asked, Desk
+from privbo.runs.trial import Trial
+from privbo.runs.trials import TRIALS, Journal
+from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
+from tests.deployment.federations import make
+from tests.deployment.reading import releases, sites
+
+ROOT = Path(__file__).parents[2]
+
+
+N_CLIENTS = 4
+
+
+def score(client: int, params: dict) -> float:
+    return float(np.exp(-8.0 * ((params["x"] - 0.4 - 0.02 * (client % 3)) ** 2 + (np.log10(params["y"]) + 1.0) ** 2)))
+
+
+def asked_problem(n_clients: int = N_CLIENTS) -> pb.Problem:
+    return pb.Problem(space=problem().space, objective="ask", n_clients=n_clients, name="bumps")
+
+
+def called_problem() -> pb.Problem:
+    return pb.Problem(space=problem().space, objective=score, n_clients=N_CLIENTS, name="bumps")
+
+
+def tell_all(site: pb.Site, value: Callable[[Trial], float] = lambda trial: score(trial.client, trial.params)) -> None:
+    while trials := site.ask():
+        for trial in trials:
+            site.tell(trial, value(trial))
+
+
+def settings(case: Case) -> dict:
+    return {"privacy": case.privacy(), "rounds": ROUNDS, "seed": 3, "final": case.final}
+
+
+def evaluations(record: pb.Record) -> list[FloatArray]:
+    """Every client's points and values in order."""
+    units, values = record.clients.units, record.clients.values
+    return [np.column_stack([u, v])[np.isfinite(v)] for u, v in zip(units, values, strict=True)]
+
+
+def require_same(found: pb.Record, expected: pb.Record) -> None:
+    """The same points, values and releases, to the last bit; cohorts pad clients that ask less often than others."""
+    for ours, theirs in zip(evaluations(found), evaluations(expected), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for ours, theirs in zip(found.releases, expected.releases, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
+
+
+@pytest.mark.parametrize("case", [*CASES, *VOTES[:2]], ids=str)
+def test_points_are_those_of_respond_to_the_last_bit(case: Case, tmp_path: Path) -> None:
+    """Four clients that are asked and told one by one, against the same clients whose objective ``respond`` calls."""
+    expected = pb.run(called_problem(), case.algorithm, **settings(case))
+    run = pb.start(asked_problem(), case.algorithm, directory=tmp_path / "run", **settings(case))
+    tell_all(run.site)
+    found = run.result()
+    require_same(found, expected)
+    assert found.common == expected.common
+    assert found.best() == expected.best()
+
+
+FAST = pb.FederatedFLCB()
+PLAIN: dict = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": 3, "seed": 5}
+
+
+def client_alone(folder: Path, patience: float | None) -> Asked:
+    """Client 1 of a run, as a process that starts anew makes it."""
+    folder.mkdir(exist_ok=True)
+    setting = Setting(space=asked_problem().search_space, n_clients=N_CLIENTS, rounds=4, public_seed=5)
+
+    def made(clients: IntArray, evaluate: Evaluate) -> Cohort:
+        return FAST.cohort(setting, clients=clients, evaluate=evaluate, seed=1)
+
+    return Asked(
+        clients=np.array([1]),
+        space=setting.space,
+        made=made,
+        evaluate=asked_problem().evaluator(),
+        desk=Desk(folder=folder, patience=patience),
+    )
+
+
+def questions() -> list[Broadcast]:
+    """The first three rounds of a run; what was released does not matter."""
+    setting = Setting(space=asked_problem().search_space, n_clients=N_CLIENTS, rounds=4, public_seed=5)
+    server, found = FAST.server(setting), []
+    for _ in range(3):
+        ask = server.ask()
+        found.append(ask.broadcast)
+        values = np.full((1, ask.request.dim), 0.1)
+        server.tell(Release(round=ask.broadcast.round, values=values, noise_stddev=0.1, sequence=1, head=""))
+    return found
+
+
+def played(folder: Path, rounds: list[Broadcast]) -> tuple[Asked, list[FloatArray]]:
+    """A client that is told everything at once."""
+    client, answers = client_alone(folder, None), []
+    done = threading.Event()
+    person = threading.Thread(target=evaluate, args=(folder, done))
+    person.start()
+    try:
+        answers = [client.answer(broadcast, 3) for broadcast in rounds]
+    finally:
+        done.set()
+        person.join()
+    return client, answers
+
+
+def test_who_is_told_late_is_absent_and_then_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Round 0's trial waits through rounds 0 and 1, in processes that end, and is told before round 2 comes."""
+    rounds, snapshot = questions(), {}
+    for broadcast in rounds[:2]:
+        client = client_alone(tmp_path / "late", 0.05)
+        client.restore(snapshot)
+        assert np.isnan(client.answer(broadcast, 3)).all()
+        snapshot = client.snapshot()
+        assert len(client.journal.trials) == 1  # the second round asks for nothing: the first one is not finished
+    late = client_alone(tmp_path / "late", None)
+    late.restore(snapshot)
+    over = threading.Event()
+    person = threading.Thread(target=evaluate, args=(tmp_path / "late", over))
+    person.start()
+    try:
+        answer = late.answer(rounds[2], 3)
+    finally:
+        over.set()
+        person.join()
+    untroubled, answers = played(tmp_path / "whole", [rounds[0], rounds[2]])
+    np.testing.assert_array_equal(answer, answers[1])
+    np.testing.assert_array_equal(late.history().units, untroubled.history().units)
+    assert not list((tmp_path / "late" / "asked").glob("000001*"))  # nothing waits for it
+
+
+def test_a_failure_is_told_as_one_and_a_told_value_stands(tmp_path: Path) -> None:
+    run = pb.start(asked_problem(2), FAST, directory=tmp_path / "run", **PLAIN)
+    first, *_ = run.site.ask()
+    assert run.site.ask()[0] == first  # the same until it is told
+    run.site.report(first, 1, 0.5)
+    with pytest.raises(pb.ConfigurationError, match="one number"):
+        run.site.tell(first, [1.0, 2.0])  # type: ignore[arg-type]  # several objectives are refused
+    with pytest.raises(pb.ConfigurationError, match="tell a failure"):
+        run.site.tell(first, float("nan"))
+    with pytest.raises(pb.ConfigurationError, match="either a value or a failure"):
+        run.site.tell(first)
+    told = run.site.tell(first, failure="the furnace broke")
+    assert (told.state, told.failure, told.steps) == ("failed", "the furnace broke", ((1, 0.5),))
+    assert run.site.tell(first, failure="the furnace broke") == told  # a messenger that asks twice
+    with pytest.raises(pb.RunError, match="stands"):
+        run.site.tell(first, 0.5)
+    with pytest.raises(pb.RunError, match="no trial 99"):
+        run.site.tell(99, 0.5)
+    tell_all(run.site)
+    record = run.result()
+    assert "furnace" in record.failures[first.client]
+    table = pb.Site(tmp_path / "run").trials_dataframe()
+    assert list(table.columns[:4]) == ["number", "client", "round", "value"]
+    assert set(table["state"]) == {"COMPLETE", "FAIL"}
+    assert table["params_x"].between(0.0, 1.0).all()
+    assert not list((tmp_path / "run").glob("trials*"))  # the private side alone
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(pb.RunError, match="no trial was asked"):
+        pb.Site(tmp_path)
+    with pytest.raises(pb.ConfigurationError, match="no directory"):
+        pb.run(asked_problem(), FAST, **PLAIN)
+    with pytest.raises(pb.ConfigurationError, match=r"use privbo\.run"):
+        pb.start(called_problem(), FAST, directory=tmp_path / "run", **PLAIN)
+    journal = Journal(path=tmp_path / TRIALS)
+    journal.begin(np.array([0]), asked_problem().search_space, takes_points=False)
+    journal.ask(0, 0, 0, np.array([[0.5, 0.5]]))
+    with pytest.raises(pb.RunError, match="asked at"):
+        journal.ask(0, 0, 0, np.array([[0.25, 0.5]]))
+    with pytest.raises(pb.ConfigurationError, match="none can be enqueued"):
+        journal.enqueue(0, {"x": 0.5, "y": 0.1})
+    with pytest.raises(pb.RunError, match="another search space"):
+        journal.begin(np.array([0]), pb.Space({"z": pb.Real(0, 1)}), takes_points=False)
+
+
+CONFIG = """
+name = "lab"
+rounds = 3
+seed = 5
+[problem]
+objective = "ask"
+n_clients = 3
+[problem.space]
+x = {type = "real", low = 0.0, high = 1.0}
+y = {type = "real", low = 1e-3, high = 1e1, log = true}
+[algorithm]
+type = "f-lcb"
+[privacy]
+noise_multiplier = 1.0
+noise = "simulation"
+"""
+
+
+def start(*arguments: str, **options) -> subprocess.Popen:
+    command = [sys.executable, "-m", "privbo.cli", *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, env=environment, start_new_session=True, text=True, **options)
+
+
+def open_trials(home: Path, count: int, seconds: float = 60.0) -> tuple[Trial, ...]:
+    """Trials that wait, once there are so many."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if (home / "private" / TRIALS).exists() and len(found := pb.Site(home).ask(wait=0.0)) >= count:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("nobody asked")
+
+
+def test_killed_between_ask_and_tell_it_asks_the_same_and_ends_the_same(tmp_path: Path) -> None:
+    """kill -9 while three trials wait; one of them is told while nothing runs."""
+    (tmp_path / "lab.toml").write_text(CONFIG)
+    home, quiet = tmp_path / "run", {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = start("run", str(tmp_path / "lab.toml"), "--out", str(home), **quiet)
+    before = open_trials(home, 3)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    site = pb.Site(home)
+    site.tell(before[0], score(before[0].client, before[0].params))
+    process = start("run", "--resume", str(home), **quiet)
+    tell_all(site)
+    assert process.wait(timeout=60) == 0
+    found = pb.load(home)
+    expected = pb.run(
+        dataclasses.replace(called_problem(), n_clients=3), FAST, **PLAIN, directory=tmp_path / "whole", name="lab"
+    )
+    np.testing.assert_array_equal(found.clients.units, expected.clients.units)
+    np.testing.assert_array_equal(found.clients.values, expected.clients.values)
+    norms = [row["norm"] for row in read_lines(home / "history.jsonl") if row["released"]]
+    assert norms == [float(np.linalg.norm(release.values)) for release in expected.releases]
+    asked = site.trials()
+    assert {trial.number: trial.unit for trial in before}.items() <= {t.number: t.unit for t in asked}.items()
+    assert len({(trial.client, trial.round, trial.unit) for trial in asked}) == len(asked)
+
+
+def test_somebody_types_numbers_until_the_run_is_over(tmp_path: Path) -> None:
+    """The command line's own process, with a person at its standard input."""
+    run = pb.start(asked_problem(3), FAST, directory=tmp_path / "run", **PLAIN)
+    open_trials(tmp_path / "run", 3)
+    typed = "".join(f"{line}\n" for line in ["soon", "0.5", "-0.25", "failed the oven was cold", *["0.75"] * 200])
+    person = start("tell", str(tmp_path / "run"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    said, _ = person.communicate(typed, timeout=120)
+    assert person.returncode == 0
+    assert "'soon' is no number" in said
+    assert "x = 0." in said
+    assert run.result().best()
+    assert [trial.value for trial in run.site.trials()][:4] == [0.5, -0.25, None, 0.75]
+
+
+def test_trials_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = pb.start(asked_problem(2), FAST, directory=tmp_path / "run", **PLAIN)
+    open_trials(tmp_path / "run", 2)
+    home = str(tmp_path / "run")
+
+    def said(*arguments: str) -> str:
+        app(list(arguments), standalone_mode=False)
+        return capsys.readouterr().out
+
+    listed = json.loads(said("trials", home, "--client", "1", "--json"))["trials"]
+    assert [(trial["client"], trial["state"]) for trial in listed] == [(1, "open")]
+    assert "-0.5" in said("tell", home, str(listed[0]["number"]), "-0.5")
+    assert "0.5" in said("trials", home, "--all")
+    with pytest.raises(pb.ConfigurationError, match="--failed REASON"):
+        said("tell", home, "1")
+    with pytest.raises(pb.ConfigurationError, match="its number"):
+        said("tell", home, "--failed", "broke")
+    assert "failed: broke" in said("tell", home, "1" if listed[0]["number"] == 2 else "2", "--failed", "broke")
+    tell_all(run.site)
+    run.result()
+    assert "the run is over" in said("trials", home)
+
+
+def test_a_federation_of_people_over_flower_finishes(tmp_path: Path) -> None:
+    """Every site's trials are told from outside; the numbers are those of the same sites with an objective."""
+    table = {"type": "f-lcb"}
+    called = make(tmp_path / "called", table, factory="tests.runs.test_asked:sites_problem")
+    called.play()
+    asked = make(tmp_path / "asked", table, factory="tests.runs.test_asked:sites_asked_problem")
+    over = threading.Event()
+    people = [threading.Thread(target=evaluate, args=(asked.root / name / "kept", over)) for name in asked.sites]
+    for person in people:
+        person.start()
+    try:
+        asked.play()
+    finally:
+        over.set()
+        for person in people:
+            person.join()
+    for ours, theirs in zip(releases(asked), releases(called), strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
+    for ours, theirs in zip(sites(asked), sites(called), strict=True):
+        np.testing.assert_array_equal(ours["units"], theirs["units"])
+
+
+def sites_problem() -> pb.Problem:
+    return pb.Problem(space=problem().space, objective=score, n_clients=7, name="bumps")
+
+
+def sites_asked_problem() -> pb.Problem:
+    return pb.Problem(space=problem().space, objective="ask", n_clients=7, name="bumps")
+
+
+def evaluate(folder: Path, over: threading.Event) -> None:
+    while not over.is_set():
+        try:
+            for trial in pb.Site(folder).ask(wait=0.05):
+                pb.Site(folder).tell(trial, score(trial.client, trial.params))
+        except pb.RunError:
+            time.sleep(0.02)  # the first round has not begun

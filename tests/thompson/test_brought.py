@@ -1,0 +1,135 @@
+"""What clients bring along: evaluations from before the run, and points that they want evaluated."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privbo as pb
+
+CLIENTS, ROUNDS = 5, 4
+ALGORITHMS = [pb.SharedPrior(n_features=12, least_signal=0.0), pb.DPFTSDE(n_features=12, n_init=2)]
+KNOWN = [({"x": 0.31, "n": 3}, 0.99), ({"x": 0.9, "n": 7}, 0.1), ({"x": 0.05, "n": 1}, 0.3)]
+
+
+def score(client: int, params: dict[str, Any]) -> float:
+    return 1.0 - (params["x"] - 0.3) ** 2 - 0.01 * (params["n"] - 3) ** 2
+
+
+PROBLEM = pb.Problem(space={"x": pb.Real(0, 1), "n": pb.Int(1, 9)}, objective=score, n_clients=CLIENTS)
+
+
+def played(problem: pb.Problem, algorithm: Any, **settings: Any) -> pb.Record:
+    """Behind a mechanism that passes on nobody's vector, so that clients differ by what they themselves know."""
+    plain: dict[str, Any] = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": ROUNDS}
+    return pb.run(problem, algorithm, **plain | {"seed": 2, "control": "zeroed"} | settings)
+
+
+def brought(client: int) -> list[tuple[dict[str, Any], float]]:
+    return {0: KNOWN, 1: KNOWN[:1]}.get(client, [])
+
+
+def own(record: pb.Record, client: int) -> np.ndarray:
+    """The points that a client evaluated in the run; what it brought along stands before them."""
+    there = np.isfinite(record.clients.values[client])
+    return record.clients.units[client][there][-n_queries(record) :]
+
+
+def n_queries(record: pb.Record) -> int:
+    return int((record.clients.rounds >= 0).sum()) + 2  # initial points
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["shared-prior", "dp-fts-de"])
+def test_who_brings_evaluations_along_starts_with_them_and_nobody_else_notices(algorithm: Any) -> None:
+    without = played(PROBLEM, algorithm)
+    found = played(dataclasses.replace(PROBLEM, earlier=brought), algorithm)
+    assert n_queries(found) == n_queries(without)  # they cost nobody a round
+    for client in range(2, CLIENTS):
+        np.testing.assert_array_equal(own(found, client), own(without, client))
+    for client in (0, 1):
+        assert not np.array_equal(own(found, client)[2:], own(without, client)[2:])
+        seen = found.clients.values[client]
+        assert np.isfinite(seen).sum() == n_queries(found) + len(brought(client))
+    assert found.best(0).value >= 0.99
+    for ours, theirs in zip(found.releases, without.releases, strict=True):
+        assert ours.noise_stddev == theirs.noise_stddev
+
+
+def test_a_run_that_goes_on_does_not_take_them_in_twice(tmp_path: Path) -> None:
+    problem = dataclasses.replace(PROBLEM, earlier=brought, enqueued=lambda client: [{"x": 0.5, "n": 2}] * 4)
+    whole = played(problem, ALGORITHMS[1], control=None)
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(event: pb.Round) -> None:
+        if event.index == 1:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        played(problem, ALGORITHMS[1], control=None, directory=tmp_path / "run", on_round=stop)
+    again = played(problem, ALGORITHMS[1], control=None, directory=tmp_path / "run", resume=True)
+    np.testing.assert_array_equal(again.clients.units, whole.clients.units)
+    for ours, theirs in zip(again.releases, whole.releases, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["shared-prior", "dp-fts-de"])
+def test_enqueued_points_come_first(algorithm: Any) -> None:
+    good = [{"x": 0.31, "n": 3}, {"x": 0.29, "n": 4}, {"x": 0.3, "n": 3}]
+    problem = dataclasses.replace(PROBLEM, enqueued=lambda client: good if client == 3 else [])
+    found, without = played(problem, algorithm), played(PROBLEM, algorithm)
+    encoded = np.array([problem.search_space.encode(params) for params in good])
+    np.testing.assert_array_equal(own(found, 3)[:3], encoded)
+    assert not (own(found, 3)[3] == encoded).all(axis=1).any()
+    np.testing.assert_array_equal(own(found, 2), own(without, 2))
+
+
+def odd(client: int) -> list[tuple[dict[str, Any], float]]:
+    if client == 1:
+        raise ValueError("the archive is empty")
+    return {
+        0: [({"x": 3.0, "n": 3}, 0.5), ({"x": 0.3, "n": 3}, float("nan")), ({"x": 0.3, "n": 3}, "good")],  # type: ignore[list-item]  # a stranger's
+        2: [({"x": 0.3}, 0.5)],
+    }.get(client, [])
+
+
+def test_what_can_not_be_used_is_its_clients_failure_and_changes_nothing() -> None:
+    without = played(PROBLEM, ALGORITHMS[0])
+    found = played(dataclasses.replace(PROBLEM, earlier=odd, enqueued=lambda client: [{"y": 1}]), ALGORITHMS[0])
+    np.testing.assert_array_equal(found.clients.units, without.clients.units)
+    assert set(found.failures) == set(range(CLIENTS))
+    assert "the archive is empty" in found.failures[1]
+    for ours, theirs in zip(found.releases, without.releases, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
+
+
+def test_clients_that_choose_no_points_take_none() -> None:
+    problem = dataclasses.replace(PROBLEM, earlier=brought)
+    with pytest.raises(pb.ConfigurationError, match=r"problem\.earlier: clients of FedPNE choose no points"):
+        played(problem, pb.FedPNE(horizon=40))
+    with pytest.raises(pb.ConfigurationError, match=r"enqueued can't be called"):
+        dataclasses.replace(PROBLEM, enqueued=lambda client, place: [])
+
+
+def test_points_enqueued_at_the_desk_are_asked_for_next(tmp_path: Path) -> None:
+    problem = dataclasses.replace(PROBLEM, objective="ask", enqueued=lambda client: [{"x": 0.125, "n": 1}])
+    run = pb.start(
+        problem, ALGORITHMS[0], directory=tmp_path / "run", rounds=3, seed=2,
+        privacy=pb.Privacy(noise_multiplier=1.0, noise="simulation"),
+    )  # fmt: skip
+    run.site.ask()
+    with pytest.raises(pb.ConfigurationError, match="client=9 is not here"):
+        run.site.enqueue(9, {"x": 0.25, "n": 2})
+    for x in (0.25, 0.75):
+        run.site.enqueue(4, {"x": x, "n": 2})
+    while trials := run.site.ask():
+        for trial in trials:
+            run.site.tell(trial, score(trial.client, trial.params))
+    run.result()
+    assert [trial.params["x"] for trial in run.site.trials(4)][:3] == [0.125, 0.25, 0.75]
+    assert 0.25 not in [trial.params["x"] for trial in run.site.trials(3)]
