@@ -48,7 +48,6 @@ class UpperSum:
     place: Place
     total: TiltedSum
     infinite: float
-    loss_error: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +66,6 @@ def upper_sum(place: Place) -> UpperSum:
         place=place,
         total=place.total([part.cells for part in parts]),
         infinite=sum(part.infinite for part in parts),
-        loss_error=sum(part.loss_error for part in parts),
     )
 
 
@@ -85,14 +83,19 @@ class _Tails:
 
     The unit at m is exp(log_unit[m]) = exp(log_scale - theta m h), the weight of tilted
     mass there; so nothing over- or underflows. ``mass`` is the sum of p(k) over k >= m,
-    ``discounted`` of p(k) exp(-(k - m) h); the slacks bound their errors.
+    ``discounted`` of p(k) exp(-(k - m) h), and ``excess`` what the second lacks of the first, summed by itself: where
+    losses are tiny it is far less than a rounding of either. ``slack`` bounds the errors of the first two,
+    ``excess_slack`` those of the third, ``own`` is the rounding of each, relative to itself.
     """
 
     loss: FloatArray
     log_unit: FloatArray
     mass: FloatArray
     discounted: FloatArray
+    excess: FloatArray
     slack: FloatArray
+    excess_slack: FloatArray
+    own: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,44 +106,70 @@ class _Running:
     place: Place
     mass: FloatArray
     discounted: FloatArray
+    excess: FloatArray
 
     @classmethod
     def of(cls, total: TiltedSum, place: Place) -> Self:
         """Sum up all blocks."""
         padded = np.append(total.tilted, np.zeros(-len(total.tilted) % _BLOCK)).reshape(-1, _BLOCK)
-        mass, discounted = (_of_blocks(padded, rate) for rate in _rates(place))
-        return cls(total=total, place=place, mass=mass, discounted=discounted)
+        (tilt, discount), step, inside = _rates(place), place.spacing, np.arange(_BLOCK)
+        mass, discounted = (_of_blocks(padded @ np.exp(-rate * inside), rate) for rate in (tilt, discount))
+        # exp(-theta x) (1 - exp(-x)) at x = y + z is the sum of that at z, discounted by y, and of the weight of z
+        beyond = math.exp(-_BLOCK * tilt) * -math.expm1(-_BLOCK * step) * mass[1:]
+        excess = _of_blocks(padded @ (np.exp(-tilt * inside) * -np.expm1(-step * inside)) + beyond, discount)
+        return cls(total=total, place=place, mass=mass, discounted=discounted, excess=excess)
 
     def at_blocks(self) -> _Tails:
         """The tails at the beginnings of all blocks."""
         points = np.arange(len(self.mass) - 1, dtype=np.float64) * _BLOCK
-        return self._tails(points, self.mass[:-1], self.discounted[:-1])
+        return self._tails(points, self.mass[:-1], self.discounted[:-1], self.excess[:-1])
 
     def within(self, begin: int, end: int) -> _Tails:
         """The tails at all points of the blocks from ``begin`` on, before ``end``."""
         begin, end = max(0, begin), min(end, len(self.mass) - 1)
         values = self.total.tilted[begin * _BLOCK : end * _BLOCK]
-        carries = self.mass[end], self.discounted[end]
-        pairs = zip(_rates(self.place), carries, strict=True)
-        mass, discounted = (_discounted_tail(values, rate, float(carry)) for rate, carry in pairs)
-        return self._tails(np.arange(len(values), dtype=np.float64) + begin * _BLOCK, mass, discounted)
+        tilt, discount = _rates(self.place)
+        mass = _discounted_tail(values, tilt, float(self.mass[end]))
+        discounted = _discounted_tail(values, discount, float(self.discounted[end]))
+        beyond = math.exp(-tilt) * -math.expm1(-self.place.spacing) * np.append(mass[1:], self.mass[end])
+        excess = _discounted_tail(beyond, discount, float(self.excess[end]))
+        return self._tails(np.arange(len(values), dtype=np.float64) + begin * _BLOCK, mass, discounted, excess)
 
-    def _tails(self, points: FloatArray, mass: FloatArray, discounted: FloatArray) -> _Tails:
-        total, (tilt, _) = self.total, _rates(self.place)
+    def _tails(self, points: FloatArray, mass: FloatArray, discounted: FloatArray, excess: FloatArray) -> _Tails:
+        total, (tilt, discount) = self.total, _rates(self.place)
         loss = self.place.spacing * (total.window.start + points)
-        # the running sums lose at most 2 eps a step, the unit's exponent a few eps of its size
+        # a sum of positive terms loses eps a step within a block, and a little with every block that is carried on;
+        # the unit's exponent a few eps of its size
         largest = self.place.spacing * max(abs(total.window.start), abs(total.window.start + total.window.size))
-        own = total.relative + 4.0 * EPS * (total.window.size + abs(total.log_scale) + self.place.theta * largest)
-        # an error of each point, or of all in the l2 norm, enters a tail with weights exp(-theta (k - m) h)
+        steps = _steps(tilt, total.window.size) + _steps(discount, total.window.size)
+        own = total.relative + 4.0 * EPS * (steps + abs(total.log_scale) + self.place.theta * largest)
+        # an error of each point, or of all in the l1 or l2 norm, enters a tail with weights exp(-theta (k - m) h)
         left = total.window.size - points
         every, square = (np.minimum(left, -1.0 / math.expm1(-times * tilt)) for times in (1.0, 2.0))
+        # and an excess with those times 1 - exp(-(k - m) h), which are nowhere above ``most``
+        theta = self.place.theta
+        most = math.exp(theta * math.log(theta / (theta + 1.0))) / (theta + 1.0)
+        every_excess = np.minimum(left * most, every)
         return _Tails(
             loss=loss,
             log_unit=total.log_scale - self.place.theta * loss,
             mass=mass,
             discounted=discounted,
+            excess=excess,
             slack=total.outside + total.each * every + total.spread * np.sqrt(square) + own * mass,
+            excess_slack=total.outside * most
+            + total.each * every_excess
+            + total.spread * np.sqrt(most * every_excess)
+            + own * excess,
+            own=own,
         )
+
+
+def _steps(rate: float, size: int) -> float:
+    """Roundings of a sum over so many points by ``_of_blocks`` and ``_discounted_tail``, one relative eps each."""
+    blocks = size / _BLOCK
+    carried = max(1.0, min(blocks, 30.0 / (rate * _BLOCK)))
+    return 2.0 * _BLOCK + carried + 4.0 * blocks / carried + 100.0
 
 
 def _rates(place: Place) -> tuple[float, float]:
@@ -148,9 +177,8 @@ def _rates(place: Place) -> tuple[float, float]:
     return place.theta * place.spacing, (place.theta + 1.0) * place.spacing
 
 
-def _of_blocks(blocks: FloatArray, rate: float) -> FloatArray:
-    """The sum over k >= m of values[k] exp(-rate (k - m)) at the beginning m of every block, and 0 at their end."""
-    sums = blocks @ np.exp(-rate * np.arange(_BLOCK))
+def _of_blocks(sums: FloatArray, rate: float) -> FloatArray:
+    """Discounted tails at the beginning of every block from the sums within blocks, and 0 at their end."""
     return np.append(_discounted_tail(sums, rate * _BLOCK), 0.0)
 
 
@@ -177,7 +205,7 @@ def upper_epsilon(sums: UpperSum, delta: float) -> float:
     def excess(tails: _Tails) -> tuple[FloatArray, FloatArray]:
         """The allowed delta at every point, in its unit, and by how much it is exceeded there."""
         target = np.exp(np.minimum(math.log(allowed) - tails.log_unit, 700.0))
-        return target, tails.mass - tails.discounted + tails.slack - target
+        return target, tails.excess + tails.excess_slack - target
 
     running = _Running.of(sums.total, sums.place)
     enough = np.nonzero(excess(running.at_blocks())[1] <= 0.0)[0]
@@ -190,15 +218,21 @@ def upper_epsilon(sums: UpperSum, delta: float) -> float:
     index = int(enough[0])
     high = float(tails.loss[index])
     if index == 0:  # the window begins beyond epsilon: only its own begin is proved
-        return max(0.0, high + sums.loss_error)
-    # between the previous point and this one delta = mass - exp(eps - loss) discounted + slack,
+        return _rounded_up(high)
+    # between the previous point and this one delta = excess + (1 - exp(eps - loss)) discounted + slack,
     # with the slack of the previous point, whose unit is the larger one
-    slack = float(tails.slack[index - 1]) * math.exp(_rates(sums.place)[0])
-    missing = float(tails.mass[index]) + slack - float(target[index])
+    slack = float(tails.excess_slack[index - 1]) * math.exp(_rates(sums.place)[0])
+    left = float(target[index]) - float(tails.excess[index]) - slack
     low = float(tails.loss[index - 1])
-    rest = float(tails.discounted[index])  # 0 where nothing lies beyond: then this point itself is needed
-    value = low if missing <= 0.0 else high if rest == 0.0 else high + math.log(missing / rest)
-    return max(0.0, min(max(value, low), high) + sums.loss_error)
+    rest = float(tails.discounted[index]) * (1.0 + tails.own)
+    # nothing beyond: then this point itself is needed
+    value = high if rest == 0.0 else low if left >= rest else high + math.log1p(-left / rest)
+    return _rounded_up(min(max(value, low), high))
+
+
+def _rounded_up(epsilon: float) -> float:
+    """An epsilon of 0 or more, and what rounding of its point and of a logarithm may have taken off."""
+    return max(0.0, epsilon + 4.0 * EPS * (1.0 + abs(epsilon)))
 
 
 def lower_epsilon(sums: LowerSums, delta: float) -> float:
@@ -224,7 +258,7 @@ def _best_test(sums: LowerSums, shown: Callable[[_Tails, _Tails], FloatArray]) -
 def upper_delta(sums: UpperSum, epsilon: float) -> float:
     """Delta that certainly suffices at ``epsilon``; 1 where these sums prove nothing."""
     window, spacing = sums.total.window, sums.place.spacing
-    shifted = max(0.0, epsilon - sums.loss_error)
+    shifted = epsilon * (1.0 - 4.0 * EPS)  # points are rounded, too
     point = math.ceil(shifted / spacing) - 1  # rounding may leave the product below: the first that is not
     point += 1 if spacing * point < shifted else 0
     point += 1 if spacing * point < shifted else 0
@@ -239,8 +273,9 @@ def upper_delta(sums: UpperSum, epsilon: float) -> float:
     begin = (index - 1) // _BLOCK
     tails = running.within(begin, begin + 2)
     index -= begin * _BLOCK
-    value = float(tails.mass[index]) - math.exp(shifted - float(tails.loss[index])) * float(tails.discounted[index])
-    total = value + float(tails.slack[index - 1]) * math.exp(_rates(sums.place)[0])
+    between = -math.expm1(shifted - float(tails.loss[index]))
+    value = float(tails.excess[index]) + between * float(tails.discounted[index]) * (1.0 + tails.own)
+    total = value + float(tails.excess_slack[index - 1]) * math.exp(_rates(sums.place)[0])
     total = max(total, sys.float_info.min)  # a tail that underflowed is smaller than this, not nothing
     return sums.infinite + math.exp(min(0.0, math.log(total) + float(tails.log_unit[index])))
 

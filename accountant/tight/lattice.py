@@ -1,21 +1,22 @@
 """One release on a lattice of losses k h: a worse pair from above, a coarser one from below.
 
-Upper. In each cell [k h, (k+1) h] the mass is split between both ends so that its P- and
-its Q-mass are kept. As dP/dQ under Q is thereby spread with its mean kept, and the hockey
-stick is convex in dP/dQ, the result dominates the pair (the "connect the dots" of
-Doroshenko et al. 2022, written for masses instead of profiles). Added variance is at most
-h^2/4 a release, the mean moves by O(h^2). What lies beyond the top is a cell like the others
-whose upper end is infinite loss: delta(epsilon) is linear in dQ/dP beyond epsilon, so a top
-(``cap``) well above epsilon costs nothing, and rare large losses need no lattice of their own.
-Mass below the bottom is lifted to it, which only costs more.
+Upper. The hockey stick H(g) = sup over A of P(A) - g Q(A) is convex in g. It is computed at the lattice's g = exp(k h)
+and joined by straight lines: that is the hockey stick of a pair on the lattice, which dominates as no line lies below
+H (the "connect the dots" of Doroshenko et al. 2022). Where the lines' slopes change the pair has its masses. Added
+variance is at most h^2/4 a release, the mean moves by O(h^2). Beyond the top H stays constant: the top's value is mass
+of infinite loss. delta(epsilon) is linear in dQ/dP beyond epsilon, so a top (``cap``) well above epsilon costs
+nothing, and rare large losses need no lattice of their own. Mass below the bottom is lifted to it, which only costs
+more. Every value is computed too large by its error's bound; as lines join the values, and not masses, the errors of
+neighbouring cells do not add up.
 
 Lower. The number of the cell that a loss falls in is a function of the output, so sums of
 cell numbers are tests of P against Q, and any test bounds delta(epsilon) from below:
 P(A) - exp(epsilon) Q(A). Nothing is approximated but the power of the test. (A loss below the
 lattice's bottom is in no cell: A leaves such outputs out, whatever the other releases say.)
 
-Rounding. Every computed mass is widened by its error bound in the safe direction, so both
-statements hold for the numbers as computed.
+Rounding. Every number above is widened by its error bound in the safe direction, so both statements hold for the
+numbers as computed. An edge may lie off by an error of its loss; what a set that begins there lacks of H is no more
+than that error of the mass between.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from accountant.tight.pair import EPS, FloatArray, Pair, Tails
+from accountant.tight.pair import EPS, FloatArray, Pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,6 @@ class UpperCells:
 
     cells: Cells
     infinite: float
-    loss_error: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,31 +86,48 @@ def _differences(above: FloatArray, below: FloatArray, error: FloatArray) -> tup
     return np.maximum(mass, 0.0), tail * np.maximum(error[1:], error[:-1])
 
 
-def _loss_error(pair: Pair, ks: npt.NDArray[np.int64], spacing: float) -> float:
-    return pair.loss_error + 16.0 * EPS * spacing * float(max(abs(int(ks[0])), abs(int(ks[-1]))))
-
-
 def upper_cells(pair: Pair, count: int, *, spacing: float, extent: Extent) -> UpperCells:
     """The dominating lattice release."""
     ks = _lattice(pair, spacing, extent)
+    ks = np.append(ks, ks[-1] + 1)  # where losses are bounded no error of an edge reaches this one
     edges = np.asarray(spacing * ks, dtype=np.float64)
-    tails: Tails = pair.tails(edges)
-    p, p_error = _cells_and_rest(tails.p_above, tails.p_below, tails.relative_error)
-    q, q_error = _cells_and_rest(tails.q_above, tails.q_below, tails.relative_error)
-    ratio = np.exp(edges)
-    rounding = 4.0 * EPS * (1.0 + np.abs(edges)) * (p + ratio * q)
-    step = np.full(len(ks), -math.expm1(-spacing))
-    step[-1] = 1.0  # from the top to infinity
-    mass = p + p_error
-    up = np.clip((p - ratio * q + p_error + ratio * q_error + rounding) / step, 0.0, mass)
-    masses = mass - up
-    masses[1:] += up[:-1]
-    masses[0] += float(tails.p_below[0]) * (1.0 + float(tails.relative_error[0]))
-    return UpperCells(
-        cells=Cells(start=int(ks[0]), masses=masses, count=count),
-        infinite=count * float(up[-1]),
-        loss_error=count * _loss_error(pair, ks, spacing),
-    )
+    ratio, rounding = np.exp(edges), 8.0 * EPS * (1.0 + np.abs(edges))
+    sticks = _sticks(pair, edges, spacing)
+    first, last = (float(sticks[at]) - min(0.0, math.expm1(edges[at])) for at in (0, -1))
+    n_low = min(int(np.count_nonzero(ks < 0)), len(ks) - 1)
+    # minus the slopes of H between the edges; below loss 0, where they are nearly 1, what they lack of 1
+    slopes = np.diff(sticks) / (ratio[:-1] * math.expm1(spacing))
+    lacking = np.append(sticks[0] / ratio[0], slopes[:n_low])[: n_low + 1 if n_low else 0]
+    falling = np.append((1.0 - first) / ratio[0], -slopes[n_low:])[1 if n_low else 0 :]
+    lacking -= rounding[0] * np.abs(lacking)
+    falling += rounding[-1] * np.abs(falling)
+    # where rounding made H concave a steeper line to the same right end lies above; beyond the top H is constant
+    falling = np.maximum.accumulate(np.append(falling, 0.0)[::-1])[::-1]
+    lacking = np.minimum.accumulate(np.append(lacking, 1.0 - falling[0] + EPS)[::-1])[::-1]
+    masses = ratio * (1.0 + rounding) * np.append(np.diff(lacking), -np.diff(falling))
+    infinite = count * last * (1.0 + 4.0 * EPS)
+    return UpperCells(cells=Cells(start=int(ks[0]), masses=masses, count=count), infinite=infinite)
+
+
+def _sticks(pair: Pair, edges: FloatArray, spacing: float) -> FloatArray:
+    """Upper bounds of H(exp(l)) at every edge l; at negative ones of H(exp(l)) - (1 - exp(l)), Q's side of it."""
+    tails, ratio, right = pair.tails(edges), np.exp(edges), edges >= 0.0
+    p = np.where(right, tails.p_above, tails.p_below)
+    q = np.where(right, tails.q_above, tails.q_below) * ratio
+    wrong = (tails.relative_error + 4.0 * EPS * (1.0 + np.abs(edges))) * (p + q)
+    moved = pair.loss_error + 16.0 * EPS * np.abs(edges)
+    aside = math.ceil(2.0 * float(moved.max()) / spacing)  # cells to either side in which an edge may really lie
+    p_between = _about(tails.p_above, tails.p_below, tails.relative_error, aside)
+    q_between = _about(tails.q_above, tails.q_below, tails.relative_error, aside)
+    lacked = np.expm1(moved) * np.minimum(p_between, ratio * q_between)
+    return np.asarray(np.maximum(np.where(right, p - q, q - p) + wrong + lacked, 0.0), dtype=np.float64)
+
+
+def _about(above: FloatArray, below: FloatArray, error: FloatArray, aside: int) -> FloatArray:
+    """Mass of so many cells to either side of every edge, rounded up."""
+    mass, slack = _cells_and_rest(above, below, error)
+    cells = np.append(below[0], mass + slack) * (1.0 + 1e-9)
+    return np.convolve(cells, np.ones(2 * aside))[aside : aside + len(above)]
 
 
 def _cells_and_rest(above: FloatArray, below: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -16,13 +16,21 @@ from scipy.special import ndtri
 from accountant.tight.bounds import Place, lower_delta, lower_epsilon, lower_sums, upper_delta, upper_epsilon, upper_sum
 from accountant.tight.lattice import Extent
 from accountant.tight.pair import Pair
-from accountant.tight.steering import Aim, Rough, aim_at_delta, aim_at_epsilon, rough, spacing_for, window_for
+from accountant.tight.steering import (
+    Aim,
+    Rough,
+    aim_at_delta,
+    aim_at_epsilon,
+    outside_log,
+    rough,
+    spacing_for,
+    window_for,
+)
 
 MAX_LOSS: Final = 500.0
 MAX_POINTS: Final = 2**21
 _TRUNCATED: Final = 1e-6  # share of delta spent on losses counted as infinite
 _ATTEMPTS: Final = 8
-_OUTSIDE_LOG: Final = 23.0
 _COARSE: Final = 2.0**-10  # spacing of a first look, in units of the largest loss
 _TILT_SHARE: Final = 0.85  # a little less than Chernoff's tilt: rare large losses weigh far less, the rest as much
 _FAR: Final = 8.0
@@ -203,7 +211,7 @@ def place_at(pairs: Direction, aim: Aim, spacing: float, reach: float) -> Place:
     if not all(max(-low, high) < MAX_LOSS for low, high in (extent.of(pair) for pair, _ in pairs)):
         raise OutOfRangeError
     window = window_for(aim.moments, tilt, spacing)
-    return Place(pairs=pairs, theta=tilt, spacing=spacing, window=window, extent=extent, outside=_OUTSIDE_LOG)
+    return Place(pairs=pairs, theta=tilt, spacing=spacing, window=window, extent=extent, outside=outside_log(tilt))
 
 
 def affordable(place: Place) -> bool:
@@ -230,4 +238,4 @@ def _look(pairs: Direction, aim: Aim, delta: float, reach: float, loosened: floa
         return math.inf
     sums = upper_sum(place)
     found = upper_epsilon(sums, delta)
-    return found if found > place.spacing * sums.total.window.start + sums.loss_error else math.inf
+    return found if found > place.spacing * sums.total.window.start else math.inf

@@ -17,6 +17,7 @@ from accountant.tight.fourier import Window
 from accountant.tight.pair import FloatArray, Pair
 
 _OUTSIDE_LOG = 23.0  # -log of the tilted mass allowed outside the window; delta is at least 1e-3 of all
+_USUAL_TILT = 1e4  # beyond it that much less is allowed: delta is to all as 1 to the tilt
 _CAPPINGS = 12
 _USUAL = 0.99
 _UNHEARD = 1e-13  # tilted mass of all releases that may be lifted
@@ -190,13 +191,19 @@ def spacing_for(moments: Rough, theta: float, tolerance: float) -> float:
     return low
 
 
+def outside_log(theta: float) -> float:
+    """Minus the log of the tilted mass that may lie outside of a window."""
+    return _OUTSIDE_LOG + max(0.0, math.log(theta / _USUAL_TILT))
+
+
 def window_for(moments: Rough, theta: float, spacing: float) -> Window:
-    """A window outside which the tilted sum has a mass of about exp(-23)."""
+    """A window outside which the tilted sum has a mass of about ``exp(-outside_log(theta))``."""
     _, variance = moments.tilted_moments(theta)
-    natural = math.sqrt(2.0 * _OUTSIDE_LOG / max(variance, spacing**2))
+    outside = outside_log(theta)
+    natural = math.sqrt(2.0 * outside / max(variance, spacing**2))
     base = moments.log_mgf(theta)
-    ups = [(moments.log_mgf(theta + t) - base + _OUTSIDE_LOG) / t for t in natural * _SHARES]
-    downs = [(moments.log_mgf(theta - t) - base + _OUTSIDE_LOG) / -t for t in natural * _SHARES]
+    ups = [(moments.log_mgf(theta + t) - base + outside) / t for t in natural * _SHARES]
+    downs = [(moments.log_mgf(theta - t) - base + outside) / -t for t in natural * _SHARES]
     up, down = int(np.argmin(ups)), int(np.argmax(downs))
     start = math.floor(downs[down] / spacing) - 4
     size = math.ceil(ups[up] / spacing) + 4 - start

@@ -48,9 +48,9 @@ def place_of(total, theta):
     return Place(pairs=(), theta=theta, spacing=SPACING, window=total.window, extent=Extent(t=0.0))
 
 
-def upper_of(masses, theta, *, error=0.0, infinite=0.0, loss_error=0.0, start=START):
+def upper_of(masses, theta, *, error=0.0, infinite=0.0, start=START):
     total = as_sum(masses, theta, error, start)
-    return UpperSum(place=place_of(total, theta), total=total, infinite=infinite, loss_error=loss_error)
+    return UpperSum(place=place_of(total, theta), total=total, infinite=infinite)
 
 
 def more_at(masses, theta, share, index):
@@ -77,10 +77,10 @@ THETAS = (0.3, 2.0, 11.0, 60.0)
 
 
 @pytest.mark.parametrize("theta", THETAS)
-@pytest.mark.parametrize(("infinite", "loss_error"), [(0.0, 0.0), (5e-8, 0.0), (0.0, 0.02)])
-def test_upper_bounds_are_those_of_the_sum(theta, infinite, loss_error):
+@pytest.mark.parametrize("infinite", [0.0, 5e-8])
+def test_upper_bounds_are_those_of_the_sum(theta, infinite):
     masses = some_masses()
-    sums = upper_of(masses, theta, infinite=infinite, loss_error=loss_error)
+    sums = upper_of(masses, theta, infinite=infinite)
 
     def delta_of(epsilon):
         return hockey_stick(masses, SPACING * POINTS, epsilon) + infinite
@@ -91,12 +91,9 @@ def test_upper_bounds_are_those_of_the_sum(theta, infinite, loss_error):
             continue
         truth = epsilon_where(delta_of, delta)
         found = bounds.upper_epsilon(sums, delta)
-        if truth > 0.0 or loss_error == 0.0:
-            assert truth + loss_error - 1e-12 <= found <= truth + loss_error + 1e-9
-        else:
-            assert 0.0 <= found <= loss_error
+        assert truth - 1e-12 <= found <= truth + 1e-9
     for epsilon in (0.0, 0.05, 0.1, 1.0, 1.23, 3.0):
-        truth = delta_of(max(0.0, epsilon - loss_error))
+        truth = delta_of(epsilon)
         assert truth * (1 - 1e-13) <= bounds.upper_delta(sums, epsilon) <= truth * (1 + 1e-9)
     assert bounds.upper_epsilon(upper_of(masses, theta, infinite=1e-3), 1e-3) == math.inf
     assert bounds.upper_delta(sums, SPACING * (POINTS[-1] + 2)) <= infinite + 1e-300  # nothing lies outside
@@ -132,15 +129,15 @@ def test_upper_bounds_survive_rounding_of_their_sums(monkeypatch, theta):
 
 
 def test_a_window_that_begins_beyond_epsilon_proves_its_own_begin_only():
-    ahead = upper_of(np.array([0.2, 0.1, 0.1]), 1.0, start=20, loss_error=0.01)
-    assert bounds.upper_epsilon(ahead, 0.9) == pytest.approx(2.0 + 0.01, rel=1e-12)
+    ahead = upper_of(np.array([0.2, 0.1, 0.1]), 1.0, start=20)
+    assert bounds.upper_epsilon(ahead, 0.9) == pytest.approx(2.0, rel=1e-12)
     assert bounds.upper_delta(ahead, 1.99) == 1.0
-    assert bounds.upper_delta(ahead, 2.01) == 1.0  # less loss_error it is the first point
-    assert bounds.upper_delta(ahead, 2.06) < 0.2
-    negative = upper_of(np.array([0.2, 0.1, 0.1]), 1.0, start=-20, loss_error=0.01)
+    assert bounds.upper_delta(ahead, 2.0) == 1.0  # as rounded it may be less than the first point
+    assert bounds.upper_delta(ahead, 2.05) < 0.2
+    negative = upper_of(np.array([0.2, 0.1, 0.1]), 1.0, start=-20)
     assert bounds.upper_epsilon(negative, 0.9) == 0.0
     # the last point proves that nothing lies above it, unless an error might
-    assert bounds.upper_epsilon(ahead, 1e-9) == pytest.approx(2.2 + 0.01, abs=1e-6)
+    assert bounds.upper_epsilon(ahead, 1e-9) == pytest.approx(2.2, abs=1e-6)
     assert bounds.upper_epsilon(upper_of(np.array([0.2, 0.1]), 1.0, start=20, error=0.5), 1e-9) == math.inf
 
 
@@ -213,7 +210,6 @@ def test_sums_are_those_of_all_parts_at_the_place_named():
     upper = bounds.upper_sum(place)
     assert upper.place is place
     assert upper.infinite == first.infinite + second.infinite > 0.0
-    assert upper.loss_error == first.loss_error + second.loss_error > 0.0
     under, other = lower_cells(gaussian, 3, **at), lower_cells(laplace, 2, **at)
     lower = bounds.lower_sums(place)
     assert lower.place is place

@@ -301,7 +301,7 @@ def test_slack_grows_with_what_is_lost(monkeypatch):
 
     def truncated(pair, count, *, spacing, extent):
         found = original(pair, count, spacing=spacing, extent=dataclasses.replace(extent, t=min(extent.t, 5.0)))
-        return lattice.UpperCells(cells=found.cells, infinite=0.0, loss_error=found.loss_error)
+        return lattice.UpperCells(cells=found.cells, infinite=0.0)
 
     monkeypatch.setattr(bounds, "upper_cells", truncated)
     assert numerical.delta_interval(poisson(0.5, 1.0), 4.0, adjacency=ADD).upper < truth
@@ -315,7 +315,7 @@ def test_rounding_losses_down_is_caught(monkeypatch):
     def shifted(pair, count, *, spacing, extent):
         found = original(pair, count, spacing=spacing, extent=extent)
         cells = lattice.Cells(start=found.cells.start - 1, masses=found.cells.masses, count=count)
-        return lattice.UpperCells(cells=cells, infinite=found.infinite, loss_error=found.loss_error)
+        return lattice.UpperCells(cells=cells, infinite=found.infinite)
 
     monkeypatch.setattr(bounds, "upper_cells", shifted)
     assert numerical.delta_interval(poisson(0.5, 1.0), 1.0, adjacency=ADD).upper < truth

@@ -197,6 +197,23 @@ def test_delta_of_some_compositions_is_within_two_percent():
     check_curves(SOME[::5])
 
 
+TINY = [  # q, z, rounds, epsilon, delta by the quadrature: what was 2.6 to 10.7 % above it
+    pytest.param(1.02362327e-7, 1.03887771, 52_384, 1.586081e-4, 2.207013e-13, marks=pytest.mark.slow),
+    (1.81593823e-7, 6.01277309, 8, 4.261733e-7, 1.447784e-13),
+    (2.14507971e-7, 3.67809913, 69, 2.800754e-6, 1.047613e-14),
+    (2.43145955e-7, 1.29187909, 2096, 5.724992e-5, 1.27139e-13),
+    pytest.param(4.21231933e-7, 5.43466397, 9_156_017, 1.242849e-3, 3.151506e-12, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("q", "z", "count", "epsilon", "delta"), TINY)
+def test_delta_is_as_close_where_losses_are_smaller_than_a_rounding_of_the_masses(q, z, count, epsilon, delta):
+    found = numerical.delta_interval(poisson(q, z, count), epsilon, adjacency=ADD)
+    assert found.method == "numerical"
+    assert found.lower * (1 - 3e-3) <= delta <= found.upper * (1 + 3e-3)
+    assert found.upper <= 1.02 * delta
+
+
 @pytest.mark.slow
 def test_delta_of_compositions_is_within_two_percent():
     assert len(curves(GRID)) >= 4500
