@@ -67,7 +67,7 @@ def displacing(q: float, z: float, removed: Pair, added: Pair) -> tuple[Pair, Pa
         ),
         Pair(
             tails=lambda edges: _either(
-                edges, removed.tails(np.maximum(edges, 0.0)), _exchanged(opposed(np.maximum(-edges, 0.0)))
+                edges, removed.tails(np.maximum(edges, 0.0)), opposed(np.maximum(-edges, 0.0)).exchanged()
             ),
             loss_range=exchanged_range,
             loss_error=error,
@@ -98,16 +98,6 @@ def _opposed_tails(q: float, z: float, losses: FloatArray) -> Tails:
         q_above=(1.0 - q) * ndtr(-other) + q * ndtr(-none),
         q_below=(1.0 - q) * ndtr(other) + q * ndtr(none),
         relative_error=EPS * (8.0 + 2.0 * np.square(np.minimum(np.abs(other) + 1.0 / z, 40.0))),
-    )
-
-
-def _exchanged(tails: Tails) -> Tails:
-    return Tails(
-        p_above=tails.q_below,
-        p_below=tails.q_above,
-        q_above=tails.p_below,
-        q_below=tails.p_above,
-        relative_error=tails.relative_error,
     )
 
 

@@ -47,16 +47,6 @@ def added_mixture(event: MixtureOfGaussians) -> Pair:
     """P = N(0, z^2) against Q = the mixture: the loss falls with x."""
     z = event.noise_multiplier
 
-    def tails(edges: FloatArray) -> Tails:
-        back = _tails(event, _position(event, -edges))
-        return Tails(
-            p_above=back.q_below,
-            p_below=back.q_above,
-            q_above=back.p_below,
-            q_below=back.p_above,
-            relative_error=back.relative_error,
-        )
-
     def nodes(t: float) -> tuple[FloatArray, FloatArray]:
         x, log_weight = _line(event, -z * t, z * t)
         return -ratio(event, x)[1], log_weight
@@ -65,7 +55,12 @@ def added_mixture(event: MixtureOfGaussians) -> Pair:
         high, low = -ratio(event, np.array([-z * t, z * t]))[1]
         return float(low), float(high)
 
-    return Pair(tails=tails, loss_range=loss_range, loss_error=_loss_error(event), nodes=nodes)
+    return Pair(
+        tails=lambda edges: _tails(event, _position(event, -edges)).exchanged(),
+        loss_range=loss_range,
+        loss_error=_loss_error(event),
+        nodes=nodes,
+    )
 
 
 def _line(event: MixtureOfGaussians, low: float, high: float) -> tuple[FloatArray, FloatArray]:

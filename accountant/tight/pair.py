@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,16 @@ class Tails:
     q_above: FloatArray
     q_below: FloatArray
     relative_error: FloatArray
+
+    def exchanged(self) -> Self:
+        """Tails of Q against P, beyond these edges with their signs turned."""
+        return type(self)(
+            p_above=self.q_below,
+            p_below=self.q_above,
+            q_above=self.p_below,
+            q_below=self.p_above,
+            relative_error=self.relative_error,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

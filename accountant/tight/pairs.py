@@ -144,16 +144,6 @@ def _remove(q: float, z: float) -> Pair:
 def _add(q: float, z: float) -> Pair:
     """P = N(0, z^2) against Q = (1-q) N(0, z^2) + q N(1, z^2): the loss falls with x."""
 
-    def tails(edges: FloatArray) -> Tails:
-        back = _mixture_tails(q, z, _mixture_position(q, z, -edges))
-        return Tails(
-            p_above=back.q_below,
-            p_below=back.q_above,
-            q_above=back.p_below,
-            q_below=back.p_above,
-            relative_error=back.relative_error,
-        )
-
     def loss_range(t: float) -> tuple[float, float]:
         high, low = -_mixture_loss(q, z, np.array([-z * t, z * t]))
         return float(low), float(high)
@@ -162,7 +152,12 @@ def _add(q: float, z: float) -> Pair:
         x, log_weight = _line_nodes(-z * t, z * t, z, 0.0)
         return -_mixture_loss(q, z, x), log_weight
 
-    return Pair(tails=tails, loss_range=loss_range, loss_error=_mixture_loss_error(q), nodes=nodes)
+    return Pair(
+        tails=lambda edges: _mixture_tails(q, z, _mixture_position(q, z, -edges)).exchanged(),
+        loss_range=loss_range,
+        loss_error=_mixture_loss_error(q),
+        nodes=nodes,
+    )
 
 
 def _opposed(q: float, z: float) -> Pair:
