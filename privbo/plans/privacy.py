@@ -62,7 +62,8 @@ class Privacy:
     """The privacy of a run: a target epsilon, or a noise multiplier.
 
     Attributes:
-        epsilon: Target; the noise is calibrated so that the whole plan costs no more.
+        epsilon: Target; the noise is calibrated so that the whole plan costs no more, and at most .1 % less: a run
+            that asks for 2 may print 1.9993, which is what it costs.
         noise_multiplier: z, noise standard deviation over L2 sensitivity, instead of a target.
         sample_rate: q, the probability with which a client takes part in a release. At 1
             (the default) a fixed number of rounds needs the least noise, no secrecy of

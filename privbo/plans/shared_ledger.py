@@ -10,17 +10,15 @@ from accountant import gaussian_dp
 from accountant.envelope import envelope
 from accountant.events import (
     Adjacency,
-    Basic,
     Composed,
     Event,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    PoissonSampledGaussian,
     compose,
     is_non_private,
+    repeat,
 )
 from accountant.filters import fixed_order_filter
 from accountant.ledger import Budget
+from privbo.door.sampling import Sample, Sampling, require_sampling
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import Count, Positive, Probability, Sequence, settings
 
@@ -32,29 +30,43 @@ class DeclaredReleases:
     """Releases that runs on a shared ledger will make, declared before the first of them; public.
 
     Attributes:
-        count: Number of them.
+        count: Number of them; with ``"random-allocation"`` all that one run makes, which are one slot. Several such
+            runs are declared one by one.
         noise_multiplier: z, noise standard deviation over L2 sensitivity.
         sample_rate: q, the probability with which a client takes part in one.
         sampling: As in ``Privacy``.
+        max_cohort: As in ``Privacy``.
+        participations: As in ``Privacy``.
+
+    Raises:
+        ConfigurationError: If a number is out of range, missing, or another sampling's.
 
     Example:
         >>> DeclaredReleases(count=100, sample_rate=0.1, noise_multiplier=1.2).event(n_clients=40)
-        PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.2)
+        Composed(parts=((PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.2), 100),))
     """
 
     count: Count
     noise_multiplier: Positive
     sample_rate: Probability = 1.0
-    sampling: Literal["poisson", "fixed-size"] = "poisson"
+    sampling: Sampling = "poisson"
+    max_cohort: Count | None = None
+    participations: Count | None = None
 
-    def event(self, n_clients: int) -> Basic:
-        """Give one of them as an event."""
-        if self.sample_rate == 1.0:
-            return Gaussian(noise_multiplier=self.noise_multiplier)
-        if self.sampling == "poisson":
-            return PoissonSampledGaussian(sample_rate=self.sample_rate, noise_multiplier=self.noise_multiplier)
-        size = round(self.sample_rate * n_clients)
-        return FixedSizeSampledGaussian(n_clients=n_clients, sample_size=size, noise_multiplier=self.noise_multiplier)
+    def __post_init__(self) -> None:
+        require_sampling(self.sampling, self.sample_rate, self.max_cohort, self.participations)
+
+    def event(self, n_clients: int) -> Composed:
+        """Give all of them as one event."""
+        sample = Sample(
+            n_clients=n_clients,
+            sampling=self.sampling,
+            sample_rate=self.sample_rate,
+            max_cohort=self.max_cohort,
+            participations=self.participations,
+            n_releases=self.count if self.sampling == "random-allocation" else None,
+        )
+        return repeat(sample.event(self.noise_multiplier), 1 if sample.is_allocation else self.count)
 
 
 @settings(table="ledger")
@@ -134,7 +146,7 @@ class SharedLedger:
 
     def declared(self, n_clients: int) -> Composed:
         """Give the declared releases as one event."""
-        return compose([(releases.event(n_clients), releases.count) for releases in self.releases])
+        return compose(releases.event(n_clients) for releases in self.releases)
 
     def kept(self, found: Budget | None, wanted: Budget | None) -> Budget | None:
         """Give the budget of a ledger that exists, where nothing said here speaks against it; else the wanted one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 import privbo as pb
-from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
     Composed,
@@ -14,6 +13,8 @@ from accountant.events import (
     Gaussian,
     NonPrivate,
     PoissonSampledGaussian,
+    RandomAllocationGaussian,
+    TruncatedPoissonSampledGaussian,
     compose,
     repeat,
 )
@@ -64,8 +65,23 @@ def test_an_envelope_reserves_what_is_declared() -> None:
     fixed = FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=2.0)
     assert made(rule="envelope", releases=[subset]).slots == ((fixed, 2),)
     none = pb.DeclaredReleases(count=2, sample_rate=0.01, noise_multiplier=2.0, sampling="fixed-size")
-    with pytest.raises(EventError, match="sample_size"):
+    with pytest.raises(pb.ConfigurationError, match="rounds to a sample of none"):
         made(rule="envelope", releases=[none])
+
+
+def test_every_sampling_of_a_run_can_be_declared() -> None:
+    """A bounded batch release by release; a random allocation as one slot for all releases of a run."""
+    bounded = pb.DeclaredReleases(
+        count=20, noise_multiplier=2.0, sample_rate=0.25, sampling="truncated-poisson", max_cohort=16
+    )
+    allotted = pb.DeclaredReleases(count=20, noise_multiplier=3.0, sampling="random-allocation", participations=4)
+    slots = made(rule="envelope", releases=[bounded, allotted, allotted], epsilon=9.0).slots
+    cut = TruncatedPoissonSampledGaussian(n_clients=40, sample_rate=0.25, batch_size=16, noise_multiplier=2.0)
+    whole = RandomAllocationGaussian(n_rounds=20, participations=4, noise_multiplier=3.0)
+    assert set(slots) == {(cut, 20), (whole, 2)}
+    many = pb.DeclaredReleases(count=3, noise_multiplier=3.0, sampling="random-allocation", participations=4)
+    with pytest.raises(pb.ConfigurationError, match="participations=4, and the plan has 3 releases"):
+        made(rule="envelope", releases=[many])
 
 
 @pytest.mark.parametrize(
@@ -89,6 +105,23 @@ def test_a_rule_that_lacks_what_it_needs_is_refused(settings: dict, words: str) 
 def test_a_declared_release_out_of_range_is_refused(change: dict) -> None:
     with pytest.raises(pb.ConfigurationError, match=rf"ledger\.releases\.{next(iter(change))}="):
         pb.DeclaredReleases(**({"count": 1, "noise_multiplier": 1.0} | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sampling": "truncated-poisson"}, "max_cohort=None must be an integer >= 1"),
+        ({"sampling": "random-allocation"}, "participations=None must be an integer >= 1"),
+        ({"participations": 2}, "participations=2 belongs to sampling='random-allocation'"),
+        (
+            {"sampling": "random-allocation", "participations": 1, "sample_rate": 0.5},
+            "sample_rate=0.5 with sampling='random-allocation'",
+        ),
+    ],
+)
+def test_a_declared_sampling_that_lacks_a_number_is_refused_with_its_remedy(change: dict, words: str) -> None:
+    with pytest.raises(pb.ConfigurationError, match=words):
+        pb.DeclaredReleases(**({"count": 2, "noise_multiplier": 1.0} | change))
 
 
 def test_later_runs_take_the_ledger_as_it_is_unless_they_say_otherwise() -> None:
