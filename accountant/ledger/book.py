@@ -6,6 +6,7 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 
 from accountant.disjoint import dearest
@@ -29,8 +30,6 @@ class Book:
         reservations: Plans and recoveries.
         paid: Plans, whole, and charges outside of any, one by one.
         paid_again: Recoveries, which no budget could refuse; a unit may enter one beside its plan.
-        planned: Composition of ``paid``.
-        recovered: Composition of ``paid_again``.
         unplanned: Charges that no reservation had paid for.
         dates: By run, the date of its first charge.
     """
@@ -43,16 +42,17 @@ class Book:
     unplanned: list[Entry] = field(default_factory=list)
     paid: list[Event] = field(default_factory=list)
     paid_again: list[Event] = field(default_factory=list)
-    planned: Composed = field(default_factory=Composed)
-    recovered: Composed = field(default_factory=Composed)
     dates: dict[str, str] = field(default_factory=dict)
     _by_id: dict[str, Entry] = field(default_factory=dict)
     _left: dict[str, Counter[Event]] = field(default_factory=dict)
+    _plans: dict[str, Reservation] = field(default_factory=dict)
+    _runs: dict[str, None] = field(default_factory=dict)
+    _sources: dict[str, None] = field(default_factory=dict)
 
     @property
-    def runs(self) -> set[str]:
+    def runs(self) -> AbstractSet[str]:
         """Names of the runs that reserved or charged."""
-        return {r.run for r in self.reservations} | {entry.run for entry in self.entries}
+        return self._runs.keys()
 
     @property
     def head(self) -> str:
@@ -60,10 +60,9 @@ class Book:
         return self.rows[-1].digest if self.rows else self.genesis
 
     @property
-    def sources(self) -> set[str]:
+    def sources(self) -> AbstractSet[str]:
         """Sources of noise that were charged or reserved, "none" aside."""
-        used = {entry.noise_source for entry in self.entries} | {r.declared.noise_source for r in self.reservations}
-        return used - {"none"}
+        return self._sources.keys() - {"none"}
 
     def digest_at(self, sequence: int) -> str | None:
         """Digest of the row at a position, None beyond the chain."""
@@ -75,7 +74,7 @@ class Book:
 
     def plan_of(self, run: str) -> Reservation | None:
         """The plan that a run reserved, or None."""
-        return next((r for r in self.reservations if r.run == run and r.declared.kind == "plan"), None)
+        return self._plans.get(run)
 
     def left(self, run: str) -> Counter[Event] | None:
         """Slots of a run's plan that are not spent yet; None without a plan."""
@@ -90,11 +89,14 @@ class Book:
     @property
     def committed(self) -> Composed:
         """Composition of what is paid: every reservation whole, and charges outside of any."""
-        return compose([self.planned, self.recovered])
+        planned = self.combined((event, 1) for event in self.paid)
+        return compose([planned, *self.paid_again])
 
     def is_recovered(self, run: str | None = None) -> bool:
         """Tell whether anything, or anything of one run, was recovered."""
-        return any(r.declared.kind == "recovery" and run in (None, r.run) for r in self.reservations)
+        if run is None:
+            return bool(self.paid_again)
+        return any(r.declared.kind == "recovery" and run == r.run for r in self.reservations)
 
     def declared_together(self, run: str | None = None) -> bool:
         """Tell whether all that is paid, or all of one run, was declared before the first release of any of it."""
@@ -113,11 +115,13 @@ class Book:
 
     def released(self, run: str | None = None) -> Composed:
         """Composition of the charges of one run, or of all; see ``LedgerPolicy.disjoint``."""
-        runs = [name for name in dict.fromkeys(entry.run for entry in self.entries) if run in (None, name)]
-        each = ([entry.event for entry in self.entries if entry.run == name] for name in runs)
+        events: dict[str, list[Event]] = {}
+        for entry in self.entries:
+            if run in (None, entry.run):
+                events.setdefault(entry.run, []).append(entry.event)
         if self.policy.disjoint:
-            return dearest(event for events in each for event in events)
-        return compose(of_one_run(events) for events in each)
+            return dearest(event for one in events.values() for event in one)
+        return compose(of_one_run(one) for one in events.values())
 
     def combined(self, events: Iterable[tuple[Event, int]]) -> Composed:
         """Composition of events with counts, by the policy's rule."""
@@ -146,22 +150,17 @@ class Book:
         self.rows.append(row)
 
     def _admit_reservation(self, found: Reservation) -> None:
-        run = found.run
+        run, event = found.run, self.combined(found.declared.events)
         if found.declared.kind == "plan":
-            if self.plan_of(run) is not None or any(entry.run == run for entry in self.entries):
+            if run in self._plans or run in self.dates:
                 raise LedgerError(f"row {found.sequence} reserves the run {run!r} again; restore the ledger")
-            self._left[run] = found.declared.slots
+            self._plans[run], self._left[run] = found, found.declared.slots
+        (self.paid if found.declared.kind == "plan" else self.paid_again).append(event)
         self.reservations.append(found)
-        event = self.combined(found.declared.events)
-        if found.declared.kind == "plan":
-            self._pay(event)
-        else:
-            self.paid_again.append(event)
-            self.recovered = compose([self.recovered, event])
+        self._name(run, found.declared.noise_source)
 
-    def _pay(self, event: Event) -> None:
-        self.paid.append(event)
-        self.planned = self.combined([(self.planned, 1), (event, 1)])
+    def _name(self, run: str, noise_source: str) -> None:
+        self._runs[run] = self._sources[noise_source] = None
 
     def _admit_entry(self, entry: Entry) -> None:
         if entry.run in self._left:
@@ -172,7 +171,8 @@ class Book:
             self._left[entry.run].subtract(dict(parts(entry.event)))
         else:
             self.unplanned.append(entry)
-            self._pay(entry.event)
+            self.paid.append(entry.event)
         self.entries.append(entry)
+        self._name(entry.run, entry.noise_source)
         self._by_id[entry.release_id] = entry
         self.dates.setdefault(entry.run, entry.time[:10])

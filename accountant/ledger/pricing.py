@@ -1,8 +1,8 @@
 """Price of everything paid under a budget: its epsilon by the budget's own rule.
 
 An ``Account`` is what a ledger has paid so far; it is added to in the order of the chain, because an
-envelope's slots are taken in that order. Every other rule is a cap on something that adds
-up, so it is priced from the distinct events so far, however many there are of each.
+envelope's slots are taken in that order. The rules that stand guard over later choices are caps on one number that
+adds up: a charge adds its own, whatever was charged before. A plan and releases that share no unit are composed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import Protocol, Self
 
 from accountant import gaussian_dp, tightest
-from accountant.disjoint import combination
+from accountant.disjoint import Combine, combination
 from accountant.envelope import Envelope, Places, free_places
 from accountant.errors import LedgerError
-from accountant.events import Adjacency, Composed, Event, compose
-from accountant.filters import Filter, Spent, fixed_order_filter, gaussian_filter
+from accountant.events import Adjacency, Composed, Event, compose, parts
+from accountant.filters import Filter, cost, fixed_order_filter, gaussian_filter
 from accountant.ledger.policy import Budget, LedgerPolicy
 from accountant.wording import event_text
 
@@ -55,7 +55,11 @@ def opened(policy: LedgerPolicy, budget: Budget) -> Account:
         LedgerError: If an envelope costs more than its bound, or has no meaning under the policy.
     """
     if budget.rule != "envelope":
-        return _Summed(rule=budget.rule, price=price_under(budget, policy.adjacency), disjoint=policy.disjoint)
+        cap = _cap(budget, policy.adjacency)
+        if cap is not None and not policy.disjoint:
+            return _Added(rule=budget.rule, cap=cap)
+        price = price_under(budget, policy.adjacency)
+        return _Composed(rule=budget.rule, price=price, combine=combination(disjoint=policy.disjoint))
     if policy.disjoint:
         raise LedgerError("where releases share no unit the dearest one counts and slots say nothing; drop the rule")
     reserved = Envelope(slots=budget.slots, adjacency=policy.adjacency)
@@ -87,53 +91,88 @@ def price_under(budget: Budget, adjacency: Adjacency) -> Price:
     """
     if budget.rule == "envelope":
         raise LedgerError("an envelope has no price of a composition alone: which slots are free depends on the order")
-    if budget.rule == "renyi":
-        return _renyi(budget, adjacency)
-    if budget.rule == "gaussian":
-        return lambda event: gaussian_dp.epsilon_at_rate_one(event, budget.delta, adjacency=adjacency)
-    return lambda event: tightest.epsilon(event, budget.delta, adjacency=adjacency)
-
-
-def _renyi(budget: Budget, adjacency: Adjacency) -> Price:
-    bound = fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, order=budget.order, adjacency=adjacency)
-
-    def price(event: Composed) -> float:
-        spent = Spent(adjacency=adjacency)
-        for part, count in event.parts:
-            spent = spent.add(part, count)
-        # The filter's bound is epsilon less the conversion's offset, so this is epsilon at its order.
-        return float(budget.epsilon - bound.bound + spent.curve[bound.index]) if event.parts else 0.0
-
-    return price
+    cap = _cap(budget, adjacency)
+    if cap is None:
+        return lambda event: tightest.epsilon(event, budget.delta, adjacency=adjacency)
+    return lambda event: cap.epsilon_of(cap.cost_of(event)) if event.parts else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Summed:
-    """An account under a rule that adds up."""
+class _Cap:
+    """A number that adds up, and the epsilon that it stands for."""
+
+    cost_of: Callable[[Event], float]
+    epsilon_of: Callable[[float], float]
+
+
+def _cap(budget: Budget, adjacency: Adjacency) -> _Cap | None:
+    """The number that a rule caps: a Rényi divergence at its order, or mu^2; None for rules of another kind."""
+    if budget.rule == "gaussian":
+        return _Cap(
+            cost_of=gaussian_dp.mu_squared_at_rate_one,
+            epsilon_of=lambda total: gaussian_dp.epsilon_of(total, budget.delta),
+        )
+    if budget.rule != "renyi":
+        return None
+    bound = fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, order=budget.order, adjacency=adjacency)
+
+    def divergence(event: Event) -> float:
+        return math.fsum(count * float(cost(part, adjacency).curve[bound.index]) for part, count in parts(event))
+
+    # The filter's bound is epsilon less the conversion's offset, so this is epsilon at its order.
+    return _Cap(cost_of=divergence, epsilon_of=lambda total: float(budget.epsilon - bound.bound + total))
+
+
+def _obstacle(rule: str, event: Event) -> str | None:
+    if rule != "gaussian" or gaussian_dp.mu_squared_at_rate_one(event) < math.inf:
+        return None
+    return (
+        f"the ledger's rule 'gaussian' admits Gaussian releases only, not: {event_text(event)}; charge it to a "
+        "ledger with the rule 'renyi'"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Added:
+    """An account under a cap: one number, to which a charge adds its own; sums are rounded up."""
+
+    rule: str
+    cap: _Cap
+    total: float = 0.0
+    left: None = None
+
+    @cached_property
+    def epsilon(self) -> float:
+        return self.cap.epsilon_of(self.total) if self.total else 0.0
+
+    def after(self, event: Event) -> Self:
+        if not parts(event):
+            return self
+        return replace(self, total=math.nextafter(self.total + self.cap.cost_of(event), math.inf))
+
+    def obstacle(self, event: Event) -> str | None:
+        return _obstacle(self.rule, event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Composed:
+    """An account of a plan, or of releases that share no unit: one composition."""
 
     rule: str
     price: Price
-    disjoint: bool
+    combine: Combine
     paid: Composed = field(default_factory=Composed)
+    left: None = None
 
     @cached_property
     def epsilon(self) -> float:
         return self.price(self.paid)
 
     def after(self, event: Event) -> Self:
-        return replace(self, paid=combination(disjoint=self.disjoint)((self.paid, event)))
-
-    @property
-    def left(self) -> None:
-        return None
+        return replace(self, paid=self.combine((self.paid, event)))
 
     def obstacle(self, event: Event) -> str | None:
-        if self.rule != "gaussian" or gaussian_dp.mu_squared_at_rate_one(event) < math.inf:
-            return None
-        return (
-            f"the ledger's rule 'gaussian' admits Gaussian releases only, not: {event_text(event)}; charge it to a "
-            "ledger with the rule 'renyi'"
-        )
+        return _obstacle(self.rule, event)
 
 
 @dataclass(frozen=True, kw_only=True)
