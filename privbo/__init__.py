@@ -88,6 +88,7 @@ _HOME = {
     "figures": "privbo.reports.data",
     "history": "privbo.reports.history:history_frame",
     "load": "privbo.runs.record",
+    "optuna": "privbo.bridges.optuna:",
     "paper_delta": "privbo.plans.privacy",
     "plan": "privbo.runs.loop",
     "report": "privbo.reports.data",
@@ -153,5 +154,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # a module attribute may be anything
     if name not in _HOME:
         raise AttributeError(f"module 'privbo' has no attribute {name!r}")
-    module, _, attribute = _HOME[name].partition(":")
-    return getattr(importlib.import_module(module), attribute or name)
+    module, colon, attribute = _HOME[name].partition(":")
+    found = importlib.import_module(module)
+    return found if colon and not attribute else getattr(found, attribute or name)

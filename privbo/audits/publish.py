@@ -139,6 +139,7 @@ def _last_answers(record: Record) -> tuple[int, float, FloatArray]:
         clients=np.arange(setting.n_clients),
         evaluate=nobody.evaluator(_no_evaluation),
         seed=seed,
+        apart=spec.problem.is_asked,
     )
     clients.restore(snapshot)
     return last.round, request.clipping_norm / np.sqrt(request.n_blocks), clients.answer(last, request.dim)

@@ -1,40 +1,28 @@
-"""Optuna: its distributions, a sampler for an agent's own study, and released quantities as a study."""
+"""Optuna: a sampler that asks a federation, its distributions, and a site's trials as a study."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+import contextlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from privbo.plans.prices import finite
-from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import (
-    Algorithm,
-    Broadcast,
-    Cohort,
-    Evaluate,
-    FloatArray,
-    IntArray,
-    PlainEvaluate,
-    Setting,
-)
+from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.space import Categorical, Int, Parameter, Real, Space, Value
-from privbo.reports.data import report
-from privbo.reports.history import history_rows
-from privbo.runs.record import Record
+from privbo.runs.site import Site
+from privbo.runs.trial import Trial
 
 try:
     import optuna
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-    from optuna.samplers import BaseSampler, RandomSampler
+    from optuna.samplers import BaseSampler
     from optuna.study import Study, StudyDirection
     from optuna.trial import FrozenTrial, TrialState, create_trial
 except ImportError:
     raise ConfigurationError("Optuna is not installed; install privbo[optuna]") from None
 
-INITIAL_ROUND = -1
+_PATIENCE = 1.0  # seconds between two looks whether another worker has handed a trial back
 
 
 def distributions_of(space: Space) -> dict[str, BaseDistribution]:
@@ -78,137 +66,153 @@ def _parameter(name: str, distribution: BaseDistribution) -> Parameter:
             raise ConfigurationError(f"{name}: {distribution} is none of Optuna's own distributions; use one of them")
 
 
-class _Asked(Exception):  # noqa: N818 (an answer, not an error)
-    """Carries the point an agent would evaluate next."""
+class FederatedSampler(BaseSampler):
+    """A sampler whose points come from a federated run, and which tells the run what became of them.
 
-    def __init__(self, units: FloatArray) -> None:
-        super().__init__()
-        self.units = units
-
-
-class FTSSampler(BaseSampler):
-    """An agent of a federation that picks the points of its own Optuna study.
-
-    The agent acts as it would inside a run: random initial points, then its own Thompson
-    draw or, more and more often, the maximiser of what the federation released. It reads
-    releases and sends nothing, so a study costs no privacy.
+    Every trial of the study is a trial of one client of the run (see ``privbo.Site``): its parameters are what the
+    client asks for, and its value, or that it failed or was pruned, is what the client is told. Values reported on the
+    way stay with the client's trials and no model learns from them, so Optuna's pruners work as ever. When the run is
+    over the study stops. Several workers may share one sampler.
 
     Args:
-        algorithm: Such as ``DPFTSDE()``; it has to query one point per round.
-        setting: What the federation's sides were told.
-        client: Number of this agent.
-        seed: Of the agent's own randomness.
-        n_init: Initial points of the algorithm.
-        shared: Gives the federation's latest broadcast; without it the agent is alone.
+        site: The desk, or its directory.
+        client: Whose study it is; by default the only one at the site.
+
+    Raises:
+        ConfigurationError: If the site has several clients and none is named, or the named one is not there.
+        RunError: If no trial was asked for there yet.
+
+    Example:
+        ``docs/how-to/optuna.md`` runs one per client::
+
+            study = optuna.create_study(sampler=FederatedSampler("/var/lib/privbo"), direction="maximize")
+            study.optimize(objective)
     """
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        setting: Setting,
-        *,
-        client: int,
-        seed: int,
-        n_init: int,
-        shared: Callable[[], Broadcast] | None = None,
-    ) -> None:
-        self._algorithm, self._setting = algorithm, setting
-        self._client, self._seed, self._n_init = client, seed, n_init
-        self._shared = shared
-        self._independent = RandomSampler(seed=seed)
+    def __init__(self, site: Site | str | Path, *, client: int | None = None) -> None:
+        self._site = site if isinstance(site, Site) else Site(site)
+        self._site.ask(wait=None)  # until the clients and their space are known
+        clients = self._site.clients
+        if client is None and len(clients) > 1:
+            raise ConfigurationError(f"this site has the clients {list(clients)}; a study is one client's: name it")
+        self._client = clients[0] if client is None else client
+        if self._client not in clients:
+            raise ConfigurationError(f"client={client} is not here; those that are: {list(clients)}")
+        self._working: dict[int, Trial] = {}  # by the number of the study's trial
 
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002 (Optuna's signature)
-        """Give the federation's space, whatever the study has seen."""
-        return distributions_of(self._setting.space)
-
-    def sample_relative(
+    def infer_relative_search_space(
         self,
         study: Study,
         trial: FrozenTrial,  # noqa: ARG002 (Optuna's signature)
+    ) -> dict[str, BaseDistribution]:
+        """Give the run's space, whatever the study has seen.
+
+        Raises:
+            ConfigurationError: If the study has several objectives.
+        """
+        if len(study.directions) > 1:
+            raise ConfigurationError(
+                f"the study has {len(study.directions)} objectives, and a client has one; make them one, such as a "
+                "weighted sum"
+            )
+        return distributions_of(self._site.space)
+
+    def sample_relative(
+        self,
+        study: Study,  # noqa: ARG002 (Optuna's signature)
+        trial: FrozenTrial,
         search_space: dict[str, BaseDistribution],  # noqa: ARG002 (Optuna's signature)
     ) -> dict[str, Value]:
-        """Pick the agent's next point."""
-        done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return self._setting.space.decode(self._next([t for t in done if t.value is not None], study))
+        """Give what the client asks for next.
+
+        Raises:
+            RunError: If the run is over.
+        """
+        asked = self._next()
+        if asked is None:
+            raise RunError("the run is over: its client asks for no further trial")
+        self._working[trial.number] = asked
+        return asked.params
 
     def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+        self,
+        study: Study,  # noqa: ARG002 (Optuna's signature)
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
     ) -> Any:  # noqa: ANN401  # Optuna's signature
-        """Draw a parameter outside the federation's space at random."""
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+        """Refuse a parameter that the run does not search: nobody would choose it.
 
-    def _next(self, done: Sequence[FrozenTrial], study: Study) -> FloatArray:
-        if len(done) < self._n_init:
-            return self._initial()[len(done)]
-        sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
-        space = self._setting.space
-        units = np.array([space.encode({k: t.params[k] for k in space.parameters}) for t in done])
-        rounds = [*[INITIAL_ROUND] * self._n_init, *range(1, len(done) - self._n_init + 1)]
-        cohort = self._cohort(PlainEvaluate(_ask))
-        seen = {
-            "units": units[None],
-            "values": np.array([[sign * float(t.value or 0.0) for t in done]]),
-            "rounds": np.array(rounds, dtype=np.int64),
-        }
-        cohort.restore(dict(cohort.snapshot()) | seen)
-        try:
-            cohort.respond(dataclasses.replace(self._broadcast(), round=len(done) - self._n_init + 1))
-        except _Asked as asked:
-            return np.asarray(asked.units[0])
-        raise ConfigurationError(f"{type(self._algorithm).__name__} asked for no point; use an algorithm that does")
-
-    def _initial(self) -> list[FloatArray]:
-        """The agent's initial points, all known beforehand."""
-        points: list[FloatArray] = []
-
-        def note(clients: IntArray, units: FloatArray) -> FloatArray:
-            points.append(np.array(units[0]))
-            return np.arange(len(clients), dtype=np.float64) + len(points)
-
-        self._cohort(PlainEvaluate(note)).respond(dataclasses.replace(self._broadcast(), round=0))
-        if len(points) != self._n_init:
-            raise ConfigurationError(f"n_init={self._n_init}, the algorithm has {len(points)} initial points")
-        return points
-
-    def _cohort(self, evaluate: Evaluate) -> Cohort:
-        return self._algorithm.cohort(
-            self._setting, clients=np.array([self._client]), evaluate=evaluate, seed=self._seed
+        Raises:
+            ConfigurationError: Naming the run's space.
+        """
+        self._working.pop(trial.number, None)  # a mistake of the study's; the client's trial goes on waiting
+        raise ConfigurationError(
+            f"{param_name}={param_distribution} is not in the run's space "
+            f"{distributions_of(self._site.space)}; suggest what the run searches, with the same bounds"
         )
 
-    def _broadcast(self) -> Broadcast:
-        if self._shared is not None:
-            return self._shared()
-        ask = self._algorithm.server(self._setting).ask()
-        if ask is None:
-            raise ConfigurationError("the algorithm's server has nothing to say; use one with at least one round")
-        return ask.broadcast
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        """Tell the client; stop the study once the run is over."""
+        asked = self._working.pop(trial.number, None)
+        if asked is None:  # it was never asked for
+            return
+        sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
+        for step, value in sorted(trial.intermediate_values.items()):
+            with contextlib.suppress(ConfigurationError):  # Optuna allows values that are not finite
+                self._site.report(asked, step, sign * value)
+        if state == TrialState.COMPLETE and values is not None:
+            self._site.tell(asked, sign * float(values[0]))
+        elif state == TrialState.PRUNED:
+            self._site.tell(asked, failure=f"pruned after step {trial.last_step}")
+        else:
+            self._site.tell(asked, failure=str(trial.system_attrs.get("fail_reason", "the objective failed")))
+        if not self._site.ask(self._client):
+            with contextlib.suppress(RuntimeError):  # nobody runs study.optimize: the study was asked and told
+                study.stop()
+
+    def _next(self) -> Trial | None:
+        """The next trial that no other worker of this study has."""
+        while True:
+            open_ = self._site.ask(self._client)
+            taken = {trial.number for trial in self._working.values()}
+            for trial in open_:
+                if trial.number not in taken:
+                    return trial
+            if not open_:
+                return None
+            self._site.ask(self._client, wait=_PATIENCE)
 
 
-def _ask(clients: IntArray, units: FloatArray) -> NoReturn:  # noqa: ARG001 (an objective's signature)
-    raise _Asked(np.array(units))
+def study_of(
+    site: Site | str | Path, *, client: int | None = None, storage: str | None = None, study_name: str | None = None
+) -> Study:
+    """PRIVATE: give a site's trials as an Optuna study, for its pictures, its importances and its dashboard.
 
-
-def export_releases(record: Record, *, storage: str | None = None, study_name: str | None = None) -> Study:
-    """Export released quantities of a run as an Optuna study: one trial per release, its norm the value.
+    Trials that wait for a value are left out.
 
     Args:
-        record: A run; only its public side is read.
+        site: The desk, or its directory.
+        client: Whose trials; by default everybody's, with the client as an attribute.
         storage: Optuna's storage URL; in memory by default.
-        study_name: The run's by default.
+        study_name: By default Optuna's own.
     """
-    found = report(record)
-    study = optuna.create_study(
-        storage=storage, study_name=study_name or found.run, direction="maximize", load_if_exists=False
-    )
-    for row in history_rows(found):
-        if isinstance(norm := row.get("norm"), float):
-            study.add_trial(create_trial(value=norm, user_attrs=row))
-    attributes = {
-        "delta": found.delta,
-        "adjacency": found.adjacency.value,
-        "noise_source": found.noise_source,
-        "guaranteed": finite(found.guarantee.guaranteed),
-    }
-    for key, value in attributes.items():
-        study.set_user_attr(key, value)
+    desk = site if isinstance(site, Site) else Site(site)
+    study = optuna.create_study(storage=storage, study_name=study_name, direction="maximize")
+    space = distributions_of(desk.space)
+    study.add_trials([_frozen(trial, space) for trial in desk.trials(client) if trial.state != "open"])
     return study
+
+
+def _frozen(trial: Trial, space: Mapping[str, BaseDistribution]) -> FrozenTrial:
+    found = create_trial(
+        state=TrialState.COMPLETE if trial.value is not None else TrialState.FAIL,
+        value=trial.value,
+        params=trial.params,
+        distributions={name: space[name] for name in trial.params},
+        intermediate_values=dict(trial.steps),
+        user_attrs={"client": trial.client, "round": trial.round, "failure": trial.failure},
+    )
+    found.datetime_start = datetime.fromisoformat(trial.asked_at).replace(tzinfo=None)
+    found.datetime_complete = datetime.fromisoformat(trial.told_at).replace(tzinfo=None)
+    return found

@@ -27,7 +27,8 @@ from privbo.runs.answers import joined, shaped
 from privbo.runs.trials import TRIALS, Journal, Pauses
 
 Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
-_FINISHED, _DIM, _ARRAY = "finished_round", "dim", "array/"
+FINISHED = "finished_round"
+_DIM, _ARRAY = "dim", "array/"
 _PATIENCE = 0.05  # seconds until a waiting client looks whether it is still waited for
 
 
@@ -189,7 +190,7 @@ class Asked:
                 except BaseException as error:
                     self._cohorts.pop(client, None)
                     self.evaluate.note(client, named(error))
-                    self._kept[client] = {**self._kept.get(client, {}), _FINISHED: np.array(question.round)}
+                    self._kept[client] = {**self._kept.get(client, {}), FINISHED: np.array(question.round)}
                     continue
                 if dim and question.round == broadcast.round:
                     row[:] = found[0]
@@ -199,7 +200,7 @@ class Asked:
         asking.begin(question.round, waits)
         found = shaped(cohort.respond(question), dim)
         kept, history = dict(cohort.snapshot()), cohort.history()
-        self._kept[client] = {**kept, _FINISHED: np.array(max(question.round, self._finished(client)))}
+        self._kept[client] = {**kept, FINISHED: np.array(max(question.round, self._finished(client)))}
         self._histories[client] = history
         return found
 
@@ -207,14 +208,14 @@ class Asked:
         if client not in self._cohorts:
             asking = _Asking(journal=self.journal, client=client, evaluate=self.evaluate)
             cohort = self.made(np.array([client]), asking)
-            kept = {name: array for name, array in self._kept.get(client, {}).items() if name != _FINISHED}
+            kept = {name: array for name, array in self._kept.get(client, {}).items() if name != FINISHED}
             if kept:
                 cohort.restore(kept)
             self._cohorts[client] = cohort, asking
         return self._cohorts[client]
 
     def _finished(self, client: int) -> int:
-        found = self._kept.get(client, {}).get(_FINISHED)
+        found = self._kept.get(client, {}).get(FINISHED)
         return -1 if found is None else int(found)
 
     def _unfinished(self, client: int, before: int) -> Iterator[tuple[Broadcast, int]]:

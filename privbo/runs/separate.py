@@ -29,7 +29,7 @@ from privbo.protocol.messages import (
 )
 from privbo.protocol.problem import Evaluator
 from privbo.runs.answers import joined, shaped
-from privbo.runs.asked import Asked, Desk
+from privbo.runs.asked import FINISHED, Asked, Desk
 from privbo.runs.spec import Spec
 
 Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
@@ -69,6 +69,7 @@ def clients_of(
     seed: int,
     sent: Callable[[Cohort], Cohort] = lambda cohort: cohort,
     desk: Desk | None = None,
+    apart: bool = False,
 ) -> Clients:
     """Make the private side for some clients: one cohort where the algorithm answers for all at once, else one each.
 
@@ -83,6 +84,7 @@ def clients_of(
         seed: Of the clients' own randomness.
         sent: Alters what a cohort sends.
         desk: Where trials are asked and told, where the problem has no objective to call.
+        apart: Whether each has a cohort of its own in any case.
 
     Raises:
         ConfigurationError: If trials are to be asked and there is no place for them.
@@ -113,7 +115,7 @@ def clients_of(
         )
 
     # What one client brings along must not move another one, not even by the length of a common array.
-    if answers_together(algorithm) and evaluate.problem.earlier is None:
+    if answers_together(algorithm) and evaluate.problem.earlier is None and not apart:
         return Together(cohort=made(clients))
     return Separate(clients=clients, made=made, evaluate=evaluate)
 
@@ -220,6 +222,8 @@ class Separate:
         self._cohorts.clear()
         for key, array in snapshot.items():
             client, _, name = key.partition("/")
+            if name == FINISHED:  # clients that were asked, and are called now
+                continue
             self._kept[int(client)] = {**self._kept.get(int(client), {}), name: array}
 
     def history(self) -> ClientHistory:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from pathlib import Path
 from typing import Any
 
+from accountant.ledger import Ledger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import Problem
@@ -35,6 +37,7 @@ class Session:
     def __init__(self, problem: Problem, algorithm: Algorithm, directory: Path, settings: dict[str, object]) -> None:
         self.directory = directory
         self._record: Record | None = None
+        self._opened: Record | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(
             target=self._play, args=(problem, algorithm, settings), name=f"privbo run {directory}", daemon=True
@@ -43,7 +46,7 @@ class Session:
         self._thread.start()
 
     def result(self) -> Record:
-        """Wait for the run's end and give its record.
+        """Wait for the run's end and give its record, whose ledger belongs to the thread that asks first.
 
         Raises:
             BaseException: What ended the run before its end.
@@ -51,13 +54,17 @@ class Session:
         self._thread.join()
         if self._error is not None:
             raise self._error
-        if self._record is None:
+        if self._record is None or self._record.ledger.path is None:
             raise RuntimeError("the run ended without a record")
-        return self._record
+        if self._opened is None:
+            self._opened = dataclasses.replace(self._record, ledger=Ledger.open(self._record.ledger.path))
+        return self._opened
 
     def _play(self, problem: Problem, algorithm: Algorithm, settings: Any) -> None:  # noqa: ANN401  # as of ``run``
         try:
-            self._record = run(problem, algorithm, directory=self.directory, **settings)
+            record = run(problem, algorithm, directory=self.directory, **settings)
+            record.ledger.close()  # a ledger belongs to the thread that opened it
+            self._record = record
         except BaseException as error:  # whatever it is, ``result`` raises it where the run was asked for
             self._error = error
 

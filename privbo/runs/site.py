@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.space import Value
+from privbo.protocol.space import Space, Value
 from privbo.runs.trial import Trial
 from privbo.runs.trials import TRIALS, Journal, Pauses
 
@@ -126,6 +126,11 @@ class Site:
             if column in table:
                 table[column] = pd.to_datetime(table[column], utc=True)
         return table
+
+    @property
+    def space(self) -> Space:
+        """The search space."""
+        return self._journal.space
 
     @property
     def clients(self) -> tuple[int, ...]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.protocol.messages import Setting
 from privbo.reports.history import write_parquet
-from tests.conformance.cases import bumps
 from tests.reports.leaks import leaks, private_folder_numbers
 from tests.reports.runs import small_run
 
@@ -77,70 +76,110 @@ def test_distributions_there_and_back() -> None:
     assert space_of(distributions_of(SPACE)) == SPACE
 
 
+SETTINGS: dict = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": 4, "seed": 5}
+ALGORITHM = pb.SharedPrior(n_features=12, least_signal=0.0)
+
+
+def problem(objective: object) -> pb.Problem:
+    space = {"x": pb.Real(0.0, 1.0), "n": pb.Int(1, 64, log=True), "kind": pb.Categorical(("a", "b"))}
+    return pb.Problem(space=space, objective=objective, n_clients=2)
+
+
+def score(client: int, params: dict) -> float:
+    return 1.0 - (params["x"] - 0.3) ** 2 - 0.1 * (params["kind"] == "b") - 0.001 * params["n"] - 0.01 * client
+
+
+def suggested(trial) -> dict:
+    return {
+        "x": trial.suggest_float("x", 0.0, 1.0),
+        "n": trial.suggest_int("n", 1, 64, log=True),
+        "kind": trial.suggest_categorical("kind", ["a", "b"]),
+    }
+
+
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_an_agents_own_study_finds_the_optimum(direction: str) -> None:
-    """Thompson sampling on a smooth bump, 14 trials; random search with as many reaches 0.9 in few of its seeds."""
+def test_studies_whose_points_come_from_a_federation_make_the_run_of_a_called_objective(
+    direction: str, tmp_path: Path
+) -> None:
+    """A study per client, in a thread each; they stop when the run is over."""
     optuna = pytest.importorskip("optuna")
-    from privbo.bridges.optuna import FTSSampler
-
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    space = pb.Space({"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)})
     sign = 1.0 if direction == "maximize" else -1.0
+    expected = pb.run(problem(score), ALGORITHM, **SETTINGS)
+    run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS)
 
-    def objective(trial) -> float:
-        params = {name: trial.suggest_float(name, 0.0, 1.0) for name in ("x", "y")}
-        return sign * float(bumps(np.array([0]), space.encode(params)[None])[0])
+    def tuned(client: int) -> object:
+        sampler = pb.optuna.FederatedSampler(run.site, client=client)
+        study = optuna.create_study(sampler=sampler, direction=direction)
+        study.optimize(lambda trial: sign * score(client, suggested(trial)))
+        return study
 
-    setting = Setting(space=space, n_clients=7, rounds=20, public_seed=1)
-    sampler = FTSSampler(pb.DPFTSDE(n_regions=1, n_init=2, n_features=8), setting, client=3, seed=5, n_init=2)
-    study = optuna.create_study(sampler=sampler, direction=direction)
-    study.optimize(objective, n_trials=14)
-    assert sign * study.best_value > 0.97
-    again = optuna.create_study(sampler=sampler, direction=direction)
-    again.optimize(objective, n_trials=3)
-    assert [t.params for t in again.trials] == [t.params for t in study.trials[:3]]
-
-
-def test_the_sampler_follows_what_the_federation_released(tmp_path: Path) -> None:
-    """With exploration switched off, the study's third point is the maximiser every agent would take."""
-    pytest.importorskip("optuna")
-    import optuna
-
-    from privbo.bridges.optuna import FTSSampler
-    from privbo.runs.replay import replay
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    from privbo.algorithms.thompson.exploration import Exploration
-
-    algorithm = pb.DPFTSDE(n_regions=1, n_init=2, n_features=8, exploration=Exploration(power=0.0))
-    result = small_run(tmp_path / "run", algorithm, privacy=pb.Privacy(noise_multiplier=0.1), rounds=3)
-    asks = [ask for ask, _ in replay(result)]
-    shared = next(ask.broadcast for ask in asks if ask.broadcast.round == 1)
-    sampler = FTSSampler(
-        algorithm, result.spec.setting(result.manifest.public_seed), client=2, seed=9, n_init=2, shared=lambda: shared
-    )
-    study = optuna.create_study(sampler=sampler, direction="maximize")
-
-    def objective(trial) -> float:
-        return trial.suggest_float("x", 0.0, 1.0) + trial.suggest_float("y", 1e-3, 1e1, log=True)
-
-    study.optimize(objective, n_trials=3)
-    history = result.clients
-    taken = history.units[2, list(history.rounds).index(1)]
-    space = result.spec.setting(result.manifest.public_seed).space
-    assert space.encode(study.trials[2].params) == pytest.approx(taken, abs=1e-9)
+    with ThreadPoolExecutor() as pool:
+        studies = list(pool.map(tuned, range(2)))
+    record = run.result()
+    np.testing.assert_array_equal(record.clients.units, expected.clients.units)
+    for ours, theirs in zip(record.releases, expected.releases, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
+    assert [sign * study.best_value for study in studies] == [record.best(client).value for client in range(2)]
+    back = pb.optuna.study_of(tmp_path / "run", client=1)
+    assert [trial.params for trial in back.trials] == [trial.params for trial in studies[1].trials]
+    assert back.best_value == sign * studies[1].best_value
+    assert "params_kind" in back.trials_dataframe().columns
 
 
-def test_released_quantities_as_a_study(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_pruned_and_failed_trials_are_told_as_failures_and_values_on_the_way_stay_here(tmp_path: Path) -> None:
     optuna = pytest.importorskip("optuna")
-    from privbo.bridges.optuna import export_releases
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 2})
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    result = small_run(tmp_path / "run", rounds=3)
-    storage = f"sqlite:///{tmp_path}/optuna.db"
-    export_releases(result, storage=storage, study_name="small")
-    back = optuna.load_study(study_name="small", storage=storage)
-    assert [t.value for t in back.trials] == pytest.approx([float(np.linalg.norm(r.values)) for r in result.releases])
-    assert back.user_attrs["adjacency"] == "zero-out"
-    assert back.trials[-1].user_attrs["digest"] == result.ledger.head
-    assert leaks([tmp_path / "optuna.db"], private_folder_numbers(tmp_path / "run" / "private")) == []
+    def objective(trial) -> float:
+        value = score(0, suggested(trial))
+        for step in range(3):
+            trial.report(value - 1.0 / (step + 1), step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        if trial.number == 1:
+            raise ValueError("out of memory")
+        return value
+
+    pruner = optuna.pruners.ThresholdPruner(lower=0.25, n_warmup_steps=0)
+
+    def tuned(client: int) -> None:
+        sampler = pb.optuna.FederatedSampler(run.site, client=client)
+        study = optuna.create_study(sampler=sampler, pruner=pruner, direction="maximize")
+        study.optimize(objective, catch=(ValueError,))
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(tuned, range(2)))
+    record = run.result()
+    trials = run.site.trials(0)
+    assert any(trial.failure == "pruned after step 0" for trial in trials)
+    assert all(trial.steps for trial in trials)
+    assert record.failures
+    assert not np.isfinite(record.clients.values).all()
+
+
+def test_what_a_study_can_not_be_is_refused(tmp_path: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 1})
+    with pytest.raises(pb.ConfigurationError, match="name it"):
+        pb.optuna.FederatedSampler(run.site)
+    with pytest.raises(pb.ConfigurationError, match="client=7 is not here"):
+        pb.optuna.FederatedSampler(run.site, client=7)
+    sampler = pb.optuna.FederatedSampler(run.site, client=0)
+    several = optuna.create_study(sampler=sampler, directions=["maximize", "minimize"])
+    run.site.ask()
+    with pytest.raises(pb.ConfigurationError, match="2 objectives"):
+        several.optimize(lambda trial: (suggested(trial)["x"], 0.0), n_trials=1)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    with pytest.raises(pb.ConfigurationError, match="not in the run's space"):
+        study.optimize(lambda trial: trial.suggest_float("z", 0.0, 1.0), n_trials=1)
+    while trials := run.site.ask():
+        for trial in trials:
+            run.site.tell(trial, 0.5)
+    run.result()
+    with pytest.raises(pb.RunError, match="the run is over"):
+        study.optimize(lambda trial: score(0, suggested(trial)), n_trials=1)
+    assert not any(trial.failure for trial in run.site.trials())  # a mistaken study costs no trial

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from privbo.audits.publish import publish_norms
 from privbo.cli.main import app
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Setting
@@ -333,3 +334,17 @@ def evaluate(folder: Path, over: threading.Event) -> None:
                 pb.Site(folder).tell(trial, score(trial.client, trial.params))
         except pb.RunError:
             time.sleep(0.02)  # the first round has not begun
+
+
+def test_norms_of_clients_that_were_asked_can_be_published(tmp_path: Path) -> None:
+    """Their last answers are made again from what is kept; nobody is asked anything."""
+    run = pb.start(
+        asked_problem(), FAST, directory=tmp_path / "run", rounds=2, privacy=pb.Privacy(noise_multiplier=4.0)
+    )
+    tell_all(run.site)
+    record, asked = run.result(), run.site.trials()
+    with record.ledger as ledger:
+        before = len(ledger.entries())
+        publish_norms(record, noise_multiplier=8.0)
+        assert len(ledger.entries()) == before + 1
+    assert run.site.trials() == asked
