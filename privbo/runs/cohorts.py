@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +16,13 @@ from privbo.protocol.problem import Evaluator
 from privbo.runs.aside import printed_to
 from privbo.runs.asked import Desk
 from privbo.runs.attendance import UnreliableCohort
+from privbo.runs.history import OnPrivateRound, PrivateRound
 from privbo.runs.manifest import RunDirectory, Stamp
 from privbo.runs.opening import Run
 from privbo.runs.separate import Clients, Snapshot, clients_of
 from privbo.runs.spec import Spec
+
+_private_log = logging.getLogger("privbo.private")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +35,14 @@ class InProcess:
             stored release never stands before the state of the clients that answered it.
         output: PRIVATE: where what the clients' code prints goes; None leaves it on the terminal.
         renew: Called when a round begins.
+        on_private_round: PRIVATE: told of the clients' evaluations after every round; what it raises changes nothing.
     """
 
     clients: Clients
     save: Callable[[Mapping[str, npt.NDArray[np.generic]], Ask], None]
     output: Path | None = None
     renew: Callable[[], None] = lambda: None
+    on_private_round: OnPrivateRound | None = None
 
     def collect(self, ask: Ask) -> FloatArray:
         """Every client's answer, ``(n_clients, dim)``."""
@@ -44,8 +50,20 @@ class InProcess:
         with printed_to(self.output):
             answers = self.clients.answer(ask.broadcast, 0 if ask.request is None else ask.request.dim)
             snapshot = self.clients.snapshot()
+            self._tell(ask.broadcast.round)
         self.save(snapshot, ask)
         return answers
+
+    def _tell(self, round_: int) -> None:
+        """Call the callback; clients' values may decide whether it fails, so that changes nothing."""
+        if self.on_private_round is None:
+            return
+        try:
+            self.on_private_round(PrivateRound(index=round_, clients=self.clients.history()))
+        except KeyboardInterrupt:  # the operator's
+            raise
+        except BaseException:
+            _private_log.exception("on_private_round failed in round %d", round_)
 
     def collect_from(self, ask: Ask, senders: npt.NDArray[np.bool_]) -> FloatArray:
         """The senders' answers; nothing leaves this process, so nobody sees who sent."""
@@ -86,10 +104,18 @@ class AlteredCohort:
         return self.cohort.history()
 
 
-def in_process(opened: Run, home: RunDirectory | None, evaluate: Evaluator, output: Path | None) -> InProcess:
+def in_process(
+    opened: Run,
+    home: RunDirectory | None,
+    evaluate: Evaluator,
+    output: Path | None,
+    on_private_round: OnPrivateRound | None = None,
+) -> InProcess:
     """Give the clients of a run in this process, with what they knew before a crash."""
     clients = _clients(opened, evaluate, home)
-    return InProcess(clients=clients, save=_saving(home), output=output, renew=evaluate.renew)
+    return InProcess(
+        clients=clients, save=_saving(home), output=output, renew=evaluate.renew, on_private_round=on_private_round
+    )
 
 
 def _saving(home: RunDirectory | None) -> Callable[[Snapshot, Ask], None]:

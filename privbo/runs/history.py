@@ -11,7 +11,7 @@ import numpy as np
 from accountant.ledger.reservation import Place
 from privbo.door.clipping import ClipStatistics
 from privbo.protocol.files import OnceLines, append_line, read_lines
-from privbo.protocol.messages import Release
+from privbo.protocol.messages import ClientHistory, Release
 from privbo.protocol.settings import JsonObject
 from privbo.runs.manifest import RunDirectory
 
@@ -34,6 +34,33 @@ class Round:
 
 
 OnRound = Callable[[Round], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateRound:
+    """PRIVATE: one round as a callback on the clients' side is told of it; no epsilon covers it.
+
+    Attributes:
+        index: Zero-based round.
+        clients: Every evaluation so far.
+    """
+
+    index: int
+    clients: ClientHistory
+
+
+OnPrivateRound = Callable[[PrivateRound], None]
+
+
+def both(first: OnRound | None, second: OnRound | None) -> OnRound:
+    """Give a callback that calls two others, those that are there."""
+
+    def call(event: Round) -> None:
+        for callback in (first, second):
+            if callback is not None:
+                callback(event)
+
+    return call
 
 
 @dataclass(kw_only=True)

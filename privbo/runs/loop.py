@@ -32,7 +32,7 @@ from privbo.runs.cohorts import in_process
 from privbo.runs.common import keep_common
 from privbo.runs.evidence import plan_of, recovered_places
 from privbo.runs.grid import Clock, Times
-from privbo.runs.history import History, OnRound, Round
+from privbo.runs.history import History, OnPrivateRound, OnRound, both
 from privbo.runs.manifest import RunDirectory, fresh_directory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.progress import progress_bar
@@ -97,6 +97,7 @@ def run(
     times: Times | None = None,
     progress: bool = False,
     on_round: OnRound | None = None,
+    on_private_round: OnPrivateRound | None = None,
 ) -> Record:
     """Run a private federated optimisation.
 
@@ -123,7 +124,9 @@ def run(
         times: A declared grid on which rounds begin and end, so that nobody's slowness shows; None for no time
             but the date.
         progress: Show a progress bar on standard error.
-        on_round: Called after every round with public quantities.
+        on_round: Called after every round with public quantities; what it raises ends the run.
+        on_private_round: PRIVATE: called when clients have answered a round, with their evaluations, which no epsilon
+            covers; what it raises goes to the logger ``privbo.private`` and changes nothing.
 
     Returns:
         The record; its ``ledger`` is open.
@@ -156,7 +159,7 @@ def run(
         times=times,
     )
     home = default_directory(spec) if directory is None else Path(directory)
-    return run_spec(spec, home, resume=resume, progress=progress, on_round=on_round)
+    return run_spec(spec, home, resume=resume, progress=progress, on_round=on_round, on_private_round=on_private_round)
 
 
 def run_spec(
@@ -167,6 +170,7 @@ def run_spec(
     progress: bool = False,
     on_round: OnRound | None = None,
     on_evaluation: Callable[[], None] | None = None,
+    on_private_round: OnPrivateRound | None = None,
     output: Path | None = None,
 ) -> Record:
     """Plan, open and play a run with its clients in this process.
@@ -178,6 +182,7 @@ def run_spec(
         progress: Show a progress bar on standard error.
         on_round: Called after every round with public quantities.
         on_evaluation: Called after every evaluation; what it raises ends the run, which can be resumed.
+        on_private_round: PRIVATE: as for ``run``.
         output: PRIVATE: where what clients' code prints goes; None leaves it on the terminal.
 
     Raises:
@@ -191,7 +196,7 @@ def run_spec(
         require_answers(spec)
     opened = open_run(spec, plan_run(spec), home, resume=resume)
     with progress_bar(spec.name, spec.rounds) if progress else nullcontext() as bar:
-        return _play_in_process(opened, home, _both(bar, on_round), on_evaluation, output)
+        return _play_in_process(opened, home, both(bar, on_round), on_evaluation, on_private_round, output)
 
 
 def default_directory(spec: Spec) -> Path | None:
@@ -207,6 +212,7 @@ def _play_in_process(
     home: RunDirectory | None,
     on_round: OnRound,
     on_evaluation: Callable[[], None] | None,
+    on_private_round: OnPrivateRound | None,
     output: Path | None,
 ) -> Record:
     spec = opened.record.spec
@@ -214,7 +220,7 @@ def _play_in_process(
     with watched_interrupts() as stopped:
         evaluate = spec.problem.evaluator(on_evaluation, keep, stopped=stopped, client_seconds=_seconds_of_one(spec))
         evaluate.errors |= {} if home is None else home.failures()
-        transport = in_process(opened, home, evaluate, output)
+        transport = in_process(opened, home, evaluate, output, on_private_round)
         record = play(opened, transport, on_round)
         history = transport.clients.history()
     if home is not None:
@@ -285,12 +291,3 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
 def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:
     """A question with the place of the ledger that stands behind it."""
     return dataclasses.replace(ask, standing=Standing(plan=plan.digest, sequence=sequence, head=head))
-
-
-def _both(first: OnRound | None, second: OnRound | None) -> OnRound:
-    def call(event: Round) -> None:
-        for callback in (first, second):
-            if callback is not None:
-                callback(event)
-
-    return call

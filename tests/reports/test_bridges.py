@@ -10,6 +10,7 @@ import pytest
 
 import privbo as pb
 from privbo.reports.history import write_parquet
+from privbo.runs.history import PrivateRound
 from tests.reports.leaks import leaks, private_folder_numbers
 from tests.reports.runs import small_run
 
@@ -41,12 +42,16 @@ def test_tensorboard_gets_every_release(tmp_path: Path) -> None:
 
     from privbo.bridges.writers import tensorboard
 
-    with tensorboard(tmp_path / "events") as on_round:
-        result = small_run(tmp_path / "run", rounds=3, on_round=on_round)
+    with tensorboard(tmp_path / "events") as tracker:
+        result = small_run(tmp_path / "run", rounds=3, on_round=tracker.on_round)
+        tracker.finished(result)
     events = EventAccumulator(str(tmp_path / "events")).Reload()
     seen = [event.tensor_proto.float_val[0] for event in events.Tensors("release/norm")]
     assert seen == pytest.approx([float(np.linalg.norm(r.values)) for r in result.releases], rel=1e-6)
-    assert set(events.Tags()["tensors"]) == {"release/norm", "release/noise_stddev", "ledger/sequence"}
+    measured = {"release/norm", "release/noise_stddev", "ledger/sequence", "privacy/epsilon"}
+    assert set(events.Tags()["tensors"]) == measured | {"run/text_summary"}
+    (said,) = events.Tensors("run/text_summary")
+    assert f"| ledger/head | {result.ledger.head} |" in said.tensor_proto.string_val[0].decode()
     assert leaks((tmp_path / "events").iterdir(), private_folder_numbers(tmp_path / "run" / "private")) == []
 
 
@@ -58,15 +63,57 @@ def test_mlflow_gets_every_release(tmp_path: Path) -> None:
     from privbo.bridges.writers import mlflow
 
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    with mlflow("small", tracking_uri=uri) as on_round:
-        result = small_run(tmp_path / "run", rounds=3, on_round=on_round)
+    with mlflow("small", tracking_uri=uri, artifacts=(tmp_path / "artifacts").as_uri()) as tracker:
+        result = small_run(tmp_path / "run", rounds=3, on_round=tracker.on_round)
+        tracker.finished(result)
     client = MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name("privbo")
     run = client.search_runs([experiment.experiment_id])[0]
     assert run.info.status == "FINISHED"
     seen = [metric.value for metric in client.get_metric_history(run.info.run_id, "release/norm")]
     assert seen == pytest.approx([float(np.linalg.norm(r.values)) for r in result.releases])
+    found = pb.report(result)
+    assert run.data.params["ledger/head"] == result.ledger.head
+    assert float(run.data.params["epsilon"]) == found.smallest_epsilon
+    assert float(run.data.params["delta"]) == found.delta
+    assert run.data.params["privacy.noise_multiplier"] == str(result.spec.privacy.noise_multiplier)
+    spent = [metric.value for metric in client.get_metric_history(run.info.run_id, "privacy/epsilon")]
+    assert spent == pytest.approx([entry.cumulative_epsilon for entry in found.entries])
+    assert [path.name for path in (tmp_path / "artifacts").rglob("*.html")] == ["report.html"]
     assert leaks([tmp_path / "mlflow.db"], private_folder_numbers(tmp_path / "run" / "private")) == []
+
+
+@pytest.mark.filterwarnings("ignore")  # W&B's own deprecations are not ours to fix
+def test_weights_and_biases_gets_every_release(tmp_path: Path) -> None:
+    """Offline: what would be sent lies in a file."""
+    pytest.importorskip("wandb")
+    from privbo.bridges.writers import wandb
+
+    with wandb("privbo", "small", folder=tmp_path, offline=True) as tracker:
+        result = small_run(tmp_path / "run", rounds=3, on_round=tracker.on_round)
+        tracker.finished(result)
+    (kept,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    said = kept.read_bytes()
+    assert result.ledger.head.encode() in said
+    assert b"release/norm" in said
+    assert [path.name for path in tmp_path.glob("wandb/offline-run-*/files/*.html")] == ["report.html"]
+    assert leaks([kept], private_folder_numbers(tmp_path / "run" / "private")) == []
+
+
+def test_a_callback_on_the_clients_side_is_told_values_and_its_errors_change_nothing(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def follow(event: PrivateRound) -> None:
+        seen.append((event.index, int(np.isfinite(event.clients.values).sum())))
+        if event.clients.values.max() > 0.5:
+            raise ValueError("too good")
+
+    without = pb.run(problem(score), ALGORITHM, **SETTINGS)
+    followed = pb.run(problem(score), ALGORITHM, on_private_round=follow, **SETTINGS)
+    for ours, theirs in zip(followed.releases, without.releases, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
+    assert [index for index, _ in seen] == list(range(5))
+    assert seen[-1][1] == np.isfinite(followed.clients.values).sum()
 
 
 def test_distributions_there_and_back() -> None:
