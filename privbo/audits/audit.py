@@ -8,7 +8,7 @@ from pathlib import Path
 from privbo.audits.clipping import ClippingAudit
 from privbo.audits.empirical import Empirical
 from privbo.audits.publish import PublishedNorms
-from privbo.protocol.plain import notebook_table, plain
+from privbo.protocol.plain import in_two_lines, notebook_table, plain
 from privbo.protocol.settings import JsonObject
 
 
@@ -34,6 +34,11 @@ class Audit:
     def passed(self) -> bool:
         """Whether no attack contradicts the claim."""
         return all(row.passed for row in self.empirical)
+
+    def __repr__(self) -> str:
+        clipping = "no clipping audit" if self.clipping is None else self.clipping.verdict
+        attacks = f"{len(self.empirical)} attacks, {'none' if self.passed else 'SOME'} beyond the claim"
+        return in_two_lines("Audit", self.name, attacks, clipping)
 
     def _repr_html_(self) -> str:
         """Show the verdicts in a notebook."""

@@ -17,7 +17,7 @@ import numpy as np
 from privbo.audits.advice import Advice, advise, agreement
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
-from privbo.protocol.plain import fields_of, notebook_table
+from privbo.protocol.plain import fields_of, in_two_lines, notebook_table
 from privbo.protocol.settings import JsonObject
 from privbo.runs.algorithms import algorithm_table
 from privbo.runs.record import Record
@@ -78,6 +78,9 @@ class ClippingAudit:
     advice: Advice
     warnings: tuple[str, ...]
     note: str = NOTE
+
+    def __repr__(self) -> str:
+        return in_two_lines("ClippingAudit", self.name, f"{len(self.rounds)} rounds, {self.note}", self.verdict)
 
     @property
     def best_clipping_norm(self) -> float:

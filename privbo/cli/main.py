@@ -268,6 +268,41 @@ def tell(
 
 
 @app.command()
+def watch(
+    directories: Annotated[list[Path], typer.Argument(help="Directories of runs, or a site's folders.")],
+    private: Annotated[
+        bool, typer.Option("--private", help="PRIVATE: who is present and, where their data lie, clients' trials.")
+    ] = False,
+    static: Annotated[Path | None, typer.Option(help="Write a file that reloads itself, and serve nothing.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="With --static: write it once.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one.")] = 0,
+    every: Annotated[int, typer.Option(min=1, help="Seconds between two looks.")] = 5,
+) -> None:
+    """Watch runs as they go on, side by side in a browser: public facts, unless --private asks for more."""
+    import threading
+
+    from privbo.cli.watch import live_server, write_until
+    from privbo.reports.watch_page import Watch
+
+    if once and static is None:
+        raise ConfigurationError("--once is for --static FILE")
+    watched = Watch(directories=directories, private=private, every=every)
+    stop = threading.Event()
+    try:
+        if static is not None:
+            if once:
+                stop.set()
+            typer.echo(f"{static}, every {every} s" if not once else str(static))
+            write_until(watched.page, static, every=every, stop=stop, private=private)
+            return
+        server, address = live_server(watched.page, port)
+        typer.echo(f"open once: {address}")
+        server.serve_forever()
+    except KeyboardInterrupt:
+        return
+
+
+@app.command()
 def compare(
     what: Annotated[list[Path], typer.Argument(help="One sweep file (TOML), or directories of runs.")],
     out: Annotated[Path | None, typer.Option(help="Folder of cells, page and tables.")] = None,

@@ -24,7 +24,7 @@ from privbo.comparisons.setting import (
     standard_error,
 )
 from privbo.comparisons.verdict import Verdict, verdicts
-from privbo.protocol.plain import fields_of, notebook_table, plain
+from privbo.protocol.plain import fields_of, in_two_lines, notebook_table, plain
 from privbo.protocol.settings import JsonObject
 
 SEEDED = "seeded: it takes the place of secret noise over data that is not private, and protects nobody"
@@ -125,6 +125,17 @@ class Comparison:
     seeded: bool = False
     total: Total | None = None
     recommendation: Recommendation | None = None
+
+    def __repr__(self) -> str:
+        prices = ", ".join("infinite" if s.epsilon is None else f"{s.epsilon:.3g}" for s in self.private)
+        deltas = ", ".join(f"{delta:.3g}" for delta in sorted({s.delta for s in self.private}))
+        seeds = max(len(s.seeds) for s in self.settings)
+        return in_two_lines(
+            "Comparison",
+            self.name,
+            f"{len(self.settings)} settings, {seeds} seeds, {self.measure} on {self.data} data",
+            f"epsilon {prices or '0'} at delta {deltas or '-'}",
+        )
 
     def _repr_html_(self) -> str:
         """Show a line per setting in a notebook; over private data prices alone."""

@@ -28,6 +28,7 @@ from privbo.plans.trust import Exposure, exposures
 from privbo.plans.vote import FinalVote, final_vote
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
+from privbo.protocol.plain import in_two_lines, notebook_table
 from privbo.protocol.settings import JsonObject
 
 
@@ -67,6 +68,27 @@ class Plan:
     largest_over_noise: float | None = None
     final: FinalVote | None = None
     mechanisms: Mapping[Mechanism, int] = field(default_factory=dict, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        delta = self.safe_delta
+        shared = f"{self.releases} releases of {self.n_clients} clients, noise multiplier "
+        return in_two_lines(
+            "Plan",
+            "",
+            f"{shared}{'none' if self.noise_multiplier is None else f'{self.noise_multiplier:.3g}'}",
+            f"epsilon {min(self.epsilon(delta).values()):.4g} at delta {delta:.3g} ({self.noise_source} noise)",
+        )
+
+    def _repr_html_(self) -> str:
+        """Show what the plan costs in a notebook."""
+        delta = self.safe_delta
+        facts = {
+            "epsilon": f"{min(self.epsilon(delta).values()):.4g} at delta = {delta:.3g}",
+            "unit, adjacency": f"{self.unit}, {self.adjacency.value}",
+            "releases": f"{self.releases}, of {self.n_clients} clients",
+            "noise": f"multiplier {self.noise_multiplier or 0.0:.3g}, {self.noise_source}",
+        }
+        return notebook_table("Plan", facts | ({} if self.outlook is None else {"sharing": self.outlook}))
 
     @property
     def unit(self) -> UnitName:

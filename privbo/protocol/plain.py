@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from privbo.protocol.settings import JsonObject
+from privbo.protocol.text import shown
 
 
 def plain(value: object) -> JsonValue:
@@ -66,6 +67,18 @@ def fields_of(value: object, *, but: Container[str] = ()) -> JsonObject:
     """
     named = [f.name for f in dataclasses.fields(value)]  # type: ignore[arg-type]  # every caller holds a dataclass
     return {name: plain(getattr(value, name)) for name in named if name not in but and not name.startswith("_")}
+
+
+def in_two_lines(kind: str, name: str, first: str, second: str) -> str:
+    r"""Give a result's ``repr``: kind, name and the first facts, then the second; no text steers a terminal.
+
+    Example:
+        >>> print(in_two_lines("Plan", "", "3 releases", "epsilon 2"))
+        <Plan: 3 releases
+         epsilon 2>
+    """
+    head = " ".join(word for word in (kind, shown(name)) if word)
+    return f"<{head}: {shown(first)}\n {shown(second)}>"
 
 
 def notebook_table(title: str, facts: Mapping[str, object]) -> str:

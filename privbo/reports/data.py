@@ -97,7 +97,7 @@ def report(record: Record) -> Report:
     event = record.event
     entries, policy = ledger.entries(record.run_id), ledger.policy
     combine = combination_of_one_run(disjoint=policy.disjoint)
-    points = prices.cumulative([entry.event for entry in entries], delta, adjacency, combine=combine)
+    points = cumulative_of(record)
     curve = prices.curve(event, delta, adjacency, recovered=recovered)
     columns = prices.price(event, delta=plan.delta, n_clients=plan.n_clients, adjacency=adjacency, recovered=recovered)
     return Report(
@@ -181,6 +181,19 @@ def rows(
         )
         for entry, after in zip(entries, prices.after_each(points, len(entries)), strict=True)
     )
+
+
+def cumulative_of(record: Record) -> tuple[prices.CumulativePrice, ...]:
+    """Price a run's charges so far, after some of the releases; the last is always among them."""
+    ledger, plan = record.ledger, record.plan
+    events = [entry.event for entry in ledger.entries(record.run_id)]
+    combine = combination_of_one_run(disjoint=ledger.policy.disjoint)
+    return prices.cumulative(events, plan.safe_delta, plan.adjacency, combine=combine)
+
+
+def broadcast_of(record: Record) -> tuple[Released, ...]:
+    """Describe every release of a run so far, in order of the rounds."""
+    return tuple(map(_released, stored_releases(record.ledger, record.run_id)))
 
 
 def _utility(record: Record) -> Utility:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accountant.disjoint import combination_of_one_run
 from accountant.ledger.total import Total, total
-from privbo.plans import prices
 from privbo.plans.prices import Epsilons
 from privbo.plans.trust import Exposure
-from privbo.protocol.plain import notebook_table
-from privbo.reports.data import rows
+from privbo.protocol.plain import in_two_lines, notebook_table
+from privbo.reports.data import cumulative_of, rows
 from privbo.reports.parts import ReleaseRow
 from privbo.runs.evidence import LedgerCheck
 from privbo.runs.record import Record, check_record
@@ -42,6 +40,11 @@ class LedgerView:
     total: Total
     exposures: tuple[Exposure, ...] = ()
 
+    def __repr__(self) -> str:
+        made = f"{self.releases} of {self.planned_releases} planned releases, {self.ledger.text}"
+        paid = f"epsilon {self.total.epsilon:.4g} at delta {self.total.delta:.3g} paid in total"
+        return in_two_lines("LedgerView", self.run, made, paid)
+
     def _repr_html_(self) -> str:
         """Show the ledger's state and the charges in a notebook."""
         return notebook_table(f"{self.run}: {self.ledger.text}", {row.release: row.text for row in self.entries})
@@ -50,15 +53,14 @@ class LedgerView:
 def ledger_view(record: Record) -> LedgerView:
     """List a run's charges with the price of its plan."""
     plan, ledger, delta = record.plan, record.ledger, record.plan.safe_delta
-    entries, combine = ledger.entries(record.run_id), combination_of_one_run(disjoint=ledger.policy.disjoint)
-    points = prices.cumulative([entry.event for entry in entries], delta, plan.adjacency, combine=combine)
+    entries = ledger.entries(record.run_id)
     return LedgerView(
         run=record.run_id,
         releases=len(entries),
         planned_releases=plan.releases,
         ledger=check_record(record),
         total=total(ledger.book(), delta),
-        entries=rows(entries, points, record.vote),
+        entries=rows(entries, cumulative_of(record), record.vote),
         epsilon=plan.epsilon(delta),
         delta=delta,
         exposures=plan.exposures(delta),

@@ -15,7 +15,7 @@ from accountant.ledger.total import Total
 from accountant.tight.numerical import Interval
 from privbo.plans.prices import Attacker, CumulativePrice, CurvePoint, Epsilons, Guarantee, PriceColumn
 from privbo.plans.trust import Exposure
-from privbo.protocol.plain import fields_of, notebook_table, plain
+from privbo.protocol.plain import fields_of, in_two_lines, notebook_table, plain
 from privbo.protocol.settings import JsonObject
 from privbo.reports.document import bound
 from privbo.reports.parts import ReleaseRow, Utility
@@ -183,6 +183,11 @@ class Report:
             | {"guarantee": self.has_secret_noise}
             | self.provenance
         )
+
+    def __repr__(self) -> str:
+        made = f"{self.releases} of {self.planned_releases} planned releases, ledger {self.ledger.text}"
+        price = f"epsilon {bound(self.smallest_epsilon)} at delta {self.delta:.3g} ({self.noise_source} noise)"
+        return in_two_lines("Report", self.name, made, price)
 
     def _repr_html_(self) -> str:
         """Show the headline in a notebook."""

@@ -54,7 +54,7 @@ def svg_of(figure: Mapping[str, Any], label: str) -> Markup:
         [
             *(_grid_line(up.at(v), text, left) for v, text in y_ticks),
             *(_tick(across.at(v), text) for v, text in x_ticks),
-            Markup('<path class="axis" d="M{0} {1}V{2}H{3}"/>').format(_n(left), TOP, TOP + PLOT, WIDTH - RIGHT),
+            Markup('<path class="axis" d="M{0} {1}V{2}H{3}"/>').format(pixel(left), TOP, TOP + PLOT, WIDTH - RIGHT),
             *(_drawn(trace, across, up) for trace in data),
             Markup('<text class="name" x="{}" y="14">{}</text>').format(0, layout["yaxis"]["title"]["text"]),
             Markup('<text class="name" x="{}" y="{}" text-anchor="end">{}</text>').format(
@@ -166,13 +166,13 @@ def _thinned(ticks: list[tuple[float, str]], width: float) -> list[tuple[float, 
 
 def _grid_line(y: float, text: str, left: float) -> Markup:
     return Markup('<path class="grid" d="M{0} {1}H{2}"/><text x="{3}" y="{4}" text-anchor="end">{5}</text>').format(
-        _n(left), _n(y), WIDTH - RIGHT, _n(left - 6), _n(y + 4), text
+        pixel(left), pixel(y), WIDTH - RIGHT, pixel(left - 6), pixel(y + 4), text
     )
 
 
 def _tick(x: float, text: str) -> Markup:
     return Markup('<path class="axis" d="M{0} {1}v4"/><text x="{0}" y="{2}" text-anchor="middle">{3}</text>').format(
-        _n(x), TOP + PLOT, TOP + PLOT + 17, text
+        pixel(x), TOP + PLOT, TOP + PLOT + 17, text
     )
 
 
@@ -183,14 +183,14 @@ def _drawn(trace: Trace, across: Scale, up: Scale) -> Markup:
         foot = up.at(max(0.0, up.low))
         bars = (
             Markup('<rect class="bar" x="{}" y="{}" width="{}" height="{}"/>').format(
-                _n(across.at(x) - half), _n(up.at(y)), _n(2 * half), _n(max(0.0, foot - up.at(y)))
+                pixel(across.at(x) - half), pixel(up.at(y)), pixel(2 * half), pixel(max(0.0, foot - up.at(y)))
             )
             for x, y in zip(trace["x"], trace["y"], strict=True)
         )
         return Markup('<g class="{}">{}</g>').format(colour, Markup("").join(bars))
     points = _points(trace, across, up)
     if trace.get("fill") == "toself":
-        outline = " ".join(f"{_n(x)} {_n(y)}" for x, y in points if y is not None)
+        outline = " ".join(f"{pixel(x)} {pixel(y)}" for x, y in points if y is not None)
         return Markup('<path class="band {}" style="opacity:{}" d="M{}Z"/>').format(
             colour, trace.get("opacity", 0.15), outline
         )
@@ -212,7 +212,7 @@ def _line(trace: Trace, points: Sequence[tuple[float, float | None]]) -> Markup:
     if "lines" in mode and len(there) > 1:
         path, pen = [], "M"
         for x, y in points:
-            path += [] if y is None else [f"{pen}{_n(x)} {_n(y)}"]
+            path += [] if y is None else [f"{pen}{pixel(x)} {pixel(y)}"]
             pen = "M" if y is None else "L"
         dash = _DASHES.get(trace["line"].get("dash", "solid"))
         style = Markup("") if dash is None else Markup(' stroke-dasharray="{}"').format(dash)
@@ -220,7 +220,7 @@ def _line(trace: Trace, points: Sequence[tuple[float, float | None]]) -> Markup:
     if ("markers" in mode and (len(there) <= _MARKED or "lines" not in mode)) or len(there) == 1:
         radius = trace.get("marker", {}).get("size", 5) / 2
         circle = Markup('<circle class="mark" cx="{}" cy="{}" r="{}"/>')
-        parts += [circle.format(_n(x), _n(y), radius) for x, y in there]
+        parts += [circle.format(pixel(x), pixel(y), radius) for x, y in there]
     return Markup("").join(parts)
 
 
@@ -230,7 +230,7 @@ def _errors(trace: Trace, across: Scale, up: Scale) -> Markup:
     rows = zip(trace["x"], trace["y"], trace["error_y"]["array"], strict=True)
     parts = [
         Markup('<path class="error" d="M{0} {1}V{2}M{3} {1}h8M{3} {2}h8"/>').format(
-            _n(across.at(x)), _n(up.at(y - e)), _n(up.at(y + e)), _n(across.at(x) - 4)
+            pixel(across.at(x)), pixel(up.at(y - e)), pixel(up.at(y + e)), pixel(across.at(x) - 4)
         )
         for x, y, e in rows
         if e > 0
@@ -267,5 +267,6 @@ def _colour(trace: Trace) -> int:
     return COLOURS.index(str(place)) if place in COLOURS else 0
 
 
-def _n(value: float) -> str:
+def pixel(value: float) -> str:
+    """Write a coordinate to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")

@@ -15,6 +15,7 @@ from privbo.plans.plan import Plan
 from privbo.plans.prices import run_table
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import ClientHistory, FloatArray, Release
+from privbo.protocol.plain import in_two_lines, notebook_table
 from privbo.runs.best import Best, best_points, read_history
 from privbo.runs.common import Common, read_common
 from privbo.runs.evidence import LedgerCheck, examine, require_agreement
@@ -49,6 +50,28 @@ class Record:
     common: Common | None = None
     _clients: ClientHistory | None = field(default=None, repr=False)
     _failures: Mapping[int, str] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        made = f"{len(self.ledger.entries(self.run_id))} of {self.plan.releases} planned releases"
+        at = self.plan.safe_delta
+        return in_two_lines(
+            "Record",
+            self.spec.name,
+            f"{self.spec.rounds} rounds, {made}, {self.directory or 'in memory'}",
+            f"epsilon {self.epsilon(at):.4g} at delta {at:.3g} ({self.plan.noise_source} noise)",
+        )
+
+    def _repr_html_(self) -> str:
+        """Show what the run was and cost in a notebook; nothing of its clients."""
+        at = self.plan.safe_delta
+        facts = {
+            "epsilon": f"{self.epsilon(at):.4g} at delta = {at:.3g}",
+            "unit, adjacency": f"{self.plan.unit}, {self.plan.adjacency.value}",
+            "releases": f"{len(self.ledger.entries(self.run_id))} of {self.plan.releases} planned",
+            "noise": self.plan.noise_source,
+            "kept in": self.directory or "memory",
+        }
+        return notebook_table(self.spec.name, facts)
 
     @property
     def spec(self) -> Spec:

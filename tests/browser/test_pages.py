@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from selenium.webdriver.support.wait import WebDriverWait
 
 import privbo as pb
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from privbo.audits.audit import Audit
 from privbo.audits.empirical import audit_run
+from privbo.cli.watch import live_server
 from privbo.comparisons.choice import recommend
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.setting import Setting
@@ -25,7 +28,9 @@ from privbo.reports.data import report, write_page
 from privbo.reports.document import Document, bound, environment, write_document
 from privbo.reports.figures import figure, line
 from privbo.reports.statement import write_statement
+from privbo.reports.watch_page import Watch
 from tests.browser.chromium import Browser, chromium, require_browser
+from tests.cli.test_watch import site
 from tests.reports.runs import evil_run, small_run
 
 ACCESS = Path(__file__).with_name("access.js").read_text()
@@ -165,6 +170,37 @@ def test_barriers_are_seen(browser: Browser, tmp_path: Path) -> None:
         "color-contrast", "non-text contrast", "image-alt", "svg-img-alt", "page-has-heading-one", "heading-order",
         "landmark-one-main", "html-has-lang", "document-title", "duplicate-id", "th scope",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_watched_runs_and_a_site(browser: Browser, finished: pb.Record, tmp_path: Path, width: int, dark: bool) -> None:
+    folders = [finished.home.path, finished.home.path, site(tmp_path / "site" / "run")]
+    page = tmp_path / "live.html"
+    page.write_text(Watch(directories=folders, private=True, every=600).page())
+    check(browser, page, ("spent-0", "norms-1", "best-2"), width=width, dark=dark)
+    words = browser.run("return document.body.innerText")
+    assert "PRIVATE facts" in words
+    assert "the best quarter in front" in words
+
+
+def test_a_live_page_opens_once_by_its_address_and_asks_for_itself_again(browser: Browser, finished: pb.Record) -> None:
+    watched = Watch(directories=[finished.home.path], every=1)
+    server, address = live_server(watched.page)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        browser.driver.get(address)
+        assert "token" not in browser.driver.current_url
+        browser.run("document.title = 'old'")
+        WebDriverWait(browser.driver, 30).until(lambda seen: seen.title == "Runs that are going on")
+        assert browser.problems() == []
+        assert "It shows public facts only" in browser.run("return document.body.innerText")
+        browser.driver.get(address)
+        assert "was used" in browser.run("return document.body.innerText")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def test_names_are_inert(browser: Browser, tmp_path: Path) -> None:

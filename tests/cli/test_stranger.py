@@ -71,6 +71,8 @@ READING = {
     "ledger export": ["ledger", "export", "{}"],
     "compare": ["compare", "{}", "--out", "compared"],
     "audit": ["audit", "{}"],
+    "watch": ["watch", "{}", "--static", "watched.html", "--once"],
+    "private watch": ["watch", "{}", "--private", "--static", "watched.html", "--once"],
     "price of a resumed run": ["run", "--resume", "{}", "--dry-run"],
     "resumed run": ["run", "--resume", "{}"],
 }

@@ -201,3 +201,29 @@ def test_templates_escape_and_refuse_what_is_missing() -> None:
     assert environment().from_string("{{ x }}").render(x="<b>") == "&lt;b&gt;"
     with pytest.raises(UndefinedError):
         environment().from_string("{{ missing }}").render()
+
+
+def test_in_a_notebook_every_result_is_small_without_script_and_its_repr_has_two_lines(tmp_path: Path) -> None:
+    made = evil_run(tmp_path / "run")
+    clipping = pb.audit(made)
+    audit = Audit(name=EVIL, clipping=clipping, empirical=())
+    results = (made.plan, made, pb.compare([made]), audit, clipping, ledger_view(made), report(made))
+    for result in results:
+        shown_there = notebook(result)
+        assert len(shown_there) < 3000, type(result)
+        assert "<script" not in shown_there
+        lines = repr(result).splitlines()
+        assert len(lines) == 2, lines
+        assert max(map(len, lines)) < 240
+    for result in results[:3]:
+        assert "at delta" in repr(result)
+    steering = small_run(tmp_path / "steering", name="a\x1b[2J\nb")
+    assert len(repr(steering).splitlines()) == 2
+    assert "\x1b" not in repr(steering)
+
+
+def test_no_number_of_a_client_stands_in_a_records_own_words(result: pb.Record) -> None:
+    said = repr(result) + notebook(result)
+    scores = {f"{value:.3g}" for value in result.clients.values.ravel()}
+    assert len(scores) > 10
+    assert not [score for score in scores if len(score) > 4 and score in said]

@@ -1,0 +1,182 @@
+"""Watching runs: what is shown while they go on, who may look, and that nothing private shows unasked."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.cli.watch import live_server, write_until
+from privbo.protocol.files import save_arrays, write_json
+from privbo.protocol.settings import dump_settings
+from privbo.reports.live import look
+from privbo.reports.watch_page import Watch
+from privbo.runs.best import EVALUATIONS, FACTS, SiteFacts
+from tests.cli.test_cli import privbo
+from tests.conformance.cases import problem
+from tests.reports.leaks import PRIVATE_WORDS, scramble
+from tests.reports.runs import EVIL, evil_run, small_run
+
+
+def site(folder: Path, n_clients: int = 2) -> Path:
+    """A site's folder of one run, as a federation leaves it."""
+    folder.mkdir(parents=True)
+    space = {"x": pb.Real(0.0, 1.0), "kind": pb.Categorical(("a", EVIL))}
+    facts = SiteFacts(clients=tuple(range(5, 5 + n_clients)), space=space)
+    write_json(folder / FACTS, dump_settings(facts))
+    generator = np.random.default_rng(0)
+    units, values = generator.uniform(size=(n_clients, 12, 2)), generator.normal(size=(n_clients, 12))
+    values[0, 0] = np.nan  # a failed evaluation
+    rounds = np.arange(12)
+    save_arrays(folder / EVALUATIONS, {"units": units, "values": values, "rounds": rounds, "recommended": units[:, 0]})
+    return folder
+
+
+def test_a_run_is_seen_going_on(tmp_path: Path) -> None:
+    seen = []
+
+    def watching(_: pb.Round) -> None:
+        seen.append(look(tmp_path / "run", seen[-1] if seen else None))
+
+    made = small_run(tmp_path / "run", rounds=4, on_round=watching)
+    assert [w.problem for w in seen] == [None] * len(seen)
+    assert [w.run.charged for w in seen if w.run][:4] == [1, 2, 3, 4]
+    assert [w.run.done for w in seen if w.run][:4] == [1, 2, 3, 4]
+    spent = [w.run.spent for w in seen if w.run]
+    assert spent == sorted(spent)
+    assert 0 < spent[0] < spent[3] == pytest.approx(made.epsilon(), rel=1e-9)
+    assert seen[0].run.planned == pytest.approx(made.epsilon(), rel=1e-9)
+
+
+def test_what_cannot_be_read_just_now_leaves_what_was_read_before(tmp_path: Path) -> None:
+    small_run(tmp_path / "run")
+    before = look(tmp_path / "run")
+    (tmp_path / "run" / "history.jsonl").write_text("{\n")
+    after = look(tmp_path / "run", before)
+    assert (after.run, before.problem) == (before.run, None)
+    assert after.problem
+    assert "Traceback" not in Watch(directories=[tmp_path / "run", tmp_path / "missing"]).page()
+
+
+def test_public_pages_hold_nothing_of_the_private_side(tmp_path: Path) -> None:
+    home = tmp_path / "one" / "run"
+    small_run(home)
+    other = tmp_path / "other" / "run"
+    shutil.copytree(home, other)
+    scramble(other / "private")
+    pages = [Watch(directories=[path]).page() for path in (home, other)]
+    assert pages[0] == pages[1]
+    assert not [word for word in PRIVATE_WORDS if word in pages[0] and word not in ("curve", "signal", "bias")]
+    private = Watch(directories=[home], private=True).page()
+    assert "Who is present" in private
+    assert "drawn" in private
+    assert "Who is present" not in pages[0]
+
+
+def test_a_site_shows_its_own_trials_where_private_is_asked_for(tmp_path: Path) -> None:
+    folder = site(tmp_path / "site" / "run")
+    refused = Watch(directories=[folder]).page()
+    assert "add --private" in refused
+    assert "best value so far" not in refused
+    page = Watch(directories=[folder], private=True).page()
+    assert "best value so far" in page
+    assert "23 trials over x, kind, value" in page  # one of 24 has failed
+    assert page.count("<tr>") >= 24
+    assert EVIL not in page
+    many = Watch(directories=[site(tmp_path / "large" / "run", n_clients=30)], private=True).page()
+    assert "median client" in many
+
+
+def test_runs_of_one_ledger_stand_side_by_side_with_their_total(tmp_path: Path) -> None:
+    people = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=50.0, delta=1e-5)
+    homes = [tmp_path / "first", tmp_path / "second"]
+    for home in homes:
+        small_run(home, ledger=people, privacy=pb.Privacy(noise_multiplier=3.0), name=home.name)
+    page = Watch(directories=homes).page()
+    assert page.count("<progress") == 2
+    assert "Everything that was paid on population <b>ward</b>, 6 releases of 2 runs" in page
+
+
+def test_names_are_inert(tmp_path: Path) -> None:
+    evil_run(tmp_path / "run")
+    page = Watch(directories=[tmp_path / "run"], private=True).page()
+    assert EVIL not in page
+    assert "<script" not in page
+
+
+@contextmanager
+def served(page: str = "the page") -> Iterator[tuple[int, str]]:
+    server, address = live_server(lambda: page)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_address[1], address.partition("?token=")[2]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def asked(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    found = answer.status, answer.read().decode(), dict(answer.getheaders())
+    connection.close()
+    return found
+
+
+def test_the_address_opens_once_and_only_here() -> None:
+    with served() as (port, token):
+        assert asked(port, "/")[0] == 403
+        assert asked(port, "/?token=wrong")[0] == 403
+        status, _, headers = asked(port, f"/?token={token}")
+        assert (status, headers["Location"]) == (303, "/")
+        assert {"HttpOnly", "SameSite=Strict"} <= {part.strip() for part in headers["Set-Cookie"].split(";")}
+        assert asked(port, f"/?token={token}")[0] == 403
+        cookie = headers["Set-Cookie"].partition(";")[0]
+        status, body, headers = asked(port, "/", Cookie=cookie)
+        assert (status, body, headers["Cache-Control"]) == (200, "the page", "no-store")
+        assert asked(port, "/", Cookie="privbo=guess")[0] == 403
+        assert asked(port, "/../etc/passwd", Cookie=cookie)[0] == 404
+        assert asked(port, "/", Cookie=cookie, Host="evil.example")[0] == 404
+        assert asked(port, "/", method="POST", Cookie=cookie)[0] == 501
+        with pytest.raises(pb.RunError, match="can't be had"):
+            live_server(lambda: "", port)
+
+
+def test_a_static_file_is_written_again_and_a_private_one_is_its_owners(tmp_path: Path) -> None:
+    stop, written = threading.Event(), []
+
+    def page() -> str:
+        written.append(len(written))
+        if len(written) == 3:
+            stop.set()
+        return f"page {len(written)}"
+
+    write_until(page, tmp_path / "w" / "live.html", every=0.01, stop=stop, private=True)
+    assert (tmp_path / "w" / "live.html").read_text() == "page 3"
+    assert (tmp_path / "w" / "live.html").stat().st_mode & 0o077 == 0
+    (tmp_path / "link.html").symlink_to(tmp_path / "elsewhere.html")
+    with pytest.raises(pb.RunError, match="symbolic link"):
+        write_until(page, tmp_path / "link.html", every=0.01, stop=stop, private=False)
+
+
+def test_the_command_writes_a_page_that_asks_for_itself_again(tmp_path: Path) -> None:
+    pb.run(problem(), pb.DPFTSDE(n_features=8), privacy=pb.Privacy(epsilon=2.0), rounds=2, directory=tmp_path / "run")
+    out = tmp_path / "live.html"
+    done = privbo("watch", str(tmp_path / "run"), "--static", str(out), "--once", "--every", "3")
+    assert done.returncode == 0, done.stderr
+    page = out.read_text()
+    assert '<meta http-equiv="refresh" content="3">' in page
+    assert len(page) < 60_000
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["run_id"] not in ("", None)
+    assert privbo("watch", str(tmp_path / "run"), "--once").returncode == 2
