@@ -1,4 +1,8 @@
-"""Durable charges against bare SQLite commits; secure noise against numpy's."""
+"""Durable charges against bare SQLite commits; long ledgers against their bars; secure noise against numpy's.
+
+A long ledger's events all differ. It is opened and priced with empty caches; a charge on top of it is not durable here
+(it is kept in memory), so that what is timed is arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +15,29 @@ from statistics import median
 
 import numpy as np
 
+from accountant import renyi
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger.store import Store
 from benchmarks._rows import Row, timed
 from privbo.door.noise import SecureNoise
 
-CHARGES, DRAWS, REPEATS = 300, 100_000, 30
+CHARGES, DRAWS, REPEATS, DIFFERENT = 300, 100_000, 30, 10_000
+POLICY = LedgerPolicy(
+    unit=Unit.CLIENT,
+    adjacency=Adjacency.ZERO_OUT,
+    population="benchmark",
+    n_clients=200,
+    budget=Budget(epsilon=100.0, delta=1e-5, rule="renyi"),
+)
 
 
 def rows() -> Iterator[Row]:
     """Median seconds of one charge, and of one draw."""
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = _charges(Path(folder)), _commits(Path(folder))
-    yield Row("ledger: one durable charge", ours, "a bare SQLite commit of one row", theirs)
+        yield Row("ledger: one durable charge", ours, "a bare SQLite commit of one row", theirs)
+        yield from _long(Path(folder))
     noise, numpy = SecureNoise(), np.random.default_rng()
     ours = _median(lambda: noise.gaussian((DRAWS,), 2.0**16), REPEATS) / DRAWS
     theirs = _median(lambda: numpy.normal(0.0, 1.0, DRAWS), REPEATS) / DRAWS
@@ -31,17 +45,37 @@ def rows() -> Iterator[Row]:
 
 
 def _charges(folder: Path) -> float:
-    policy = LedgerPolicy(
-        unit=Unit.CLIENT,
-        adjacency=Adjacency.ZERO_OUT,
-        population="benchmark",
-        n_clients=200,
-        budget=Budget(epsilon=100.0, delta=1e-5, rule="renyi"),
-    )
     event = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=4.0)
     position = iter(range(CHARGES))
-    with Ledger.create(folder / "ledger.sqlite", policy) as ledger:
+    with Ledger.create(folder / "ledger.sqlite", POLICY) as ledger:
         return _median(lambda: ledger.charge(f"r/{next(position)}", event, run="r", noise_source="secure"), CHARGES)
+
+
+def _long(folder: Path) -> Iterator[Row]:
+    path = folder / "long.sqlite"
+
+    def charge(number: int) -> None:
+        event = PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=20.0 + 1e-3 * number)
+        kept.charge(f"r/{number}", event, run="r", noise_source="secure")
+
+    def priced() -> None:
+        renyi.clear_caches()
+        with Ledger.open(path) as ledger:
+            ledger.check(PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=9.0))
+
+    with Ledger.create(None, POLICY) as kept:
+        for number in range(DIFFERENT):
+            charge(number)
+        position = iter(range(DIFFERENT, DIFFERENT + CHARGES))
+        after = _median(lambda: charge(next(position)), CHARGES)
+        store = Store.create(path, kept.stored_policy)
+        with store.transaction():
+            for row in kept.book().rows:
+                store.append("charges", row.release_id, row.body)
+        store.close()
+    name = f"ledger of {DIFFERENT:,} different events"
+    yield Row(f"{name}: open and price", timed(priced)[0], "the bar of 2 s", 2.0)
+    yield Row(f"{name}: one more charge", after, "the bar of 2 ms", 2e-3)
 
 
 def _commits(folder: Path) -> float:

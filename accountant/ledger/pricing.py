@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, Self
 
-from accountant import gaussian_dp, tightest
+from accountant import gaussian_dp, renyi, tightest
 from accountant.disjoint import Combine, combination
 from accountant.envelope import Envelope, Places, free_places
 from accountant.errors import LedgerError
 from accountant.events import Adjacency, Composed, Event, compose, parts
-from accountant.filters import Filter, cost, fixed_order_filter, gaussian_filter
+from accountant.filters import Filter, fixed_order_filter, gaussian_filter
 from accountant.ledger.policy import Budget, LedgerPolicy
 from accountant.wording import event_text
 
@@ -117,7 +117,7 @@ def _cap(budget: Budget, adjacency: Adjacency) -> _Cap | None:
     bound = fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, order=budget.order, adjacency=adjacency)
 
     def divergence(event: Event) -> float:
-        return math.fsum(count * float(cost(part, adjacency).curve[bound.index]) for part, count in parts(event))
+        return float(renyi.curve(event, [bound.order], adjacency=adjacency)[0])
 
     # The filter's bound is epsilon less the conversion's offset, so this is epsilon at its order.
     return _Cap(cost_of=divergence, epsilon_of=lambda total: float(budget.epsilon - bound.bound + total))

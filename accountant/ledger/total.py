@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accountant import renyi
 from accountant.checks import check_delta
-from accountant.events import Adjacency, Event, parts
-from accountant.filters import ORDERS, FloatArray, Spent
+from accountant.events import Adjacency, Event, check_adjacency, parts
+from accountant.filters import ORDERS, FloatArray
 from accountant.ledger.policy import Budget, Rule
 from accountant.wording import event_text
 
@@ -158,8 +159,6 @@ def odometer(paid: Sequence[Event], delta: float, *, adjacency: Adjacency) -> fl
 
 def _spent(paid: Sequence[Event], adjacency: Adjacency) -> FloatArray:
     """Summed divergences at the odometer's orders."""
-    spent = Spent(adjacency=adjacency)
     for event in paid:
-        for part, count in parts(event):
-            spent = spent.add(part, count)
-    return spent.curve[np.isin(ORDERS, _ODOMETER)]
+        check_adjacency(event, adjacency)
+    return np.asarray(sum(renyi.curve(event, _ODOMETER, adjacency=adjacency) for event in paid), dtype=np.float64)

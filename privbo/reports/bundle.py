@@ -22,9 +22,10 @@ from privbo.protocol.errors import RunError
 from privbo.protocol.files import private_folder, read_json, write_json
 from privbo.protocol.plain import plain
 from privbo.reports.data import report
-from privbo.runs.evidence import Seen, plan_of
+from privbo.runs.evidence import plan_of
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import Record, load
+from privbo.runs.seen import Seen
 
 RECEIPT = "receipt"
 

@@ -12,6 +12,8 @@ from privbo.reports.document import Figure
 from privbo.reports.parts import Released
 from privbo.runs.replay import ActiveNodes
 
+_BLOCKS = 250
+
 
 def layout(x: str, y: str, **more: Mapping[str, object]) -> dict[str, object]:
     """Lay out axes with titles, a legend above and narrow margins, so that it fits a telephone."""
@@ -89,12 +91,23 @@ def trade_off(points: Sequence[Caught]) -> Figure:
 
 def release_norms(releases: Sequence[Released]) -> Figure:
     """Draw the norm of what was released beside the noise it holds."""
+    releases = _extremes(releases)
     x = [row.round for row in releases]
     data = [
         line("released, noise included", x, [row.norm for row in releases], 0),
         line("noise alone, expected", x, [row.noise_norm for row in releases], 1, mode="lines"),
     ]
     return figure(data, "round", "norm of the release", yaxis={"rangemode": "tozero"})
+
+
+def _extremes(releases: Sequence[Released]) -> Sequence[Released]:
+    """The releases of largest and of smallest norm of every block, of as many blocks as a screen can tell apart."""
+    size = math.ceil(len(releases) / _BLOCKS)
+    if size <= 2:
+        return releases
+    blocks = [releases[begin : begin + size] for begin in range(0, len(releases), size)]
+    ends = [{row.round: row for row in (f(block, key=lambda row: row.norm) for f in (min, max))} for block in blocks]
+    return [few[at] for few in ends for at in sorted(few)]
 
 
 def active_nodes(rows: Sequence[ActiveNodes]) -> Figure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 
 from accountant.wording import accountant_text, interval_text
 from privbo.protocol.files import flat
@@ -11,7 +12,10 @@ from privbo.protocol.plain import plain
 from privbo.reports import document as doc
 from privbo.reports import figures
 from privbo.reports.diagnostics import Diagnostics
+from privbo.reports.parts import ReleaseRow
 from privbo.reports.report import Report
+
+_ENDS = 200  # charges that are listed of either end of a long run
 
 
 def document(report: Report, private: Diagnostics | None = None) -> doc.Document:
@@ -37,8 +41,9 @@ def document(report: Report, private: Diagnostics | None = None) -> doc.Document
                 entry.cumulative_epsilon,
                 entry.digest[:16],
             )
-            for entry in report.entries
+            for entry in _listed(report.entries)
         ],
+        "left_out": max(0, len(report.entries) - 2 * _ENDS),
         "facts": _run_facts(report),
         "glossary": glossary(report),
         "configuration": _configuration(report),
@@ -50,6 +55,11 @@ def document(report: Report, private: Diagnostics | None = None) -> doc.Document
         content=content,
         figures=report_figures(report, private),
     )
+
+
+def _listed(entries: Sequence[ReleaseRow]) -> Sequence[ReleaseRow]:
+    """All charges, or the first and the last where they are many; the ledger lists the rest."""
+    return entries if len(entries) <= 2 * _ENDS else (*entries[:_ENDS], *entries[-_ENDS:])
 
 
 def report_figures(report: Report, private: Diagnostics | None = None) -> dict[str, doc.Figure]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,36 +23,11 @@ from accountant.ledger.policy import canonical
 from accountant.ledger.reservation import Declaration, Place, Reservation
 from privbo.door.payload import decode_release
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import read_lines
 from privbo.protocol.settings import JsonObject
 from privbo.runs.manifest import Manifest, RunDirectory
+from privbo.runs.seen import Seen, gathered
 
 REMEDY = "restore all of them from the same time, or pay for what is uncertain: privbo ledger recover"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """A place in the ledger's chain that something beside the ledger has seen.
-
-    Attributes:
-        by: What has seen it, in words.
-        place: Sequence and digest.
-        round: Of the run, while which it was seen.
-        released: Whether it says that the round's release was made.
-        stddev: The release's noise, where it was noted.
-        norm: The release's norm, where it was noted.
-        stored: Sequence and digest of the last stored release, where that was seen.
-        is_public: Whether it may be counted in public; the number of countersigned heads tells who was there.
-    """
-
-    by: str
-    place: Place
-    round: int
-    released: bool = False
-    stddev: float | None = None
-    norm: float | None = None
-    stored: Place | None = None
-    is_public: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,20 +177,52 @@ def recovery_text(found: Reservation) -> str:
 
 
 def _disagreement(manifest: Manifest, ledger: Ledger, seen: Sequence[Seen]) -> str | None:
-    book = ledger.book()
-    plan_of(manifest, book)
+    chains = Chains.of(ledger, manifest.run_id)
+    plan_of(manifest, chains.book)
     for place in seen:
-        if (problem := missing(place, manifest.run_id, book)) or (problem := unstored(place, manifest.run_id, ledger)):
+        if (problem := missing(place, chains)) or (problem := unstored(place, chains)):
             return f"{problem}; {REMEDY}"
     return None
 
 
-def missing(seen: Seen, run: str, book: Book) -> str | None:
+@dataclass(frozen=True, kw_only=True)
+class Chains:
+    """Both chains of a ledger as they stood when they were read, and what a run recovered.
+
+    Attributes:
+        run: Identifier of the run.
+        book: Charges and reservations.
+        stored: Stored releases by their names.
+        places: Places of the stored releases.
+        recovered: Charges of the run that were lost, and that a recovery has made good.
+    """
+
+    run: str
+    book: Book
+    stored: Mapping[str, bytes]
+    places: AbstractSet[Place]
+    recovered: AbstractSet[Place]
+
+    @classmethod
+    def of(cls, ledger: Ledger, run: str) -> Chains:
+        """Read them, once for however much evidence is held against them."""
+        book, rows = ledger.book(), ledger.release_rows()
+        return cls(
+            run=run,
+            book=book,
+            stored={row.release_id: row.body for row in rows},
+            places={(row.sequence, row.digest) for row in rows},
+            recovered=recovered_places(book, run),
+        )
+
+
+def missing(seen: Seen, chains: Chains) -> str | None:
     """Say that a place is not in the chain, unless it is or a recovery has made it good."""
     sequence, digest = seen.place
-    if seen.place in recovered_places(book, run) or book.digest_at(sequence) == digest:
+    found = chains.book.digest_at(sequence)
+    if seen.place in chains.recovered or found == digest:
         return None
-    what = "is not in it" if book.digest_at(sequence) is None else "is another one in it"
+    what = "is not in it" if found is None else "is another one in it"
     return (
         f"{seen.by} has seen row {sequence} of the ledger, which {what}: the ledger's tail was lost or replaced, or a "
         "part was restored from a copy"
@@ -226,17 +234,15 @@ def recovered_places(book: Book, run: str) -> frozenset[Place]:
     return frozenset(place for r in book.reservations if r.run == run for place in r.declared.lost)
 
 
-def unstored(seen: Seen, run: str, ledger: Ledger) -> str | None:
+def unstored(seen: Seen, chains: Chains) -> str | None:
     """Say that a release which was made is not stored, or another one is."""
-    if seen.stored is not None:
-        rows = {(row.sequence, row.digest) for row in ledger.release_rows()}
-        if seen.stored not in rows:
-            return f"{seen.by} has seen stored release {seen.stored[0]}, which is not in the ledger or is another one"
-    if not seen.released or seen.place in recovered_places(ledger.book(), run):
+    if seen.stored is not None and seen.stored not in chains.places:
+        return f"{seen.by} has seen stored release {seen.stored[0]}, which is not in the ledger or is another one"
+    if not seen.released or seen.place in chains.recovered:
         return None
-    if ledger.book().digest_at(seen.place[0]) != seen.place[1]:
+    if chains.book.digest_at(seen.place[0]) != seen.place[1]:
         return None
-    stored = ledger.stored_release(f"{run}/{seen.round}")
+    stored = chains.stored.get(f"{chains.run}/{seen.round}")
     if stored is None:
         return f"{seen.by} says that round {seen.round} was released, and the ledger holds no release of it"
     release, _ = decode_release(stored)
@@ -245,56 +251,3 @@ def unstored(seen: Seen, run: str, ledger: Ledger) -> str | None:
     if not same or (seen.norm is not None and not math.isclose(norm, seen.norm, rel_tol=1e-9)):
         return f"{seen.by} says of round {seen.round} what the ledger's stored release does not"
     return None
-
-
-def gathered(home: RunDirectory, run: str) -> tuple[list[Seen], tuple[str, ...]]:
-    """Everything beside the ledger that has seen it, and what is absent.
-
-    Raises:
-        RunError: If a file can't be read.
-    """
-    found: list[Seen] = []
-    absent = []
-    sites = sorted(home.private.glob(f"sites/*/{run}/receipts.jsonl"))
-    readers: list[tuple[str, list[Path], Callable[[Path], Iterator[Seen]]]] = [
-        ("history.jsonl", [home.history_path], _of_history),
-        ("private/clients.npz", [home.clients_path], lambda _: _of_clients(home)),
-        ("private/countersigned.jsonl", [home.countersigned_path], lambda path: _of_receipts(path, home)),
-        ("sites' records", sites, lambda path: _of_receipts(path, home)),
-    ]
-    for name, paths, read in readers:
-        there = [path for path in paths if path.exists()]
-        if not there:
-            absent.append(name)
-        for path in there:
-            try:
-                found += read(path)
-            except (ValueError, TypeError, KeyError, OSError) as error:
-                raise RunError(f"{path} can't be read ({error}); restore it from a copy") from error
-    return found, tuple(absent)
-
-
-def _of_history(path: Path) -> Iterator[Seen]:
-    for row in read_lines(path):
-        if "head" in row:
-            yield Seen(
-                by=f"{path.name}, round {row['round']},",
-                place=(int(row["sequence"]), str(row["head"])),
-                round=int(row["round"]),
-                released=bool(row["released"]),
-                stddev=row["noise_stddev"],
-                norm=row["norm"],
-                is_public=True,
-            )
-
-
-def _of_clients(home: RunDirectory) -> Iterator[Seen]:
-    stamp = home.clients_stamp()
-    if stamp is not None:
-        yield Seen(by="the clients' state", place=(stamp.sequence, stamp.head), round=stamp.round)
-
-
-def _of_receipts(path: Path, home: RunDirectory) -> Iterator[Seen]:
-    name = path.relative_to(home.path).as_posix()
-    for row in read_lines(path):
-        yield Seen(by=f"{name}, round {row['round']},", place=(row["sequence"], row["head"]), round=row["round"])

@@ -23,12 +23,13 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link
 from privbo.protocol.messages import Foregoing, Request, Server, Setting
 from privbo.runs.allocation import KeptAllocation
-from privbo.runs.evidence import declaration, gathered, require_agreement
+from privbo.runs.evidence import declaration, require_agreement
 from privbo.runs.final import CommonServer
 from privbo.runs.guarded import guarded_here
 from privbo.runs.manifest import Manifest, RunDirectory, today, versions
 from privbo.runs.record import Record
 from privbo.runs.seeds import derive_seed, noise_of
+from privbo.runs.seen import gathered
 from privbo.runs.spec import Spec
 
 

@@ -20,9 +20,10 @@ from accountant.ledger.reservation import Declaration, Place, Reservation
 from privbo.plans.spending import Agree, agree_to_all, spending
 from privbo.protocol.errors import RunError
 from privbo.runs.algorithms import ForeignAlgorithm
-from privbo.runs.evidence import Seen, declaration, gathered, missing, plan_of, recovery_text, unstored
+from privbo.runs.evidence import Chains, declaration, missing, plan_of, recovery_text, unstored
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.opening import ledger_path, plan_run, require_own
+from privbo.runs.seen import Seen, gathered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +107,8 @@ def _bound(manifest: Manifest, ledger: Ledger) -> Reservation:
 def _doubtful(home: RunDirectory, run: str, ledger: Ledger) -> list[Seen]:
     """Everything beside the ledger that has seen what the ledger no longer holds."""
     seen, _ = gathered(home, run)
-    return [one for one in seen if missing(one, run, ledger.book()) or unstored(one, run, ledger)]
+    chains = Chains.of(ledger, run)
+    return [one for one in seen if missing(one, chains) or unstored(one, chains)]
 
 
 def _require_own(manifest: Manifest, doubtful: list[Seen], witnessed: list[tuple[str, int, str]]) -> None:

@@ -28,8 +28,9 @@ class ActiveNodes:
 
 def stored_releases(ledger: Ledger, run: str) -> list[Release]:
     """Read every release of a run from its ledger, in order of their rounds."""
-    stored = (ledger.stored_release(entry.release_id) for entry in ledger.entries(run))
-    return sorted((decode_release(payload)[0] for payload in stored if payload is not None), key=lambda r: r.round)
+    stored = {row.release_id: row.body for row in ledger.release_rows()}
+    made = (stored.get(entry.release_id) for entry in ledger.entries(run))
+    return sorted((decode_release(payload)[0] for payload in made if payload is not None), key=lambda r: r.round)
 
 
 def replay(record: Record) -> Iterator[tuple[Ask, Release | None]]:

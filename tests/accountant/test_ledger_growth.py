@@ -1,0 +1,124 @@
+"""The work that a ledger does with every charge, and when it is opened, counted in steps of the interpreter.
+
+No clock: what is counted are the bytecodes that run in the accountant, so that a loop over everything that was charged
+shows as soon as one more charge is ten times as long a way. Work inside numpy, SQLite and built-in functions is no
+step; the events below differ, so that whatever adds them up would walk over all of them.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import accountant
+from accountant import Adjacency, Gaussian, Ledger, LedgerPolicy, PoissonSampledGaussian, Unit
+from accountant.ledger import Budget
+from accountant.ledger.total import total
+
+FOLDER = str(Path(accountant.__file__).parent)
+FEW, MANY = 30, 240
+
+
+def steps(work: Callable[[], object]) -> int:
+    """Number of bytecodes that run in the accountant while ``work`` does."""
+    found = 0
+
+    def trace(frame, event, _argument):
+        nonlocal found
+        if not frame.f_code.co_filename.startswith(FOLDER):
+            return None
+        frame.f_trace_opcodes = True
+        found += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return found
+
+
+def event_of(number: int, rule: str) -> Gaussian | PoissonSampledGaussian:
+    z = 50.0 + 0.01 * number
+    if rule == "gaussian":
+        return Gaussian(noise_multiplier=z)
+    return PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=z)
+
+
+def filled(path: Path | None, count: int, rule: str) -> Ledger:
+    """A ledger of so many different releases, each of a run of its own."""
+    budget = Budget(epsilon=1e4, delta=1e-5, rule=rule)
+    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=40, budget=budget)
+    ledger = Ledger.create(path, policy)
+    for number in range(count):
+        charge(ledger, number, rule)
+    return ledger
+
+
+def charge(ledger: Ledger, number: int, rule: str) -> None:
+    event = event_of(number, rule)
+    ledger.charge(f"{number}/0", event, run=f"run {number}", noise_source="simulation")
+
+
+@pytest.mark.parametrize("rule", ["gaussian", "renyi"])
+def test_a_charge_is_no_more_work_after_many(rule):
+    """The same charge after few and after many: its own price, no other's."""
+    found = []
+    for count in (FEW, MANY):
+        with filled(None, count, rule) as ledger:
+            charge(ledger, 1000, rule)  # what a first look computes is kept
+            found.append(steps(lambda kept=ledger: charge(kept, 1001, rule)))
+    assert 100 < found[1] <= 1.05 * found[0]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A ledger of few and one of many different events."""
+    few, many = (tmp_path_factory.mktemp("ledgers") / str(count) for count in (FEW, MANY))
+    filled(few, FEW, "renyi").close()
+    filled(many, MANY, "renyi").close()
+    return few, many
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda ledger: None,
+        lambda ledger: ledger.check(Gaussian(noise_multiplier=9.0)),
+        lambda ledger: ledger.verify(),
+        lambda ledger: ledger.event(),
+        lambda ledger: ledger.committed(),
+        lambda ledger: total(ledger.book(), 1e-6),
+    ],
+    ids=["open", "price", "verify", "event", "committed", "total"],
+)
+def test_opening_and_pricing_grow_with_the_number_of_different_events(work, files):
+    def opened(path: Path) -> None:
+        with Ledger.open(path) as ledger:
+            work(ledger)
+
+    found = []
+    for path in files:
+        opened(path)  # prices of single events are kept
+        found.append(steps(lambda kept=path: opened(kept)))
+    assert found[1] <= 1.2 * MANY / FEW * found[0]
+
+
+def test_the_count_sees_a_walk_over_everything():
+    """Planted fault: a charge that looks at all entries first is several times as long after many."""
+    found = []
+    for count in (FEW, MANY):
+        with filled(None, count, "gaussian") as ledger:
+            found.append(
+                steps(
+                    lambda kept=ledger: (
+                        kept.guarantees,
+                        kept.book().declared_together(),
+                        charge(kept, 1001, "gaussian"),
+                    )
+                )
+            )
+    assert found[1] > 1.2 * found[0]
