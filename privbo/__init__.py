@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from privbo.runs.site import Site
     from privbo.runs.spec import Spec
     from privbo.runs.trial import Trial
+    from privbo.training.private_neural import Split
+    from privbo.training.train import Trained, train_private
 
 __version__ = "0.2.0"
 
@@ -96,7 +98,10 @@ _HOME = {
     "Session": "privbo.runs.session",
     "Site": "privbo.runs.site",
     "Trial": "privbo.runs.trial",
+    "Split": "privbo.training.private_neural",
     "start": "privbo.runs.session",
+    "Trained": "privbo.training.train",
+    "train_private": "privbo.training.train",
     "write_report": "privbo.reports.data",
 }
 
@@ -132,8 +137,10 @@ __all__ = [
     "Site",
     "Space",
     "Spec",
+    "Split",
     "Theorem1",
     "Times",
+    "Trained",
     "Trial",
     "Weighting",
     "audit",
@@ -147,6 +154,7 @@ __all__ = [
     "report",
     "run",
     "start",
+    "train_private",
     "write_report",
 ]
 

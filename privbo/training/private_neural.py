@@ -39,6 +39,11 @@ class Split:
 
     Raises:
         ConfigurationError: If a part is empty, or inputs and classes differ in number.
+
+    Example:
+        >>> x, y = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64)
+        >>> len(Split(train_x=x, train_y=y, validation_x=x, validation_y=y).train_y)
+        3
     """
 
     train_x: Tensor
