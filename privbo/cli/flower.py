@@ -15,12 +15,26 @@ def init(
     directory: Annotated[Path, typer.Argument(help="A new folder for the app.")],
     sites: Annotated[int, typer.Option(min=1, help="Sites in the example.")] = 3,
     clients_per_site: Annotated[int, typer.Option(min=1, help="Clients at every site.")] = 10,
+    guardians: Annotated[
+        int, typer.Option(min=0, help="Guardians, so that no server is trusted; 0 or 2 and more.")
+    ] = 0,
 ) -> None:
     """Write the thin app that Flower loads; edit run.toml, objective.py and federation.toml."""
     from privbo.flower.scaffold import write_app
 
-    for path in write_app(directory, n_sites=sites, clients_per_site=clients_per_site):
+    for path in write_app(directory, n_sites=sites, clients_per_site=clients_per_site, n_guardians=guardians):
         typer.echo(path)
+
+
+@app.command()
+def guardian(
+    directory: Annotated[Path, typer.Argument(help="The guardian's own folder, new or with its keys.")],
+    name: Annotated[str, typer.Option(help="Its name in federation.toml.")],
+) -> None:
+    """Make a guardian's keys and guardian.toml, on its own machine, and print its lines of federation.toml."""
+    from privbo.flower.scaffold import write_guardian
+
+    typer.echo(write_guardian(directory, name), nl=False)
 
 
 @app.command()

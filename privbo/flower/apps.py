@@ -14,23 +14,46 @@ from flwr.serverapp import Grid, ServerApp
 
 from accountant.ledger.extension import encode_rows
 from accountant.ledger.reservation import Place
-from privbo.flower.messages import ACTION, Header, decode_question, encode_failure, encode_reply
-from privbo.flower.settings import Federation, SiteSettings, public_spec, read_federation, read_site, site_spec
-from privbo.flower.site import Question, SiteRecord
+from privbo.door.door import Gather
+from privbo.flower.council import FlowerCouncil
+from privbo.flower.guard import guard
+from privbo.flower.guard_messages import GUARD, Terms
+from privbo.flower.messages import (
+    ACTION,
+    Header,
+    decode_question,
+    encode_failure,
+    encode_reply,
+    vector_messages,
+)
+from privbo.flower.sealer import require_same_trust, sealer
+from privbo.flower.settings import (
+    Federation,
+    SiteSettings,
+    public_spec,
+    read_federation,
+    read_site,
+    require_guardians,
+    site_spec,
+)
+from privbo.flower.site import Guarded, Question, SiteRecord
 from privbo.flower.timeouts import Timeouts
 from privbo.flower.transport import Flower
+from privbo.guardians.letters import encode_letter
+from privbo.guardians.panel import unpacked
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import append_durably, append_line, read_lines
 from privbo.protocol.interrupts import Stopped, watched_interrupts
-from privbo.protocol.messages import FloatArray, IntArray, Standing
+from privbo.protocol.messages import IntArray, Request, Standing
 from privbo.protocol.threads import limited_loaded_threads
 from privbo.reports.data import write_report
 from privbo.runs.algorithms import ForeignAlgorithm
 from privbo.runs.asked import Desk
-from privbo.runs.evidence import plan_of
+from privbo.runs.evidence import declaration, plan_of
+from privbo.runs.guarded import keep_cards, keeping, plan_name
 from privbo.runs.history import Round
 from privbo.runs.loop import play
-from privbo.runs.manifest import RunDirectory
+from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.separate import clients_of
 from privbo.runs.spec import Spec
@@ -53,12 +76,13 @@ def server_app(home: Path) -> ServerApp:
 
 
 def client_app(home: Path) -> ClientApp:
-    """A site's app: answers one round with the site's own clients, from the site's own disk.
+    """A site's app, which answers rounds with the site's own clients, or a guardian's, from its own disk.
 
-    The node config's ``site`` names the site's ``site.toml``.
+    The node config's ``site`` names the site's ``site.toml``, ``guardian`` the guardian's ``guardian.toml``.
     """
     app = ClientApp()
     app.query(ACTION)(lambda message, context: respond(message, context, home))
+    app.query(GUARD)(lambda message, context: guard(message, context, home))
     return app
 
 
@@ -73,24 +97,51 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     if isinstance(spec.algorithm, ForeignAlgorithm):
         spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
     registry = federation.registry(spec.problem.n_clients)
-    run = open_run(spec, plan_run(spec), directory, resume=directory.config_path.exists())
+    timeouts, councils = _timeouts(federation, spec), list[FlowerCouncil]()
+    cards = require_guardians(federation, spec.privacy)
+
+    def gather(manifest: Manifest) -> Gather:
+        keep_cards(directory, cards, "Flower")
+        council = FlowerCouncil(
+            grid=grid,
+            timeouts=timeouts,
+            cards=cards,
+            terms=Terms(declared=declaration(manifest), noise_multiplier=manifest.plan.noise_multiplier or 0.0),
+            sites=lambda key: bool(registry.keys) and registry.site_with(key) is not None,
+            note=keeping(directory),
+        )
+        councils.append(council)
+        return council.gather
+
+    run = open_run(spec, plan_run(spec), directory, resume=directory.config_path.exists(), gather=gather)
     directory.countersigned_path.touch()  # whether it is there shall not tell whether anybody was
     transport = Flower(
         grid=grid,
         header=_header(run),
         registry=registry,
-        timeouts=_timeouts(federation, spec),
+        timeouts=timeouts,
         note=lambda traffic: append_line(directory.private / "transport.jsonl", vars(traffic)),
         chain=lambda standing, seen: _chain(run, standing, seen),
         seen=_countersigned(directory),
         receipt=lambda site, seen: append_durably(directory.countersigned_path, {"site": site} | seen),
+        guarded=(lambda request: _guarded(run, request)) if councils else None,
+        n_guardians=len(cards),
+        apart=lambda: [node for council in councils for node in council.nodes.values()],
     )
+    for council in councils:
+        council.meet()
     with run.record.ledger:
         if spec.times is not None:
             transport.wait_for_sites()  # before the grid begins: how long they take is not of it
         write_report(play(run, transport, _say))
     directory.settle(run.record.manifest.created)
     _print(f"finished; ledger and report are in {directory.path}")
+
+
+def _guarded(run: Run, request: Request) -> Guarded:
+    """Give clients, beside a question, the facts by which they share their vectors."""
+    plan, declared = run.record.plan, declaration(run.record.manifest)
+    return Guarded(request=request, noise_multiplier=plan.noise_multiplier or 0.0, plan=plan_name(declared))
 
 
 def _timeouts(federation: Federation, spec: Spec) -> Timeouts:
@@ -154,8 +205,8 @@ def _respond(message: Message, context: Context, home: Path, stopped: Stopped) -
         header, question, nonce = decode_question(message.content)
         site = _site(context, home)
         record = SiteRecord.open(Path(site.directory), header.run)
-        clients, vectors, receipt = _answer(home, site, record, header, question, stopped)
-        content = encode_reply(site.name, nonce, question.broadcast.round, clients, vectors, receipt)
+        clients, messages, receipt = _answer(home, site, record, header, question, stopped)
+        content = encode_reply(site.name, nonce, clients, messages, receipt)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and stopped():
             raise
@@ -173,7 +224,7 @@ def _last_seen(record: SiteRecord | None) -> Place | None:
 
 def _answer(
     home: Path, site: SiteSettings, record: SiteRecord, header: Header, question: Question, stopped: Stopped
-) -> tuple[IntArray, FloatArray, bytes]:
+) -> tuple[IntArray, list[bytes], bytes]:
     spec = site_spec(home, site)
     problem = spec.problem
     if (problem.n_clients, spec.rounds) != (header.n_clients, header.rounds):
@@ -183,6 +234,7 @@ def _answer(
         )
     federation = read_federation(home)
     clients = np.array(federation.registry(problem.n_clients).clients[site.name], dtype=np.int64)
+    require_same_trust(spec, site, federation, question)
     limit = None if spec.times is None else spec.times.of_one(len(clients))
     own = clients_of(
         spec.played,
@@ -194,7 +246,12 @@ def _answer(
     )
     record.keep_facts(clients, problem.search_space)
     with limited_loaded_threads(spec.threads):
-        return clients, *record.answer(question, own)
+        if question.guarded is None:
+            vectors, receipt = record.answer(question, own)
+            return clients, vector_messages(question.broadcast.round, vectors), receipt
+        sent, receipt = record.sealed(question, own, sealer(spec, federation, header, question, clients))
+    letters = unpacked(sent, len(federation.guardians))
+    return clients, [encode_letter(question.broadcast.round, letter) for letter in letters], receipt
 
 
 def _patience(federation: Federation, spec: Spec) -> float:

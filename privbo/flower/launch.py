@@ -92,17 +92,20 @@ class Deployment:
                 raise RunError(f"the SuperLink did not start; see {self.log('superlink')}")
             time.sleep(0.1)
 
-    def start_supernode(self, name: str, site: Path, *, key: Path | None = None, config: str = "") -> None:
-        """Start one site's SuperNode.
+    def start_supernode(
+        self, name: str, site: Path, *, key: Path | None = None, config: str = "", role: str = "site"
+    ) -> None:
+        """Start one site's or guardian's SuperNode.
 
         Args:
             name: Of the process and its log.
-            site: The site's ``site.toml``.
+            site: The site's ``site.toml``, or the guardian's ``guardian.toml``.
             key: The site's private key, beside certificates.
             config: Further entries of the node config.
+            role: ``"site"`` or ``"guardian"``.
         """
         arguments = ["--superlink", self.address, "--host", LOOPBACK, "--port", str(free_port())]
-        arguments += ["--node-config", f'site="{site.absolute()}" {config}'.strip()]
+        arguments += ["--node-config", f'{role}="{site.absolute()}" {config}'.strip()]
         if self.certificates is None:
             arguments.append("--insecure")
         else:
@@ -228,6 +231,8 @@ def play_locally(home: Path, *, n_sites: int) -> None:
             if not site.exists():
                 write_site(site, name)
             deployment.start_supernode(name, site)
+        for name in federation.guardians:
+            deployment.start_supernode(name, home / "guardians" / name / "guardian.toml", role="guardian")
         deployment.play(home, show=True)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,9 +19,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from accountant.ledger.reservation import Place
 from privbo.door.inbox import encode_answer
-from privbo.flower.site import Question
+from privbo.flower.site import Guarded, Question
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Request, Standing
 
 ACTION = "respond"
 MESSAGE_TYPE = f"query.{ACTION}"
@@ -54,7 +55,38 @@ def encode_question(header: Header, question: Question, nonce: bytes) -> RecordD
     if question.standing is not None:
         fields |= {**vars(question.standing), "chain": question.chain}
     arrays = {name: Array(np.asarray(array)) for name, array in question.broadcast.arrays.items()}
-    return RecordDict({"question": ConfigRecord(fields), "broadcast": ArrayRecord(arrays)})
+    records = {"question": ConfigRecord(fields), "broadcast": ArrayRecord(arrays)}
+    if (guarded := question.guarded) is not None:
+        also: dict[str, int | float | str] = {"noise_multiplier": guarded.noise_multiplier, "plan": guarded.plan}
+        records |= encode_request(guarded.request, also)
+    return RecordDict(records)
+
+
+def encode_request(request: Request, also: Mapping[str, int | float | str]) -> dict[str, ConfigRecord | ArrayRecord]:
+    """Encode the sum that is wanted, with some more numbers and words, for those who share or sum."""
+    fields: dict[str, int | float | str] = {
+        "dim": request.dim,
+        "clipping_norm": request.clipping_norm,
+        "noise_scale": request.noise_scale,
+        **also,
+    }
+    if request.reward_bound is not None:
+        fields["reward_bound"] = request.reward_bound
+    return {"request": ConfigRecord(fields), "weights": ArrayRecord({"weights": Array(request.weights)})}
+
+
+def decode_request(content: RecordDict) -> tuple[Request, ConfigRecord]:
+    """Decode what ``encode_request`` wrote: the sum that is wanted, and everything that came with it."""
+    fields = content.config_records["request"]
+    weights = content.array_records["weights"]["weights"].numpy()
+    request = Request(
+        dim=int(fields["dim"]),
+        clipping_norm=float(fields["clipping_norm"]),
+        noise_scale=float(fields["noise_scale"]),
+        reward_bound=float(fields["reward_bound"]) if "reward_bound" in fields else None,
+        weights=np.asarray(weights, dtype=np.float64),
+    )
+    return request, fields
 
 
 def decode_question(content: RecordDict) -> tuple[Header, Question, bytes]:
@@ -85,24 +117,36 @@ def decode_question(content: RecordDict) -> tuple[Header, Question, bytes]:
         dim=int(fields["dim"]),
         standing=standing,
         chain=bytes(fields["chain"]),
+        guarded=_guarded(content),
     )
     return header, question, bytes(fields["nonce"])
 
 
-def encode_reply(
-    site: str, nonce: bytes, round_: int, clients: IntArray, vectors: FloatArray, receipt: bytes
-) -> RecordDict:
-    """Encode one site's answer; an absent client sends NaN, so that absence does not show in the size.
+def _guarded(content: RecordDict) -> Guarded | None:
+    if "request" not in content.config_records:
+        return None
+    request, fields = decode_request(content)
+    return Guarded(request=request, noise_multiplier=float(fields["noise_multiplier"]), plan=str(fields["plan"]))
+
+
+def vector_messages(round_: int, vectors: FloatArray) -> list[bytes]:
+    """Give one message per client, ``vectors`` being ``(n, dim)``; none in a round of local work.
+
+    An absent client sends NaN, so that absence does not show in the size.
+    """
+    return [encode_answer(round_, vector) for vector in vectors] if vectors.shape[1] else []
+
+
+def encode_reply(site: str, nonce: bytes, clients: IntArray, messages: list[bytes], receipt: bytes) -> RecordDict:
+    """Encode one site's answer.
 
     Args:
         site: The site's name.
         nonce: Nonce of the question.
-        round_: Index of the round.
         clients: Numbers of the site's clients, ``(n,)``.
-        vectors: Their answers, ``(n, dim)``; without columns in a round of local work.
+        messages: Theirs, of one size; none in a round of local work.
         receipt: The ledger's head as the site has countersigned it.
     """
-    messages = [encode_answer(round_, vector) for vector in vectors] if vectors.shape[1] else []
     numbers = [int(client) for client in clients] if messages else []
     content = {"site": site, "nonce": nonce, "clients": numbers, "vectors": messages, "receipt": receipt}
     return RecordDict({"answer": ConfigRecord(content)})

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from flwr.app import Message
 from flwr.serverapp import Grid
+
+from privbo.protocol.errors import RunError
 
 PATIENCE = 1.0
 """Seconds in one call after which a thread no longer counts."""
@@ -72,6 +75,44 @@ class Post:
             if not replies:
                 self.waiting.put(identity)
                 self.over.wait(self.poll / max(1, self.waiting.qsize() // _PULLERS))
+
+
+def replies(grid: Grid, sent: Collection[str], *, poll: float, seconds: float) -> Iterator[tuple[str, Message | None]]:
+    """Yield replies as they come, None for one that can't be read, until all are there or the time is up.
+
+    Flower fetches the replies of one call together and waits for their parts, so one that can't be
+    decoded would lose the others, and a node that announces a reply and never delivers it would hold
+    them up. Every call therefore asks for one reply, and a thread that hangs in its call is left behind
+    and replaced.
+
+    Args:
+        grid: Flower's grid.
+        sent: Names of the questions.
+        poll: Seconds between two looks at the same node's reply.
+        seconds: Seconds until nobody waits any more.
+
+    Raises:
+        RunError: If the SuperLink is out of reach.
+    """
+    post = Post(grid=grid, poll=poll, n_asked=len(sent))
+    for identity in sent:
+        post.waiting.put(identity)
+    deadline = time.monotonic() + seconds
+    left = set(sent)
+    try:
+        while left and (rest := deadline - time.monotonic()) > 0:
+            post.staff()
+            try:
+                item = post.found.get(timeout=min(rest, PATIENCE))
+            except Empty:
+                continue
+            if isinstance(item, BaseException):
+                raise RunError(f"the SuperLink is out of reach ({type(item).__name__}); run the app again") from item
+            if item[0] in left:
+                left.discard(item[0])
+                yield item
+    finally:
+        post.over.set()
 
 
 def _is_gone(error: Exception) -> bool:

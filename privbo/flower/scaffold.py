@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from privbo.guardians.keys import guardian_keys
 from privbo.protocol.errors import ConfigurationError
 
 _PROJECT = """[build-system]
@@ -67,13 +68,14 @@ def score(client: int, params: dict) -> float:
 '''
 
 
-def write_app(directory: Path, *, n_sites: int, clients_per_site: int) -> list[Path]:
+def write_app(directory: Path, *, n_sites: int, clients_per_site: int, n_guardians: int = 0) -> list[Path]:
     """Write a thin app with ``n_sites`` sites to try out; returns the files.
 
     Args:
         directory: A new folder, or one without an app.
         n_sites: Number of sites.
         clients_per_site: Number of clients at every site.
+        n_guardians: Number of guardians, whose keys are made below ``guardians/``; 0 for a server that is trusted.
 
     Raises:
         ConfigurationError: If the folder holds an app already.
@@ -90,14 +92,17 @@ def write_app(directory: Path, *, n_sites: int, clients_per_site: int) -> list[P
     files = {
         "pyproject.toml": _PROJECT.format(name=name, directory=(directory / "run").absolute()),
         "federated_app.py": _APP,
-        "run.toml": _RUN.format(name=name, n_clients=n_sites * clients_per_site),
+        "run.toml": _RUN.format(name=name, n_clients=n_sites * clients_per_site) + _trust(n_guardians),
         "objective.py": _OBJECTIVE,
         "federation.toml": _federation(n_sites, clients_per_site),
-        ".gitignore": "run/\nsites/\nflower/\n__pycache__/\n",
+        ".gitignore": "run/\nsites/\nguardians/\nflower/\n__pycache__/\n",  # what stays on this machine
     }
     directory.mkdir(parents=True, exist_ok=True)
     for file, content in files.items():
         (directory / file).write_text(content)
+    for name in (f"guardian{number + 1}" for number in range(n_guardians)):
+        with (directory / "federation.toml").open("a") as registry:
+            registry.write("\n" + write_guardian(directory / "guardians" / name, name))
     return [directory / file for file in files]
 
 
@@ -108,6 +113,22 @@ def _federation(n_sites: int, clients_per_site: int) -> str:
         first = site * clients_per_site
         lines += ["", f"[sites.site{site}]", f'clients = "{first}-{first + clients_per_site - 1}"']
     return "\n".join(lines) + "\n"
+
+
+def _trust(n_guardians: int) -> str:
+    return "" if not n_guardians else f'trust = "guardians"\nguardians = {n_guardians}\n'
+
+
+def write_guardian(folder: Path, name: str) -> str:
+    """Make a guardian's keys and ``guardian.toml``, where they are missing; returns its lines of federation.toml.
+
+    Raises:
+        RunError: If what stands there is no key.
+    """
+    card = guardian_keys(folder / "kept").card
+    if not (folder / "guardian.toml").exists():
+        (folder / "guardian.toml").write_text(f'# Private to this guardian.\nname = "{name}"\ndirectory = "kept"\n')
+    return f'[guardians.{name}]\nsealing = "{card.sealing}"\nsigning = "{card.signing}"\n'
 
 
 def write_site(path: Path, name: str) -> None:

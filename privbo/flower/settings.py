@@ -9,6 +9,10 @@ objectives live at the sites. ``federation.toml`` stands beside it and is public
     clients = "0-9"
     public_key = "ecdsa-sha2-nistp384 AAAA..."   # every site's, or none's for trying out
 
+    [guardians.ministry]           # with privacy.trust = "guardians": what `privbo flower guardian` prints
+    sealing = "64 hexadecimal digits"
+    signing = "64 hexadecimal digits"
+
 A site keeps its own ``site.toml`` and shows it to nobody::
 
     name = "north"
@@ -21,7 +25,9 @@ A site keeps its own ``site.toml`` and shows it to nobody::
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import sys
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +35,8 @@ from pydantic import Field
 
 from privbo.flower.registry import Registry, parse_clients
 from privbo.flower.timeouts import Timeouts
+from privbo.guardians.keys import Card
+from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import Count, Positive, dump_settings, read_settings, settings
@@ -55,6 +63,7 @@ class Federation:
     round_timeout: Positive = 300.0
     start_timeout: Positive = 300.0
     min_sites: Count = 1
+    guardians: dict[str, Card] = field(default_factory=dict)
 
     def registry(self, n_clients: int) -> Registry:
         """Which clients live where.
@@ -76,11 +85,32 @@ class Federation:
 
 @settings(table="site")
 class SiteSettings:
-    """``site.toml``, checked for shape; private to the site."""
+    """``site.toml``, checked for shape; private to the site.
+
+    With ``guardians`` the site sends nothing but letters sealed to exactly these keys, whatever the run's files say.
+    """
 
     name: str
     directory: str
     problem: ProblemSource | None = None
+    guardians: dict[str, Card] | None = None
+
+
+@settings(table="guardian")
+class GuardianSettings:
+    """``guardian.toml``, checked for shape; private to the guardian.
+
+    With ``epsilon`` and ``delta`` its ledger refuses what would pass them, whatever bound the run's files name.
+    """
+
+    name: str
+    directory: str
+    epsilon: Positive | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) != (self.delta is None):
+            raise ConfigurationError(f"guardian: epsilon={self.epsilon!r}, delta={self.delta!r}; give both or neither")
 
 
 def read_federation(home: Path) -> Federation:
@@ -100,6 +130,41 @@ def read_site(path: Path) -> SiteSettings:
     """
     site = read_settings(SiteSettings, read_toml(path), str(path))
     return dataclasses.replace(site, directory=str(path.parent.absolute() / site.directory))
+
+
+def read_guardian(path: Path) -> GuardianSettings:
+    """A guardian's own settings; its directory is taken relative to the file.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    own = read_settings(GuardianSettings, read_toml(path), str(path))
+    return dataclasses.replace(own, directory=str(path.parent.absolute() / own.directory))
+
+
+def require_guardians(federation: Federation, privacy: Privacy | NoPrivacy) -> dict[str, Card]:
+    """Give the guardians' cards in the order of shares; empty where the server is trusted.
+
+    Raises:
+        ConfigurationError: If federation.toml names another number of guardians than the run has.
+    """
+    wanted = privacy.n_noises if privacy.trust == "guardians" else 0
+    if len(federation.guardians) != wanted:
+        raise ConfigurationError(
+            f"{FEDERATION_FILE} names {len(federation.guardians)} guardians, run.toml has trust={privacy.trust!r} with "
+            f"{wanted}; write a [guardians.NAME] table for each, or change privacy.trust"
+        )
+    return dict(federation.guardians)
+
+
+def site_keys(federation: Federation, n_clients: int) -> dict[int, str]:
+    """Digest of the public key of every client's site; empty words where sites have no keys."""
+    registry = federation.registry(n_clients)
+    digests = {
+        site: hashlib.sha256(registry.key_of(site)).hexdigest() if site in registry.keys else ""
+        for site in registry.sites
+    }
+    return {client: digests[site] for site, clients in registry.clients.items() for client in clients}
 
 
 def public_spec(home: Path) -> Spec:

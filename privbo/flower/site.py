@@ -11,7 +11,7 @@ Layout, for a site that keeps its runs in DIR::
     DIR/RUN/facts.json         numbers of the clients and their search space, to read the evaluations by
     DIR/RUN/seed.json          root of the clients' own randomness
     DIR/RUN/state/000004.npz   the clients' state after round 4; only the latest stays
-    DIR/RUN/sent/000004.npz    what was sent in round 4: clients, vectors, digest of the question
+    DIR/RUN/sent/000004.npz    what was sent in round 4: clients, vectors or sealed letters, digest of the question
     DIR/RUN/receipts.jsonl     heads of the server's ledger that were shown and countersigned
     DIR/signing.key            the site's key for countersignatures
     DIR/RUN/evaluations.npz    what the clients evaluated so far, and what each would use now
@@ -25,10 +25,11 @@ import hashlib
 import re
 import secrets
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,14 +38,30 @@ from privbo.flower.receipts import SiteReceipts
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import load_arrays, read_json, save_arrays, write_json
-from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Request, Standing
 from privbo.protocol.settings import dump_settings
 from privbo.protocol.space import Space
 from privbo.runs.best import FACTS, SiteFacts
 from privbo.runs.common import COMMON
 from privbo.runs.separate import Clients
 
+Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarded:
+    """Facts that a client needs, beside the question, to share its vector among guardians.
+
+    Attributes:
+        request: The sum that is wanted.
+        noise_multiplier: Nominal z of the run.
+        plan: Digest of the declared plan.
+    """
+
+    request: Request
+    noise_multiplier: float
+    plan: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +74,7 @@ class Question:
         dim: Length of the vector asked for; 0 in a round of local work.
         standing: Where the server's ledger stands.
         chain: Rows of that ledger up to where it stands: from what the site has seen, else from the run's plan, on.
+        guarded: What clients need to share their vectors among guardians; None where the server is trusted.
     """
 
     run: str
@@ -64,6 +82,7 @@ class Question:
     dim: int
     standing: Standing | None = None
     chain: bytes = b""
+    guarded: Guarded | None = None
 
     def digest(self) -> bytes:
         """Compute SHA-256 over everything that is asked."""
@@ -71,6 +90,17 @@ class Question:
         for name, array in sorted(self.broadcast.arrays.items()):
             found.update(repr((name, array.dtype.str, array.shape)).encode())
             found.update(np.ascontiguousarray(array).tobytes())
+        if self.guarded is not None:
+            request = self.guarded.request
+            asked = (
+                request.dim,
+                request.clipping_norm,
+                request.reward_bound,
+                request.noise_scale,
+                request.weights.shape,
+            )
+            found.update(repr((asked, self.guarded.noise_multiplier, self.guarded.plan)).encode())
+            found.update(np.ascontiguousarray(request.weights).tobytes())
         return found.digest()
 
 
@@ -135,25 +165,35 @@ class SiteRecord:
                 stands behind it that extends what this site has seen.
             LedgerError: If the rows of the ledger that were shown are no chain.
         """
+        sent, receipt = self.sealed(question, own, _in_the_clear)
+        return np.asarray(sent["vectors"], dtype=np.float64), receipt
+
+    def sealed(self, question: Question, own: Clients, seal: Callable[[FloatArray], Arrays]) -> tuple[Arrays, bytes]:
+        """Answer one round as ``answer`` does, with what ``seal`` makes of the vectors: that is kept, and sent again.
+
+        Raises:
+            RunError: As ``answer``.
+            LedgerError: As ``answer``.
+        """
         with self._alone():
             if question.standing is None:
                 raise RunError("the server shows no ledger behind its question; use one version of privbo")
             asked, round_ = question.standing, question.broadcast.round
             self.receipts.require(question.run, round_, asked, question.chain, released=question.dim > 0)
-            vectors = self._answer(question, own)
-            return vectors, self.receipts.keep(question.run, round_, asked)
+            made = self._answer(question, own, seal)
+            return made, self.receipts.keep(question.run, round_, asked)
 
-    def _answer(self, question: Question, own: Clients) -> FloatArray:
+    def _answer(self, question: Question, own: Clients, seal: Callable[[FloatArray], Arrays]) -> Arrays:
         sent = self._sent(question.broadcast.round)
         if sent is not None:
             if sent["digest"].tobytes() != question.digest():
                 raise RunError(f"round {question.broadcast.round} was asked before in another way")
-            return np.asarray(sent["vectors"], dtype=np.float64)
+            return sent
         if (latest := self.latest()) is not None and question.broadcast.round < latest:
             raise RunError(f"round {question.broadcast.round} is over; the last one answered was {latest}")
-        return self._act(question, own)
+        return self._act(question, own, seal)
 
-    def _act(self, question: Question, own: Clients) -> FloatArray:
+    def _act(self, question: Question, own: Clients, seal: Callable[[FloatArray], Arrays]) -> Arrays:
         # The state after the last round that was answered: a crash after a state was written and before its
         # answer was kept leaves a later one behind, which would count that round's evaluations twice.
         latest = self.latest()
@@ -168,17 +208,18 @@ class SiteRecord:
             raise RunError(f"clients answered with shape {vectors.shape}, asked were vectors of {question.dim}")
         save_arrays(self._state_of(question.broadcast.round), own.snapshot())
         save_arrays(self.path / "evaluations.npz", vars(own.history()))
-        self._store(question, own.clients, vectors)
+        made = seal(vectors)
+        self._store(question, own.clients, made)
         for path in (self.path / "state").glob("*.npz"):
             if path != self._state_of(question.broadcast.round):
                 path.unlink()
-        return vectors
+        return made
 
-    def _store(self, question: Question, clients: IntArray, vectors: FloatArray) -> None:
+    def _store(self, question: Question, clients: IntArray, made: Arrays) -> None:
         digest = np.frombuffer(question.digest(), dtype=np.uint8)
-        save_arrays(self._path_of(question.broadcast.round), {"clients": clients, "vectors": vectors, "digest": digest})
+        save_arrays(self._path_of(question.broadcast.round), {"clients": clients, "digest": digest, **made})
 
-    def _sent(self, round_: int) -> Mapping[str, npt.NDArray[np.generic]] | None:
+    def _sent(self, round_: int) -> Arrays | None:
         path = self._path_of(round_)
         return load_arrays(path) if path.exists() else None
 
@@ -209,3 +250,8 @@ class SiteRecord:
         with (self.path / "lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+def _in_the_clear(vectors: FloatArray) -> Arrays:
+    """Vectors as they are sent to a trusted server."""
+    return {"vectors": vectors}

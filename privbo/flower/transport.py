@@ -13,10 +13,10 @@ import dataclasses
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from queue import Empty
 
+import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
@@ -24,13 +24,15 @@ from accountant.events import Json
 from accountant.ledger.reservation import Place
 from privbo.door.inbox import Inbox
 from privbo.flower.messages import MESSAGE_TYPE, Header, Reply, decode_reply, encode_question
-from privbo.flower.post import PATIENCE, Post
+from privbo.flower.post import replies
 from privbo.flower.receipts import countersigned
 from privbo.flower.registry import Registry
-from privbo.flower.site import Question
+from privbo.flower.site import Guarded, Question
 from privbo.flower.timeouts import Timeouts
+from privbo.guardians.letters import LetterBox
+from privbo.guardians.sealing import Letter
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Ask, FloatArray, Standing
+from privbo.protocol.messages import Ask, FloatArray, Request, Standing
 
 _UNREADABLE = "unreadable"
 _NOTHING: Place = (0, "")  # seen by a site that names no head
@@ -74,6 +76,9 @@ class Flower:
         chain: Gives the ledger's rows up to a place, as a site is shown them: from what it has seen, else the plan, on.
         seen: By site, the last place of the ledger that it has countersigned, or named when it refused.
         receipt: Receives every good countersignature with its site's name: PRIVATE, it tells who was there.
+        guarded: Gives what clients need to share their vectors; None where the server is trusted.
+        n_guardians: Number of guardians.
+        apart: Nodes that are no sites.
     """
 
     grid: Grid
@@ -84,11 +89,16 @@ class Flower:
     chain: Callable[[Standing, Place | None], bytes]
     receipt: Callable[[str, Json], None]
     seen: dict[str, Place] = field(default_factory=dict)
+    guarded: Callable[[Request], Guarded] | None = None
+    n_guardians: int = 0
+    apart: Callable[[], Collection[int]] = tuple
     _sites: dict[int, str] = field(default_factory=dict, init=False)
     _started: bool = field(default=False, init=False)
 
-    def collect(self, ask: Ask) -> FloatArray:
+    def collect(self, ask: Ask) -> FloatArray | Sequence[Letter]:
         """Ask every client and collect the answers, ``(n_clients, dim)``; NaN rows are absences.
+
+        They are sealed letters where vectors are shared among guardians.
 
         Raises:
             RunError: If fewer than ``min_sites`` nodes are there or the SuperLink is gone; the
@@ -98,13 +108,14 @@ class Flower:
         dim = 0 if ask.request is None else ask.request.dim
         if (standing := ask.standing) is None:
             raise RunError("a question to sites needs a ledger behind it; play it through privbo.runs.loop.play")
-        question = Question(run=self.header.run, broadcast=ask.broadcast, dim=dim, standing=standing)
-        inbox = Inbox(round=ask.broadcast.round, n_clients=self.registry.n_clients, dim=max(dim, 1))
+        guarded = None if self.guarded is None or ask.request is None else self.guarded(ask.request)
+        question = Question(run=self.header.run, broadcast=ask.broadcast, dim=dim, standing=standing, guarded=guarded)
+        inbox = self._inbox(ask, guarded)
         refused: Counter[str] = Counter()
         answered: set[str] = set()
         started = time.monotonic()
         sent = self._push(question, nodes)
-        for identity, message in self._replies(sent):
+        for identity, message in replies(self.grid, sent, poll=self.timeouts.poll, seconds=self.timeouts.round_timeout):
             if message is None:
                 refused[_UNREADABLE] += 1
             elif (reply := self._take(sent[identity], message, nodes, inbox, refused)) is not None:
@@ -117,7 +128,7 @@ class Flower:
                     self.seen[reply.site] = (standing.sequence, standing.head)
         if not sent:
             raise RunError("the SuperLink takes no question; look at its log and run the app again")
-        rows = inbox.close()
+        found = inbox.close()
         self.note(
             Exchange(
                 round=ask.broadcast.round,
@@ -127,7 +138,15 @@ class Flower:
                 seconds=round(time.monotonic() - started, 3),
             )
         )
-        return rows[:, :dim]
+        return found[:, :dim] if isinstance(found, np.ndarray) else found
+
+    def _inbox(self, ask: Ask, guarded: Guarded | None) -> Inbox | LetterBox:
+        round_, n_clients = ask.broadcast.round, self.registry.n_clients
+        if guarded is None:
+            return Inbox(round=round_, n_clients=n_clients, dim=1 if ask.request is None else ask.request.dim)
+        request = guarded.request
+        n_entries = request.dim * request.n_blocks
+        return LetterBox(round_=round_, n_clients=n_clients, n_guardians=self.n_guardians, n_entries=n_entries)
 
     def wait_for_sites(self) -> None:
         """Wait until every site is connected, or for as long as the first round would.
@@ -154,7 +173,7 @@ class Flower:
         return nodes
 
     def _nodes(self) -> dict[int, str | None]:
-        found = list(self.grid.get_nodes())
+        found = [node for node in self.grid.get_nodes() if int(node.node_id) not in self.apart()]
         if not self.registry.keys:
             return {int(node.node_id): None for node in found}
         sites = {int(node.node_id): self.registry.site_with(bytes(node.public_key)) for node in found}
@@ -183,38 +202,13 @@ class Flower:
             return question
         return dataclasses.replace(question, chain=self.chain(question.standing, self.seen.get(site or "")))
 
-    def _replies(self, sent: dict[str, _Sent]) -> Iterator[tuple[str, Message | None]]:
-        """Yield replies as they come, None for one that can't be read, until all are there or the time is up.
-
-        Flower fetches the replies of one call together and waits for their parts, so one that can't be
-        decoded would lose the others, and a node that announces a reply and never delivers it would hold
-        them up. Every call therefore asks for one reply, and a thread that hangs in its call is left behind
-        and replaced.
-        """
-        post = Post(grid=self.grid, poll=self.timeouts.poll, n_asked=len(sent))
-        for identity in sent:
-            post.waiting.put(identity)
-        deadline = time.monotonic() + self.timeouts.round_timeout
-        left = set(sent)
-        try:
-            while left and (rest := deadline - time.monotonic()) > 0:
-                post.staff()
-                try:
-                    item = post.found.get(timeout=min(rest, PATIENCE))
-                except Empty:
-                    continue
-                if isinstance(item, BaseException):
-                    raise RunError(
-                        f"the SuperLink is out of reach ({type(item).__name__}); run the app again"
-                    ) from item
-                if item[0] in left:
-                    left.discard(item[0])
-                    yield item
-        finally:
-            post.over.set()
-
     def _take(
-        self, sent: _Sent, message: Message, nodes: dict[int, str | None], inbox: Inbox, refused: Counter[str]
+        self,
+        sent: _Sent,
+        message: Message,
+        nodes: dict[int, str | None],
+        inbox: Inbox | LetterBox,
+        refused: Counter[str],
     ) -> Reply | None:
         """Put one node's answers into the inbox; returns the reply under its site's name, if it was an answer."""
         reply = decode_reply(message, sent.nonce)

@@ -20,8 +20,8 @@ from accountant.ledger.reservation import Declaration
 from privbo.door.door import Gather
 from privbo.guardians.guardian import Guardian
 from privbo.guardians.keys import Card, fresh_keys, guardian_keys
-from privbo.guardians.panel import Panel
-from privbo.guardians.shelf import FolderShelf, InMemoryShelf
+from privbo.guardians.panel import Here, Panel
+from privbo.guardians.shelf import FolderShelf, InMemoryShelf, Shelf
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import OnceLines, read_json, write_json
 from privbo.protocol.settings import dump_settings
@@ -53,6 +53,9 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
     if home is not None:
         keep_cards(home, cards, HERE)
     declared = declaration(manifest)
+    shelves = {
+        name: InMemoryShelf() if folder is None else FolderShelf(path=folder / name / "rounds") for name in names
+    }
     guardians = {
         name: Guardian(
             name=name,
@@ -61,14 +64,14 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
             run=manifest.run_id,
             plan=plan_name(declared),
             mechanism=manifest.plan.mechanism,
-            shelf=InMemoryShelf() if folder is None else FolderShelf(path=folder / name / "rounds"),
-            ledger=ledger_of(_ledger_path(manifest, folder, name), policy, declared),
+            shelf=shelves[name],
+            ledger=ledger_of(_ledger_path(manifest, folder, name), policy, declared, shelves[name]),
             noise=noise_of(manifest.plan.noise_source, root, f"noise of {name}"),
         )
         for name in names
     }
     return Panel(
-        guardians=guardians,
+        council=Here(guardians=guardians),
         cards=cards,
         run=manifest.run_id,
         plan=plan_name(declared),
@@ -88,7 +91,7 @@ def plan_name(declared: Declaration) -> str:
 
 
 def ledger_of(
-    path: Path | None, policy: LedgerPolicy, declared: Declaration
+    path: Path | None, policy: LedgerPolicy, declared: Declaration, shelf: Shelf
 ) -> Callable[[], AbstractContextManager[Ledger]]:
     """Make or open a guardian's ledger and reserve the run's plan in it; returns what opens it.
 
@@ -101,7 +104,7 @@ def ledger_of(
         kept.reserve(declared)
         return lambda: nullcontext(kept)
     if not path.exists():
-        if not FolderShelf(path=path.parent / "rounds").is_empty():
+        if not shelf.is_empty():
             raise RunError(f"{path} is gone though this guardian has spoken; restore it from its newest copy")
         Ledger.create(path, policy).close()
     with Ledger.open(path) as ledger:

@@ -45,8 +45,8 @@ from privbo.runs.trials import TRIALS, Journal
 class Transport(Protocol):
     """Carries a round to every client and brings the answers back."""
 
-    def collect(self, ask: Ask) -> FloatArray:
-        """Collect answers ``(n_clients, dim)``; rows that are not finite are absences."""
+    def collect(self, ask: Ask) -> object:
+        """Collect answers ``(n_clients, dim)``, rows that are not finite being absences; or what guardians open."""
         ...
 
 
@@ -273,10 +273,11 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
             clock.begin()
             ask = _standing(ask, bound, ticket.receipt.sequence, ticket.receipt.head)
             senders = ticket.senders
-            if senders is not None and isinstance(transport, AnonymousTransport):
-                answers = transport.collect_from(ask, senders)
-            else:
-                answers = transport.collect(ask)
+            answers = (
+                transport.collect_from(ask, senders)
+                if senders is not None and isinstance(transport, AnonymousTransport)
+                else transport.collect(ask)
+            )
             ended = clock.end()
             release, clipping = door.close(ticket, answers)
         else:

@@ -16,7 +16,7 @@ from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.shares import own_units
 from privbo.guardians.guardian import Guardian
 from privbo.guardians.keys import Card, GuardianKeys, fresh_keys
-from privbo.guardians.panel import Panel
+from privbo.guardians.panel import Here, Panel
 from privbo.guardians.sealing import Call, Letter, question_digest, write_letters
 from privbo.guardians.shelf import FolderShelf, InMemoryShelf
 from privbo.protocol.messages import Request
@@ -112,7 +112,7 @@ def cards_of(guardians: dict[str, Guardian]) -> dict[str, Card]:
 
 def panel(guardians: dict[str, Guardian], coins: NoiseSource | None = None) -> Panel:
     return Panel(
-        guardians=guardians,
+        council=Here(guardians=guardians),
         cards=cards_of(guardians),
         run=RUN,
         plan=PLAN,

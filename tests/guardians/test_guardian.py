@@ -14,9 +14,9 @@ from accountant.ledger import Budget, Ledger
 from privbo.door.guardian import NoisySum
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.guardians.agreement import agreement
-from privbo.guardians.guardian import Envelope, Guardian
+from privbo.guardians.guardian import Guardian
 from privbo.guardians.keys import fresh_keys, guardian_keys
-from privbo.guardians.panel import consult
+from privbo.guardians.panel import Here, consult, envelopes
 from privbo.guardians.sealing import OVERHEAD, Letter, open_share
 from privbo.protocol.errors import RunError
 from tests.guardians.panels import (
@@ -37,10 +37,6 @@ from tests.guardians.panels import (
 )
 
 
-def envelopes(written: list[Letter], place: int) -> list[Envelope]:
-    return [Envelope(client=one.client, mark=one.mark, sealed=one.sealed[place]) for one in written]
-
-
 def received(guardians: dict[str, Guardian], written: list[Letter], asked=None, request=REQUEST) -> list[dict]:
     asked = asked or call()
     return [g.receive(asked, request, envelopes(written, place)) for place, g in enumerate(guardians.values())]
@@ -48,7 +44,7 @@ def received(guardians: dict[str, Guardian], written: list[Letter], asked=None, 
 
 def total(guardians: dict[str, Guardian], written: list[Letter], **changes) -> np.ndarray:
     asked = call(**changes)
-    return consult(guardians, cards_of(guardians), asked, REQUEST, written, asked.round)
+    return consult(Here(guardians=guardians), cards_of(guardians), asked, REQUEST, written, asked.round)
 
 
 # --- letters ----------------------------------------------------------------------------------------
@@ -122,7 +118,7 @@ def test_a_client_that_is_missing_at_one_guardian_counts_as_zero_at_all() -> Non
         guardians[names[1]].receive(call(), REQUEST, envelopes(written, 1)[:-1]),
     ]
     assert agreement(signed, cards_of(guardians), call()).clients == tuple(range(1, N - 1))
-    got = consult(guardians, cards_of(guardians), call(), REQUEST, written, 0)
+    got = consult(Here(guardians=guardians), cards_of(guardians), call(), REQUEST, written, 0)
     # The same clients written anew to fresh guardians, without those two: the same sum.
     again = circle(noise=lambda _: Silence())
     fewer = letters(call(), cards_of(again))[1:-1]
@@ -204,7 +200,7 @@ def test_louder_questions_than_the_plans_are_refused() -> None:
     asked = dataclasses.replace(call(), question=question(noise_multiplier=0.5))
     written = letters(asked, cards_of(guardians), noise_multiplier=0.5)
     with pytest.raises(LedgerError, match="is not in the plan"):
-        consult(guardians, cards_of(guardians), asked, REQUEST, written, 0)
+        consult(Here(guardians=guardians), cards_of(guardians), asked, REQUEST, written, 0)
 
 
 def question(**settings) -> str:
@@ -253,7 +249,9 @@ def test_a_second_set_of_clients_gets_the_first_answer_or_none() -> None:
     asked = dataclasses.replace(REQUEST, weights=np.roll(REQUEST.weights, 1, axis=1))
     other = call(request=asked)
     with pytest.raises(RunError, match="asked before in another way"):
-        consult(guardians, cards_of(guardians), other, asked, letters(other, cards_of(guardians), asked), 0)
+        consult(
+            Here(guardians=guardians), cards_of(guardians), other, asked, letters(other, cards_of(guardians), asked), 0
+        )
 
 
 class Killed(BaseException):
@@ -414,7 +412,7 @@ def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
     for bend in (louder, stranger):
         bent = dict(guardians) | {"guardian2": Lying(guardians["guardian2"], bend)}
         with pytest.raises((RunError, LedgerError)):
-            consult(bent, cards_of(guardians), call(), REQUEST, written, 0)
+            consult(Here(guardians=bent), cards_of(guardians), call(), REQUEST, written, 0)
     assert total(guardians, written).any()
     with pytest.raises(LedgerError, match="no guardian's sum"):
         NoisySum.decode(b"nothing of the kind")
@@ -428,7 +426,7 @@ def test_a_guardian_that_lost_its_sealing_key_stops_the_round_with_a_word() -> N
     written = letters(call(), cards_of(guardians))
     lost = dataclasses.replace(guardians["guardian2"], keys=fresh_keys())
     with pytest.raises(RunError, match="none of 6 shares opens"):
-        consult(dict(guardians) | {"guardian2": lost}, cards_of(guardians), call(), REQUEST, written, 0)
+        consult(Here(guardians=dict(guardians) | {"guardian2": lost}), cards_of(guardians), call(), REQUEST, written, 0)
     assert total(guardians, written).any()  # the round is still there for the old key
 
 
@@ -444,7 +442,7 @@ def test_a_guardian_with_a_new_signing_key_says_the_same_again_with_it() -> None
         after["guardian1"].answer(call(), REQUEST, old, 0)
     new = received(after, written)
     assert [statement["content"] for statement in new] == [statement["content"] for statement in old]
-    assert consult(after, cards, call(), REQUEST, written, 0).any()
+    assert consult(Here(guardians=after), cards, call(), REQUEST, written, 0).any()
 
 
 def test_a_guardian_that_lost_its_ledger_answers_no_round_a_second_time() -> None:
@@ -455,11 +453,11 @@ def test_a_guardian_that_lost_its_ledger_answers_no_round_a_second_time() -> Non
     again = dict(guardians) | {"guardian2": blank}
     later = call(1)
     with pytest.raises(RunError, match="one of them was lost"):
-        consult(again, cards_of(guardians), later, REQUEST, letters(later, cards_of(guardians)), 1)
+        consult(Here(guardians=again), cards_of(guardians), later, REQUEST, letters(later, cards_of(guardians)), 1)
     # Asked for the round it had answered, over the same letters, its noise would be a second one: the other's
     # answer stands, and the statements differ in nothing but ... its own, which is new; the digest holds it.
     with pytest.raises(RunError):
-        consult(again, cards_of(guardians), call(), REQUEST, letters(call(), cards_of(guardians)), 0)
+        consult(Here(guardians=again), cards_of(guardians), call(), REQUEST, letters(call(), cards_of(guardians)), 0)
 
 
 def test_the_plan_of_these_tests_is_the_one_the_letters_name() -> None:

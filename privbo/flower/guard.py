@@ -1,0 +1,133 @@
+"""A guardian's app: the same app that sites load, on a node that names a ``guardian.toml`` in place of a site's.
+
+DIR/sealing.key, DIR/signing.key    the guardian's private keys
+DIR/RUN/ledger.sqlite               its own ledger of the run (DIR/POPULATION.sqlite where runs share one)
+DIR/RUN/rounds/                     what it has received and stated
+DIR/errors.log                      why it refused
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+from flwr.app import Context, Message
+
+from accountant.events import Unit, compose
+from accountant.ledger import Budget, LedgerPolicy
+from accountant.ledger.reservation import Declaration
+from accountant.ledger.signing import sign
+from privbo.flower.guard_messages import MEETING, Terms, Wanted, decode_wanted, encode_refused, encode_said
+from privbo.flower.settings import (
+    GuardianSettings,
+    public_spec,
+    read_federation,
+    read_guardian,
+    require_guardians,
+    site_keys,
+)
+from privbo.guardians.guardian import Guardian
+from privbo.guardians.keys import GuardianKeys, guardian_keys
+from privbo.guardians.shelf import FolderShelf
+from privbo.plans.privacy import Privacy
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.runs.guarded import ledger_of, plan_name
+from privbo.runs.seeds import noise_of
+from privbo.runs.spec import Spec
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+
+
+def guard(message: Message, context: Context, home: Path) -> Message:
+    """A guardian's reply to one question: what was asked for, or why not."""
+    nonce, own = b"", None
+    try:
+        wanted = decode_wanted(message.content)
+        nonce = wanted.nonce
+        own = _settings(context)
+        content = _reply(wanted, own, home)
+    except Exception as error:
+        if own is not None:
+            _note(Path(own.directory))
+        content = encode_refused(nonce, error)
+    return Message(content, reply_to=message)
+
+
+def _reply(wanted: Wanted, own: GuardianSettings, home: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202 (Flower's records are untyped)
+    keys = guardian_keys(Path(own.directory))
+    if wanted.kind == "meet":
+        hello = {"run": wanted.run, "guardian": own.name, "nonce": wanted.nonce.hex()}
+        return encode_said(wanted.nonce, statement=sign(keys.signing, MEETING, hello).to_dict())
+    if wanted.terms is None or wanted.call is None or wanted.request is None:
+        raise RunError("the server names no round; use one version of privbo")
+    guardian = _guardian(wanted.terms, own, keys, home)
+    if wanted.kind == "receive":
+        return encode_said(wanted.nonce, statement=guardian.receive(wanted.call, wanted.request, wanted.envelopes))
+    answer = guardian.answer(wanted.call, wanted.request, wanted.signed, wanted.plan_position)
+    return encode_said(wanted.nonce, answer=answer)
+
+
+def _guardian(terms: Terms, own: GuardianSettings, keys: GuardianKeys, home: Path) -> Guardian:
+    """The guardian of a run, by its own reading of the run's files and its own bound."""
+    spec, federation, declared = public_spec(home), read_federation(home), terms.declared
+    privacy = spec.privacy
+    if not isinstance(privacy, Privacy) or not _NAME.fullmatch(declared.run):
+        raise RunError("this run has no guardians, or no plain name")
+    cards = require_guardians(federation, privacy)
+    if cards.get(own.name) != keys.card:
+        raise RunError(
+            f"federation.toml names other keys of guardian {own.name} than this one has; register its card: "
+            f"sealing = '{keys.card.sealing}', signing = '{keys.card.signing}'"
+        )
+    if (declared.settings, declared.noise_source) != (spec.digest(), privacy.noise_source):
+        raise RunError("the declared plan is one of other settings than run.toml has here; nothing is guarded")
+    folder = Path(own.directory) / declared.run
+    folder.mkdir(parents=True, exist_ok=True)
+    shared = spec.ledger
+    path = folder / "ledger.sqlite" if shared is None else folder.parent / f"{shared.population}.sqlite"
+    sites = site_keys(federation, spec.problem.n_clients)
+    return Guardian(
+        name=own.name,
+        keys=keys,
+        cards=cards,
+        run=declared.run,
+        plan=plan_name(declared),
+        mechanism=lambda request: privacy.mechanism(request, terms.noise_multiplier),
+        shelf=FolderShelf(path=folder / "rounds"),
+        ledger=ledger_of(path, _policy(spec, own, declared), declared, FolderShelf(path=folder / "rounds")),
+        noise=noise_of(privacy.noise_source, spec.seed or 0, f"noise of {own.name}"),
+        site_of=lambda client: sites[client],
+    )
+
+
+def _policy(spec: Spec, own: GuardianSettings, declared: Declaration) -> LedgerPolicy:
+    """The ledger's policy: the guardian's own bound if it names one, else the run's."""
+    privacy, n_clients, shared = spec.privacy, spec.problem.n_clients, spec.ledger
+    asked = privacy.budget if privacy.epsilon is None else privacy.epsilon
+    if shared is not None:
+        budget = shared.budget(compose(declared.events), n_clients=n_clients, adjacency=privacy.adjacency)
+    elif own.epsilon is not None and own.delta is not None:
+        budget = Budget(epsilon=own.epsilon, delta=own.delta)
+    else:
+        budget = None if asked is None else Budget(epsilon=asked, delta=declared.delta)
+    return LedgerPolicy(
+        unit=Unit(privacy.unit),
+        adjacency=privacy.adjacency,
+        population=declared.run if shared is None else shared.population,
+        n_clients=n_clients,
+        budget=budget,
+        disjoint=privacy.unit == "reward",
+    )
+
+
+def _settings(context: Context) -> GuardianSettings:
+    if "guardian" not in context.node_config:
+        raise ConfigurationError("this node is no guardian")
+    return read_guardian(Path(str(context.node_config["guardian"])))
+
+
+def _note(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "errors.log").open("a") as file:
+        file.write(traceback.format_exc() + "\n")

@@ -1,0 +1,70 @@
+"""Guardians as real SuperNodes on loopback: three sites, two guardians, DP-FTS-DE and Fed-PNE to the end."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from accountant.ledger import Ledger
+from privbo.protocol.errors import RunError
+from privbo.runs.record import load
+from tests.deployment.processes import deployed, start_sites
+from tests.guardians.test_flower import NAMES, guarded, guardian_ledger
+
+pytestmark = pytest.mark.deployment
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["dp-fts-de", "fed-pne"])
+def test_a_federation_with_guardians_plays_to_its_end(algorithm: str, tmp_path: Path) -> None:
+    federation = guarded(tmp_path, algorithm, seed=None, start_timeout=120.0)
+    with deployed(federation) as deployment:
+        start_sites(deployment, federation)
+        for name in NAMES:
+            deployment.start_supernode(name, tmp_path / name / "guardian.toml", role="guardian")
+        deployment.play(federation.home, timeout=500)
+    record = load(federation.run.path)
+    paid = [entry.event for entry in record.ledger.entries()]
+    assert len(paid) == record.plan.releases > 0
+    for name in NAMES:
+        with guardian_ledger(federation, name) as book:
+            assert [entry.event for entry in book.entries()] == paid
+
+
+@pytest.mark.slow
+def test_killed_guardians_start_again_and_no_round_gets_two_noises(tmp_path: Path) -> None:
+    """Each guardian's SuperNode is killed once (SIGKILL) while the run waits for it; its ledger and bytes go on."""
+    import threading
+    import time
+
+    federation = guarded(tmp_path, seed=None, start_timeout=120.0, round_timeout=40.0)
+    with deployed(federation) as deployment:
+        start_sites(deployment, federation)
+
+        def start(name: str) -> None:
+            deployment.start_supernode(name, tmp_path / name / "guardian.toml", role="guardian")
+
+        for name in NAMES:
+            start(name)
+
+        def kill_one(name: str) -> None:
+            deadline = time.monotonic() + 200
+            while not list((tmp_path / name / "kept").glob("*/rounds/000000.json")) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            deployment.kill(name)
+            start(name)
+
+        threading.Thread(target=kill_one, args=(NAMES[1],), daemon=True).start()
+        for _ in range(6):
+            with contextlib.suppress(RunError):  # it stopped with a word; the same command goes on
+                deployment.play(federation.home, timeout=500)
+                break
+    record = load(federation.run.path)
+    for name in NAMES:
+        with guardian_ledger(federation, name) as book:
+            stored = book.release_rows()
+            assert len(stored) == len(book.entries()) == len(record.ledger.entries())
+    with Ledger.open(federation.run.ledger_path) as book:
+        assert len(book.release_rows()) == len(book.entries())

@@ -1,0 +1,375 @@
+"""Guardians over Flower's message API, without sockets: the same bytes that real nodes exchange."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomli_w
+from flwr.app import Message
+
+import privbo as pb
+from accountant.ledger import Ledger
+from privbo.door.noise import SecureNoise
+from privbo.door.shares import expand, own_units, split
+from privbo.flower.apps import client_app, serve
+from privbo.flower.guard_messages import decode_wanted, encode_wanted
+from privbo.flower.scaffold import write_guardian
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import read_lines
+from privbo.protocol.messages import Setting
+from privbo.reports.data import report
+from privbo.runs.record import load
+from tests.conformance.cases import N_CLIENTS, ROUNDS, problem
+from tests.deployment.federations import ALGORITHMS, Federation, make
+from tests.deployment.grid import LoopGrid, Node
+from tests.deployment.reading import releases
+from tests.guardians.canary import CANARY, Canary
+
+NAMES = ("guardian1", "guardian2")
+SECURE = {"noise_multiplier": 1.0, "trust": "guardians"}
+SEEDED = SECURE | {"noise": "simulation"}
+
+
+def guarded(root: Path, algorithm: str | dict = "fed-pne", **changes) -> Federation:
+    """A federation of three sites and two guardians."""
+    federation = make(root, algorithm, **{"privacy": SECURE} | changes)
+    with (federation.home / "federation.toml").open("a") as file:
+        for name in NAMES:
+            file.write("\n" + write_guardian(root / name, name))
+    return federation
+
+
+def guardians(federation: Federation, **changes) -> list[Node]:
+    return [
+        Node(
+            node_id=200 + index,
+            app=client_app(federation.home),
+            node_config={"guardian": str(federation.root / name / "guardian.toml")},
+            **changes,
+        )
+        for index, name in enumerate(NAMES)
+    ]
+
+
+def play(federation: Federation, nodes: list[Node] | None = None) -> LoopGrid:
+    return federation.play(nodes or [*federation.nodes(), *guardians(federation)])
+
+
+def guardian_ledger(federation: Federation, name: str) -> Ledger:
+    (path,) = (federation.root / name / "kept").glob("*/ledger.sqlite")
+    return Ledger.open(path)
+
+
+@pytest.mark.parametrize("algorithm", ["dp-fts-de", "fed-pne"])
+def test_the_grid_gives_the_releases_of_guardians_in_one_process(algorithm: str, tmp_path: Path) -> None:
+    federation = guarded(tmp_path, algorithm, privacy=SEEDED)
+    play(federation)
+    made = releases(federation)
+    from tests.deployment.test_grid import Split  # the same layout of cohorts as at the sites
+
+    kind = {"dp-fts-de": pb.DPFTSDE(n_features=12), "fed-pne": pb.FedPNE(horizon=400, c=0.02)}[algorithm]
+    assert ALGORITHMS[algorithm]["type"] == algorithm
+    whole = pb.run(problem(), Split(kind), privacy=pb.Privacy(**SEEDED), rounds=ROUNDS, seed=3)
+    assert len(made) == len(whole.releases) > 0
+    for ours, theirs in zip(made, whole.releases, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
+        assert ours.noise_stddev == theirs.noise_stddev
+
+
+def test_every_guardian_pays_and_signs_and_the_report_names_them(tmp_path: Path) -> None:
+    federation = guarded(tmp_path)
+    play(federation)
+    record = load(federation.run.path)
+    events = [entry.event for entry in record.ledger.entries()]
+    assert len(events) > 0
+    for name in NAMES:
+        with guardian_ledger(federation, name) as book:
+            assert [entry.event for entry in book.entries()] == events
+    lines = read_lines(federation.run.path / "guardians.jsonl")
+    assert [row["guardian"] for row in lines] == list(NAMES) * len(events)
+    assert "(guardians: guardian1, guardian2)" in report(record).trust
+    assert not list(tmp_path.glob("guardian*/kept/*/rounds/*.npz"))
+
+
+def everything(folder: Path) -> bytes:
+    return b"".join(
+        path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".html"
+    )
+
+
+def test_a_canary_is_in_no_byte_that_the_server_stored_sent_or_received(tmp_path: Path) -> None:
+    """Searched as float64, on the grid, and after taking every seed that the server holds off every word it holds."""
+    with_canary = guarded(tmp_path, {"type": "tests.guardians.canary:Canary"}, rounds=1)
+    seen: list[bytes] = []
+
+    class Listening(LoopGrid):
+        def push_messages(self, messages):
+            listed = list(messages)
+            seen.extend(wire(message) for message in listed)
+            return super().push_messages(listed)
+
+        def pull_messages(self, identities):
+            found = super().pull_messages(identities)
+            seen.extend(wire(message) for message in found)
+            return found
+
+    serve(Listening([*with_canary.nodes(), *guardians(with_canary)]), with_canary.home, with_canary.run)
+    held = everything(with_canary.run.path) + b"".join(seen)
+    assert len(held) > 10_000
+    plan = load(with_canary.run.path).plan
+    request = next(Canary().server(setting_of(plan)).plan())
+    mechanism = plan.privacy.mechanism(request, plan.noise_multiplier)
+    row = own_units(mechanism, request, np.full((1, 5), CANARY), np.array([0]), SecureNoise())
+    assert row[0, 0] > 1000
+    assert not found_in(held, row)
+    page = with_canary.run.path / "report.html"
+    assert np.float64(CANARY).tobytes() not in page.read_bytes()
+    # The search finds the number where shares are not sealed: one in the clear is enough, and so are both.
+    ((masked, seed),) = split(row, 2)
+    for leaked in (np.float64(CANARY).tobytes(), row.tobytes(), masked + b"xyz" + seed):
+        assert found_in(held[:5000] + leaked + held[5000:9000], row)
+    # The same search finds it where the server is trusted.
+    trusted = make(tmp_path / "trusted", {"type": "tests.guardians.canary:Canary"}, privacy={"noise_multiplier": 1.0})
+    seen.clear()
+    serve(Listening(trusted.nodes()), trusted.home, trusted.run)
+    assert np.float64(CANARY).tobytes() in b"".join(seen)
+
+
+def setting_of(plan) -> Setting:
+    return Setting(space=problem().search_space, n_clients=plan.n_clients, rounds=plan.releases, public_seed=0)
+
+
+def found_in(held: bytes, row: np.ndarray) -> bool:
+    """Whether a vector is in some bytes: as it was, on the grid, or under a mask whose seed is among them, anywhere."""
+    units = row.astype(np.int64)
+    if any(word in held for word in (np.float64(CANARY).tobytes(), units[0, :1].tobytes())):
+        return True
+    words = {held[at : at + 8] for at in range(len(held) - 7)}
+    first = units.view(np.uint64)[0, :1]
+    seeds = (held[at : at + 32] for at in range(len(held) - 31))
+    return any((first - expand(seed, 1)).tobytes() in words for seed in seeds)
+
+
+def wire(message: Message) -> bytes:
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    return b"".join(item.deflate() for item in get_all_nested_objects(message).values())
+
+
+def test_letters_of_a_round_have_one_size_whoever_takes_part(tmp_path: Path) -> None:
+    sizes: dict[int, set[int]] = {}
+
+    def weigh(reply: Message, round_: int) -> Message:
+        for letter in reply.content.config_records.get("answer", {}).get("vectors", []):
+            sizes.setdefault(round_, set()).add(len(letter))
+        return reply
+
+    federation = guarded(tmp_path, privacy=SECURE | {"sample_rate": 0.5})
+    play(federation, [*federation.nodes(tamper=weigh), *guardians(federation)])
+    assert sizes
+    assert all(len(found) == 1 for found in sizes.values())
+
+
+# --- who is not there -------------------------------------------------------------------------------------
+
+
+def test_a_guardian_that_is_gone_stops_the_run_and_it_goes_on_when_it_returns(tmp_path: Path) -> None:
+    federation = guarded(tmp_path, start_timeout=0.5, round_timeout=1.5)
+    first, second = guardians(federation)
+    with pytest.raises(RunError, match="guardian2 are not connected"):
+        play(federation, [*federation.nodes(), first])
+    with pytest.raises(RunError, match="guardian2"):
+        play(federation, [*federation.nodes(), first, Gone(second).node(until=2)])
+    play(federation)
+    for name in NAMES:
+        with guardian_ledger(federation, name) as book:
+            assert len(book.entries()) == len(releases(federation)) == len(book.release_rows())
+
+
+@dataclasses.dataclass
+class Gone:
+    """A guardian whose replies are lost after some."""
+
+    inner: Node
+
+    def node(self, until: int) -> Node:
+        count = [0]
+
+        def tamper(reply: Message, _round: object) -> Message | None:
+            count[0] += 1
+            return reply if count[0] <= until else None
+
+        return dataclasses.replace(self.inner, tamper=tamper)
+
+
+def lossy(federation: Federation, at: int) -> list[Node]:
+    """The second guardian acts and dies before its ``at``-th reply leaves."""
+    first, second = guardians(federation)
+    return [*federation.nodes(), first, Gone(second).node(until=at)]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_a_guardian_that_dies_with_its_answer_unsent_sends_the_same_one_later(at: int, tmp_path: Path) -> None:
+    federation = guarded(tmp_path, round_timeout=1.0)
+    with pytest.raises(RunError, match="guardian2"):
+        play(federation, lossy(federation, at))
+    kept = {}
+    if list((tmp_path / "guardian2/kept").glob("*/ledger.sqlite")):
+        with guardian_ledger(federation, "guardian2") as book:
+            kept = {row.release_id: row.body for row in book.release_rows()}
+    write_longer(federation)
+    play(federation)
+    with guardian_ledger(federation, "guardian2") as book:
+        after = {row.release_id: row.body for row in book.release_rows()}
+        assert kept.items() <= after.items()
+        assert len(book.entries()) == len(after)
+
+
+def write_longer(federation: Federation) -> None:
+    path = federation.home / "federation.toml"
+    path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | {"round_timeout": 60.0}))
+
+
+# --- who lies -----------------------------------------------------------------------------------------------
+
+
+def bent(node: Node, bend: Callable) -> Node:
+    """A guardian whose questions the server has bent."""
+
+    def handle(message: Message, context: object) -> Message | None:
+        if "guard" in message.content.config_records:
+            wanted = decode_wanted(message.content)
+            changed = bend(wanted)
+            if changed is not wanted:
+                message.content.config_records.update(encode_wanted(changed).config_records)
+                message.content.array_records.update(encode_wanted(changed).array_records)
+        return node.app(message, context)
+
+    return dataclasses.replace(node, app=handle)
+
+
+def set_of_others(wanted):
+    return dataclasses.replace(wanted, envelopes=wanted.envelopes[1:]) if wanted.kind == "receive" else wanted
+
+
+def another_round(wanted):
+    if wanted.kind != "receive":
+        return wanted
+    return dataclasses.replace(wanted, call=dataclasses.replace(wanted.call, round=wanted.call.round + 1))
+
+
+def another_plan(wanted):
+    if wanted.terms is None:
+        return wanted
+    declared = dataclasses.replace(wanted.terms.declared, delta=wanted.terms.declared.delta / 2)
+    return dataclasses.replace(wanted, terms=dataclasses.replace(wanted.terms, declared=declared))
+
+
+def less_noise(wanted):
+    if wanted.terms is None:
+        return wanted
+    return dataclasses.replace(wanted, terms=dataclasses.replace(wanted.terms, noise_multiplier=0.1))
+
+
+def other_statements(wanted):
+    return dataclasses.replace(wanted, signed=[wanted.signed[0]] * 2) if wanted.kind == "answer" else wanted
+
+
+@pytest.mark.parametrize("bend", [another_round, another_plan, less_noise, other_statements])
+def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: Callable, tmp_path: Path) -> None:
+    federation = guarded(tmp_path)
+    first, second = guardians(federation)
+    with pytest.raises(RunError, match="there is no release"):
+        play(federation, [*federation.nodes(), first, bent(second, bend)])
+    with Ledger.open(federation.run.ledger_path) as book:
+        assert not book.release_rows()
+    with guardian_ledger(federation, "guardian2") as book:
+        assert not book.release_rows()
+
+
+def test_a_client_withheld_from_one_guardian_is_in_no_guardians_sum(tmp_path: Path) -> None:
+    federation = guarded(tmp_path)
+    first, second = guardians(federation)
+    play(federation, [*federation.nodes(), first, bent(second, set_of_others)])
+    statements = [json.loads(path.read_text()) for path in tmp_path.glob("guardian*/kept/*/rounds/000000.json")]
+    sets = sorted(len(statement["content"]["marks"]) for statement in statements)
+    assert sets == [N_CLIENTS - 1, N_CLIENTS]
+
+
+def test_a_guardian_keeps_its_own_bound(tmp_path: Path) -> None:
+    federation = guarded(tmp_path)
+    own = tmp_path / "guardian2" / "guardian.toml"
+    own.write_text(own.read_text() + "epsilon = 0.5\ndelta = 1e-5\n")
+    with pytest.raises(RunError, match=r"guardian2, round 0: BudgetExceeded"):
+        play(federation)
+    with Ledger.open(federation.run.ledger_path) as book:
+        assert not book.release_rows()
+
+
+def test_a_site_sends_nothing_to_other_guardians_than_its_own_file_names(tmp_path: Path) -> None:
+    federation = guarded(tmp_path)
+    path = federation.site_file("north")
+    cards = tomllib.loads((federation.home / "federation.toml").read_text())["guardians"]
+    other = tomllib.loads(write_guardian(tmp_path / "other", "guardian2"))["guardians"]
+    path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | {"guardians": cards | other}))
+    play(federation)
+    traffic = read_lines(federation.run.private / "transport.jsonl")
+    assert all("north" not in row["answered"] and row["refused"] == {"raised ConfigurationError": 1} for row in traffic)
+
+
+def test_sites_send_no_vector_in_the_clear_where_their_run_has_guardians(tmp_path: Path) -> None:
+    federation = guarded(tmp_path)
+    play(federation)
+    for path in tmp_path.glob("*/kept/*/sent/*.npz"):
+        with np.load(path) as arrays:
+            assert "vectors" not in arrays.files or not arrays["vectors"].shape[1]
+
+
+def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="names 0 guardians"):
+        make(tmp_path / "none", privacy=SECURE).play()
+    federation = guarded(tmp_path / "trusting", privacy={"noise_multiplier": 1.0})
+    with pytest.raises(ConfigurationError, match="names 2 guardians"):
+        play(federation)
+
+
+# --- keys ---------------------------------------------------------------------------------------------------
+
+
+def stopped(federation: Federation) -> None:
+    """Plays until the second guardian is lost in the first round."""
+    with pytest.raises(RunError):
+        play(federation, lossy(federation, 2))
+    write_longer(federation)
+
+
+def test_a_replaced_sealing_key_stops_the_run_until_its_card_is_registered(tmp_path: Path) -> None:
+    federation = guarded(tmp_path, round_timeout=1.0, seed=None)
+    stopped(federation)
+    (tmp_path / "guardian2/kept/sealing.key").unlink()
+    with pytest.raises(RunError, match="register its card"):
+        play(federation)
+    table = tomllib.loads((federation.home / "federation.toml").read_text())
+    table["guardians"] |= tomllib.loads(write_guardian(tmp_path / "guardian2", "guardian2"))["guardians"]
+    (federation.home / "federation.toml").write_text(tomli_w.dumps(table))
+    with pytest.raises(RunError, match="guardian2 differ"):
+        play(federation)
+    (federation.run.path / "guardians.json").unlink()
+    play(federation)  # what it had received stands, and later letters are sealed to the new key
+    assert len(releases(federation)) > 1
+
+
+def test_the_secure_source_is_what_guardians_draw_from(tmp_path: Path) -> None:
+    federation = guarded(tmp_path)
+    play(federation)
+    with guardian_ledger(federation, "guardian1") as book:
+        assert {entry.noise_source for entry in book.entries()} == {SecureNoise().name}
+        assert book.guarantees
+    shutil.rmtree(tmp_path / "guardian1")
