@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privbo.comparisons.verdict import Verdict
+from privbo.plans.counting import Loudness
 from privbo.plans.gains import Gain
 from privbo.plans.plan import Plan
 from privbo.plans.prices import PriceColumn
@@ -31,12 +32,14 @@ class PricedPlan:
         rounds: Planned rounds.
         plan: The plan.
         epsilon_at: Its price at every delta of interest, the headline's first.
+        loudness: The most that its releases can say, by kind.
     """
 
     name: str
     rounds: int
     plan: Plan
     epsilon_at: tuple[PriceColumn, ...]
+    loudness: tuple[Loudness, ...] = ()
 
     def to_dict(self) -> JsonObject:
         """Give plan and price as JSON-able data."""

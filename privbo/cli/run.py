@@ -15,6 +15,7 @@ import numpy as np
 
 from privbo.cli.results import FinishedRun, PricedPlan
 from privbo.comparisons.verdict import SCORES
+from privbo.plans.counting import loudness
 from privbo.plans.prices import finite, price
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_json
@@ -25,7 +26,7 @@ from privbo.reports.diagnostics import LABELS, best_per_client, diagnostics
 from privbo.runs.config import read_spec
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory, fresh_directory
-from privbo.runs.opening import plan_run
+from privbo.runs.opening import plan_run, planned_requests
 from privbo.runs.spec import Control, Spec
 
 
@@ -76,7 +77,8 @@ def price_run(spec: Spec) -> PricedPlan:
     """Price a run without touching any data."""
     plan = plan_run(spec)
     rows = price(plan.event, delta=plan.delta, n_clients=plan.n_clients, adjacency=plan.adjacency)
-    return PricedPlan(name=spec.name, rounds=spec.rounds, plan=plan, epsilon_at=rows)
+    made = ((plan.mechanism(request), request) for request in planned_requests(spec)) if plan.releases else ()
+    return PricedPlan(name=spec.name, rounds=spec.rounds, plan=plan, epsilon_at=rows, loudness=loudness(made))
 
 
 def carry_out(

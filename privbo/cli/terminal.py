@@ -35,6 +35,8 @@ from privbo.reports.tables import verdict_lines
 from privbo.runs.evidence import LedgerCheck
 from privbo.runs.recovery import Recovered
 
+_KINDS = 4  # of releases that a plan's lines tell apart
+
 
 def number(value: float | None) -> str:
     """Write a number with four significant digits; infinity spelled out."""
@@ -108,8 +110,12 @@ def _plan(found: PricedPlan) -> Iterator[RenderableType]:
         f"{number(plan.noise_multiplier)}, {plan.adjacency.value} adjacency, noise {plan.noise_source}; "
         "no data was touched"
     )
-    if not (drawn := sampler_text(plan.event)).startswith("none"):
+    if (drawn := sampler_text(plan.event)) and not drawn.startswith("none"):
         yield f"participants: {drawn}{'; one price for all of them, however early it ends' * plan.is_allocated}"
+    for kind in found.loudness[:_KINDS]:
+        yield kind.text
+    if len(found.loudness) > _KINDS:
+        yield f"and {len(found.loudness) - _KINDS} kinds of release more; --json lists them"
     if plan.outlook is not None:
         yield plan.outlook
     if (vote := plan.vote_text(found.epsilon_at[0].delta)) is not None:

@@ -50,6 +50,41 @@ def over_noise(asked: Counter[tuple[Mechanism, int]], z: float | None) -> float 
     return math.sqrt(square) if square else None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loudness:
+    """The most that releases of one kind can say.
+
+    Attributes:
+        count: Number of releases in the plan.
+        largest_sum: Norm of what is released where every client answers alike, as loud as it may, without its noise.
+        noise: Norm that its noise has on average.
+    """
+
+    count: int
+    largest_sum: float
+    noise: float
+
+    @property
+    def text(self) -> str:
+        """The two norms side by side."""
+        what = "a release" if self.count == 1 else f"each of {self.count} releases"
+        beside = f"noise of expected norm {self.noise:.3g}"
+        return f"{what}: largest possible sum of norm {self.largest_sum:.3g} beside {beside}"
+
+
+def loudness(made: Iterable[tuple[Mechanism, Request]]) -> tuple[Loudness, ...]:
+    """Say of every kind of release the most that it can say, in the plan's order; equal to three digits is one kind."""
+    kinds: dict[tuple[str, str], Loudness] = {}
+    for mechanism, request in made:
+        if isinstance(mechanism, PrivateSum):
+            largest, numbers = mechanism.largest_norm(), request.dim * request.n_blocks
+            noise = mechanism.noise_stddev() * math.sqrt(numbers)
+            kind = (f"{largest:.3g}", f"{noise:.3g}")
+            count = kinds[kind].count + 1 if kind in kinds else 1
+            kinds[kind] = Loudness(count=count, largest_sum=largest, noise=noise)
+    return tuple(kinds.values())
+
+
 def whole_event(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], z: float | None) -> Event:
     """Give the event of all releases together, at a run's multiplier.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -83,8 +84,13 @@ def cells(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 
 
 def _judged(row: Row) -> list[str]:
-    error = "" if row.standard_error is None else f" ± {row.standard_error:.4f}"
-    return [f"{row.utility:.4f}{error}", f"{row.final:.4f}"]
+    """A mean to two digits of its error, so that no difference that matters is rounded away."""
+    if row.utility is None or row.final is None:
+        return ["-", "-"]
+    if not row.standard_error:
+        return [f"{row.utility:.4g}", f"{row.final:.4g}"]
+    digits = min(9, max(0, 1 - math.floor(math.log10(row.standard_error))))
+    return [f"{row.utility:.{digits}f} ± {row.standard_error:.{digits}f}", f"{row.final:.{digits}f}"]
 
 
 def contrast_lines(comparison: Comparison) -> Sequence[str]:

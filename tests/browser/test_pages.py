@@ -253,4 +253,4 @@ def test_five_hundred_rounds_stay_under_three_hundred_kilobytes(browser: Browser
     page = write_page(report(many), tmp_path / "many.html")
     assert page.stat().st_size < 300_000
     check(browser, page, ("epsilon-by-release", "release-norms"))
-    assert browser.run("return document.querySelectorAll('.long tr').length") >= 500
+    assert browser.run("return document.querySelectorAll('.long tr').length") >= 400  # both ends of them

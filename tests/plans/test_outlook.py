@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from privbo.plans.counting import loudness
 from privbo.plans.plan import price_plan
 from privbo.protocol.messages import Request
 
@@ -25,6 +26,16 @@ def test_it_is_the_norm_of_equal_answers_beside_the_expected_norm_of_the_noise()
     quarters = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40, noise_scale=2.0)] * 4, n_clients=40)
     assert quarters.largest_over_noise == pytest.approx(2.0)
     assert quarters.epsilon()["tight"] == pytest.approx(plan.epsilon()["tight"], rel=1e-6)
+
+
+def test_each_kind_of_release_has_its_two_norms():
+    """The first release has a mean of norm 2 under noise of norm 5 x 2 / 40 x 4 = 1; the others' is twice as loud."""
+    requests = [mean(40), mean(40, noise_scale=2.0), mean(40, noise_scale=2.0)]
+    plan = price_plan(pb.Privacy(noise_multiplier=5.0), requests, n_clients=40)
+    found = loudness((plan.mechanism(request), request) for request in requests)
+    assert [(kind.count, round(kind.largest_sum, 9), round(kind.noise, 9)) for kind in found] == [(1, 2, 1), (2, 2, 2)]
+    assert found[1].text == "each of 2 releases: largest possible sum of norm 2 beside noise of expected norm 2"
+    assert (found[0].largest_sum / found[0].noise) ** 2 + 2 * 1.0 == pytest.approx(plan.largest_over_noise**2)
 
 
 def test_several_regions_are_one_vector():
