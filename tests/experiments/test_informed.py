@@ -12,6 +12,7 @@ from experiments.baselines.informed import explain
 from privbo.algorithms.thompson.exploration import Exploration
 from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.posterior import Hyperparameters, Observations
+from privbo.protocol.messages import PlainEvaluate
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
 
 SMALL = OwnModel(n_features=16, fit_steps=2, n_candidates=32)
@@ -88,7 +89,7 @@ def test_an_informed_client_alone_behaves_as_in_the_cohort(space, own):
     )
     where = setting(space)
     trace, whole = play(algorithm, where)
-    alone = algorithm.cohort(where, clients=np.array([2]), evaluate=bumps, seed=5)
+    alone = algorithm.cohort(where, clients=np.array([2]), evaluate=PlainEvaluate(bumps), seed=5)
     for ask, answers in trace:
         np.testing.assert_allclose(alone.respond(ask.broadcast)[0], answers[2], atol=1e-6)
     np.testing.assert_allclose(alone.history().units[0], whole.history().units[2], atol=1e-6)

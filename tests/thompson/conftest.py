@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from privbo.protocol.messages import Release, Setting
+from privbo.protocol.messages import PlainEvaluate, Release, Setting
 from privbo.protocol.space import Categorical, Int, Real, Space
 
 PLANE = Space({"x": Real(0.0, 1.0), "y": Real(1e-3, 1e1, log=True)})
@@ -47,7 +47,7 @@ def play(algorithm, where, evaluate=bumps, *, seed=5, clients=None, until=None):
     """All asks and answers of a run, or of its beginning, and the cohort."""
     server = algorithm.server(where)
     numbers = np.arange(where.n_clients) if clients is None else np.asarray(clients)
-    cohort = algorithm.cohort(where, clients=numbers, evaluate=evaluate, seed=seed)
+    cohort = algorithm.cohort(where, clients=numbers, evaluate=PlainEvaluate(evaluate), seed=seed)
     rng, trace = np.random.default_rng(0), []
     while len(trace) != until and (ask := server.ask()) is not None:
         answers = cohort.respond(ask.broadcast)

@@ -11,7 +11,7 @@ from privbo.algorithms.thompson.maximise import Search, maximise
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.algorithms.thompson.settings import shared_vectors
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Broadcast, Cohort
+from privbo.protocol.messages import Broadcast, Cohort, PlainEvaluate
 from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, play, setting
 
 OWN = OwnModel(n_features=32, fit_steps=5, n_candidates=64)
@@ -56,7 +56,7 @@ def test_sampled_answers_spread_around_the_mean(share):
 
 def play_first(algorithm, where, evaluate):
     server = algorithm.server(where)
-    cohort = algorithm.cohort(where, clients=np.arange(where.n_clients), evaluate=evaluate, seed=5)
+    cohort = algorithm.cohort(where, clients=np.arange(where.n_clients), evaluate=PlainEvaluate(evaluate), seed=5)
     ask = server.ask()
     return ask, cohort.respond(ask.broadcast)
 
@@ -125,13 +125,13 @@ def test_answering_again_costs_no_evaluation(share):
 def test_a_restored_cohort_goes_on_as_if_nothing_happened(share, at):
     algorithm, where = dataclasses.replace(SMALL, share=share), setting()
     trace, whole = play(algorithm, where)
-    first = algorithm.cohort(where, clients=np.arange(6), evaluate=bumps, seed=5)
+    first = algorithm.cohort(where, clients=np.arange(6), evaluate=PlainEvaluate(bumps), seed=5)
     for ask, _ in trace[: at + 1]:
         first.respond(ask.broadcast)
     snapshot = {key: array.copy() for key, array in first.snapshot().items()}
     assert all(array.dtype != object for array in snapshot.values())
     counting = Counting()
-    second = algorithm.cohort(where, clients=np.arange(6), evaluate=counting, seed=5)
+    second = algorithm.cohort(where, clients=np.arange(6), evaluate=PlainEvaluate(counting), seed=5)
     second.restore(snapshot)
     for ask, answers in trace:
         np.testing.assert_array_equal(second.respond(ask.broadcast), answers)
@@ -141,7 +141,7 @@ def test_a_restored_cohort_goes_on_as_if_nothing_happened(share, at):
 
 def test_a_snapshot_does_not_follow_the_cohort():
     trace, _ = play(SMALL, setting())
-    fresh = SMALL.cohort(setting(), clients=np.arange(6), evaluate=bumps, seed=5)
+    fresh = SMALL.cohort(setting(), clients=np.arange(6), evaluate=PlainEvaluate(bumps), seed=5)
     fresh.respond(trace[0][0].broadcast)
     fresh.respond(trace[1][0].broadcast)
     before = fresh.snapshot()
@@ -153,8 +153,8 @@ def test_a_snapshot_does_not_follow_the_cohort():
 
 
 def test_a_snapshot_of_other_clients_is_refused():
-    cohort = SMALL.cohort(setting(), clients=np.array([1, 2]), evaluate=bumps, seed=5)
-    other = SMALL.cohort(setting(), clients=np.array([1, 3]), evaluate=bumps, seed=5)
+    cohort = SMALL.cohort(setting(), clients=np.array([1, 2]), evaluate=PlainEvaluate(bumps), seed=5)
+    other = SMALL.cohort(setting(), clients=np.array([1, 3]), evaluate=PlainEvaluate(bumps), seed=5)
     with pytest.raises(ConfigurationError, match="other clients"):
         other.restore(cohort.snapshot())
 
@@ -166,7 +166,7 @@ def test_a_client_alone_behaves_as_in_the_cohort(share, space):
     trace, whole = play(algorithm, where)
     history = whole.history()
     for client in range(where.n_clients):
-        alone = algorithm.cohort(where, clients=np.array([client]), evaluate=bumps, seed=5)
+        alone = algorithm.cohort(where, clients=np.array([client]), evaluate=PlainEvaluate(bumps), seed=5)
         for ask, answers in trace:
             np.testing.assert_allclose(alone.respond(ask.broadcast)[0], answers[client], atol=1e-6)
         np.testing.assert_allclose(alone.history().units[0], history.units[client], atol=1e-6)
@@ -277,7 +277,7 @@ def test_after_the_switch_broadcasts_carry_nothing():
 
 def test_a_late_client_first_explores_its_region():
     trace, _ = play(SMALL, setting())
-    late = SMALL.cohort(setting(), clients=np.array([3]), evaluate=bumps, seed=5)
+    late = SMALL.cohort(setting(), clients=np.array([3]), evaluate=PlainEvaluate(bumps), seed=5)
     answers = late.respond(trace[2][0].broadcast)
     assert np.isfinite(answers).all()
     assert late.history().rounds.tolist() == [-1, -1, 2]
@@ -286,14 +286,14 @@ def test_a_late_client_first_explores_its_region():
 
 def test_other_features_than_the_servers_are_refused():
     ask = SMALL.server(setting(public_seed=1)).ask()
-    cohort = SMALL.cohort(setting(public_seed=2), clients=np.arange(6), evaluate=Counting(), seed=5)
+    cohort = SMALL.cohort(setting(public_seed=2), clients=np.arange(6), evaluate=PlainEvaluate(Counting()), seed=5)
     with pytest.raises(ConfigurationError, match="random features differ"):
         cohort.respond(ask.broadcast)
 
 
 def test_another_length_of_run_than_the_servers_is_refused():
     ask = SMALL.server(setting(rounds=5)).ask()
-    cohort = SMALL.cohort(setting(rounds=4), clients=np.arange(6), evaluate=Counting(), seed=5)
+    cohort = SMALL.cohort(setting(rounds=4), clients=np.arange(6), evaluate=PlainEvaluate(Counting()), seed=5)
     with pytest.raises(ConfigurationError, match="5 rounds"):
         cohort.respond(ask.broadcast)
 

@@ -13,7 +13,7 @@ from privbo.algorithms.thompson.own import OwnActors, chunks, grid_index
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.algorithms.thompson.posterior import Observations
 from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms
-from privbo.protocol.messages import Setting
+from privbo.protocol.messages import PlainEvaluate, Setting
 from privbo.protocol.space import Int, Space
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
 
@@ -30,7 +30,7 @@ def test_a_client_alone_draws_as_in_the_cohort(space, change):
     algorithm, where = Variant(n_features=12, own=own).local(), setting(space, rounds=3)
     trace, whole = play(algorithm, where)
     for client in (0, 4):
-        alone = algorithm.cohort(where, clients=np.array([client]), evaluate=bumps, seed=5)
+        alone = algorithm.cohort(where, clients=np.array([client]), evaluate=PlainEvaluate(bumps), seed=5)
         for ask, _ in trace:
             alone.respond(ask.broadcast)
         np.testing.assert_allclose(alone.history().units[0], whole.history().units[client], atol=1e-6)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from privbo.protocol.messages import PlainEvaluate
 from tests.thompson.conftest import MIXED, PLANE, bumps, noisy_sum, setting
 
 N, ROUNDS = 10, 5
@@ -26,7 +27,7 @@ def failing(clients, units):
 def played(algorithm, where, shards):
     """Everything the clients answer, evaluate and fit, from cohorts that hear the same broadcasts."""
     server, rng, found = algorithm.server(where), np.random.default_rng(0), {}
-    cohorts = [algorithm.cohort(where, clients=part, evaluate=failing, seed=3) for part in shards]
+    cohorts = [algorithm.cohort(where, clients=part, evaluate=PlainEvaluate(failing), seed=3) for part in shards]
     while (ask := server.ask()) is not None:
         answers = np.concatenate([cohort.respond(ask.broadcast) for cohort in cohorts])
         found[f"answers of round {ask.broadcast.round}"] = answers

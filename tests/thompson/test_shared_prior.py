@@ -12,7 +12,7 @@ from accountant import Gaussian
 from accountant.events import parts
 from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Release
+from privbo.protocol.messages import PlainEvaluate, Release
 from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, noisy_sum, play, setting
 
 OWN = pb.OwnModel(fit_steps=8, n_candidates=64)
@@ -139,7 +139,7 @@ def test_sharing_helps_from_the_second_step_and_a_late_client_too():
     third = (slice(None), slice(None, 3))
     ours, theirs = (side.history().values[third].max(axis=1).mean() for side in (cohort, alone))
     assert ours > theirs + 0.03
-    late = algorithm.cohort(where, clients=np.arange(200), evaluate=bumps, seed=8)
+    late = algorithm.cohort(where, clients=np.arange(200), evaluate=PlainEvaluate(bumps), seed=8)
     late.respond(trace[-1][0].broadcast)
     assert late.history().values.max(axis=1).mean() > theirs + 0.03
 
@@ -147,7 +147,7 @@ def test_sharing_helps_from_the_second_step_and_a_late_client_too():
 def test_a_pool_of_noise_leaves_the_clients_as_they_are_alone():
     where = setting(n_clients=6, rounds=3)
     algorithm = pb.SharedPrior(own=OWN, explore=0)
-    cohorts = [algorithm.cohort(where, clients=np.arange(6), evaluate=bumps, seed=1) for _ in range(2)]
+    cohorts = [algorithm.cohort(where, clients=np.arange(6), evaluate=PlainEvaluate(bumps), seed=1) for _ in range(2)]
     server = algorithm.server(where)
     ask = server.ask()
     for cohort in cohorts:
@@ -202,7 +202,7 @@ def test_impossible_settings_are_refused(settings, message):
 
 def test_broadcasts_of_another_run_are_refused():
     where = setting()
-    cohort = SMALL.cohort(where, clients=np.arange(6), evaluate=bumps, seed=1)
+    cohort = SMALL.cohort(where, clients=np.arange(6), evaluate=PlainEvaluate(bumps), seed=1)
     broadcast = SMALL.server(where).ask().broadcast
     for change, message in (
         ({"features": np.zeros(32, dtype=np.uint8)}, "random features differ"),
@@ -219,11 +219,11 @@ def test_every_round_asked_twice_is_answered_alike_without_new_evaluations():
     """The last round is answered again by a cohort restored from the snapshot, as after a crash."""
     where, counting = setting(rounds=9), Counting()
     server = SMALL.server(where)
-    cohort = SMALL.cohort(where, clients=np.arange(6), evaluate=counting, seed=5)
+    cohort = SMALL.cohort(where, clients=np.arange(6), evaluate=PlainEvaluate(counting), seed=5)
     rng = np.random.default_rng(0)
     while (ask := server.ask()) is not None:
         first, evaluated = cohort.respond(ask.broadcast), len(counting.calls)
-        restored = SMALL.cohort(where, clients=np.arange(6), evaluate=counting, seed=5)
+        restored = SMALL.cohort(where, clients=np.arange(6), evaluate=PlainEvaluate(counting), seed=5)
         restored.restore(cohort.snapshot())
         for side in (cohort, restored):
             np.testing.assert_array_equal(side.respond(ask.broadcast), first)
