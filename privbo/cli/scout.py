@@ -65,7 +65,7 @@ def scout(
 
 
 def scouting(spec: Spec, *, epsilon: float, n_points: int) -> Spec:
-    """Give the scout of a run: the same people, ledger, delta and noise source; everybody takes part.
+    """Give the scout of a run: the same people, ledger, delta, noise source and guardians; everybody takes part.
 
     Raises:
         ConfigurationError: If the run is not private, or there is nobody to compare with.
@@ -74,12 +74,20 @@ def scouting(spec: Spec, *, epsilon: float, n_points: int) -> Spec:
         raise ConfigurationError("this configuration is not private, and a scout is: add [privacy] epsilon = 1")
     if spec.problem.n_clients < 2:
         raise ConfigurationError(f"n_clients={spec.problem.n_clients}: likeness is between clients; there must be 2")
+    asked = spec.privacy
     return dataclasses.replace(
         spec,
         name=f"{spec.name}-scout",
         problem=dataclasses.replace(spec.problem, earlier=None, enqueued=None),  # a scout's points are its own
         algorithm=Scout(evaluations=n_points),
-        privacy=Privacy(epsilon=epsilon, delta=spec.privacy.delta, noise=spec.privacy.noise),
+        privacy=Privacy(
+            epsilon=epsilon,
+            delta=asked.delta,
+            noise=asked.noise,
+            trust=asked.trust,
+            guardians=asked.guardians,
+            against=asked.against,
+        ),
         rounds=1,
         controls=(),
         control=None,

@@ -21,6 +21,8 @@ from privbo.guardians.shelf import Shelf
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import IntArray, Request
 
+_AT_ONCE = 1024  # clients whose rows stand in memory as integers
+
 
 class Council(Protocol):
     """All guardians of a run, wherever they are."""
@@ -138,10 +140,12 @@ class Panel:
     def _letters(self, call: Call, mechanism: PrivateSum, request: Request, answers: object) -> list[Letter]:
         if (kept := self.outbox.arrays(call.round)) is not None:
             return unpacked(kept, len(self.cards))
-        everybody = np.arange(request.n_clients)
         rows = vet_rows(answers, n_clients=request.n_clients, dim=request.dim)
-        units = own_units(mechanism, request, rows, everybody, self.coins.stream(str(call.round)))
-        letters = write_letters(call, units, everybody.tolist(), cards=self.cards, site="")
+        coins, letters = self.coins.stream(str(call.round)), list[Letter]()
+        for start in range(0, request.n_clients, _AT_ONCE):
+            some = np.arange(start, min(start + _AT_ONCE, request.n_clients))
+            units = own_units(mechanism, request, rows[some], some, coins)
+            letters += write_letters(call, units, some.tolist(), cards=self.cards, site="")
         self.outbox.put_arrays(call.round, packed(letters))
         return letters
 

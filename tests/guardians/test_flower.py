@@ -27,7 +27,7 @@ from privbo.protocol.messages import Setting
 from privbo.reports.data import report
 from privbo.runs.record import load
 from tests.conformance.cases import N_CLIENTS, ROUNDS, problem
-from tests.deployment.federations import ALGORITHMS, Federation, make
+from tests.deployment.federations import ALGORITHMS, SITES, Federation, make, node_key
 from tests.deployment.grid import LoopGrid, Node
 from tests.deployment.reading import releases
 from tests.guardians.canary import CANARY, Canary
@@ -364,6 +364,31 @@ def test_a_replaced_sealing_key_stops_the_run_until_its_card_is_registered(tmp_p
     (federation.run.path / "guardians.json").unlink()
     play(federation)  # what it had received stands, and later letters are sealed to the new key
     assert len(releases(federation)) > 1
+
+
+def test_a_site_whose_node_key_was_replaced_goes_on_with_the_new_one(tmp_path: Path) -> None:
+    public = {site: node_key()[1] for site in SITES}
+    federation = guarded(tmp_path, keys=public, round_timeout=1.0, seed=None)
+
+    def nodes() -> list[Node]:
+        made = zip(federation.nodes(), public.values(), strict=True)
+        return [dataclasses.replace(node, public_key=key.encode()) for node, key in made]
+
+    first, second = guardians(federation)
+    with pytest.raises(RunError, match="guardian2"):
+        play(federation, [*nodes(), first, Gone(second).node(until=4)])
+    before = len(read_lines(federation.run.history_path))
+    write_longer(federation)
+    public["north"] = node_key()[1]
+    stranger = [*nodes(), *guardians(federation)]
+    path = federation.home / "federation.toml"
+    table = tomllib.loads(path.read_text())
+    table["sites"]["north"]["public_key"] = public["north"]
+    path.write_text(tomli_w.dumps(table))
+    play(federation, stranger)
+    assert 0 < before < len(releases(federation)) == load(federation.run.path).plan.releases
+    last = max(tmp_path.glob("guardian1/kept/*/rounds/*.json"))
+    assert len(json.loads(last.read_text())["content"]["marks"]) == N_CLIENTS  # north's letters open again
 
 
 def test_the_secure_source_is_what_guardians_draw_from(tmp_path: Path) -> None:

@@ -258,3 +258,10 @@ def test_toml_and_dry_run_know_guardians(tmp_path: Path) -> None:
 def test_what_needs_a_door_that_sees_vectors_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="in a run with trust='guardians' none does"):
         publish_norms(guarded(tmp_path / "run"), noise_multiplier=4.0)
+
+
+def test_a_scout_trusts_nobody_whom_its_run_does_not_trust() -> None:
+    from privbo.cli.scout import scouting
+
+    spec = dataclasses.replace(spec_of(CASES[0]), privacy=pb.Privacy(epsilon=2.0, trust="guardians", guardians=3))
+    assert scouting(spec, epsilon=1.0, n_points=6).privacy == pb.Privacy(epsilon=1.0, trust="guardians", guardians=3)
