@@ -38,7 +38,7 @@ def test_letters_arrive_as_they_were_written_in_the_order_of_clients() -> None:
         (1, encode_letter(1, WRITTEN[0]), "another round"),
         (0, encode_letter(0, WRITTEN[0]), "duplicate"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) and " " in value else "",  # letters are random
 )
 def test_what_is_no_letter_of_this_round_is_dropped_and_decides_nobodys_else(client, message, reason: str) -> None:
     found = box()
