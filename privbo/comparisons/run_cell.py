@@ -112,9 +112,13 @@ def run_public(task: Task) -> CellResult:
 
 
 @_quiet()
-def run_alone(task: Task) -> CellResult:
-    """PRIVATE: run clients who share nothing beside those who pay; a paid choice asks for every client's score."""
-    record = run_spec(Spec.from_dict(task.table, trusted=True).loaded(), None)
+def run_alone(task: Task, folder: Path) -> CellResult:
+    """PRIVATE: run clients who share nothing beside those who pay; a paid choice asks for every client's score.
+
+    What their code prints goes into the private ``folder``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    record = run_spec(Spec.from_dict(task.table, trusted=True).loaded(), None, output=folder / "output.txt")
     return replace(summary(record, _curves(record, task.judge)), best_per_client=_best_per_client(record))
 
 

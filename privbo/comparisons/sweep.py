@@ -197,7 +197,7 @@ def _tasks(
         seeds = dict.fromkeys((*sweep.config.seed_keys, "seed"), seed)
         task = Task(table=with_overrides(table, seeds), judge=panel.judge)
         name = settings_name(with_overrides(named, seeds), panel.judge)
-        work = partial(run_public if sweep.ledger is None else run_alone, task)
+        work = partial(run_public, task) if sweep.ledger is None else partial(run_alone, task, folder)
         yield task, Cell(label=setting.label, seed=seed, settings=name, code=code, folder=folder, work=work)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from privbo.audits.audit import Audit
 from privbo.audits.canary import World
@@ -12,6 +12,9 @@ from privbo.audits.clipping import ClippedRound, ClippingAudit
 from privbo.reports.colours import COLOURS
 from privbo.reports.document import Document, Figure, write_document
 from privbo.reports.figures import bars, figure, line
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 def write_audit(audit: Audit, path: Path, *, interactive: bool = False) -> Path:
@@ -42,6 +45,13 @@ def _rounds(rounds: Sequence[ClippedRound]) -> list[tuple[object, ...]]:
 def _regions(last: ClippedRound) -> list[tuple[object, ...]]:
     pairs = zip(last.signal_by_region, last.bias_by_region, strict=True)
     return [(region, signal, bias, last.noise_by_region) for region, (signal, bias) in enumerate(pairs)]
+
+
+def figures(audit: ClippingAudit) -> dict[str, go.Figure]:
+    """PRIVATE: draw an audit's figures by name, as Plotly figures."""
+    import plotly.graph_objects as go
+
+    return {name: go.Figure(drawn) for name, drawn in audit_figures(audit).items()}
 
 
 def audit_figures(audit: ClippingAudit) -> dict[str, Figure]:

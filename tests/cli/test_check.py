@@ -137,18 +137,46 @@ def test_a_site_that_is_not_registered_is_told_so(tmp_path: Path) -> None:
     assert "north, south, west" in done.stderr
 
 
+TALKS = """import sys, warnings
+def score(client, params):
+    print('client', client, 'has 3 patients')
+    sys.stderr.write(f'client {client} does not converge')
+    warnings.warn(f'client {client} is thin')
+    return params['dose']
+"""
+SAID = ("has 3 patients", "does not converge", "is thin")
+SWEEP = """
+name = "levels"
+seeds = 2
+data = "private"
+config = "run.toml"
+[grid]
+rounds = [1]
+[ledger]
+population = "ward"
+path = "people.sqlite"
+"""
+
+
 def test_what_an_objective_prints_or_warns_of_stays_on_the_private_side(config: Path) -> None:
-    (config.parent / "wards.py").write_text(
-        "import sys, warnings\n"
-        "def score(client, params):\n"
-        "    print('client', client, 'has 3 patients')\n"
-        "    sys.stderr.write(f'client {client} does not converge')\n"
-        "    warnings.warn(f'client {client} is thin')\n"
-        "    return params['dose']\n"
-    )
+    (config.parent / "wards.py").write_text(TALKS)
     done = privbo("run", "run.toml", "--out", "out")
     assert done.returncode == 0, done.stderr
     said = (config.parent / "out" / "private" / "output.txt").read_text()
-    for words in ("has 3 patients", "does not converge", "is thin"):
+    for words in SAID:
         assert words in said
         assert words not in done.stdout + done.stderr
+
+
+def test_a_sweep_keeps_what_they_print_too_also_of_those_who_share_nothing(config: Path) -> None:
+    """The clients alone, who cost nothing, once printed on the terminal."""
+    (config.parent / "wards.py").write_text(TALKS)
+    (config.parent / "sweep.toml").write_text(SWEEP)
+    done = privbo("compare", "sweep.toml", "--out", "out", "--jobs", "1", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "local only" in done.stdout
+    cells = config.parent / "out" / "private" / "cells"
+    said = (cells / "output.txt").read_text()
+    assert len(list(cells.rglob("output.txt"))) == 3
+    assert all(words in said for words in SAID[:2])  # warnings of a sweep's settings are said once, by the sweep
+    assert not any(words in done.stdout + done.stderr for words in SAID)
