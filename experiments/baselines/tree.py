@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -33,6 +34,7 @@ class Tree:
 
     Attributes:
         depths, indices: Which cell a node is.
+        cells: Its position along every dimension, counted in cells of its depth.
         first: Position of its first child; -1 for a leaf. Children stand side by side.
         visits, totals, squares: Number, sum and sum of squares of its rewards.
         uppers: U, its own optimistic bound; infinite before the first visit.
@@ -42,12 +44,17 @@ class Tree:
     partition: Partition
     depths: list[int] = field(default_factory=lambda: [0])
     indices: list[int] = field(default_factory=lambda: [0])
+    cells: list[tuple[int, ...]] = field(default_factory=list)
     first: list[int] = field(default_factory=lambda: [-1])
     visits: list[int] = field(default_factory=lambda: [0])
     totals: list[float] = field(default_factory=lambda: [0.0])
     squares: list[float] = field(default_factory=lambda: [0.0])
     uppers: list[float] = field(default_factory=lambda: [math.inf])
     bounds: list[float] = field(default_factory=lambda: [math.inf])
+
+    def __post_init__(self) -> None:
+        if not self.cells:
+            self.cells = [(0,) * self.partition.n_dims]
 
     def split(self, node: int) -> None:
         """Give a node (fresh) children; nodes at the resolution of the space stay leaves."""
@@ -57,6 +64,8 @@ class Tree:
         self.first[node] = len(self.depths)
         self.depths += [depth + 1] * k
         self.indices += [self.indices[node] * k + j for j in range(k)]
+        cell, dim = self.cells[node], depth % self.partition.n_dims
+        self.cells += [(*cell[:dim], cell[dim] * k + j, *cell[dim + 1 :]) for j in range(k)]
         self.first += [-1] * k
         self.visits += [0] * k
         self.totals += [0.0] * k
@@ -103,8 +112,18 @@ class Tree:
 
     def point(self, node: int) -> FloatArray:
         """Centre of a node's cell in the unit cube, ``(n_dims,)``."""
-        centres = self.partition.centres(self.depths[node], np.array([self.indices[node]]))
-        return np.asarray(centres[0])
+        return np.array(self.centre(node))
+
+    def centre(self, node: int) -> list[float]:
+        """The same as numbers."""
+        scales = _scales(self.partition, self.depths[node])
+        return [(cell + 0.5) / scale for cell, scale in zip(self.cells[node], scales, strict=True)]
+
+
+@lru_cache(maxsize=1024)
+def _scales(partition: Partition, depth: int) -> tuple[float, ...]:
+    """Number of cells of a depth along every dimension."""
+    return tuple(partition.scales(depth).tolist())
 
 
 def require_smoothness(nu1: float, rho: float) -> None:

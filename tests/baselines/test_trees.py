@@ -9,7 +9,7 @@ import pytest
 import privbo as pb
 from experiments.baselines.arms import fed1_ucb, play_tree, random_arms
 from experiments.baselines.hoo import HOO
-from experiments.baselines.tree import TreeBandit
+from experiments.baselines.tree import Tree, TreeBandit
 from experiments.baselines.trees import HCT, VHCT
 from privbo.algorithms.elimination.partition import Partition
 
@@ -50,6 +50,22 @@ def test_reproduces_pyxab_node_for_node(kind: str, rounds: int, seed: int) -> No
         ours = {"HCT": HCT, "VHCT": VHCT}[kind](partition, resplit=True)
         theirs = getattr(pyxab, kind)(domain=[[0, 1]])
     assert pulls(ours, noise) == oracle_pulls(theirs, noise)
+
+
+@pytest.mark.parametrize(("n_dims", "n_children"), [(1, 2), (3, 2), (2, 3)])
+def test_a_nodes_point_is_the_partitions_to_the_last_bit(n_dims: int, n_children: int) -> None:
+    """In trees that grow at random, down to the resolution of the space, and where a node is split again."""
+    tree, rng = Tree(Partition(n_dims=n_dims, n_children=n_children)), np.random.default_rng(5)
+    node = 0
+    for _ in range(300):
+        tree.split(node)
+        tree.split(int(rng.integers(len(tree.depths))))
+        node = tree.first[node] + int(rng.integers(n_children)) if tree.first[node] >= 0 else 0
+    assert max(tree.depths) == tree.partition.max_depth
+    for at, (depth, index) in enumerate(zip(tree.depths, tree.indices, strict=True)):
+        assert (
+            tree.point(at).tolist() == tree.partition.centres(depth, np.array([index]))[0].tolist() == tree.centre(at)
+        )
 
 
 @pytest.mark.parametrize("kind", [HCT, VHCT])

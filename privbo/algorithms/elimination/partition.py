@@ -79,7 +79,8 @@ class Partition:
         """Different canonical points at the centres of the first nodes, at most ``count``, ``(k, n_dims)``."""
         return different(self.points(space, np.full(len(nodes), depth), nodes))[:count]
 
-    def _scales(self, depth: int) -> FloatArray:
+    def scales(self, depth: int) -> FloatArray:
+        """Number of cells of a depth along every dimension, ``(n_dims,)``."""
         splits = [len(range(dim, depth, self.n_dims)) for dim in range(self.n_dims)]
         return np.array([float(self.n_children**count) for count in splits])
 
@@ -95,4 +96,4 @@ class Partition:
             column = numerators[:, level % self.n_dims]
             column *= self.n_children
             column += digit
-        return numerators, self._scales(depth)
+        return numerators, self.scales(depth)
