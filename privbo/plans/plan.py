@@ -76,7 +76,7 @@ class Plan:
             "Plan",
             "",
             f"{shared}{'none' if self.noise_multiplier is None else f'{self.noise_multiplier:.3g}'}",
-            f"epsilon {min(self.epsilon(delta).values()):.4g} at delta {delta:.3g} ({self.noise_source} noise)",
+            f"epsilon {min(self.epsilon(delta).values()):.4g} at delta {delta:.3g} (noise: {self.noise_source})",
         )
 
     def _repr_html_(self) -> str:

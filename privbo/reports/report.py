@@ -186,7 +186,7 @@ class Report:
 
     def __repr__(self) -> str:
         made = f"{self.releases} of {self.planned_releases} planned releases, ledger {self.ledger.text}"
-        price = f"epsilon {bound(self.smallest_epsilon)} at delta {self.delta:.3g} ({self.noise_source} noise)"
+        price = f"epsilon {bound(self.smallest_epsilon)} at delta {self.delta:.3g} (noise: {self.noise_source})"
         return in_two_lines("Report", self.name, made, price)
 
     def _repr_html_(self) -> str:

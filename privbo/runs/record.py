@@ -58,7 +58,7 @@ class Record:
             "Record",
             self.spec.name,
             f"{self.spec.rounds} rounds, {made}, {self.directory or 'in memory'}",
-            f"epsilon {self.epsilon(at):.4g} at delta {at:.3g} ({self.plan.noise_source} noise)",
+            f"epsilon {self.epsilon(at):.4g} at delta {at:.3g} (noise: {self.plan.noise_source})",
         )
 
     def _repr_html_(self) -> str:

@@ -22,6 +22,7 @@ from privbo.reports.watch_page import Watch
 from privbo.runs.best import EVALUATIONS, FACTS, SiteFacts
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import problem
+from tests.deployment.federations import SITES, make
 from tests.reports.leaks import PRIVATE_WORDS, scramble
 from tests.reports.runs import EVIL, evil_run, small_run
 
@@ -93,6 +94,25 @@ def test_a_site_shows_its_own_trials_where_private_is_asked_for(tmp_path: Path) 
     assert EVIL not in page
     many = Watch(directories=[site(tmp_path / "large" / "run", n_clients=30)], private=True).page()
     assert "median client" in many
+
+
+def test_a_federation_is_watched_at_its_server_and_at_every_site(tmp_path: Path) -> None:
+    federation = make(tmp_path)
+    federation.play()
+    public = look(federation.run.path)
+    assert (public.problem, public.present, public.trials) == (None, None, None)
+    assert public.run.charged == public.run.planned_releases > 0
+    seen = look(federation.run.path, private=True)
+    assert set(seen.present) == {f"site {name}" for name in SITES}
+    assert len(set(seen.present.values())) == 1  # all of them were there to the end
+    assert seen.trials is None  # what they evaluate never comes here
+    told = set()
+    for name in SITES:
+        own = look(next((tmp_path / name / "kept").glob(f"*/{FACTS}")).parent, private=True)
+        assert own.problem is None
+        assert np.isfinite(own.trials.history.values).any()
+        told |= set(own.trials.clients)
+    assert told == set(range(pb.load(federation.run.path).plan.n_clients))
 
 
 def test_runs_of_one_ledger_stand_side_by_side_with_their_total(tmp_path: Path) -> None:

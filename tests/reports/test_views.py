@@ -31,6 +31,7 @@ from privbo.reports.document import bound, environment, percent_bound, plain_tex
 from privbo.reports.document import render as render_page
 from privbo.reports.ledger import ledger_view
 from privbo.reports.page import document
+from privbo.reports.statement import write_statement
 from privbo.runs.evidence import Seen, examine
 from tests.conformance.cases import problem
 from tests.reports.runs import EVIL, evil_run, small_run
@@ -227,3 +228,25 @@ def test_no_number_of_a_client_stands_in_a_records_own_words(result: pb.Record) 
     scores = {f"{value:.3g}" for value in result.clients.values.ravel()}
     assert len(scores) > 10
     assert not [score for score in scores if len(score) > 4 and score in said]
+
+
+def test_a_statement_says_what_was_and_was_not_published(tmp_path: Path) -> None:
+    def sheet(**settings) -> str:
+        made = pb.run(problem(), rounds=2, seed=1, **settings)
+        return " ".join(write_statement(report(made), tmp_path / "statement.html").read_text().split())
+
+    private, simulated = pb.DPFTSDE(n_features=8), pb.Privacy(epsilon=2.0, noise="simulation")
+    told = sheet(algorithm=private, privacy=simulated)
+    assert "This was a simulation, which protects nobody. With secret noise it would have been: epsilon" in told
+    assert "had the noise been secret" in told
+    assert told.count("[to be filled in]") == 4
+    open_ = sheet(algorithm=private, privacy=pb.NoPrivacy())
+    assert "This run gives no guarantee" in open_
+    assert "random noise added" not in open_
+    assert "Nothing that follows from a client's data was published" in sheet(
+        algorithm=private.local(), privacy=simulated
+    )
+    kept = pb.run(problem(), private, privacy=pb.Privacy(epsilon=2.0), rounds=2, directory=tmp_path / "run")
+    told = " ".join(write_statement(report(kept), tmp_path / "statement.html").read_text().split())
+    assert "simulation" not in told
+    assert kept.ledger.head in told
