@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,18 +133,20 @@ def _literal(value: Value) -> str:
 
 @render.register
 def _own(found: OwnPoints) -> Iterator[RenderableType]:
-    names = tuple(found.points[0].params) if found.points else ()
+    names = tuple(dict.fromkeys(name for p in found.points for name in p.params))
     head = ("client", *names, *(("score",) if found.scores else ()))
-    rows = (
-        (p.client, *(_value(p.params[name]) for name in names), *((number(p.value),) if found.scores else ()))
-        for p in found.points
-    )
+    rows = ((p.client, *_values(p.params, names), *((number(p.value),) if found.scores else ())) for p in found.points)
     yield "private: every point belongs to its client; no epsilon covers it"
     yield table_of("The clients' own best", head, rows, right=range(len(head)))
     if found.without:
         yield f"without a finite value: {', '.join(map(str, found.without))}"
     if not found.scores:
         yield "scores are private as well: --show-private shows them"
+
+
+def _values(params: Mapping[str, Value], names: Iterable[str]) -> Iterator[str]:
+    """Values in the order of a table's columns; of a parameter that does not matter, a dash."""
+    return (_value(params[name]) if name in params else "-" for name in names)
 
 
 def _value(value: Value) -> str:

@@ -104,7 +104,7 @@ def _value(value: Value) -> str:
 
 @render.register
 def _trials(found: Trials) -> Iterator[RenderableType]:
-    names = tuple(found.trials[0].params) if found.trials else ()
+    names = tuple(dict.fromkeys(name for trial in found.trials for name in trial.params))
     head = ("trial", "client", "round", *names, "state", "value")
     rows = (
         (

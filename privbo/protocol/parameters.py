@@ -21,6 +21,8 @@ from privbo.protocol.settings import Sequence, settings
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Value: TypeAlias = float | int | str | bool
+# Values of other parameters, one or several each, beside which alone a parameter matters.
+When: TypeAlias = dict[str, Value | Sequence[Value]]
 _OFF = 1e-9  # of a step, by which rounding may move a value
 
 
@@ -76,6 +78,7 @@ class Real:
         high: Largest value.
         log: Logarithmic scale.
         step: Only ``low``, ``low + step`` and so on up to ``high``; None for every value.
+        when: Values of categories before it beside which alone it matters: ``{"kernel": "rbf"}``, or several values.
 
     Raises:
         ConfigurationError: If the bounds are not finite, not increasing, not positive with ``log=True``, or not a
@@ -92,6 +95,7 @@ class Real:
     high: float
     log: bool = False
     step: float | None = field(default=None, kw_only=True)
+    when: When = field(default_factory=dict, repr=False, kw_only=True)
     type: Literal["real"] = field(default="real", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -142,6 +146,7 @@ class Int:
         high: Largest value.
         log: Logarithmic scale.
         step: Only ``low``, ``low + step`` and so on up to ``high``.
+        when: As of ``Real``.
 
     Raises:
         ConfigurationError: If the bounds are not integers, not increasing, not positive with ``log=True``, or not a
@@ -158,6 +163,7 @@ class Int:
     high: int
     log: bool = False
     step: Annotated[int, Field(ge=1)] = field(default=1, kw_only=True)
+    when: When = field(default_factory=dict, repr=False, kw_only=True)
     type: Literal["int"] = field(default="int", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -210,7 +216,7 @@ class Int:
 
 @settings(table="problem.space", kw_only=False)
 class Categorical:
-    """One of several choices without order.
+    """One of several choices without order; ``when`` as of ``Real``.
 
     Raises:
         ConfigurationError: If there are fewer than two choices or two are equal.
@@ -221,6 +227,7 @@ class Categorical:
     """
 
     choices: Sequence[Value]
+    when: When = field(default_factory=dict, repr=False, kw_only=True)
     type: Literal["categorical"] = field(default="categorical", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:

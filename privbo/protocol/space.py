@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from privbo.protocol.conditions import active, expected, require_conditions
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.parameters import Categorical, Int, Parameter, Real, Value, canonical
 
@@ -31,9 +32,12 @@ class Space:
         >>> space = Space({"C": Real(1e-2, 1e2, log=True), "degree": Int(1, 4)})
         >>> space.decode(space.encode({"C": 1.0, "degree": 3}))
         {'C': 1.0, 'degree': 3}
+        >>> space = Space({"kernel": Categorical(["linear", "rbf"]), "gamma": Real(0.1, 10.0, when={"kernel": "rbf"})})
+        >>> [space.decode([unit, 0.0]) for unit in (0.0, 1.0)]
+        [{'kernel': 'linear'}, {'kernel': 'rbf', 'gamma': 0.1}]
 
     Raises:
-        ConfigurationError: If there is no parameter.
+        ConfigurationError: If there is no parameter, or a condition names no category before it.
     """
 
     parameters: Mapping[str, Parameter]
@@ -44,12 +48,18 @@ class Space:
         for name, parameter in self.parameters.items():
             if not isinstance(parameter, (Real, Int, Categorical)):
                 raise ConfigurationError(f"space: parameter {name!r} is {parameter!r}; use Real, Int or Categorical")
+        require_conditions(self.parameters)
         object.__setattr__(self, "parameters", dict(self.parameters))
 
     @property
     def n_dims(self) -> int:
         """Number of parameters (one unit coordinate each)."""
         return len(self.parameters)
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether some parameter matters only beside certain values of others."""
+        return any(parameter.when for parameter in self.parameters.values())
 
     @property
     def n_embedded(self) -> int:
@@ -60,23 +70,31 @@ class Space:
         """Unit coordinates of named values, ``(n_dims,)``.
 
         Raises:
-            ConfigurationError: If a name is missing or unknown or a value out of range.
+            ConfigurationError: If a name is missing or unknown, does not matter beside the others, or a value is out
+                of range.
         """
-        if params.keys() != self.parameters.keys():
-            raise ConfigurationError(f"parameters {sorted(params)} do not match {sorted(self.parameters)}")
-        return np.array([p.encode(params[name]) for name, p in self.parameters.items()], dtype=np.float64)
+        names = expected(self.parameters, params)
+        if params.keys() != set(names):
+            raise ConfigurationError(f"parameters {sorted(params)} do not match {sorted(names)}")
+        coordinates = [p.encode(params[name]) if name in params else _middle(p) for name, p in self.parameters.items()]
+        return np.array(coordinates, dtype=np.float64)
 
     def decode(self, unit: npt.ArrayLike) -> dict[str, Value]:
-        """Named values at one point of the unit cube, shape ``(n_dims,)``."""
+        """Values by name at one point of the unit cube, shape ``(n_dims,)``, of the parameters that matter there."""
         coordinates = np.asarray(unit, dtype=np.float64).reshape(self.n_dims)
-        pairs = zip(self.parameters.items(), coordinates, strict=True)
-        return {name: parameter.decode(float(u)) for (name, parameter), u in pairs}
+        matters = active(self.parameters, coordinates)
+        triples = zip(self.parameters.items(), coordinates, matters, strict=True)
+        return {name: parameter.decode(float(u)) for (name, parameter), u, here in triples if here}
 
     def snap(self, units: npt.ArrayLike) -> FloatArray:
         """Round points ``(..., n_dims)`` to the canonical coordinates of their values."""
         raw = np.asarray(units, dtype=np.float64)
         columns = [p.snap(raw[..., i]) for i, p in enumerate(self.parameters.values())]
-        return np.stack(columns, axis=-1)
+        snapped = np.stack(columns, axis=-1)
+        if not self.has_conditions:
+            return snapped
+        middle = np.array([_middle(parameter) for parameter in self.parameters.values()])
+        return np.where(active(self.parameters, snapped), snapped, middle)
 
     def embed(self, units: npt.ArrayLike) -> FloatArray:
         """Coordinates a kernel sees, ``(..., n_embedded)``, of points ``(..., n_dims)``.
@@ -101,7 +119,17 @@ class Space:
         if math.prod(counts) > limit:
             return None
         axes = [canonical(parameter) for parameter in self.parameters.values()]
-        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, self.n_dims)
+        points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, self.n_dims)
+        if not self.has_conditions:
+            return points
+        snapped = self.snap(points)
+        _, first = np.unique(snapped, axis=0, return_index=True)
+        return np.asarray(snapped[np.sort(first)])
+
+
+def _middle(parameter: Parameter) -> float:
+    """The coordinate of a parameter that does not matter."""
+    return float(parameter.snap(np.asarray(0.5)))
 
 
 def _width(parameter: Parameter) -> int:

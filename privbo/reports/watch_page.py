@@ -108,7 +108,7 @@ def _rows(trials: Trials) -> list[tuple[object, ...]]:
                 continue
             params = trials.space.decode(history.units[row, at])
             value = float(history.values[row, at])
-            found.append((client, int(history.rounds[at]), *(params[name] for name in names), value))
+            found.append((client, int(history.rounds[at]), *(params.get(name, "-") for name in names), value))
     return found
 
 

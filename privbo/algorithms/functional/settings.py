@@ -114,9 +114,10 @@ class FLCBSettings:
         free = [i for i in range(space.n_dims) if i != index]
         for i in free:
             parameter = space.parameters[names[i]]
-            if not isinstance(parameter, Real) or parameter.step is not None:
+            if not isinstance(parameter, Real) or parameter.step is not None or parameter.when:
                 raise ConfigurationError(
-                    f"parameter {names[i]!r} has no gradient; name it as the arm or make it Real without steps"
+                    f"parameter {names[i]!r} has no gradient everywhere; name it as the arm or make it Real, without "
+                    "steps and conditions"
                 )
         if not free:
             raise ConfigurationError(f"the space has no real parameter beside the arm {self.arm!r}; add one")

@@ -261,6 +261,12 @@ def _factor_of(
 def grid_index(space: Space, grid: FloatArray, units: FloatArray) -> IntArray:
     """Position in the space's ``grid`` of canonical points ``(..., n_dims)``."""
     axes = [np.unique(grid[:, i]) for i in range(space.n_dims)]
+
     # Canonical coordinates are equal to the last bit, or nearly; half a step decides.
-    places = [np.searchsorted(0.5 * (axis[1:] + axis[:-1]), units[..., i]) for i, axis in enumerate(axes)]
-    return np.asarray(np.ravel_multi_index(tuple(places), tuple(len(axis) for axis in axes)))
+    def number(points: FloatArray) -> IntArray:
+        places = [np.searchsorted(0.5 * (axis[1:] + axis[:-1]), points[..., i]) for i, axis in enumerate(axes)]
+        return np.asarray(np.ravel_multi_index(tuple(places), tuple(len(axis) for axis in axes)))
+
+    own = number(grid)  # not 0, 1, ... where conditions leave points out
+    order = np.argsort(own)
+    return np.asarray(order[np.searchsorted(own[order], number(units))])

@@ -91,11 +91,15 @@ class ThompsonSettings:
 
         Raises:
             ConfigurationError: If there are more regions than clients or the space
-                cannot be cut into so many.
+                cannot be cut into so many, as one with conditions can't at all.
         """
         if self.n_regions > setting.n_clients:
             raise ConfigurationError(
                 f"n_regions={self.n_regions} is more than the {setting.n_clients} clients; use fewer regions"
+            )
+        if self.n_regions > 1 and setting.space.has_conditions:
+            raise ConfigurationError(
+                f"n_regions={self.n_regions}: a space with conditions is not cut into regions; set n_regions=1"
             )
         return Regions.cut(self.cuts, setting.space) if self.cuts else Regions.of(self.n_regions, setting.space)
 
