@@ -199,7 +199,7 @@ def _named(home: Path, problem: ProblemSource | None) -> Spec:
 
 def _require_same_problem(public: Spec, own: Spec) -> None:
     ours, theirs = own.problem, public.problem
-    if ours.search_space.parameters != theirs.search_space.parameters or ours.n_clients != theirs.n_clients:
+    if ours.search_space != theirs.search_space or ours.n_clients != theirs.n_clients:
         raise ConfigurationError(
             f"this site's problem has space {dict(ours.search_space.parameters)!r} and {ours.n_clients} clients, the "
             f"run's {dict(theirs.search_space.parameters)!r} and {theirs.n_clients}; state the same space and N"

@@ -147,7 +147,11 @@ class SiteRecord:
         path = self.path / FACTS
         with self._alone():
             if not path.exists():
-                facts = SiteFacts(clients=tuple(clients.tolist()), space=dict(space.parameters))
+                facts = SiteFacts(
+                    clients=tuple(clients.tolist()),
+                    space=dict(space.parameters),
+                    constraints=tuple(space.constraints),
+                )
                 write_json(path, dump_settings(facts))
 
     @property

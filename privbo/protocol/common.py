@@ -20,6 +20,7 @@ Final: TypeAlias = Literal["common"]
 CANDIDATES, LAST_ROUND, CHOSEN = "final_candidates", "final_last_round", "final_chosen"
 N_CANDIDATES = 16
 _SHARPNESS = 3.0
+_WIDE = 13  # log2 of the points among which some keep the constraints, of which at least a hundredth of all do
 
 
 @runtime_checkable
@@ -105,8 +106,11 @@ def spread(space: Space, count: int, shift: FloatArray) -> FloatArray:
         return whole
     from scipy.stats import qmc  # the command line's help does without scipy
 
-    net = qmc.Sobol(space.n_dims, scramble=False).random_base2(max(0, (count - 1).bit_length()))[:count]
-    return different(space.snap((net + shift) % 1.0))
+    net = qmc.Sobol(space.n_dims, scramble=False)
+    if space.is_whole:
+        return different(space.snap((net.random_base2(max(0, (count - 1).bit_length()))[:count] + shift) % 1.0))
+    found = different(space.snap((net.random_base2(_WIDE) + shift) % 1.0))
+    return found[space.allows(found)][:count]
 
 
 def different(points: FloatArray) -> FloatArray:

@@ -1,8 +1,7 @@
 """Parameters of a search space, each with its encoding to one unit coordinate.
 
-Rounding happens inside the encoding and nowhere else. Integers, steps and categories are bins of
-equal width whose canonical coordinate is the bin's centre (which also makes a uniform draw in the
-cube a uniform draw of values).
+Rounding happens inside the encoding and nowhere else. Integers, steps and categories are bins of equal width whose
+canonical coordinate is the bin's centre, so that a uniform draw in the cube is one of values.
 """
 
 from __future__ import annotations
@@ -127,6 +126,14 @@ class Real:
             value = self.low + unit * (self.high - self.low)
         return float(min(max(value, self.low), self.high))
 
+    def values(self, units: FloatArray) -> FloatArray:
+        """Values at many coordinates, for comparing; up to rounding those of ``decode``."""
+        if self.step is not None:
+            return np.asarray(self.low + self.step * _bin(units, self.n_values))
+        if self.log:
+            return np.asarray(np.clip(self.low * (self.high / self.low) ** units, self.low, self.high))
+        return np.asarray(np.clip(self.low + units * (self.high - self.low), self.low, self.high))
+
     def snap(self, units: FloatArray) -> FloatArray:
         """Canonical coordinates: inside the cube; in steps, the centre of the bin."""
         if self.step is not None:
@@ -138,8 +145,7 @@ class Real:
 class Int:
     """An integer parameter in ``low..high`` inclusive, optionally on a logarithmic scale or in steps.
 
-    On the linear scale all integers have bins of equal width; on the log scale the bin
-    of k spans ``log(k - 1/2) .. log(k + 1/2)``.
+    On the log scale the bin of k spans ``log(k - 1/2) .. log(k + 1/2)``.
 
     Attributes:
         low: Smallest value.
@@ -149,8 +155,7 @@ class Int:
         when: As of ``Real``.
 
     Raises:
-        ConfigurationError: If the bounds are not integers, not increasing, not positive with ``log=True``, or not a
-            whole number of steps apart.
+        ConfigurationError: As of ``Real``, or if the bounds are no integers.
 
     Example:
         >>> [Int(1, 3).decode(unit) for unit in (0.0, 0.5, 1.0)]
@@ -195,7 +200,8 @@ class Int:
         middle = 0.5 * (self._edge(value - 0.5) + self._edge(value + 0.5))
         return np.asarray((middle - first) / (last - first))
 
-    def _value(self, units: FloatArray) -> FloatArray:
+    def values(self, units: FloatArray) -> FloatArray:
+        """Values at many coordinates."""
         if self.step != 1:
             return self.low + self.step * _bin(units, self.n_values)
         first, last = self._edge(self.low - 0.5), self._edge(self.high + 0.5)
@@ -205,13 +211,13 @@ class Int:
 
     def decode(self, unit: float) -> int:
         """Value whose bin holds the unit coordinate."""
-        return int(self._value(np.asarray(unit, dtype=np.float64)))
+        return int(self.values(np.asarray(unit, dtype=np.float64)))
 
     def snap(self, units: FloatArray) -> FloatArray:
         """Canonical coordinates: the centre of the bin."""
         if self.step != 1:
             return (_bin(units, self.n_values) + 0.5) / self.n_values
-        return self.centres(self._value(units))
+        return self.centres(self.values(units))
 
 
 @settings(table="problem.space", kw_only=False)
@@ -252,6 +258,10 @@ class Categorical:
         """Index of the choice whose bin holds each coordinate."""
         n = len(self.choices)
         return np.minimum(np.floor(np.clip(units, 0.0, 1.0) * n), n - 1).astype(np.int64)
+
+    def values(self, units: FloatArray) -> npt.NDArray[np.object_]:
+        """Choices at many coordinates."""
+        return np.array(self.choices, dtype=object)[self.index(units)]
 
     def decode(self, unit: float) -> Value:
         """Choice whose bin holds the unit coordinate."""

@@ -22,7 +22,7 @@ from privbo.protocol.evaluator import (
 )
 from privbo.protocol.interrupts import Stopped, nobody_stops
 from privbo.protocol.messages import FloatArray
-from privbo.protocol.settings import Count, JsonObject, settings
+from privbo.protocol.settings import Count, JsonObject, Sequence, settings
 from privbo.protocol.space import Parameter, Space
 
 __all__ = ["ASK", "LARGEST_VALUE", "Evaluator", "Objective", "OnFailure", "Problem", "ProblemSource"]
@@ -43,6 +43,7 @@ class ProblemSource:
         enqueued: ``module:function`` of points that clients evaluate first, where there is no factory.
         n_clients: N; without a factory it must be given.
         space: Named parameters; without a factory they must be given.
+        constraints: Formulas that every point keeps.
         name: Shown in reports.
         provenance: Where the data comes from; shown in reports.
         fingerprint: Names the data's version, so that kept results of other data are not reused.
@@ -55,6 +56,7 @@ class ProblemSource:
     enqueued: str | None = None
     n_clients: Count | None = None
     space: dict[str, Parameter] = field(default_factory=dict)
+    constraints: Sequence[str] = ()
     name: str | None = None
     provenance: str = ""
     fingerprint: str | None = None
@@ -66,6 +68,8 @@ class Problem:
 
     Attributes:
         space: Named parameters.
+        constraints: Formulas that every point keeps, such as ``"width * depth <= 512"``; public, like the space, and
+            a part of it where ``space`` is a ``Space``.
         objective: ``objective(client, params) -> float``, larger is better. It may raise
             or return NaN: that client's round then contributes nothing and the run goes on.
             Values beyond 1e100 in magnitude count as failures. ``"ask"`` where nothing can be
@@ -96,6 +100,7 @@ class Problem:
 
     space: Annotated[Space | Mapping[str, Parameter], SkipValidation]
     n_clients: Count
+    constraints: Sequence[str] = ()
     objective: Objective | Literal["ask"] | None = None
     batch_objective: BatchObjective | None = None
     earlier: Annotated[Earlier | None, SkipValidation] = field(default=None, repr=False)
@@ -110,7 +115,7 @@ class Problem:
     search_space: Annotated[Space, SkipValidation] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        space = self.space if isinstance(self.space, Space) else Space(self.space)
+        space = self.space if isinstance(self.space, Space) else Space(self.space, self.constraints)
         object.__setattr__(self, "search_space", space)
         if (self.objective is None) == (self.batch_objective is None):
             raise ConfigurationError("give exactly one of objective and batch_objective")
@@ -134,6 +139,7 @@ class Problem:
             source,
             n_clients=self.n_clients,
             space=dict(self.search_space.parameters),
+            constraints=tuple(self.search_space.constraints),
             name=self.name,
             provenance=self.provenance,
             fingerprint=self.fingerprint,

@@ -8,7 +8,7 @@ nowhere else. Every parameter is one coordinate; see ``privbo.protocol.parameter
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,12 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.protocol.conditions import active, expected, require_conditions
+from privbo.protocol.constraints import constraint
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.parameters import Categorical, Int, Parameter, Real, Value, canonical
 
 __all__ = ["Categorical", "FloatArray", "Int", "Parameter", "Real", "Space", "Value"]
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
+_TRIED, _LEAST_SHARE = 2048, 0.01
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,17 @@ class Space:
         >>> [space.decode([unit, 0.0]) for unit in (0.0, 1.0)]
         [{'kernel': 'linear'}, {'kernel': 'rbf', 'gamma': 0.1}]
 
+    Attributes:
+        parameters: By name.
+        constraints: Formulas that every point keeps, such as ``"width * depth <= 512"``; public.
+
     Raises:
-        ConfigurationError: If there is no parameter, or a condition names no category before it.
+        ConfigurationError: If there is no parameter, a condition names no category before it, or the constraints are
+            no formulas or leave less than a hundredth of the space.
     """
 
     parameters: Mapping[str, Parameter]
+    constraints: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not self.parameters:
@@ -50,6 +58,14 @@ class Space:
                 raise ConfigurationError(f"space: parameter {name!r} is {parameter!r}; use Real, Int or Categorical")
         require_conditions(self.parameters)
         object.__setattr__(self, "parameters", dict(self.parameters))
+        object.__setattr__(self, "constraints", tuple(self.constraints))
+        if self.constraints:
+            tried = np.random.default_rng(0).random((_TRIED, self.n_dims))
+            if (share := float(self.allows(tried).mean())) < _LEAST_SHARE:
+                raise ConfigurationError(
+                    f"constraints {list(self.constraints)}: they leave {share:.1%} of the space, and at least "
+                    f"{_LEAST_SHARE:.0%} is needed; narrow the parameters' bounds"
+                )
 
     @property
     def n_dims(self) -> int:
@@ -62,6 +78,25 @@ class Space:
         return any(parameter.when for parameter in self.parameters.values())
 
     @property
+    def is_whole(self) -> bool:
+        """Whether every point of the cube is one of the space, each by itself: no conditions, no constraints."""
+        return not (self.has_conditions or self.constraints)
+
+    def allows(self, units: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Tell which points ``(..., n_dims)`` keep the constraints, ``(...)``."""
+        points = np.asarray(units, dtype=np.float64)
+        if not self.constraints:
+            return np.ones(points.shape[:-1], dtype=bool)
+        flat = points.reshape(-1, self.n_dims)
+        matter = active(self.parameters, flat)
+        values = {name: p.values(flat[:, i]) for i, (name, p) in enumerate(self.parameters.items())}
+        matters = {name: matter[:, i] for i, name in enumerate(self.parameters)}
+        kept = np.ones(len(flat), dtype=bool)
+        for text in self.constraints:
+            kept &= constraint(text, self.parameters.keys())(values, matters)
+        return kept.reshape(points.shape[:-1])
+
+    @property
     def n_embedded(self) -> int:
         """Number of coordinates a kernel sees; see ``embed``."""
         return sum(_width(parameter) for parameter in self.parameters.values())
@@ -70,14 +105,17 @@ class Space:
         """Unit coordinates of named values, ``(n_dims,)``.
 
         Raises:
-            ConfigurationError: If a name is missing or unknown, does not matter beside the others, or a value is out
-                of range.
+            ConfigurationError: If a name is missing or unknown, does not matter beside the others, a value is out of
+                range, or a constraint is not kept.
         """
         names = expected(self.parameters, params)
         if params.keys() != set(names):
             raise ConfigurationError(f"parameters {sorted(params)} do not match {sorted(names)}")
         coordinates = [p.encode(params[name]) if name in params else _middle(p) for name, p in self.parameters.items()]
-        return np.array(coordinates, dtype=np.float64)
+        unit = np.array(coordinates, dtype=np.float64)
+        if not self.allows(unit):
+            raise ConfigurationError(f"{dict(params)} does not keep the constraints {list(self.constraints)}")
+        return unit
 
     def decode(self, unit: npt.ArrayLike) -> dict[str, Value]:
         """Values by name at one point of the unit cube, shape ``(n_dims,)``, of the parameters that matter there."""
@@ -120,11 +158,12 @@ class Space:
             return None
         axes = [canonical(parameter) for parameter in self.parameters.values()]
         points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, self.n_dims)
-        if not self.has_conditions:
+        if self.is_whole:
             return points
         snapped = self.snap(points)
         _, first = np.unique(snapped, axis=0, return_index=True)
-        return np.asarray(snapped[np.sort(first)])
+        different = snapped[np.sort(first)]
+        return np.asarray(different[self.allows(different)])
 
 
 def _middle(parameter: Parameter) -> float:

@@ -80,11 +80,12 @@ class SiteFacts:
 
     clients: Sequence[int]
     space: dict[str, Parameter]
+    constraints: Sequence[str] = ()
 
     @property
     def search_space(self) -> Space:
         """The search space, to decode points with."""
-        return Space(self.space)
+        return Space(self.space, self.constraints)
 
 
 def site_facts(folder: Path) -> SiteFacts:

@@ -63,6 +63,7 @@ def stated_problem(source: ProblemSource, default_name: str, objective: Objectiv
         raise ConfigurationError("problem.n_clients is missing; say how many clients are registered")
     return Problem(
         space=source.space,
+        constraints=source.constraints,
         objective=objective,
         n_clients=source.n_clients,
         name=source.name or default_name,
@@ -102,6 +103,12 @@ def load_function(reference: str, where: str) -> Callable[..., object]:
 def _require_same(source: ProblemSource, problem: Problem) -> None:
     """A factory may have changed since a run was recorded, or be another site's."""
     ours, theirs = dict(problem.search_space.parameters), source.space
+    kept = tuple(problem.search_space.constraints)
+    if source.constraints and source.constraints != kept:
+        raise ConfigurationError(
+            f"problem.factory={source.factory!r} makes the constraints {list(kept)}, the run's are "
+            f"{list(source.constraints)}; state the same"
+        )
     if source.n_clients not in (None, problem.n_clients) or (theirs and theirs != ours):
         raise ConfigurationError(
             f"problem.factory={source.factory!r} makes space {ours!r} and {problem.n_clients} clients, the run's are "

@@ -49,7 +49,7 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 # How a run is carried out, not what it is: neither changes what a run releases.
 _MEANS = ("controls", "threads", "device")
 # Of a problem: where its code stands is nobody's business but the machine's that runs it.
-_PUBLIC = ("name", "provenance", "n_clients", "space", "fingerprint", "arguments")
+_PUBLIC = ("name", "provenance", "n_clients", "space", "constraints", "fingerprint", "arguments")
 
 
 @settings(table="")

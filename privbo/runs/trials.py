@@ -69,7 +69,9 @@ class Journal:
             space: What they search.
             takes_points: Whether they evaluate points that others enqueue.
         """
-        facts = SiteFacts(clients=tuple(clients.tolist()), space=dict(space.parameters))
+        facts = SiteFacts(
+            clients=tuple(clients.tolist()), space=dict(space.parameters), constraints=tuple(space.constraints)
+        )
 
         def rows() -> Rows:
             if self._facts is None:

@@ -111,7 +111,7 @@ def test_runs_over_a_space_with_conditions(algorithm: Any, tmp_path: Path) -> No
 
 def test_what_cuts_or_climbs_refuses_conditions() -> None:
     spaced = pb.Problem(space=PARAMETERS, objective=score, n_clients=8)
-    for algorithm, words in ((pb.DPFTSDE(), "set n_regions=1"), (pb.FederatedFLCB(), "no gradient everywhere")):
+    for algorithm, words in ((pb.DPFTSDE(), "n_regions=1"), (pb.FederatedFLCB(), "no gradient everywhere")):
         with pytest.raises(pb.ConfigurationError, match=words):
             pb.plan(spaced, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=3)
 

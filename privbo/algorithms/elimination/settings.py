@@ -77,7 +77,16 @@ class TreeSettings:
         return float(self.nu1 * self.rho**depth)
 
     def partition(self, setting: Setting) -> Partition:
-        """The tree over a run's space."""
+        """The tree over a run's space.
+
+        Raises:
+            ConfigurationError: If the space has constraints, which no box keeps.
+        """
+        if setting.space.constraints:
+            raise ConfigurationError(
+                f"constraints {list(setting.space.constraints)}: an elimination halves boxes and knows none; use "
+                "shared-prior or dp-fts-de, or narrow the parameters' bounds"
+            )
         return Partition(n_dims=setting.space.n_dims, n_children=self.n_children)
 
 

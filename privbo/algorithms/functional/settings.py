@@ -108,6 +108,10 @@ class FLCBSettings:
                 another one is not real.
         """
         names = list(space.parameters)
+        if space.constraints:
+            raise ConfigurationError(
+                f"constraints {list(space.constraints)}: f-lcb's steps know none; use shared-prior or dp-fts-de"
+            )
         if self.arm is not None and not isinstance(space.parameters.get(self.arm), Categorical):
             raise ConfigurationError(f"arm={self.arm!r} must name a categorical parameter; the space has {names}")
         index = None if self.arm is None else names.index(self.arm)

@@ -7,6 +7,8 @@ federation's first release has seen the whole space however few points a client 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy.stats import qmc
 
@@ -14,6 +16,7 @@ from privbo.algorithms.thompson.streams import Stream, client_streams, public_st
 from privbo.protocol.messages import FloatArray, IntArray, Setting
 from privbo.protocol.space import Space
 
+_DRAWS = 4096  # among which one keeps the constraints, of which at least a hundredth do
 _TRIES = 100  # random points that may replace one a client has already
 
 
@@ -30,11 +33,21 @@ def first_points(setting: Setting, clients: IntArray, count: int) -> FloatArray:
     net = sobol.random(1 << (wanted - 1).bit_length())[:wanted].reshape(-1, count, space.n_dims)
     shift = public_stream(setting.public_seed, Stream.INITIAL).random(space.n_dims)
     points = space.snap((net[clients - first] + shift) % 1.0)
+    if space.constraints:
+        _replace(points, space, client_streams(setting.public_seed, clients, 0, Stream.REPLACEMENT))
     if not _is_coarse(space):
         return points
     for row, generator in zip(points, client_streams(setting.public_seed, clients, 0, Stream.INITIAL), strict=True):
         _spread(row, space, generator)
     return points
+
+
+def _replace(points: FloatArray, space: Space, generators: Iterator[np.random.Generator]) -> None:
+    """Put random points that keep the constraints in the place of those that do not."""
+    for row, generator in zip(points, generators, strict=True):
+        for index in np.flatnonzero(~space.allows(row)):
+            drawn = space.snap(generator.random((_DRAWS, space.n_dims)))
+            row[index] = drawn[space.allows(drawn)][0]
 
 
 def _is_coarse(space: Space) -> bool:
@@ -48,4 +61,5 @@ def _spread(row: FloatArray, space: Space, generator: np.random.Generator) -> No
         for _ in range(_TRIES):
             if not (row[:index] == row[index]).all(axis=1).any():
                 break
-            row[index] = space.snap(generator.random(space.n_dims))
+            drawn = space.snap(generator.random(space.n_dims))
+            row[index] = drawn if space.allows(drawn) else row[index]

@@ -239,7 +239,7 @@ class Regions:
         while len(found) < count:
             # Rounding to canonical values can leave the box, so points are drawn until enough stay.
             drawn = space.snap(low + generator.random((4 * count, space.n_dims)) * (high - low))
-            found = np.concatenate([found, drawn[self.index(drawn) == region]])
+            found = np.concatenate([found, drawn[(self.index(drawn) == region) & space.allows(drawn)]])
         return found[:count]
 
 

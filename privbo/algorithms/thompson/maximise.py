@@ -19,6 +19,7 @@ from scipy.stats import qmc
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.space import Space
 
+_ENOUGH, _WIDE = 16, 8192  # points that keep constraints, and the points among which they are looked for
 # Values (n, c) of n functions at their points (n, c, n_dims), or at shared points (1, c, n_dims).
 Functions: TypeAlias = Callable[[FloatArray], torch.Tensor]
 
@@ -71,6 +72,8 @@ def _refine(
     n, n_starts, n_dims = points.shape
     tried = space.snap(points[:, :, None, :] + offsets)
     values = functions(tried.reshape(n, -1, n_dims)).reshape(n, n_starts, -1)
+    if space.constraints:
+        values = values.masked_fill(torch.as_tensor(~space.allows(tried), device=values.device), -torch.inf)
     best = values.max(dim=2)
     better = best.values > heights
     chosen = np.take_along_axis(tried, best.indices.cpu().numpy()[:, :, None, None], axis=2)[:, :, 0, :]
@@ -79,9 +82,19 @@ def _refine(
 
 
 def candidates(space: Space, count: int, generator: np.random.Generator) -> FloatArray:
-    """Canonical quasi-random points, ``(count, n_dims)``: a Sobol net shifted at random around the cube."""
+    """Canonical quasi-random points, ``(count, n_dims)``: a Sobol net shifted at random around the cube.
+
+    Of a space with constraints those that keep them, which may be fewer.
+    """
     shift = generator.random(space.n_dims)
-    return space.snap((_net(count, space.n_dims) + shift) % 1.0)
+    points = space.snap((_net(count, space.n_dims) + shift) % 1.0)
+    if not space.constraints:
+        return points
+    allowed = points[space.allows(points)]
+    if len(allowed) >= min(count, _ENOUGH):
+        return allowed
+    wide = space.snap((_net(_WIDE, space.n_dims) + shift) % 1.0)
+    return wide[space.allows(wide)][:count]
 
 
 @lru_cache(maxsize=32)

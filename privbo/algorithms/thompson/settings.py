@@ -97,9 +97,10 @@ class ThompsonSettings:
             raise ConfigurationError(
                 f"n_regions={self.n_regions} is more than the {setting.n_clients} clients; use fewer regions"
             )
-        if self.n_regions > 1 and setting.space.has_conditions:
+        if self.n_regions > 1 and not setting.space.is_whole:
             raise ConfigurationError(
-                f"n_regions={self.n_regions}: a space with conditions is not cut into regions; set n_regions=1"
+                f"n_regions={self.n_regions}: a space with conditions or constraints is not cut into regions; set "
+                "n_regions=1"
             )
         return Regions.cut(self.cuts, setting.space) if self.cuts else Regions.of(self.n_regions, setting.space)
 
