@@ -133,3 +133,24 @@ def test_points_enqueued_at_the_desk_are_asked_for_next(tmp_path: Path) -> None:
     run.result()
     assert [trial.params["x"] for trial in run.site.trials(4)][:3] == [0.125, 0.25, 0.75]
     assert 0.25 not in [trial.params["x"] for trial in run.site.trials(3)]
+
+
+def cliff(client: int, params: dict[str, Any]) -> float:
+    """Better and better up to a cliff, beyond which every trial fails."""
+    if params["x"] > 0.6:
+        raise ValueError("does not fit into memory")
+    return float(params["x"])
+
+
+def test_a_client_that_models_failures_stays_away_from_where_its_trials_fail() -> None:
+    """Eight clients alone, twelve rounds: beyond the exploring start most trials fall over the cliff, or few do."""
+    problem = pb.Problem(space={"x": pb.Real(0, 1), "y": pb.Real(0, 1)}, objective=cliff, n_clients=8)
+    failed = {}
+    for failures in ("ignored", "worst"):
+        own = pb.OwnModel(fit_steps=20, n_candidates=128)
+        algorithm = pb.SharedPrior(own=own, n_features=12, failures=failures).local()
+        record = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=12, seed=4)
+        later = record.clients.rounds > 2
+        failed[failures] = float(np.isnan(record.clients.values[:, later]).mean())
+        assert all(best.params["x"] <= 0.6 for best in record.best())
+    assert failed["worst"] < 0.5 * failed["ignored"], failed

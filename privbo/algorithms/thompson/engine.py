@@ -17,7 +17,7 @@ import torch
 
 from privbo.algorithms.thompson.acquisition import log_expected_improvement
 from privbo.algorithms.thompson.draws import draw_paths
-from privbo.algorithms.thompson.evaluations import Evaluations
+from privbo.algorithms.thompson.evaluations import Evaluations, Failures
 from privbo.algorithms.thompson.features import draw_frequencies
 from privbo.algorithms.thompson.maximise import Functions, Search, maximise
 from privbo.algorithms.thompson.own import chunks
@@ -43,6 +43,7 @@ class LocalEngine:
         avoid: Whether a point evaluated before is passed over.
         clients: Global numbers, ``(n,)``.
         seed: Of Thompson draws.
+        failures: What trials without a value count as, where the next point is chosen.
     """
 
     def __init__(
@@ -54,10 +55,11 @@ class LocalEngine:
         avoid: bool,
         clients: IntArray,
         seed: int,
+        failures: Failures = "ignored",
     ) -> None:
         self._own = dataclasses.replace(own, regularisation=own.fixed_noise(setting.rounds))
         self._setting, self._acquisition, self._avoid = setting, acquisition, avoid
-        self._clients, self._seed = clients, seed
+        self._clients, self._seed, self._failures = clients, seed, failures
         self._device = torch.device(setting.device)
         self._fitted = np.full(len(clients), _NEVER, dtype=np.int64)
         self._fit = at_start(own, len(clients), setting.space.n_embedded, self._device)
@@ -88,7 +90,7 @@ class LocalEngine:
         entries = 2 * self._own.n_candidates * (t + space.n_embedded) + t * t * (space.n_embedded + 4)
         with torch.no_grad():
             for rows in chunks(np.arange(len(points)), entries, self._device):
-                observations = seen.observations(rows, round_ - 1)
+                observations = seen.observations(rows, round_ - 1, failures=self._failures)
                 points[rows] = self._chosen(rows, observations, seen.before(rows, round_), round_, pooled)
         return points
 

@@ -17,6 +17,7 @@ from privbo.protocol.space import Space
 INITIAL_ROUND = -1
 _EARLIER_ROUND = -2  # before the run
 Values: TypeAlias = Literal["standardised", "raw"]
+Failures: TypeAlias = Literal["ignored", "worst"]
 
 
 class Evaluations:
@@ -75,10 +76,23 @@ class Evaluations:
         """Points of some clients of the rounds before ``round_``, ``(n, t, n_dims)``."""
         return np.asarray(self.units[rows][:, self.rounds < round_])
 
-    def observations(self, rows: IntArray, round_: int, scale: Values = "standardised") -> Observations:
-        """Histories of some clients up to and including a round, on the scale they are modelled on."""
+    def observations(
+        self, rows: IntArray, round_: int, scale: Values = "standardised", failures: Failures = "ignored"
+    ) -> Observations:
+        """Histories of some clients up to and including a round, on the scale they are modelled on.
+
+        Args:
+            rows: Which clients.
+            round_: The last round that counts.
+            scale: Of the values.
+            failures: ``"worst"`` gives a trial that failed the worst value that its client has seen, if it has one.
+        """
         known = self.rounds <= round_
         units, values = self.units[rows][:, known], self.values[rows][:, known]
+        if failures == "worst":
+            worst = np.where(np.isfinite(values), values, np.inf).min(axis=1, initial=np.inf, keepdims=True)
+            failed = ~np.isfinite(values) & (self.rounds[known] != _EARLIER_ROUND) & np.isfinite(worst)
+            values = np.where(failed, worst, values)
         mask = np.isfinite(values)
         modelled, divisor = np.where(mask, values, 0.0), np.ones(len(values))
         if scale == "standardised":

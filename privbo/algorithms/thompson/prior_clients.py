@@ -44,6 +44,7 @@ class PriorClients:
             avoid=algorithm.repeats == "avoid",
             clients=self.clients,
             seed=seed,
+            failures=algorithm.failures,
         )
 
     @property

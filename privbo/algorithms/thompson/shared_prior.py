@@ -53,6 +53,8 @@ class SharedPrior(SharedPriorSettings):
             the variance.
         acquisition: ``"log-ei"``: the largest expected improvement, by its logarithm; ``"thompson"``: the maximiser of
             a draw from the client's posterior.
+        failures: ``"worst"`` lets a client's own model take a trial that failed for its worst value, so that it stays
+            away from there: for failures that are a property of the point. ``"ignored"``, where they are mishaps.
         repeats: ``"avoid"`` never evaluates a point twice, which would tell nothing where the objective
             is deterministic; ``"query"`` may, for noisy objectives.
         evaluations: Most evaluations of one client over the whole run: ``n_init`` and one a round. It ends the run
