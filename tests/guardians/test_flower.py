@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -38,8 +37,8 @@ SEEDED = SECURE | {"noise": "simulation"}
 
 
 def guarded(root: Path, algorithm: str | dict = "fed-pne", **changes) -> Federation:
-    """A federation of three sites and two guardians."""
-    federation = make(root, algorithm, **{"privacy": SECURE} | changes)
+    """A federation of three sites and two guardians; two rounds unless told otherwise."""
+    federation = make(root, algorithm, **{"privacy": SECURE, "rounds": 2} | changes)
     with (federation.home / "federation.toml").open("a") as file:
         for name in NAMES:
             file.write("\n" + write_guardian(root / name, name))
@@ -67,9 +66,9 @@ def guardian_ledger(federation: Federation, name: str) -> Ledger:
     return Ledger.open(path)
 
 
-@pytest.mark.parametrize("algorithm", ["dp-fts-de", "fed-pne"])
+@pytest.mark.parametrize("algorithm", [pytest.param("dp-fts-de", marks=pytest.mark.slow), "fed-pne"])
 def test_the_grid_gives_the_releases_of_guardians_in_one_process(algorithm: str, tmp_path: Path) -> None:
-    federation = guarded(tmp_path, algorithm, privacy=SEEDED)
+    federation = guarded(tmp_path, algorithm, privacy=SEEDED, rounds=ROUNDS)
     play(federation)
     made = releases(federation)
     from tests.deployment.test_grid import Split  # the same layout of cohorts as at the sites
@@ -83,19 +82,50 @@ def test_the_grid_gives_the_releases_of_guardians_in_one_process(algorithm: str,
         assert ours.noise_stddev == theirs.noise_stddev
 
 
-def test_every_guardian_pays_and_signs_and_the_report_names_them(tmp_path: Path) -> None:
-    federation = guarded(tmp_path)
-    play(federation)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, dict[int, set[int]]]:
+    """A federation at its end, of which each client drew its own coins; sizes of letters by round."""
+    sizes: dict[int, set[int]] = {}
+
+    def weigh(reply: Message, round_: int) -> Message:
+        for letter in reply.content.config_records.get("answer", {}).get("vectors", []):
+            sizes.setdefault(round_, set()).add(len(letter))
+        return reply
+
+    federation = guarded(tmp_path_factory.mktemp("finished"), privacy=SECURE | {"sample_rate": 0.5})
+    play(federation, [*federation.nodes(tamper=weigh), *guardians(federation)])
+    return federation, sizes
+
+
+def test_every_guardian_pays_and_signs_and_the_report_names_them(finished) -> None:
+    federation, _ = finished
     record = load(federation.run.path)
     events = [entry.event for entry in record.ledger.entries()]
     assert len(events) > 0
     for name in NAMES:
         with guardian_ledger(federation, name) as book:
             assert [entry.event for entry in book.entries()] == events
+            assert {entry.noise_source for entry in book.entries()} == {SecureNoise().name}
+            assert book.guarantees
     lines = read_lines(federation.run.path / "guardians.jsonl")
     assert [row["guardian"] for row in lines] == list(NAMES) * len(events)
     assert "(guardians: guardian1, guardian2)" in report(record).trust
-    assert not list(tmp_path.glob("guardian*/kept/*/rounds/*.npz"))
+    assert not list(federation.root.glob("guardian*/kept/*/rounds/*.npz"))
+
+
+def test_letters_of_a_round_have_one_size_whoever_takes_part(finished) -> None:
+    _, sizes = finished
+    assert sizes
+    assert all(len(found) == 1 for found in sizes.values())
+
+
+def test_sites_send_no_vector_in_the_clear_where_their_run_has_guardians(finished) -> None:
+    federation, _ = finished
+    paths = list(federation.root.glob("*/kept/*/sent/*.npz"))
+    assert paths
+    for path in paths:
+        with np.load(path) as arrays:
+            assert "vectors" not in arrays.files or not arrays["vectors"].shape[1]
 
 
 def everything(folder: Path) -> bytes:
@@ -163,20 +193,6 @@ def wire(message: Message) -> bytes:
     return b"".join(item.deflate() for item in get_all_nested_objects(message).values())
 
 
-def test_letters_of_a_round_have_one_size_whoever_takes_part(tmp_path: Path) -> None:
-    sizes: dict[int, set[int]] = {}
-
-    def weigh(reply: Message, round_: int) -> Message:
-        for letter in reply.content.config_records.get("answer", {}).get("vectors", []):
-            sizes.setdefault(round_, set()).add(len(letter))
-        return reply
-
-    federation = guarded(tmp_path, privacy=SECURE | {"sample_rate": 0.5})
-    play(federation, [*federation.nodes(tamper=weigh), *guardians(federation)])
-    assert sizes
-    assert all(len(found) == 1 for found in sizes.values())
-
-
 # --- who is not there -------------------------------------------------------------------------------------
 
 
@@ -215,7 +231,7 @@ def lossy(federation: Federation, at: int) -> list[Node]:
     return [*federation.nodes(), first, Gone(second).node(until=at)]
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@pytest.mark.parametrize("at", [*(pytest.param(at, marks=pytest.mark.slow) for at in (1, 2, 4)), 3])
 def test_a_guardian_that_dies_with_its_answer_unsent_sends_the_same_one_later(at: int, tmp_path: Path) -> None:
     federation = guarded(tmp_path, round_timeout=1.0)
     with pytest.raises(RunError, match="guardian2"):
@@ -324,14 +340,6 @@ def test_a_site_sends_nothing_to_other_guardians_than_its_own_file_names(tmp_pat
     assert all("north" not in row["answered"] and row["refused"] == {"raised ConfigurationError": 1} for row in traffic)
 
 
-def test_sites_send_no_vector_in_the_clear_where_their_run_has_guardians(tmp_path: Path) -> None:
-    federation = guarded(tmp_path)
-    play(federation)
-    for path in tmp_path.glob("*/kept/*/sent/*.npz"):
-        with np.load(path) as arrays:
-            assert "vectors" not in arrays.files or not arrays["vectors"].shape[1]
-
-
 def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_asked(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="names 0 guardians"):
         make(tmp_path / "none", privacy=SECURE).play()
@@ -350,6 +358,7 @@ def stopped(federation: Federation) -> None:
     write_longer(federation)
 
 
+@pytest.mark.slow
 def test_a_replaced_sealing_key_stops_the_run_until_its_card_is_registered(tmp_path: Path) -> None:
     federation = guarded(tmp_path, round_timeout=1.0, seed=None)
     stopped(federation)
@@ -366,6 +375,7 @@ def test_a_replaced_sealing_key_stops_the_run_until_its_card_is_registered(tmp_p
     assert len(releases(federation)) > 1
 
 
+@pytest.mark.slow
 def test_a_site_whose_node_key_was_replaced_goes_on_with_the_new_one(tmp_path: Path) -> None:
     public = {site: node_key()[1] for site in SITES}
     federation = guarded(tmp_path, keys=public, round_timeout=1.0, seed=None)
@@ -389,12 +399,3 @@ def test_a_site_whose_node_key_was_replaced_goes_on_with_the_new_one(tmp_path: P
     assert 0 < before < len(releases(federation)) == load(federation.run.path).plan.releases
     last = max(tmp_path.glob("guardian1/kept/*/rounds/*.json"))
     assert len(json.loads(last.read_text())["content"]["marks"]) == N_CLIENTS  # north's letters open again
-
-
-def test_the_secure_source_is_what_guardians_draw_from(tmp_path: Path) -> None:
-    federation = guarded(tmp_path)
-    play(federation)
-    with guardian_ledger(federation, "guardian1") as book:
-        assert {entry.noise_source for entry in book.entries()} == {SecureNoise().name}
-        assert book.guarantees
-    shutil.rmtree(tmp_path / "guardian1")
