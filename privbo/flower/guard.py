@@ -2,6 +2,7 @@
 
 DIR/sealing.key, DIR/signing.key    the guardian's private keys
 DIR/RUN/ledger.sqlite               its own ledger of the run (DIR/POPULATION.sqlite where runs share one)
+DIR/ledger.sqlite                   its own ledger of all runs, where it has a bound of its own
 DIR/RUN/rounds/                     what it has received and stated
 DIR/errors.log                      why it refused
 """
@@ -12,7 +13,7 @@ import re
 import traceback
 from pathlib import Path
 
-from flwr.app import Context, Message
+from flwr.app import Context, Message, RecordDict
 
 from accountant.events import Unit, compose
 from accountant.ledger import Budget, LedgerPolicy
@@ -54,7 +55,7 @@ def guard(message: Message, context: Context, home: Path) -> Message:
     return Message(content, reply_to=message)
 
 
-def _reply(wanted: Wanted, own: GuardianSettings, home: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202 (Flower's records are untyped)
+def _reply(wanted: Wanted, own: GuardianSettings, home: Path) -> RecordDict:
     keys = guardian_keys(Path(own.directory))
     if wanted.kind == "meet":
         hello = {"run": wanted.run, "guardian": own.name, "nonce": wanted.nonce.hex()}
@@ -84,8 +85,7 @@ def _guardian(terms: Terms, own: GuardianSettings, keys: GuardianKeys, home: Pat
         raise RunError("the declared plan is one of other settings than run.toml has here; nothing is guarded")
     folder = Path(own.directory) / declared.run
     folder.mkdir(parents=True, exist_ok=True)
-    shared = spec.ledger
-    path = folder / "ledger.sqlite" if shared is None else folder.parent / f"{shared.population}.sqlite"
+    path = _ledger_path(spec, own, folder)
     sites = site_keys(federation, spec.problem.n_clients)
     return Guardian(
         name=own.name,
@@ -101,20 +101,28 @@ def _guardian(terms: Terms, own: GuardianSettings, keys: GuardianKeys, home: Pat
     )
 
 
+def _ledger_path(spec: Spec, own: GuardianSettings, folder: Path) -> Path:
+    """Where the guardian has a bound of its own, one ledger serves all runs: a server may begin as many as it likes."""
+    if own.epsilon is not None:
+        return folder.parent / "ledger.sqlite"
+    return folder / "ledger.sqlite" if spec.ledger is None else folder.parent / f"{spec.ledger.population}.sqlite"
+
+
 def _policy(spec: Spec, own: GuardianSettings, declared: Declaration) -> LedgerPolicy:
     """The ledger's policy: the guardian's own bound if it names one, else the run's."""
     privacy, n_clients, shared = spec.privacy, spec.problem.n_clients, spec.ledger
     asked = privacy.budget if privacy.epsilon is None else privacy.epsilon
-    if shared is not None:
+    population = declared.run if shared is None else shared.population
+    if own.epsilon is not None and own.delta is not None:
+        population, budget = "everybody", Budget(epsilon=own.epsilon, delta=own.delta, rule="gaussian")
+    elif shared is not None:
         budget = shared.budget(compose(declared.events), n_clients=n_clients, adjacency=privacy.adjacency)
-    elif own.epsilon is not None and own.delta is not None:
-        budget = Budget(epsilon=own.epsilon, delta=own.delta)
     else:
         budget = None if asked is None else Budget(epsilon=asked, delta=declared.delta)
     return LedgerPolicy(
         unit=Unit(privacy.unit),
         adjacency=privacy.adjacency,
-        population=declared.run if shared is None else shared.population,
+        population=population,
         n_clients=n_clients,
         budget=budget,
         disjoint=privacy.unit == "reward",

@@ -78,7 +78,7 @@ def write_app(directory: Path, *, n_sites: int, clients_per_site: int, n_guardia
         n_guardians: Number of guardians, whose keys are made below ``guardians/``; 0 for a server that is trusted.
 
     Raises:
-        ConfigurationError: If the folder holds an app already.
+        ConfigurationError: If the folder holds an app already, or there is one guardian only.
 
     Example:
         >>> import tempfile
@@ -86,6 +86,8 @@ def write_app(directory: Path, *, n_sites: int, clients_per_site: int, n_guardia
         >>> [path.name for path in write_app(home, n_sites=2, clients_per_site=5)][:3]
         ['pyproject.toml', 'federated_app.py', 'run.toml']
     """
+    if n_guardians == 1:
+        raise ConfigurationError("guardians=1: one guardian would see every vector; name two or more, or none")
     if (directory / "pyproject.toml").exists():
         raise ConfigurationError(f"{directory} already holds an app; name a new folder")
     name = directory.absolute().name.lower()

@@ -100,7 +100,8 @@ class SiteSettings:
 class GuardianSettings:
     """``guardian.toml``, checked for shape; private to the guardian.
 
-    With ``epsilon`` and ``delta`` its ledger refuses what would pass them, whatever bound the run's files name.
+    With ``epsilon`` and ``delta`` one ledger of all runs refuses what would pass them together, whatever bound a run's
+    files name; a sampled release counts there as if everybody took part.
     """
 
     name: str

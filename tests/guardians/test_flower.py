@@ -19,7 +19,9 @@ from privbo.door.noise import SecureNoise
 from privbo.door.shares import expand, own_units, split
 from privbo.flower.apps import client_app, serve
 from privbo.flower.guard_messages import decode_wanted, encode_wanted
-from privbo.flower.scaffold import write_guardian
+from privbo.flower.scaffold import write_app, write_guardian
+from privbo.flower.settings import public_spec, read_federation, read_guardian, require_guardians
+from privbo.guardians.keys import guardian_keys
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Setting
@@ -329,6 +331,18 @@ def test_a_guardian_keeps_its_own_bound(tmp_path: Path) -> None:
         assert not book.release_rows()
 
 
+def test_a_guardians_own_bound_is_one_for_all_runs_that_a_server_begins(tmp_path: Path) -> None:
+    federation = guarded(tmp_path, privacy={"epsilon": 2.0, "delta": 1e-5, "trust": "guardians"}, rounds=1, seed=None)
+    own = tmp_path / "guardian2" / "guardian.toml"
+    own.write_text(own.read_text() + "epsilon = 2.5\ndelta = 1e-5\n")
+    play(federation)
+    federation.run.path.rename(tmp_path / "first")
+    with pytest.raises(RunError, match=r"guardian2, round 0: BudgetExceeded"):
+        play(federation)
+    with Ledger.open(tmp_path / "guardian2" / "kept" / "ledger.sqlite") as book:
+        assert len(book.book().runs) == 1
+
+
 def test_a_site_sends_nothing_to_other_guardians_than_its_own_file_names(tmp_path: Path) -> None:
     federation = guarded(tmp_path)
     path = federation.site_file("north")
@@ -346,6 +360,18 @@ def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_ask
     federation = guarded(tmp_path / "trusting", privacy={"noise_multiplier": 1.0})
     with pytest.raises(ConfigurationError, match="names 2 guardians"):
         play(federation)
+
+
+def test_the_scaffold_writes_a_federation_with_guardians_whose_keys_stay_here(tmp_path: Path) -> None:
+    home = tmp_path / "trial"
+    write_app(home, n_sites=2, clients_per_site=3, n_guardians=2)
+    cards = require_guardians(read_federation(home), public_spec(home).privacy)
+    for name, card in cards.items():
+        assert read_guardian(home / "guardians" / name / "guardian.toml").name == name
+        assert guardian_keys(home / "guardians" / name / "kept").card == card
+    assert "guardians/" in (home / ".gitignore").read_text().split()
+    with pytest.raises(ConfigurationError, match="one guardian would see every vector"):
+        write_app(tmp_path / "one", n_sites=2, clients_per_site=3, n_guardians=1)
 
 
 # --- keys ---------------------------------------------------------------------------------------------------
