@@ -113,12 +113,13 @@ def _policy(spec: Spec, own: GuardianSettings, declared: Declaration) -> LedgerP
     privacy, n_clients, shared = spec.privacy, spec.problem.n_clients, spec.ledger
     asked = privacy.budget if privacy.epsilon is None else privacy.epsilon
     population = declared.run if shared is None else shared.population
+    budget: Budget | None = None
     if own.epsilon is not None and own.delta is not None:
         population, budget = "everybody", Budget(epsilon=own.epsilon, delta=own.delta, rule="gaussian")
     elif shared is not None:
         budget = shared.budget(compose(declared.events), n_clients=n_clients, adjacency=privacy.adjacency)
-    else:
-        budget = None if asked is None else Budget(epsilon=asked, delta=declared.delta)
+    elif asked is not None:
+        budget = Budget(epsilon=asked, delta=declared.delta)
     return LedgerPolicy(
         unit=Unit(privacy.unit),
         adjacency=privacy.adjacency,
