@@ -70,7 +70,23 @@ def require_same(found: pb.Record, expected: pb.Record) -> None:
         np.testing.assert_array_equal(ours.values, theirs.values)
 
 
-@pytest.mark.parametrize("case", [*CASES, *VOTES[:2]], ids=str)
+QUICKLY = {
+    "dp-fts-de",
+    "shared-prior",
+    "fed-pne",
+    "parallel",
+    "pf-pne optimistic",
+    "f-lcb",
+    "scout",
+    "shared-prior, vote",
+}
+EVERY = [
+    pytest.param(case, id=str(case), marks=() if str(case) in QUICKLY else pytest.mark.slow)
+    for case in [*CASES, *VOTES]
+]
+
+
+@pytest.mark.parametrize("case", EVERY)
 def test_points_are_those_of_respond_to_the_last_bit(case: Case, tmp_path: Path) -> None:
     """Four clients that are asked and told one by one, against the same clients whose objective ``respond`` calls."""
     expected = pb.run(called_problem(), case.algorithm, **settings(case))
