@@ -58,12 +58,14 @@ class Session:
             raise RuntimeError("the run ended without a record")
         if self._opened is None:
             self._opened = dataclasses.replace(self._record, ledger=Ledger.open(self._record.ledger.path))
+            self._opened.home.settle(self._record.manifest.created)  # opening touches the file
         return self._opened
 
     def _play(self, problem: Problem, algorithm: Algorithm, settings: Any) -> None:  # noqa: ANN401  # as of ``run``
         try:
             record = run(problem, algorithm, directory=self.directory, **settings)
             record.ledger.close()  # a ledger belongs to the thread that opened it
+            record.home.settle(record.manifest.created)
             self._record = record
         except BaseException as error:  # whatever it is, ``result`` raises it where the run was asked for
             self._error = error

@@ -364,3 +364,30 @@ def test_norms_of_clients_that_were_asked_can_be_published(tmp_path: Path) -> No
         publish_norms(record, noise_multiplier=8.0)
         assert len(ledger.entries()) == before + 1
     assert run.site.trials() == asked
+
+
+def public_side(home: Path) -> dict[str, object]:
+    """Names, sizes and dates of a run's public files, and its history but for heads, which follow the run's name."""
+    files = {p.name: (p.stat().st_size, p.stat().st_mtime) for p in home.iterdir() if p.name != "private"}
+    lines = [{k: v for k, v in row.items() if k != "head"} for row in read_lines(home / "history.jsonl")]
+    return {"files": files, "history": lines}
+
+
+def test_nothing_public_depends_on_what_is_told_in_which_order_or_whether_it_is(tmp_path: Path) -> None:
+    """The clients' sum set to zero: values, failures, reports and the order of telling leave no other trace."""
+    tellers: dict[str, Callable[[pb.Site, Trial], None]] = {
+        "values": lambda site, trial: site.tell(trial, score(trial.client, trial.params)) and None,
+        "other values": lambda site, trial: site.tell(trial, 1e6 * trial.client) and None,
+        "failures": lambda site, trial: site.tell(trial, failure="x" * 50) and None,
+    }
+    found = {}
+    for name, teller in tellers.items():
+        run = pb.start(asked_problem(2), FAST, directory=tmp_path / name, name="lab", control="zeroed", **PLAIN)
+        while trials := run.site.ask():
+            for trial in trials if name == "values" else reversed(trials):
+                run.site.report(trial, 1, float(trial.number))
+                teller(run.site, trial)
+        run.result()
+        found[name] = public_side(tmp_path / name)
+    assert found["values"]["history"]
+    assert found["values"] == found["other values"] == found["failures"]
