@@ -23,11 +23,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from accountant.tight.pair import EPS, FloatArray, Pair
+
+_NEAR: Final = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,12 +122,17 @@ def _sticks(pair: Pair, edges: FloatArray, spacing: float) -> FloatArray:
     aside = math.ceil(2.0 * float(moved.max()) / spacing)  # cells to either side in which an edge may really lie
     p_between = _about(tails.p_above, tails.p_below, tails.relative_error, aside)
     q_between = _about(tails.q_above, tails.q_below, tails.relative_error, aside)
-    lacked = np.expm1(moved) * np.minimum(p_between, ratio * q_between)
-    return np.asarray(np.maximum(np.where(right, p - q, q - p) + wrong + lacked, 0.0), dtype=np.float64)
+    lacked = np.expm1(np.minimum(moved, 300.0)) * np.minimum(p_between, ratio * q_between)
+    sticks = np.where(right, p - q, q - p) + wrong + lacked
+    return np.asarray(np.clip(sticks, 0.0, np.where(right, 1.0, ratio)), dtype=np.float64)
 
 
 def _about(above: FloatArray, below: FloatArray, error: FloatArray, aside: int) -> FloatArray:
-    """Mass of so many cells to either side of every edge, rounded up."""
+    """Mass of so many cells to either side of every edge, rounded up; of many cells that of the smaller tail there."""
+    if aside > _NEAR:
+        beyond = np.ones(min(aside, len(above)))
+        from_low, to_high = np.append(beyond, above)[: len(above)], np.append(below, beyond)[-len(below) :]
+        return np.asarray(np.minimum(from_low, to_high) * (1.0 + float(error.max())), dtype=np.float64)
     mass, slack = _cells_and_rest(above, below, error)
     cells = np.append(below[0], mass + slack) * (1.0 + 1e-9)
     return np.convolve(cells, np.ones(2 * aside))[aside : aside + len(above)]

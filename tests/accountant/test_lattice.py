@@ -220,7 +220,7 @@ def test_what_a_release_leaves_out_counts_as_often_as_it_is_made(low, high):
     assert wrong.infinite == pytest.approx(single.infinite + 0.5 * both, rel=1e-9)
 
 
-@pytest.mark.parametrize("loss_error", [1e-6, 0.01, 0.1, 0.9])
+@pytest.mark.parametrize("loss_error", [1e-6, 0.01, 0.1, 0.9, 2.5, 1e6])
 @pytest.mark.parametrize(("low", "high"), [(-4.0, 4.9), (1.5, 3.0), (-3.0, -1.0)])
 def test_the_upper_lattice_dominates_wherever_its_edges_really_lie(loss_error, low, high):
     """Edges off by as much as they may be, to either side or both; less would not do."""

@@ -276,6 +276,7 @@ def test_10000_random_settings():
         (poisson(0.3, 0.01, 3), 1e-5),  # losses out of the lattice's range
         (Laplace(scale_multiplier=0.001), 1e-5),
         (poisson(1 - 1e-15, 1.0, 10), 1e-5),
+        (poisson(1 - 1e-14, 5.0, 1000), 1e-5),  # edges that may lie many cells off
     ],
 )
 def test_extremes_neither_crash_nor_hang(event, delta):
