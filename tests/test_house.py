@@ -79,6 +79,14 @@ def test_tests_ask_for_outcomes() -> None:
     assert sum(re.search(r"(?<!self)(?<!os)\._(?!repr_html_)[a-z]", line) is not None for line in lines) <= PEEKED
 
 
+def test_nobody_left_both_sides_of_a_merge_standing() -> None:
+    texts = [*ROOT.glob("*.md"), *ROOT.glob("*.yml"), *ROOT.glob("*.toml"), *(ROOT / "docs").rglob("*.md")]
+    marked = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    assert texts
+    assert [path for path in texts if marked.search(path.read_text())] == []
+    assert marked.search("a\n" + "<" * 7 + " HEAD\n")
+
+
 def unexplained(source: str) -> list[str]:
     """Comments that silence a tool and say no word why."""
     comments = (t.string for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type == tokenize.COMMENT)
