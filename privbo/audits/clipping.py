@@ -134,6 +134,8 @@ def clipping_audit(record: Record) -> ClippingAudit:
         for r in stored_releases(record.ledger, record.run_id)
         if r.round in lines and lines[r.round]["bound"] is not None
     )
+    if not rounds and record.plan.privacy.trust == "guardians":
+        raise RunError("this run's vectors were shared among guardians, so nobody knows how clipping met them")
     if not rounds:
         raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
     last = rounds[-1]

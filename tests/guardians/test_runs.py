@@ -256,6 +256,9 @@ def test_toml_and_dry_run_know_guardians(tmp_path: Path) -> None:
 
 
 def test_what_needs_a_door_that_sees_vectors_is_refused(tmp_path: Path) -> None:
+    done = privbo("audit", str(guarded(tmp_path / "audited").directory))
+    assert done.returncode == 2
+    assert "nobody knows how clipping met them" in done.stderr
     with pytest.raises(ConfigurationError, match="in a run with trust='guardians' none does"):
         publish_norms(guarded(tmp_path / "run"), noise_multiplier=4.0)
 
