@@ -207,6 +207,23 @@ def test_pruned_and_failed_trials_are_told_as_failures_and_values_on_the_way_sta
     assert not np.isfinite(record.clients.values).all()
 
 
+def test_a_study_that_was_killed_leaves_its_trial_to_the_next_one(tmp_path: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 1})
+    run.site.ask()
+    begun = []
+    for _ in range(2):  # nobody ever says what became of the first one
+        study = optuna.create_study(sampler=pb.optuna.FederatedSampler(tmp_path / "run", client=1))
+        begun.append(suggested(study.ask()))
+    assert begun[0] == begun[1]
+    assert len(run.site.trials(1)) == 1
+    while trials := run.site.ask():
+        for trial in trials:
+            run.site.tell(trial, 0.5)
+    run.result()
+
+
 def test_what_a_study_can_not_be_is_refused(tmp_path: Path) -> None:
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
