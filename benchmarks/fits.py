@@ -34,13 +34,16 @@ def rows() -> Iterator[Row]:
 def _fits(t: int, n: int) -> Iterator[Row]:
     import torch
 
-    from privbo.algorithms.thompson import gpytorch_fits, hyperparameters, regression
+    from privbo.algorithms.thompson import gpytorch_fits, hyperparameters, regression, shared_part
 
     seen, cpu = _observed(n, t), torch.device("cpu")
     own, quiet = pb.OwnModel(), pb.SharedPrior().own
     start = regression.at_start(quiet, n, 2, cpu)
     slopes = regression.Fit(logs=start.logs, slope=torch.full((n,), 0.6, dtype=torch.float64))
-    shared = (torch.cos(3.0 * seen.embedded.sum(-1)), regression.SlopePrior(mean=0.6, stddev=0.3))
+    angles = 3.0 * seen.embedded.sum(-1)
+    uncertainty = 0.3 * torch.stack([angles.sin(), (2.0 * angles).cos()], dim=-1)
+    slope = shared_part.SlopePrior(mean=0.6, stddev=0.3)
+    shared = shared_part.Shared(heights=torch.cos(angles), uncertainty=uncertainty, slope=slope)
     first = hyperparameters.start(own, n, 2, cpu)
     steps = quiet.fit_steps
     ours = smallest(partial(regression.fit, start, seen, quiet, steps=steps, shared=shared))

@@ -1,5 +1,6 @@
 """Compiled fits and posteriors against torch and GPyTorch, and to the last bit against themselves."""
 
+import dataclasses
 import hashlib
 import os
 import subprocess
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.algorithms.thompson import gpytorch_fits, hyperparameters
+from privbo.algorithms.thompson import compiled, gpytorch_fits, hyperparameters
+from privbo.algorithms.thompson.beliefs import posterior
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.algorithms.thompson.posterior import Observations
-from privbo.algorithms.thompson.regression import Fit, SlopePrior, at_start, climb_by_torch, fit, posterior
+from privbo.algorithms.thompson.regression import Fit, at_start, climb_by_torch, fit
+from privbo.algorithms.thompson.shared_part import Shared, SlopePrior
 
 CPU = torch.device("cpu")
 KERNELS = ["se", "matern52", "matern32", "matern12"]
@@ -37,7 +40,10 @@ def observed(n=4, t=9, d=2, seed=0, absent=0.2):
 
 
 def shared(seen):
-    return torch.cos(3 * seen.embedded.sum(-1)) * seen.mask, SLOPE
+    """A function that is uncertain in two directions."""
+    angles = seen.embedded.sum(-1)
+    uncertainty = torch.stack([0.5 * torch.sin(2 * angles), 0.3 * torch.cos(5 * angles)], dim=-1)
+    return Shared(heights=torch.cos(3 * angles) * seen.mask, uncertainty=uncertainty, slope=SLOPE)
 
 
 def both(seen, own, steps=40, share=True):
@@ -157,38 +163,45 @@ def test_a_covariance_without_a_factor_leaves_a_client_to_its_priors_and_the_oth
     assert torch.isfinite(between[0]).all()
     assert torch.isfinite(between[1]).all()
     found = fit(at_start(own, 4, 2, CPU), seen, own, steps=10, shared=None)
-    for values in posterior(found, seen, own, seen.values)(seen.embedded):
+    for values in posterior(found, seen, own)(seen.embedded):
         assert torch.isfinite(values).all()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("t", [0, 1, 7, 70])
-def test_posteriors_are_those_of_torch(kernel, t):
+@pytest.mark.parametrize("share", [False, True])
+def test_posteriors_are_those_of_torch(kernel, t, share):
     seen, own = observed(n=3, t=max(t, 2), d=3), OwnModel(kernel=kernel)
     seen = Observations(
         embedded=seen.embedded[:, :t], values=seen.values[:, :t], mask=seen.mask[:, :t], scale=seen.scale
     )
-    found = fit(at_start(own, 3, 3, CPU), seen, own, steps=5, shared=None)
-    model = posterior(found, seen, own, seen.values)
+    theirs = shared(seen) if share else None
+    found = fit(at_start(own, 3, 3, CPU), seen, own, steps=5, shared=theirs)
+    model = posterior(found, seen, own, theirs)
     points = np.random.default_rng(1).random((3, 130, 3))
     # The oracle's squared distances are differences of squares, whose rounding errors a root makes large.
     close = {"atol": 1e-6 if kernel == "matern12" else 1e-9, "rtol": 0}
     for at in (torch.tensor(points), torch.tensor(points[:1]), seen.embedded):
-        mean, variance = model(at)
-        expected, explained = model.by_torch(at)
+        uncertain = (
+            shared(dataclasses.replace(seen, embedded=at, mask=torch.tensor(True))).uncertainty if share else None
+        )
+        square = found.slope.square()[:, None]
+        together = None if uncertain is None else square[..., None] * (model.uncertainty @ uncertain.mT)
+        mean, variance = model(at, uncertain)
+        expected, explained = model.by_torch(at, together)
         torch.testing.assert_close(mean, expected, **close)
-        torch.testing.assert_close(found.logs[:, -2:-1].exp() - variance, explained, **close)
+        prior = 1.0 + found.logs[:, -2:-1].exp() + (0.0 if uncertain is None else square * uncertain.square().sum(-1))
+        torch.testing.assert_close(prior - variance, explained, **close)
 
 
 def test_the_exponential_is_right_to_an_ulp():
-    """Seen through a correlation: one value of one client under the squared exponential."""
-    own = OwnModel(kernel="se", lengthscale=Prior(median=1.0, spread=1.0, low=0.1, high=10.0))
-    one = torch.ones(1, 1, dtype=torch.float64)
-    seen = Observations(embedded=0.0 * one[..., None], values=one, mask=one.bool(), scale=one[0])
-    model = posterior(at_start(own, 1, 1, CPU), seen, own, one)
-    at = torch.cat([torch.linspace(0.0, 37.6, 40_001), torch.tensor([1e-9, 40.0, 1e6])]).double()
-    found, exact = model(at[None, :, None])[0][0] / model(0.0 * one[None])[0], torch.exp(-0.5 * at**2)
-    torch.testing.assert_close(found[0], exact, rtol=1e-15, atol=1e-307)
+    """Seen through a correlation: one client, one value of weight one, the squared exponential."""
+    one, at = np.ones((1, 1)), np.concatenate([np.linspace(0.0, 37.6, 40_001), [1e-9, 40.0, 1e6]])
+    found, explained = np.empty((1, len(at))), np.empty((1, len(at)))
+    points, nothing = at[None, :, None], compiled.NOTHING
+    cube = one[None]
+    compiled.expect(0, 0.0 * cube, cube, one, one, one[0], 0.0, points, nothing, found, explained)
+    np.testing.assert_allclose(found[0], np.exp(-0.5 * at**2), rtol=1e-15, atol=1e-307)
 
 
 def digest(found):

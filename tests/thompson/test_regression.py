@@ -1,14 +1,17 @@
 """Fits and posteriors of many clients against autograd and dense formulas."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 import torch
 
+from privbo.algorithms.thompson.beliefs import posterior
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.algorithms.thompson.posterior import Observations, kernel_values
-from privbo.algorithms.thompson.regression import SlopePrior, at_start, fit, posterior
+from privbo.algorithms.thompson.regression import at_start, fit
+from privbo.algorithms.thompson.shared_part import Shared, SlopePrior
 
 CPU = torch.device("cpu")
 
@@ -28,6 +31,13 @@ def observed(n=5, t=7, e=3, masked=True, seed=0):
     )
 
 
+def public(embedded, mean=0.6):
+    """A shared function that is uncertain in two directions."""
+    angles = embedded.sum(-1)
+    uncertainty = torch.stack([0.5 * torch.sin(2 * angles), 0.3 * torch.cos(5 * angles)], dim=-1)
+    return Shared(heights=torch.cos(3 * angles), uncertainty=uncertainty, slope=SlopePrior(mean=mean, stddev=0.3))
+
+
 def correlations(kernel, squares):
     if kernel == "se":
         return torch.exp(-squares / 2)
@@ -43,12 +53,13 @@ def loss(logs, slope, seen, own, shared):
     total = torch.zeros((), dtype=torch.float64)
     for i, known in enumerate(seen.mask):
         x, y = seen.embedded[i, known] / logs[i, :-2].exp(), seen.values[i, known]
-        k = logs[i, -2].exp() * correlations(own.kernel, (x[:, None] - x[None]).square().sum(-1))
+        k = 1.0 + logs[i, -2].exp() * correlations(own.kernel, (x[:, None] - x[None]).square().sum(-1))
         k = k + (logs[i, -1].exp() + 1e-8) * torch.eye(len(x), dtype=torch.float64)
         mean = torch.zeros_like(y)
         if shared is not None:
-            mean = slope[i] * shared[0][i, known]
-            total = total + 0.5 * ((slope[i] - shared[1].mean) / shared[1].stddev) ** 2
+            mean = slope[i] * shared.heights[i, known]
+            k = k + slope[i] ** 2 * shared.uncertainty[i, known] @ shared.uncertainty[i, known].T
+            total = total + 0.5 * ((slope[i] - shared.slope.mean) / shared.slope.stddev) ** 2
         total = total - torch.distributions.MultivariateNormal(mean, k).log_prob(y)
     priors = [*[own.lengthscale] * (logs.shape[1] - 2), own.outputscale, own.noise]
     for j, prior in enumerate(priors):
@@ -66,7 +77,7 @@ def test_a_fit_takes_the_steps_of_adam_on_the_log_posterior(kernel, ard, with_me
     first = at_start(own, 5, 3, CPU)
     logs, slope = first.logs.clone().requires_grad_(), torch.zeros(5, dtype=torch.float64, requires_grad=True)
     if with_mean:
-        shared = (torch.cos(3 * seen.embedded.sum(-1)) * seen.mask, SlopePrior(mean=0.6, stddev=0.3))
+        shared = public(seen.embedded)
         slope = torch.full((5,), 0.6, dtype=torch.float64, requires_grad=True)
     adam = torch.optim.Adam([logs, slope], lr=0.15)
     for _ in range(12):
@@ -83,21 +94,24 @@ def test_a_fit_takes_the_steps_of_adam_on_the_log_posterior(kernel, ard, with_me
 
 def test_posteriors_are_those_of_the_dense_formula_and_masked_points_say_nothing():
     own, seen = OwnModel(), observed()
-    heights = torch.cos(3 * seen.embedded.sum(-1)) * seen.mask
-    found = fit(at_start(own, 5, 3, CPU), seen, own, steps=10, shared=(heights, SlopePrior(mean=0.5, stddev=0.3)))
-    residual = seen.values - found.slope[:, None] * heights
+    shared = public(seen.embedded, mean=0.5)
+    found = fit(at_start(own, 5, 3, CPU), seen, own, steps=10, shared=shared)
+    residual = dataclasses.replace(seen, values=seen.values - found.slope[:, None] * shared.heights)
     at = torch.rand((1, 11, 3), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    mean, variance = posterior(found, seen, own, residual)(at)
+    there = public(at).uncertainty
+    mean, variance = posterior(found, residual, own, shared)(at, there)
     for i in range(5):
         known = seen.mask[i]
         scale = found.logs[i, :-2].exp()
         x, z = seen.embedded[i, known] / scale, at[0] / scale
         os = found.logs[i, -2].exp()
         k = os * kernel_values("matern52", x[None], x[None])[0]
-        k = k + (found.logs[i, -1].exp() + 1e-8) * torch.eye(len(x), dtype=torch.float64)
-        c = os * kernel_values("matern52", z[None], x[None])[0]
-        torch.testing.assert_close(mean[i], c @ torch.linalg.solve(k, residual[i, known]), atol=1e-9, rtol=0)
-        torch.testing.assert_close(variance[i], os - (c * torch.linalg.solve(k, c.T).T).sum(1), atol=1e-9, rtol=0)
+        spread, beyond = found.slope[i] * shared.uncertainty[i, known], found.slope[i] * there[0]
+        k = 1.0 + k + spread @ spread.T + (found.logs[i, -1].exp() + 1e-8) * torch.eye(len(x), dtype=torch.float64)
+        c = 1.0 + os * kernel_values("matern52", z[None], x[None])[0] + beyond @ spread.T
+        torch.testing.assert_close(mean[i], c @ torch.linalg.solve(k, residual.values[i, known]), atol=1e-9, rtol=0)
+        expected = 1.0 + os + beyond.square().sum(1) - (c * torch.linalg.solve(k, c.T).T).sum(1)
+        torch.testing.assert_close(variance[i], expected, atol=1e-9, rtol=0)
 
 
 def test_a_client_fits_alike_alone_and_among_others():

@@ -1,7 +1,8 @@
 """Fits and posteriors as machine code: loops that Numba compiles, one client after another.
 
-A client's n observed values y, less the shared part of their mean, have the covariance K = v C + s I with
-correlations c(r^2) of squared scaled distances r^2 = sum_k (x_k - x'_k)^2 / l_k^2. With a = K^-1 y the negative log
+A client's n observed values y, less the shared part of their mean, have covariance K = v C + s I + c 11' + b^2 U:
+correlations C of squared scaled distances r^2 = sum_k (x_k - x'_k)^2 / l_k^2, a constant's variance c, the multiple b
+of the shared part and the covariance U of what is uncertain in it. With a = K^-1 y the negative log
 evidence (y' a + log |K|) / 2 changes by (Rasmussen & Williams 2006, eq. 5.9)
 
     sum_ij G_ij dK_ij,    G = (K^-1 - a a') / 2,
@@ -44,6 +45,7 @@ _PIVOTS, _POINTS = 8, 64  # worked on at once
 _LEAST_EXPONENT, _ROUND, _BIAS, _MANTISSA = -708.0, 1.5 * 2.0**52, 1023, 52
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(14))
+NOTHING: Final = np.empty((0, 0, 0))  # where nothing is shared
 _LINE, _TABLE, _CUBE, _MASK = float64[::1], float64[:, ::1], float64[:, :, ::1], boolean[:, ::1]
 
 
@@ -204,18 +206,29 @@ def _weigh(inverse: FloatArray, t: int, values: FloatArray, weights: FloatArray)
 
 @_compiled_inside
 def _pair_up(
-    inverse: FloatArray, t: int, weights: FloatArray, correlation: FloatArray, falling: FloatArray
-) -> tuple[float, float]:
-    """Sums of G_ij c_ij over the pairs and of G_ii; f_ij becomes 2 G_ij f_ij. The inverse has the wrong sign."""
-    p, apart, trace = 0, 0.0, 0.0
+    inverse: FloatArray,
+    t: int,
+    weights: FloatArray,
+    correlation: FloatArray,
+    falling: FloatArray,
+    uncertain: FloatArray,
+) -> tuple[float, float, float]:
+    """Sums of G_ij c_ij over the pairs, of G_ii and of G_ij U_ij; f_ij becomes 2 G_ij f_ij.
+
+    The inverse has the wrong sign.
+    """
+    p, apart, trace, shared = 0, 0.0, 0.0, 0.0
     for i in range(t):
         for j in range(i):
             twice = -inverse[i, j] - weights[i] * weights[j]
             apart += twice * correlation[p]
             falling[p] *= twice
+            shared += twice * uncertain[i, j]
             p += 1
-        trace += 0.5 * (-inverse[i, i] - weights[i] * weights[i])
-    return apart, trace
+        diagonal = 0.5 * (-inverse[i, i] - weights[i] * weights[i])
+        trace += diagonal
+        shared += diagonal * uncertain[i, i]
+    return apart, trace, shared
 
 
 @_compiled_inside
@@ -227,6 +240,8 @@ def _gradient(
     variance: float,
     noise: float,
     inverse_squares: FloatArray,
+    given: FloatArray,
+    uncertain: FloatArray,
     matrix: FloatArray,
     pairs: FloatArray,
     strips: FloatArray,
@@ -235,7 +250,8 @@ def _gradient(
 ) -> None:
     """The negative log evidence's gradient in logarithms (by the noise itself); zero where K has no factor.
 
-    ``squares`` holds the pairs' squared distances per coordinate, row by row of the strict lower triangle.
+    ``squares`` holds the pairs' squared distances per coordinate, row by row of the strict lower triangle; ``given`` is
+    the part of K beside the kernel, ``uncertain`` is U, for which the gradient's last entry stands: sum_ij G_ij U_ij.
     """
     width, count = len(squares), t * (t - 1) // 2
     scaled, correlation, falling, scratch = pairs[0], pairs[1], pairs[2], pairs[3]
@@ -248,15 +264,15 @@ def _gradient(
     p = 0
     for i in range(t):
         for j in range(i):
-            matrix[i, j] = variance * correlation[p]
+            matrix[i, j] = variance * correlation[p] + given[i, j]
             p += 1
-        matrix[i, i] = variance + noise
+        matrix[i, i] = variance + given[i, i] + noise
     if not _sweep(matrix, t, strips[:_PIVOTS], strips[_PIVOTS : 2 * _PIVOTS], strips[2 * _PIVOTS :]):
         gradient[:] = 0.0
         weights[:] = 0.0
         return
     _weigh(matrix, t, values, weights)
-    apart, trace = _pair_up(matrix, t, weights, correlation, falling)
+    apart, trace, shared = _pair_up(matrix, t, weights, correlation, falling, uncertain)
     for k in range(width):
         total = 0.0
         for p in range(count):
@@ -264,6 +280,7 @@ def _gradient(
         gradient[k] = variance * inverse_squares[k] * total
     gradient[width] = variance * (apart + trace)
     gradient[width + 1] = trace
+    gradient[width + 2] = shared
 
 
 @_compiled_inside
@@ -282,6 +299,50 @@ def _measure(points: FloatArray, mask: npt.NDArray[np.bool_], which: IntArray, s
                 squares[k if len(squares) > 1 else 0, p] += (points[which[i], k] - points[which[j], k]) ** 2
             p += 1
     return t
+
+
+@_compiled_inside
+def _pick(whole: FloatArray, which: IntArray, t: int, part: FloatArray) -> None:
+    """Take over the lower triangle of a matrix at the first t of some places."""
+    for i in range(t):
+        for j in range(i + 1):
+            part[i, j] = whole[which[i], which[j]]
+
+
+@_compiled_inside
+def _share(
+    slope: float,
+    heights: FloatArray,
+    which: IntArray,
+    t: int,
+    uncertain: FloatArray,
+    constant: float,
+    residual: FloatArray,
+    given: FloatArray,
+) -> None:
+    """Take the shared part from the residual, and its uncertainty into what is given of the covariance."""
+    for i in range(t):
+        residual[i] -= slope * heights[which[i]]
+        for j in range(i + 1):
+            given[i, j] = constant + slope * slope * uncertain[i, j]
+
+
+@_compiled_inside
+def _tilt(
+    slope: float,
+    prior: FloatArray,
+    heights: FloatArray,
+    which: IntArray,
+    t: int,
+    weights: FloatArray,
+    downhill: FloatArray,
+) -> None:
+    """Make the gradient's last entry, sum_ij G_ij U_ij so far, that of the multiple of the shared part."""
+    last = len(downhill) - 1
+    downhill[last] *= 2.0 * slope
+    downhill[last] += (slope - prior[0]) / (prior[1] * prior[1])
+    for i in range(t):
+        downhill[last] -= heights[which[i]] * weights[i]
 
 
 @_compiled_inside
@@ -332,8 +393,8 @@ def _move(parameters: FloatArray, moves: FloatArray, priors: FloatArray, between
 
 
 @_compiled(
-    void(int64, _CUBE, _TABLE, _MASK, _TABLE, boolean, _LINE, boolean, _LINE, float64, _TABLE, boolean, int64, _LINE,
-         _TABLE, _LINE)
+    void(int64, _CUBE, _TABLE, _MASK, _TABLE, _CUBE, boolean, _LINE, boolean, _LINE, float64, float64, _TABLE, boolean,
+         int64, _LINE, _TABLE, _LINE)
 )  # fmt: skip
 def climb(
     kernel: int,
@@ -341,11 +402,13 @@ def climb(
     values: FloatArray,
     mask: npt.NDArray[np.bool_],
     heights: FloatArray,
+    uncertain: FloatArray,
     shares: bool,
     slope_prior: FloatArray,
     knows: bool,
     known: FloatArray,
     jitter: float,
+    constant: float,
     priors: FloatArray,
     between: bool,
     steps: int,
@@ -361,11 +424,13 @@ def climb(
         values: Standardised, ``(n, t)``.
         mask: True where there is a value, ``(n, t)``.
         heights: The shared function at the points, ``(n, t)``; unused where nothing is shared.
+        uncertain: Covariance of what is uncertain in it, ``(n, t, t)``; unused where nothing is shared.
         shares: Whether the mean is a multiple of the heights.
         slope_prior: Mean and standard deviation of the multiple, ``(2,)``.
         knows: Whether the observation variances are known.
         known: The observation variances, ``(n,)``; unused where they are fitted.
         jitter: Added to every observation variance.
+        constant: Variance of a constant.
         priors: Rows low, high, logarithm of the median and spread of length scales, kernel variance and observation
             variance, ``(4, w + 2)``; w is 1 with one length scale for all.
         between: Whether parameters are x with value low + (high - low) / (1 + exp(-x)); else logarithms, cut off at
@@ -380,30 +445,31 @@ def climb(
     n_pairs = longest * (longest - 1) // 2
     which, residual, weights = np.empty(longest, dtype=np.int64), np.empty(longest), np.empty(longest)
     squares, pairs, matrix = np.empty((width, n_pairs)), np.empty((4, n_pairs)), np.empty((longest, longest))
+    given, theirs = np.full((longest, longest), constant), np.zeros((longest, longest))
     strips = np.zeros((3 * _PIVOTS, max(longest, _PIVOTS)))
     value, chain, away, inverse_squares = np.empty(last), np.empty(last), np.empty(last), np.empty(width)
     downhill, moves, averages = np.zeros(last + 1), np.empty(last + 1), np.empty((2, last + 1))
     for client in range(len(points)):
         t = _measure(points[client], mask[client], which, squares)
         averages[:] = 0.0
+        if shares:
+            _pick(uncertain[client], which, t, theirs)
         for step in range(1, steps + 1):
             _evaluate(parameters[client], priors, between, optimiser[4], value, chain, away)
             for k in range(width):
                 inverse_squares[k] = 1.0 / (value[k] * value[k])
             for i in range(t):
-                at = which[i]
-                shared = slopes[client] * heights[client, at] if shares else 0.0
-                residual[i] = values[client, at] - shared
+                residual[i] = values[client, which[i]]
+            if shares:
+                _share(slopes[client], heights[client], which, t, theirs, constant, residual, given)
             noise = known[client] if knows else value[last - 1]
-            _gradient(kernel, t, squares, residual, value[width], noise + jitter, inverse_squares, matrix, pairs,
-                      strips, weights, downhill)  # fmt: skip
+            _gradient(kernel, t, squares, residual, value[width], noise + jitter, inverse_squares, given,
+                      theirs, matrix, pairs, strips, weights, downhill)  # fmt: skip
             downhill[last - 1] *= 0.0 if knows else noise
             for k in range(last):
                 downhill[k] = (downhill[k] + away[k] / (priors[3, k] * priors[3, k])) * chain[k]
             if shares:
-                downhill[last] = (slopes[client] - slope_prior[0]) / (slope_prior[1] * slope_prior[1])
-                for i in range(t):
-                    downhill[last] -= heights[client, which[i]] * weights[i]
+                _tilt(slopes[client], slope_prior, heights[client], which, t, weights, downhill)
             _adam(optimiser, step, downhill, averages[0], averages[1], moves)
             _move(parameters[client], moves, priors, between)
             if shares:
@@ -428,30 +494,27 @@ def _distances(
 def _condition(
     root: FloatArray,
     weights: FloatArray,
-    variance: float,
-    correlation: FloatArray,
+    covariance: FloatArray,
     total: FloatArray,
     means: FloatArray,
     explained: FloatArray,
 ) -> None:
-    """Means v c' a and explained variances |W v c|^2 from correlations with the points that have values."""
+    """Means k' a and explained variances |W k|^2 from covariances with the points that have values."""
     size = len(means)
     means[:] = 0.0
     explained[:] = 0.0
     for i in range(len(root)):
-        weight = variance * weights[i]
         for p in range(size):
-            means[p] += weight * correlation[i * size + p]
+            means[p] += weights[i] * covariance[i * size + p]
             total[p] = 0.0
         for j in range(i + 1):
-            entry = variance * root[i, j]
             for p in range(size):
-                total[p] += entry * correlation[j * size + p]
+                total[p] += root[i, j] * covariance[j * size + p]
         for p in range(size):
             explained[p] += total[p] * total[p]
 
 
-@_compiled(void(int64, _CUBE, _CUBE, _TABLE, _TABLE, _LINE, _CUBE, _TABLE, _TABLE))
+@_compiled(void(int64, _CUBE, _CUBE, _TABLE, _TABLE, _LINE, float64, _CUBE, _CUBE, _TABLE, _TABLE))
 def expect(
     kernel: int,
     known: FloatArray,
@@ -459,7 +522,9 @@ def expect(
     weights: FloatArray,
     lengthscales: FloatArray,
     variances: FloatArray,
+    constant: float,
     points: FloatArray,
+    together: FloatArray,
     means: FloatArray,
     explained: FloatArray,
 ) -> None:
@@ -472,7 +537,10 @@ def expect(
         weights: The values' inverse covariance times the values, ``(n, t)``.
         lengthscales: ``(n, e)``.
         variances: Of the kernels, ``(n,)``.
+        constant: Variance of a constant.
         points: ``(n, c, e)``, or ``(1, c, e)`` for all.
+        together: Covariances of what is uncertain in the shared part, ``(n, t, c)``; ``NOTHING`` where nothing is
+            shared.
         means: Taken over, ``(n, c)``.
         explained: Taken over, ``(n, c)``.
     """
@@ -484,5 +552,12 @@ def expect(
             size = min(_POINTS, count - start)
             _distances(known[client], lengthscales[client], points[whose], start, size, pairs[0])
             _correlate(kernel, pairs[0], pairs[1], pairs[2], pairs[3], t * size)
+            for i in range(t):
+                for p in range(size):
+                    pairs[1, i * size + p] = constant + variances[client] * pairs[1, i * size + p]
+            if len(together):
+                for i in range(t):
+                    for p in range(size):
+                        pairs[1, i * size + p] += together[client, i, start + p]
             mean, squares = means[client, start : start + size], explained[client, start : start + size]
-            _condition(roots[client], weights[client], variances[client], pairs[1], total, mean, squares)
+            _condition(roots[client], weights[client], pairs[1], total, mean, squares)

@@ -16,6 +16,7 @@ from privbo.algorithms.thompson.features import Kernel
 from privbo.algorithms.thompson.posterior import (
     Hyperparameters,
     Observations,
+    batch_product,
     cholesky,
     kernel_values,
     masked_covariance,
@@ -36,7 +37,7 @@ class Paths:
     The prior path is a random-feature draw; conditioning is exact in the kernel (Matheron's
     rule in function space, Wilson et al. 2020), so accuracy near the data does not depend
     on the number of features. A pair of weights on cos and sin is one cosine with an
-    amplitude and a phase, which halves the work.
+    amplitude and a phase, which halves the work. The drawn multiples of given functions are left to the caller.
     """
 
     kernel: Kernel
@@ -46,9 +47,10 @@ class Paths:
     known: torch.Tensor
     lengthscale: torch.Tensor
     correction: torch.Tensor
+    multiples: torch.Tensor
 
     def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
-        """Values ``(n, c)`` at points ``(n, c, n_embedded)`` or ``(1, c, n_embedded)``."""
+        """Values ``(n, c)`` at points ``(n, c, n_embedded)`` or ``(1, c, n_embedded)``, without the given functions."""
         scaled = embedded / self.lengthscale[:, None, :]
         path = _waves(scaled, self.frequencies, self.amplitudes, self.phases)
         return path + row_times(self.correction, kernel_values(self.kernel, self.known, scaled))
@@ -62,6 +64,8 @@ def draw_paths(
     frequencies: torch.Tensor,
     prior: torch.Tensor,
     observation_noise: torch.Tensor,
+    basis: torch.Tensor | None = None,
+    multiples: torch.Tensor | None = None,
 ) -> Paths:
     """A posterior path of every client.
 
@@ -72,6 +76,8 @@ def draw_paths(
         frequencies: Spectral draws at unit length scale, ``(f, n_embedded)``.
         prior: Standard normal draws ``(n, 2 f)``.
         observation_noise: Standard normal draws ``(n, t)``.
+        basis: Given functions at the observations, each with a standard normal multiple, ``(n, t, r)``; None: none.
+        multiples: Standard normal draws ``(n, r)`` of those multiples before anything was observed.
     """
     known = observations.embedded / hyperparameters.lengthscale[:, None, :]
     scale, noise = hyperparameters.outputscale[:, None], hyperparameters.noise[:, None]
@@ -79,9 +85,15 @@ def draw_paths(
     amplitudes = torch.hypot(prior[:, :half], prior[:, half:]) * (scale / half).sqrt()
     phases = torch.atan2(-prior[:, half:], prior[:, :half])
     covariance = scale[..., None] * kernel_values(kernel, known, known)
-    factor = cholesky(masked_covariance(covariance, observations.mask, hyperparameters.noise))
     imagined = _waves(known, frequencies, amplitudes, phases) + noise.sqrt() * observation_noise
+    if basis is None or multiples is None:
+        basis, multiples = known.new_zeros((*known.shape[:2], 0)), known.new_zeros((len(known), 0))
+    else:
+        covariance = covariance + batch_product(basis, basis.mT)
+        imagined = imagined + row_times(multiples, basis.mT)
+    factor = cholesky(masked_covariance(covariance, observations.mask, hyperparameters.noise))
     residual = torch.where(observations.mask, observations.values - imagined, 0.0)
+    surprise = torch.cholesky_solve(residual[..., None], factor)[..., 0]
     return Paths(
         kernel=kernel,
         frequencies=frequencies,
@@ -89,7 +101,8 @@ def draw_paths(
         phases=phases,
         known=known,
         lengthscale=hyperparameters.lengthscale,
-        correction=scale * torch.cholesky_solve(residual[..., None], factor)[..., 0],
+        correction=scale * surprise,
+        multiples=multiples + row_times(surprise, basis),
     )
 
 

@@ -8,7 +8,10 @@ on its own data, its own streams and public numbers, not on the chunk.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -16,6 +19,7 @@ import numpy.typing as npt
 import torch
 
 from privbo.algorithms.thompson.acquisition import log_expected_improvement
+from privbo.algorithms.thompson.beliefs import Moments, posterior
 from privbo.algorithms.thompson.draws import draw_paths
 from privbo.algorithms.thompson.evaluations import Evaluations, Failures
 from privbo.algorithms.thompson.features import draw_frequencies
@@ -23,14 +27,46 @@ from privbo.algorithms.thompson.maximise import Functions, Search, maximise
 from privbo.algorithms.thompson.own import chunks
 from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.pooled import Pooled
-from privbo.algorithms.thompson.posterior import Observations
-from privbo.algorithms.thompson.regression import Fit, SlopePrior, at_start, fit, posterior
+from privbo.algorithms.thompson.posterior import Observations, row_times
+from privbo.algorithms.thompson.regression import CONSTANT, Fit, at_start, fit
+from privbo.algorithms.thompson.shared_part import Shared
 from privbo.algorithms.thompson.streams import Stream, client_normals, public_stream
 from privbo.protocol.messages import FloatArray, IntArray, Setting
 
 Acquisition: TypeAlias = Literal["log-ei", "thompson"]
 _NEVER = -(2**31)
 _WARM = 4  # a fit that goes on from the last one takes a quarter of the steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """Knowledge of some clients when they choose; private.
+
+    Attributes:
+        rows: Which of the cohort's clients, ``(n,)``.
+        round: The round they choose in.
+        units: Their points in the cube, ``(n, t, n_dims)``.
+        observations: Their values.
+        shared: The shared part of their models at those points; None where nothing is shared.
+        pooled: The same anywhere.
+        fits: Their models.
+    """
+
+    rows: IntArray
+    round: int
+    units: FloatArray
+    observations: Observations
+    shared: Shared | None
+    pooled: Pooled | None
+    fits: Fit
+
+    @property
+    def residual(self) -> Observations:
+        """Observations without what the shared function's expected heights explain."""
+        if self.shared is None:
+            return self.observations
+        explained = self.fits.slope[:, None] * self.shared.heights
+        return dataclasses.replace(self.observations, values=self.observations.values - explained)
 
 
 class LocalEngine:
@@ -85,43 +121,16 @@ class LocalEngine:
             round_: The round.
             pooled: What was shared, where the public numbers say that it can be trusted.
         """
-        t, space = int((seen.rounds < round_).sum()), self._setting.space
+        space, own = self._setting.space, self._own
         points = np.empty((len(self._clients), space.n_dims))
-        entries = 2 * self._own.n_candidates * (t + space.n_embedded) + t * t * (space.n_embedded + 4)
+        generator = partial(public_stream, self._setting.public_seed, Stream.CANDIDATES, round_)
+        search = Search(n_candidates=own.n_candidates)
         with torch.no_grad():
-            for rows in chunks(np.arange(len(points)), entries, self._device):
-                observations = seen.observations(rows, round_ - 1, failures=self._failures)
-                points[rows] = self._chosen(rows, observations, seen.before(rows, round_), round_, pooled)
+            for known in self._pieces(
+                seen, np.arange(len(points)), round_, pooled, 2 * own.n_candidates, self._failures
+            ):
+                points[known.rows] = maximise(self._wishes(known), space, search, generator())
         return points
-
-    def _chosen(
-        self, rows: IntArray, observations: Observations, units: FloatArray, round_: int, pooled: Pooled | None
-    ) -> FloatArray:
-        found, explained = self._explained(rows, observations, units, round_, pooled)
-        residual = observations.values if explained is None else observations.values - explained
-        if self._acquisition == "thompson":
-            own = self._draws(rows, found, dataclasses.replace(observations, values=residual), round_)
-        else:
-            own = self._improvement(found, observations, residual, explained, pooled)
-
-        def functions(points: FloatArray) -> torch.Tensor:
-            values = own(points)
-            if self._acquisition == "thompson" and pooled is not None:
-                values = values + found.slope[:, None] * pooled.heights(points)
-            if not self._avoid:
-                return values
-            return values.masked_fill(torch.as_tensor(_among(points, units), device=self._device), -torch.inf)
-
-        generator = public_stream(self._setting.public_seed, Stream.CANDIDATES, round_)
-        return maximise(functions, self._setting.space, Search(n_candidates=self._own.n_candidates), generator)
-
-    def _explained(
-        self, rows: IntArray, observations: Observations, units: FloatArray, round_: int, pooled: Pooled | None
-    ) -> tuple[Fit, torch.Tensor | None]:
-        """Fits of some clients, and what the shared function explains of their values, ``(n, t)``."""
-        heights = None if pooled is None else pooled.heights(units).masked_fill(~observations.mask, 0.0)
-        found = self._models(rows, observations, heights, round_, pooled)
-        return found, None if heights is None else found.slope[:, None] * heights
 
     def expected(self, seen: Evaluations, round_: int, pooled: Pooled | None, units: FloatArray) -> FloatArray:
         """The clients' expected standardised values at shared points ``(c, n_dims)`` before a round, ``(n, c)``.
@@ -129,100 +138,123 @@ class LocalEngine:
         NaN for a client without a finite value.
         """
         found = np.full((len(self._clients), len(units)), np.nan)
-        t, points = int((seen.rounds < round_).sum()), units[None]
-        entries = len(units) * (t + self._setting.space.n_embedded) + t * t * (self._setting.space.n_embedded + 4)
-        known = np.flatnonzero(np.isfinite(seen.values[:, seen.rounds < round_]).any(axis=1))
+        knowing = np.flatnonzero(np.isfinite(seen.values[:, seen.rounds < round_]).any(axis=1))
         with torch.no_grad():
-            for rows in chunks(known, entries, self._device):
-                observations = seen.observations(rows, round_ - 1)
-                fits, explained = self._explained(rows, observations, seen.before(rows, round_), round_, pooled)
-                residual = observations.values if explained is None else observations.values - explained
-                model = posterior(fits, observations, self._own, residual)
-                mean = model(self._tensor(self._setting.space.embed(points)))[0]
-                if pooled is not None:
-                    mean = mean + fits.slope[:, None] * pooled.heights(points)
-                found[rows] = mean.cpu().numpy()
+            for known in self._pieces(seen, knowing, round_, pooled, len(units)):
+                found[known.rows] = self._beliefs(known)(units[None])[0].cpu().numpy()
         return found
 
-    def _improvement(
+    def _pieces(
         self,
-        found: Fit,
-        observations: Observations,
-        residual: torch.Tensor,
-        explained: torch.Tensor | None,
+        seen: Evaluations,
+        rows: IntArray,
+        round_: int,
         pooled: Pooled | None,
-    ) -> Functions:
-        """Log expected improvement over the best value a client has reached, noise set aside."""
-        model = posterior(found, observations, self._own, residual)
-        reached = model(observations.embedded)[0]
-        if explained is not None:
-            reached = reached + explained
-        best = reached.masked_fill(~observations.mask, -torch.inf).amax(dim=1, keepdim=True)
-        best = torch.where(best.isfinite(), best, 0.0)  # nothing known: improve upon the prior mean
+        n_points: int,
+        failures: Failures = "ignored",
+    ) -> Iterator[Known]:
+        """Clients' knowledge before a round, in pieces whose work at so many points stays within the memory."""
+        t, space = int((seen.rounds < round_).sum()), self._setting.space
+        own = self._own if pooled is None else self._own.scaled(pooled.rest)
+        width = t + space.n_embedded if pooled is None else 2 * t + space.n_embedded + pooled.width
+        for some in chunks(rows, n_points * width + t * t * (space.n_embedded + 5), self._device):
+            observations, units = seen.observations(some, round_ - 1, failures=failures), seen.before(some, round_)
+            shared = None if pooled is None else pooled.at(units, observations.mask)
+            fits = self._models(some, observations, shared, round_, own)
+            yield Known(
+                rows=some, round=round_, units=units, observations=observations, shared=shared, pooled=pooled, fits=fits
+            )
+
+    def _wishes(self, known: Known) -> Functions:
+        """Functions that clients maximise; minus infinity where they have been, unless they may return."""
+        wishes = self._draws(known) if self._acquisition == "thompson" else self._improvement(known)
 
         def functions(points: FloatArray) -> torch.Tensor:
-            mean, variance = model(self._tensor(self._setting.space.embed(points)))
-            if pooled is not None:
-                mean = mean + found.slope[:, None] * pooled.heights(points)
-            return log_expected_improvement(mean, variance, best)
+            been = torch.as_tensor(_among(points, known.units), device=self._device)
+            return wishes(points).masked_fill(been, -torch.inf)
+
+        return functions if self._avoid else wishes
+
+    def _beliefs(self, known: Known) -> Callable[[FloatArray], Moments]:
+        """Mean and variance of clients' objectives at points ``(n or 1, c, n_dims)``."""
+        model = posterior(known.fits, known.residual, self._own, known.shared)
+
+        def beliefs(points: FloatArray) -> Moments:
+            embedded = self._tensor(self._setting.space.embed(points))
+            if known.pooled is None:
+                return model(embedded)
+            heights, uncertainty = known.pooled(points)
+            mean, variance = model(embedded, uncertainty)
+            return mean + known.fits.slope[:, None] * heights, variance
+
+        return beliefs
+
+    def _improvement(self, known: Known) -> Functions:
+        """Log expected improvement over the best value a client has reached, noise set aside."""
+        beliefs, mask = self._beliefs(known), known.observations.mask
+        best = beliefs(known.units)[0].masked_fill(~mask, -torch.inf).amax(dim=1, keepdim=True)
+        best = torch.where(best.isfinite(), best, 0.0)  # nothing known: improve upon the prior mean
+        return lambda points: log_expected_improvement(*beliefs(points), best)
+
+    def _draws(self, known: Known) -> Functions:
+        """A draw from the posterior of clients' objectives (Wilson et al. 2020)."""
+        normals = partial(client_normals, self._seed, self._clients[known.rows], known.round)
+        n_features, t = self._own.n_features, known.units.shape[1]
+        pooled, slope, constant = known.pooled, known.fits.slope[:, None], math.sqrt(CONSTANT)
+        basis = torch.full((*known.units.shape[:2], 1), constant, dtype=torch.float64, device=self._device)
+        if known.shared is not None:
+            basis = torch.cat([slope[..., None] * known.shared.uncertainty, basis], dim=-1)
+        paths = draw_paths(
+            known.residual,
+            known.fits.hyperparameters(self._setting.space.n_embedded),
+            kernel=self._own.kernel,
+            frequencies=self._frequencies,
+            prior=self._tensor(normals(Stream.PRIOR, (n_features,))),
+            observation_noise=self._tensor(normals(Stream.OBSERVATION_NOISE, (t,))),
+            basis=basis,
+            multiples=self._tensor(normals(Stream.SHARED_SAMPLE, basis.shape[-1:])),
+        )
+
+        def functions(points: FloatArray) -> torch.Tensor:
+            drawn = paths(self._tensor(self._setting.space.embed(points))) + constant * paths.multiples[:, -1:]
+            if pooled is None:
+                return drawn
+            heights, uncertainty = pooled(points)
+            return drawn + slope * (heights + row_times(paths.multiples[:, :-1], uncertainty.mT))
 
         return functions
 
-    def _draws(self, rows: IntArray, found: Fit, observations: Observations, round_: int) -> Functions:
-        """A draw from the posterior of what the shared function leaves (Wilson et al. 2020)."""
-        own, clients = self._own, self._clients[rows]
-        prior = client_normals(self._seed, clients, round_, Stream.PRIOR, (own.n_features,))
-        noise_shape = (observations.values.shape[1],)
-        noise = client_normals(self._seed, clients, round_, Stream.OBSERVATION_NOISE, noise_shape)
-        paths = draw_paths(
-            observations,
-            found.hyperparameters(self._setting.space.n_embedded),
-            kernel=own.kernel,
-            frequencies=self._frequencies,
-            prior=self._tensor(prior),
-            observation_noise=self._tensor(noise),
-        )
-        return lambda points: paths(self._tensor(self._setting.space.embed(points)))
-
     def _models(
-        self,
-        rows: IntArray,
-        observations: Observations,
-        heights: torch.Tensor | None,
-        round_: int,
-        pooled: Pooled | None,
+        self, rows: IntArray, observations: Observations, shared: Shared | None, round_: int, own: OwnModel
     ) -> Fit:
         """Fits of some clients, made anew where the last one is too old or knew nothing of what is shared."""
-        own = self._own
         index = torch.as_tensor(rows, device=self._device)
         if not own.is_common:
             without = self._fit.slope[index].isnan().cpu().numpy()
-            fresh = (self._fitted[rows] == _NEVER) | (without if heights is not None else ~without)
+            fresh = (self._fitted[rows] == _NEVER) | (without if shared is not None else ~without)
             due = fresh | (self._fitted[rows] <= round_ - own.refit_every)
             for chosen, steps in ((fresh, own.fit_steps), (due & ~fresh, max(1, own.fit_steps // _WARM))):
-                self._refit(rows, np.flatnonzero(chosen), observations, heights, steps, pooled)
+                self._refit(rows, np.flatnonzero(chosen), observations, shared, steps, own)
             self._fitted[rows[due]] = round_
             return self._fit.rows(index)
         start = at_start(own, len(rows), self._setting.space.n_embedded, self._device)
-        return fit(start, observations, own, steps=0, shared=_shared(heights, pooled))
+        return fit(start, observations, own, steps=0, shared=shared)
 
     def _refit(
         self,
         rows: IntArray,
         chosen: IntArray,
         observations: Observations,
-        heights: torch.Tensor | None,
+        shared: Shared | None,
         steps: int,
-        pooled: Pooled | None,
+        own: OwnModel,
     ) -> None:
         if not len(chosen):
             return
         among = torch.as_tensor(chosen, device=self._device)
         index = torch.as_tensor(rows[chosen], device=self._device)
-        theirs = None if heights is None else heights.expand(len(rows), -1)[among]
-        made = fit(
-            self._fit.rows(index), observations.rows(among), self._own, steps=steps, shared=_shared(theirs, pooled)
-        )
+        theirs = None if shared is None else shared.rows(among)
+        made = fit(self._fit.rows(index), observations.rows(among), own, steps=steps, shared=theirs)
         self._fit.logs[index], self._fit.slope[index] = made.logs, made.slope
 
     def _tensor(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
@@ -238,7 +270,3 @@ def _among(points: FloatArray, units: FloatArray) -> npt.NDArray[np.bool_]:
     for dim in range(units.shape[2]):
         same &= np.ascontiguousarray(points[..., dim])[:, None] == units[..., dim, None]
     return np.asarray(same.any(axis=1))
-
-
-def _shared(heights: torch.Tensor | None, pooled: Pooled | None) -> tuple[torch.Tensor, SlopePrior] | None:
-    return None if heights is None or pooled is None else (heights, pooled.slope)

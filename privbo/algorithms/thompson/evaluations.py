@@ -162,3 +162,17 @@ def standardise(values: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatA
     negligible = spread <= 1e-12 * magnitude
     scale = np.where(negligible | (spread == 0.0), 1.0, spread)
     return np.where(negligible, 0.0, centred / scale), scale[:, 0]
+
+
+def without_depths(values: FloatArray, mask: npt.NDArray[np.bool_]) -> FloatArray:
+    """Values per row, none further below the row's median than the best lies above it, then standardised.
+
+    Where a surface falls off steeply its depths are most of its variance, and tell nothing about its top.
+    """
+    known = np.where(mask, values, np.nan)
+    some = mask.any(axis=1)
+    best, middle = np.zeros((len(known), 1)), np.zeros((len(known), 1))
+    best[some, 0], middle[some, 0] = np.nanmax(known[some], axis=1), np.nanmedian(known[some], axis=1)
+    # Half of a row may share its best value; nothing of it is a depth then.
+    floor = np.where(best > middle, 2.0 * middle - best, -np.inf)
+    return standardise(np.maximum(np.where(mask, values, 0.0), floor), mask)[0]

@@ -8,6 +8,7 @@ import torch
 from privbo.algorithms.thompson import adam
 from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.posterior import Observations
+from privbo.algorithms.thompson.shared_part import Shared
 from privbo.protocol.messages import FloatArray
 
 _OPTIMISER = np.array([adam.RATE, adam.FIRST, adam.SECOND, adam.TINY, adam.ROUNDING])
@@ -26,10 +27,10 @@ def climb(
     known: torch.Tensor | None,
     steps: int,
     jitter: float = 0.0,
+    constant: float = 0.0,
     between: bool = False,
-    heights: torch.Tensor | None = None,
+    shared: Shared | None = None,
     slopes: FloatArray | None = None,
-    slope_prior: tuple[float, float] = (0.0, 1.0),
 ) -> None:
     """Move parameters by Adam's steps towards every client's maximum a posteriori; see ``compiled.climb``.
 
@@ -40,28 +41,29 @@ def climb(
         known: Known observation variances, ``(n,)``; None fits them.
         steps: Of Adam.
         jitter: Added to every observation variance.
+        constant: Variance of a constant in the values.
         between: Whether parameters are logits between the bounds; else logarithms, cut off at them.
-        heights: The shared function at the points, ``(n, t)``; None where nothing is shared.
+        shared: The shared function at the points; None where nothing is shared.
         slopes: Multiples of the shared function, ``(n,)``; moved too.
-        slope_prior: Mean and standard deviation of a multiple.
     """
     from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who fits nothing
 
     scales = [own.lengthscale] * (parameters.shape[1] - 2)
     priors = [*scales, own.outputscale, own.noise]
     bounds = np.array([[p.low, p.high, np.log(p.median), p.spread] for p in priors]).T
-    nothing = np.empty((0, 0))
     compiled.climb(
         compiled.SMOOTHNESS[own.kernel],
         as_array(observations.embedded),
         as_array(observations.values),
         np.ascontiguousarray(observations.mask.numpy()),
-        nothing if heights is None else as_array(heights),
-        heights is not None,
-        np.array(slope_prior),
+        np.empty((0, 0)) if shared is None else as_array(shared.heights),
+        compiled.NOTHING if shared is None else as_array(shared.covariance),
+        shared is not None,
+        np.array([0.0, 1.0] if shared is None else [shared.slope.mean, shared.slope.stddev]),
         known is not None,
         np.empty(0) if known is None else as_array(known),
         jitter,
+        constant,
         np.ascontiguousarray(bounds),
         between,
         steps,

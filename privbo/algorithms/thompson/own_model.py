@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -104,6 +105,12 @@ class OwnModel:
     def __post_init__(self) -> None:
         if self.regularisation is not None and self.noise_variance is not None:
             raise ConfigurationError("own: regularisation takes the place of noise_variance; give one of them")
+
+    def scaled(self, share: float) -> OwnModel:
+        """Give the model of a share of the values' variance."""
+        prior = self.outputscale
+        low, median = min(prior.low, share * prior.low), share * prior.median
+        return dataclasses.replace(self, outputscale=dataclasses.replace(prior, low=low, median=median))
 
     def fixed_noise(self, rounds: int) -> float | None:
         """Lambda as a number for a run of T = ``rounds`` steps; None if the noise is fitted or known."""

@@ -1,7 +1,8 @@
 """The pooled function: all releases so far as one function, and how far public numbers let it be trusted.
 
-The pooled weights carry Gaussian noise of a public standard deviation, so the variance that noise alone
-would give the function over the space is public too. Only what stands above it counts.
+The pooled weights carry Gaussian noise of a public standard deviation, so the variance that noise alone would give
+the function over the space is public too. A function that does not stand above it is left out; of one that does,
+clients take both what is expected and how uncertain it is.
 
 A mean of many clients' ridge weights is no ridge of all their values together: each client saw few points, so what they
 have in common arrives blurred. The blur depends on how many points were seen and on nothing private; it is
@@ -13,105 +14,221 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from scipy.special import softmax
 
-from privbo.algorithms.thompson.features import FourierFeatures, times
+from privbo.algorithms.thompson.evaluations import without_depths
+from privbo.algorithms.thompson.features import times
+from privbo.algorithms.thompson.inducing import InducingFeatures
 from privbo.algorithms.thompson.maximise import candidates
-from privbo.algorithms.thompson.regression import SlopePrior
+from privbo.algorithms.thompson.prior_settings import PlannedRelease, SharedPriorSettings
+from privbo.algorithms.thompson.shared_part import Shared, SlopePrior
 from privbo.algorithms.thompson.streams import Stream, public_stream
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Setting
 from privbo.protocol.space import Space
 
+# Expected heights and what makes up their uncertainty.
+Terms: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+# Heights (n or 1, c) at points of the cube (n or 1, c, n_dims).
+Heights: TypeAlias = Callable[[FloatArray], torch.Tensor]
+Features: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 _POINTS = 1024
-# The noise counts this many times where a function is trusted; whether it is, a one-sided test of 5 % says.
-_STRICT, _ONE_SIDED = 1.5, 1.645
-_LARGEST_TRUST = 0.98
-_DESIGNS = 128  # designs over which a blur is averaged
-_POWERS = np.logspace(-4.0, 3.0, 29)  # of common weights, in units of a client's bound
+_ONE_SIDED = 1.645  # of a test of 5 %
+_DESIGNS = 512  # over which a blur is averaged
+# Shares of the variance of clients' surfaces that they may have in common, equally likely beforehand.
+_SHARES = np.concatenate([np.array([1e-4, 0.003, 0.01, 0.03]), np.linspace(0.05, 1.0, 20)])
 _TINY = 1e-9
-_LEAST_SPREAD, _SPREAD = 0.05, 0.5
+_LEAST_REST = 0.1
+_SLOPE = SlopePrior(mean=1.0, stddev=0.4)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pooled:
-    """The shared part of every client's mean; public.
+    """The shared part of every client's model; public.
+
+    Clients' standardised surfaces are taken to be a common function and what is a client's own. What is known of the
+    common function is normal; what is not known of it counts little, as its expected heights are then near zero.
 
     Attributes:
-        heights: The pooled function at mean 0 and standard deviation 1 over the space, ``(n or 1, c)`` at points
-            of the cube ``(n or 1, c, n_dims)``.
-        slope: Prior of a client's multiple of it.
+        function: Expected heights, of mean 0 over the space, ``(n or 1, c)``, and functions ``(n or 1, c, r)`` whose
+            sum, each times a standard normal, is how far the common function can be from them; at points of the
+            cube ``(n or 1, c, n_dims)``, on standardised values.
+        slope: Prior of a client's multiple of the common function.
+        width: r.
+        rest: Share of the variance of a client's surface that is expected to be its own, at least a tenth.
     """
 
-    heights: Callable[[FloatArray], torch.Tensor]
+    function: Callable[[FloatArray], Terms]
     slope: SlopePrior
+    width: int
+    rest: float
+
+    def __call__(self, units: FloatArray) -> Terms:
+        """Heights and uncertainty at points of the cube ``(n or 1, c, n_dims)``."""
+        return self.function(units)
+
+    def heights(self, units: FloatArray) -> torch.Tensor:
+        """Give the expected heights alone."""
+        return self.function(units)[0]
+
+    def at(self, units: FloatArray, mask: torch.Tensor) -> Shared:
+        """Give it at clients' points ``(n, t, n_dims)``, with heights of zero where there is no value."""
+        heights, uncertainty = self.function(units)
+        return Shared(heights=heights.masked_fill(~mask, 0.0), uncertainty=uncertainty, slope=self.slope)
 
 
-def trust(variance: float, noise_variance: float, directions: float = math.inf) -> float:
-    """Correlation that a function of this variance can have with its own noiseless form, at most .98.
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Normal weights of the common function; public.
 
-    Noise alone has a chi-square's spread, so a function is trusted only if noise alone would vary less nineteen times
-    out of twenty.
+    Attributes:
+        mean: Expected, ``(n_features,)``.
+        root: Their covariance is this times its transpose, ``(n_features, n_features)``.
+        share: Expected share of the variance of clients' surfaces that they have in common.
+    """
+
+    mean: FloatArray
+    root: FloatArray
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blur:
+    """Change of a common function on its way through clients' answers; public.
+
+    Attributes:
+        matrix: Expected answer of a client for every weight vector of its standardised surface,
+            ``(n_features, n_features)``, symmetric.
+        norm: Root of the mean square of an answer's norm.
+    """
+
+    matrix: FloatArray
+    norm: float
+
+
+def stands_out(variance: float, noise_variance: float, directions: float = math.inf) -> bool:
+    """Tell whether a function varies more than noise alone would, nineteen times out of twenty.
 
     Args:
         variance: Of the function over the space.
-        noise_variance: What noise alone would give it on average; counted one and a half times.
-        directions: Over which that is spread; in few directions noise may vary much by chance.
+        noise_variance: What noise alone would give it on average.
+        directions: Over which that is spread; noise alone has a chi-square's spread, wide in few directions.
 
     Example:
-        >>> trust(1.0, 0.0), trust(1.0, 0.5), trust(1.0, 0.7), trust(1.0, 0.5, directions=4.0)
-        (0.98, 0.5, 0.0, 0.0)
+        >>> stands_out(1.0, 0.0), stands_out(1.0, 0.7), stands_out(1.0, 0.5, directions=4.0)
+        (True, True, False)
     """
-    if variance <= noise_variance * (1.0 + _ONE_SIDED * math.sqrt(2.0 / directions)):
-        return 0.0
-    return math.sqrt(min(max(1.0 - _STRICT * noise_variance / variance, 0.0), _LARGEST_TRUST**2))
+    return variance > noise_variance * (1.0 + _ONE_SIDED * math.sqrt(2.0 / directions))
 
 
-def blur(features: FourierFeatures, setting: Setting, n_points: int, noise: float) -> FloatArray:
-    """Expected ridge weights of a client for every weight vector it could have, ``(n_features, n_features)``; public.
+def blur(
+    features: InducingFeatures, setting: Setting, n_points: int, *, noise: float, clipping_norm: float = math.inf
+) -> Blur:
+    """Find what clients' answers make of their surfaces; rests on public numbers.
 
     A client with weights w that centres its values at ``n_points`` points answers with B w on average over uniform
     points, B = E Phi' (Phi Phi' + noise I)^-1 (I - 11' / n_points) Phi, symmetric up to chance; here over a public
-    sample.
+    sample. Leaving out depths, standardising and clipping shrink it: by how much is the slope of a regression of random
+    surfaces' answers on their B w.
+
+    Args:
+        features: Of the run.
+        setting: Of the run.
+        n_points: That a client has evaluated.
+        noise: lambda of the ridge weights.
+        clipping_norm: S.
     """
     generator = public_stream(setting.public_seed, Stream.FEATURES, 1 + n_points)
     units = setting.space.snap(generator.random((_DESIGNS, n_points, setting.space.n_dims)))
     waves = features(_embedded(setting.space, units, torch.device("cpu"))).numpy()
     gram = waves @ waves.swapaxes(1, 2) + noise * np.eye(n_points)
     found = (waves.swapaxes(1, 2) @ np.linalg.solve(gram, waves - waves.mean(axis=1, keepdims=True))).mean(axis=0)
-    return np.asarray(0.5 * (found + found.T))
+    found = 0.5 * (found + found.T)
+    weights = generator.standard_normal((_DESIGNS, waves.shape[2])) / math.sqrt(_variance(features, setting))
+    values = without_depths(np.einsum("ntm,nm->nt", waves, weights), np.ones(units.shape[:2], dtype=bool))
+    answers = np.einsum("ntm,nt->nm", waves, np.linalg.solve(gram, values[..., None])[..., 0])
+    norms = np.linalg.norm(answers, axis=1, keepdims=True)
+    answers = answers * np.minimum(1.0, clipping_norm / np.maximum(norms, _TINY))
+    expected = weights @ found
+    shrinkage = float((answers * expected).sum() / max(np.square(expected).sum(), _TINY))
+    return Blur(matrix=np.asarray(shrinkage * found), norm=math.sqrt(float(np.square(answers).sum(axis=1).mean())))
 
 
-def sharpen(weights: FloatArray, noise_stddev: float, blurred: FloatArray, n_clients: int) -> FloatArray:
+class Blurs:
+    """Blurs that the pools of broadcasts went through; public.
+
+    Args:
+        algorithm: Of the run.
+        setting: Of the run.
+        features: Of the run.
+    """
+
+    def __init__(self, algorithm: SharedPriorSettings, setting: Setting, features: InducingFeatures) -> None:
+        self._algorithm, self._setting, self._features = algorithm, setting, features
+        self._made: dict[int, Blur] = {}
+
+    def before(self, round_: int) -> Blur:
+        """Give the blur of what was released before a round: that of every release, by its weight in the pool.
+
+        Raises:
+            ConfigurationError: If nothing was.
+        """
+        algorithm = self._algorithm
+        inside = [release for release in algorithm.releases(self._setting) if release.round < round_]
+        if not inside:
+            raise ConfigurationError(f"round {round_}: nothing was released yet, but the broadcast holds a pool")
+        weights = np.array([algorithm.pool_weight(release) for release in inside])
+        weights = weights / weights.sum()
+        made = [self._of(release) for release in inside]
+        matrix = np.tensordot(weights, [each.matrix for each in made], axes=1)
+        return Blur(matrix=np.asarray(matrix), norm=float(weights @ [each.norm for each in made]))
+
+    def _of(self, release: PlannedRelease) -> Blur:
+        algorithm = self._algorithm
+        if release.round not in self._made:
+            self._made[release.round] = blur(
+                self._features,
+                self._setting,
+                algorithm.n_init + release.round,
+                noise=algorithm.noise,
+                clipping_norm=algorithm.clipping_norm,
+            )
+        return self._made[release.round]
+
+
+def sharpen(weights: FloatArray, noise_stddev: float, blurred: Blur, n_clients: int, variance: float) -> Weights:
     """Take a blur back from noisy weights, direction by direction (a Wiener filter); post-processing.
 
-    In the blur's basis with eigenvalues l_i, weights are z_i ~ N(0, t l_i^2 + s^2 + l_i / (n sum l)): the common
-    weights of power t, the release's noise s, and the clients' own differences, whose vectors of norm at most 1 are
-    averaged over n clients. t has the largest likelihood; the result is the posterior mean of the common weights.
+    In the blur's basis with eigenvalues l_i, weights are z_i ~ N(0, p l_i^2 / v + s^2 + r^2 l_i / (n sum l)): the
+    common function, a share p of the surfaces' variance; the release's noise s; and the clients' own differences,
+    whose answers of norm r are averaged over n clients. Given p the common weights are normal, direction by direction;
+    mean and variance are those over what the weights say of p.
 
     Args:
         weights: Pooled weights, ``(n_features,)``.
         noise_stddev: Of the noise in every one of them, s.
-        blurred: What the weights went through, ``(n_features, n_features)``.
+        blurred: What the weights went through.
         n_clients: n.
+        variance: Variance over the space of a function with standard normal weights, v.
     """
-    eigenvalues, basis = np.linalg.eigh(blurred)
+    eigenvalues, basis = np.linalg.eigh(blurred.matrix)
     eigenvalues = np.maximum(eigenvalues, 0.0)
-    turned = basis.T @ weights
-    known = noise_stddev**2 + eigenvalues / (n_clients * eigenvalues.sum()) + _TINY
-    variances = _POWERS[:, None] * eigenvalues**2 + known
-    likelihood = -(turned**2 / variances + np.log(variances)).sum(axis=1)
-    best = int(likelihood.argmax())
-    return np.asarray(basis @ (_POWERS[best] * eigenvalues / variances[best] * turned))
+    turned, powers = basis.T @ weights, _SHARES[:, None] / variance
+    known = noise_stddev**2 + blurred.norm**2 * eigenvalues / (n_clients * eigenvalues.sum()) + _TINY
+    variances = powers * eigenvalues**2 + known
+    likely = softmax(-0.5 * (turned**2 / variances + np.log(variances)).sum(axis=1))
+    means, spreads = powers * eigenvalues / variances * turned, powers * known / variances
+    mean = likely @ means
+    root = basis * np.sqrt(likely @ (spreads + (means - mean) ** 2))
+    return Weights(mean=basis @ mean, root=root, share=float(likely @ _SHARES))
 
 
 def pool(
-    features: FourierFeatures,
-    setting: Setting,
-    weights: FloatArray,
-    noise_stddev: float,
-    blurred: FloatArray | None = None,
+    features: InducingFeatures, setting: Setting, weights: FloatArray, noise_stddev: float, blurred: Blur
 ) -> Pooled | None:
     """The pooled function of a broadcast; None where it cannot be told from its own noise.
 
@@ -120,29 +237,48 @@ def pool(
         setting: Of the run.
         weights: Pooled weights, ``(n_features,)``.
         noise_stddev: Of the noise in every one of them.
-        blurred: What the weights went through; None takes them as they are.
+        blurred: What the weights went through.
     """
     device = torch.device(setting.device)
-    waves = features(_embedded(setting.space, public_points(setting), device))
-    apart = waves - waves.mean(dim=0)
-    covariance = apart.mT @ apart / len(apart)
-    total = float(covariance.trace())
-    noise_variance, directions = noise_stddev**2 * total, total**2 / float(covariance.square().sum())
-    vector = torch.as_tensor(weights, dtype=torch.float64, device=device)
-    heights = apart @ vector
-    variance = float(heights.square().mean())
-    level = trust(variance, noise_variance, directions)
-    if level == 0.0:
+    middle, covariance = _over_the_space(features, setting)
+    if not _is_heard(covariance, weights, noise_stddev):
         return None
-    if blurred is not None:
-        vector = torch.as_tensor(sharpen(weights, noise_stddev, blurred, setting.n_clients), device=device)
-        variance = float((apart @ vector).square().mean())
-    scaled, centre = vector / math.sqrt(variance), float((waves @ vector).mean()) / math.sqrt(variance)
+    common = sharpen(weights, noise_stddev, blurred, setting.n_clients, float(covariance.trace()))
+    centre, mean, root = (torch.as_tensor(part, device=device) for part in (middle, common.mean, common.root))
 
-    def function(units: FloatArray) -> torch.Tensor:
-        return times(features(_embedded(setting.space, units, device)), scaled) - centre
+    def function(units: FloatArray) -> Terms:
+        apart = features(_embedded(setting.space, units, device)) - centre
+        return times(apart, mean), times(apart, root)
 
-    return Pooled(heights=function, slope=SlopePrior(mean=level, stddev=_LEAST_SPREAD + _SPREAD * level))
+    rest = max(_LEAST_REST, 1.0 - common.share)
+    return Pooled(function=function, slope=_SLOPE, width=features.n_features, rest=rest)
+
+
+def heights_of(features: Features, setting: Setting, weights: FloatArray, noise_stddev: float) -> Heights | None:
+    """The function of noisy weights as they are; None where it cannot be told from its own noise."""
+    _, covariance = _over_the_space(features, setting)
+    if not _is_heard(covariance, weights, noise_stddev):
+        return None
+    device = torch.device(setting.device)
+    taken = torch.as_tensor(weights, dtype=torch.float64, device=device)
+    return lambda units: times(features(_embedded(setting.space, units, device)), taken)
+
+
+def _is_heard(covariance: FloatArray, weights: FloatArray, noise_stddev: float) -> bool:
+    total = float(covariance.trace())
+    noise_variance, directions = noise_stddev**2 * total, total**2 / float(np.square(covariance).sum())
+    return stands_out(float(weights @ covariance @ weights), noise_variance, directions)
+
+
+def _over_the_space(features: Features, setting: Setting) -> tuple[FloatArray, FloatArray]:
+    """Mean and covariance of the features over public points."""
+    waves = features(_embedded(setting.space, public_points(setting), torch.device("cpu"))).numpy()
+    middle = waves.mean(axis=0)
+    return middle, (waves - middle).T @ (waves - middle) / len(waves)
+
+
+def _variance(features: InducingFeatures, setting: Setting) -> float:
+    return float(_over_the_space(features, setting)[1].trace())
 
 
 def public_points(setting: Setting) -> FloatArray:

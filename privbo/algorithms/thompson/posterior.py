@@ -112,7 +112,7 @@ def batch_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """
     if left.device.type == "cpu":
         return torch.from_numpy(np.matmul(left.numpy(), right.numpy()))
-    return torch.bmm(left, right)
+    return left @ right
 
 
 def _gram(rows: torch.Tensor, noise: float | torch.Tensor) -> torch.Tensor:
@@ -177,7 +177,11 @@ def kernel_values(kernel: Kernel, left: torch.Tensor, right: torch.Tensor) -> to
     """Correlations ``(n, a, b)`` of points scaled by their length scale."""
     # In place: the arrays are large and most of the time goes into moving them.
     squares = (left @ right.mT).mul_(-2.0).add_(left.square().sum(-1)[..., :, None])
-    squares = squares.add_(right.square().sum(-1)[..., None, :]).clamp_min_(0.0)
+    return correlations(kernel, squares.add_(right.square().sum(-1)[..., None, :]).clamp_min_(0.0))
+
+
+def correlations(kernel: Kernel, squares: torch.Tensor) -> torch.Tensor:
+    """Correlations at squared scaled distances, which are overwritten."""
     if kernel == "se":
         return squares.mul_(-0.5).exp_()
     if kernel == "matern12":

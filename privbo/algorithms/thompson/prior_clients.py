@@ -14,9 +14,9 @@ import torch
 
 from privbo.algorithms.thompson.design import first_points
 from privbo.algorithms.thompson.engine import LocalEngine
-from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations
+from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, without_depths
 from privbo.algorithms.thompson.own import chunks
-from privbo.algorithms.thompson.pooled import Pooled, blur, pool
+from privbo.algorithms.thompson.pooled import Blurs, Pooled, pool
 from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.algorithms.thompson.prior_settings import SharedPriorSettings
 from privbo.algorithms.thompson.settings import digest_array
@@ -35,7 +35,7 @@ class PriorClients:
         self._seen = Evaluations(clients, evaluate, setting.space, self._device)
         self._features = algorithm.draw_features(setting)
         self._releases = algorithm.releases(setting)
-        self._blurs: dict[int, FloatArray] = {}
+        self._blurs = Blurs(algorithm, setting, self._features)
         self._exploring = algorithm.exploring(setting)
         self._engine = LocalEngine(
             algorithm.own,
@@ -119,20 +119,7 @@ class PriorClients:
                 f"round {broadcast.round}: pooled weights of shape {weights.shape} must be finite and of shape "
                 f"({self._algorithm.n_features},), their noise {stddev} at least 0"
             )
-        return pool(self._features, self._setting, weights, float(stddev), self._blurred(broadcast.round))
-
-    def _blurred(self, round_: int) -> FloatArray:
-        """The blur that the pool of a broadcast went through: that of every release in it, by its weight."""
-        algorithm = self._algorithm
-        inside = [release for release in self._releases if release.round < round_]
-        if not inside:
-            raise ConfigurationError(f"round {round_}: nothing was released yet, but the broadcast holds a pool")
-        weights = np.array([algorithm.pool_weight(release) for release in inside])
-        for release in inside:
-            if release.round not in self._blurs:
-                seen = algorithm.n_init + release.round
-                self._blurs[release.round] = blur(self._features, self._setting, seen, algorithm.noise)
-        return np.asarray(np.tensordot(weights / weights.sum(), [self._blurs[r.round] for r in inside], axes=1))
+        return pool(self._features, self._setting, weights, float(stddev), self._blurs.before(broadcast.round))
 
     def _answer(self, round_: int) -> FloatArray:
         """Ridge weights of the shared features given the history up to a round."""
@@ -145,6 +132,8 @@ class PriorClients:
             for rows in chunks(np.arange(n), 3 * t * algorithm.n_features + t * t, self._device):
                 seen = self._seen.observations(rows, round_)
                 features = self._features(seen.embedded) * seen.mask[..., None]
-                answer[rows] = ridge_mean(features, seen.values, algorithm.noise).cpu().numpy()
+                told = without_depths(seen.values.cpu().numpy(), seen.mask.cpu().numpy())
+                values = torch.as_tensor(told, device=self._device)
+                answer[rows] = ridge_mean(features, values, algorithm.noise).cpu().numpy()
         answer[self._seen.lacking(round_)] = np.nan
         return answer

@@ -59,16 +59,15 @@ class SharedPriorServer:
     def propose(self, count: int) -> FloatArray:
         """Candidates for a common setting: the highest points of the pooled function, or points that fill the space."""
         from privbo.algorithms.thompson.peaks import peaks  # loads torch, which no round of the server needs
-        from privbo.algorithms.thompson.pooled import pool
+        from privbo.algorithms.thompson.pooled import Blurs, pool
 
         pooled = None
         if self._weight > 0.0:
-            features, stddev = (
-                self._algorithm.draw_features(self._setting),
-                math.sqrt(self._noise_variance) / self._weight,
-            )
-            pooled = pool(features, self._setting, self._sum / self._weight, stddev)
-        return peaks(self._setting, pooled, count)
+            features = self._algorithm.draw_features(self._setting)
+            blurred = Blurs(self._algorithm, self._setting, features).before(self._round)
+            weights, stddev = self._sum / self._weight, math.sqrt(self._noise_variance) / self._weight
+            pooled = pool(features, self._setting, weights, stddev, blurred)
+        return peaks(self._setting, None if pooled is None else pooled.heights, count)
 
     def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         public: dict[str, npt.NDArray[np.generic]] = {

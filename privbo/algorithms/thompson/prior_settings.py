@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from privbo.algorithms.thompson.budget import within
-from privbo.algorithms.thompson.features import Form, FourierFeatures, Kernel, draw_features
+from privbo.algorithms.thompson.features import Kernel
+from privbo.algorithms.thompson.inducing import InducingFeatures, draw_inducing
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, Setting
@@ -56,8 +57,7 @@ class SharedPriorSettings:
     clipping_norm: Positive = 1.0
     lengthscale: Positive | None = None
     noise: Positive = 0.1
-    kernel: Kernel = "se"
-    features: Form = "paired"
+    kernel: Kernel = "matern52"
     own: OwnModel = field(default_factory=lambda: OwnModel(noise=QUIET))
     acquisition: Literal["log-ei", "thompson"] = "log-ei"
     repeats: Literal["avoid", "query"] = "avoid"
@@ -65,10 +65,6 @@ class SharedPriorSettings:
     evaluations: Count | None = None
 
     def __post_init__(self) -> None:
-        if self.features != "phase" and self.n_features % 2:
-            raise ConfigurationError(
-                f"n_features={self.n_features} must be even for {self.features} features; use {self.n_features + 1}"
-            )
         if any(b <= a for a, b in zip(self.schedule, self.schedule[1:], strict=False)):
             raise ConfigurationError(f"schedule={list(self.schedule)} must rise; name every round once, in order")
         if len(self.shares) < len(self.schedule):
@@ -128,14 +124,6 @@ class SharedPriorSettings:
         chosen = min(_EXPLORE, setting.rounds // 4) if self.explore is None else self.explore
         return min(setting.rounds, chosen)
 
-    def draw_features(self, setting: Setting) -> FourierFeatures:
+    def draw_features(self, setting: Setting) -> InducingFeatures:
         """The feature map of a run."""
-        n_embedded = setting.space.n_embedded
-        return draw_features(
-            n_features=self.n_features,
-            n_embedded=n_embedded,
-            lengthscale=self.lengthscale or 0.3 * math.sqrt(n_embedded / 2.0),
-            kernel=self.kernel,
-            form=self.features,
-            public_seed=setting.public_seed,
-        )
+        return draw_inducing(setting, n_features=self.n_features, lengthscale=self.lengthscale, kernel=self.kernel)

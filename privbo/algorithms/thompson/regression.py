@@ -1,8 +1,9 @@
 """Regression of many clients' own values at once: a kernel, and a mean that is a multiple of a shared function.
 
-A client's standardised values are ``slope * heights(x) + f(x) + noise`` with f of a stationary
-kernel. Length scales, variances and the slope are fitted together, maximum a posteriori, by
-Adam steps with the gradient written out; every step works entry by entry or matrix by
+A client's standardised values are ``slope * (heights(x) + g(x)) + c + f(x) + noise`` with f of a stationary kernel,
+g of a given covariance, how uncertain the heights are, and c a constant: what a client evaluates later are its better
+points, whose mean is not the space's. Length scales, variances and the slope are fitted together,
+maximum a posteriori, by Adam steps with the gradient written out; every step works entry by entry or matrix by
 matrix, so a client's result depends on its own data and on public numbers only. On a processor
 the work is compiled (``compiled`` has the formulas); elsewhere, as on GPUs, it is torch's.
 """
@@ -16,26 +17,19 @@ import torch
 
 from privbo.algorithms.thompson import adam
 from privbo.algorithms.thompson.features import Kernel
-from privbo.algorithms.thompson.fits import as_array, climb, is_compiled
+from privbo.algorithms.thompson.fits import climb, is_compiled
 from privbo.algorithms.thompson.hyperparameters import known_noise
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
-from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, cholesky, kernel_values, row_times
+from privbo.algorithms.thompson.posterior import (
+    Hyperparameters,
+    Observations,
+    cholesky,
+    row_times,
+)
+from privbo.algorithms.thompson.shared_part import Shared
 
 _JITTER = 1e-8
-_LEAST_VARIANCE = 1e-12
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlopePrior:
-    """Normal prior of the slope, the same for every client because it rests on public numbers.
-
-    Attributes:
-        mean: Expected multiple of the shared function.
-        stddev: Its standard deviation.
-    """
-
-    mean: float
-    stddev: float
+CONSTANT = 1.0  # its variance, on standardised values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +64,7 @@ def at_start(own: OwnModel, n_clients: int, n_embedded: int, device: torch.devic
     return Fit(logs=medians.expand(n_clients, -1).clone(), slope=slope)
 
 
-def fit(
-    start: Fit, observations: Observations, own: OwnModel, *, steps: int, shared: tuple[torch.Tensor, SlopePrior] | None
-) -> Fit:
+def fit(start: Fit, observations: Observations, own: OwnModel, *, steps: int, shared: Shared | None) -> Fit:
     """Maximum-a-posteriori fits from where the last ones ended.
 
     Args:
@@ -80,12 +72,11 @@ def fit(
         observations: Of the same clients.
         own: Kernel and priors.
         steps: Adam steps.
-        shared: Heights of the shared function at the observations ``(n, t)``, zero where masked, and the slope's
-            prior; None for a mean of zero.
+        shared: The shared function at the observations; None for a mean of zero.
     """
     slope = torch.full_like(start.slope, torch.nan)
     if shared is not None:
-        slope = torch.where(start.slope.isnan(), shared[1].mean, start.slope)
+        slope = torch.where(start.slope.isnan(), shared.slope.mean, start.slope)
     first, known = Fit(logs=start.logs, slope=slope), known_noise(own, observations)
     compiled = is_compiled(start.logs.device)
     found = (_climbed if compiled else climb_by_torch)(
@@ -102,15 +93,21 @@ def _climbed(
     own: OwnModel,
     *,
     steps: int,
-    shared: tuple[torch.Tensor, SlopePrior] | None,
+    shared: Shared | None,
     known: torch.Tensor | None,
 ) -> Fit:
     logs, slopes = (np.array(values.numpy(), order="C") for values in (start.logs, start.slope))
-    heights, prior = (None, (0.0, 1.0)) if shared is None else (shared[0], (shared[1].mean, shared[1].stddev))
     climb(
-        observations, own, logs, known=known, steps=steps, jitter=_JITTER, heights=heights, slopes=slopes,
-        slope_prior=prior,
-    )  # fmt: skip
+        observations,
+        own,
+        logs,
+        known=known,
+        steps=steps,
+        jitter=_JITTER,
+        constant=CONSTANT,
+        shared=shared,
+        slopes=slopes,
+    )
     return Fit(logs=torch.from_numpy(logs), slope=torch.from_numpy(slopes))
 
 
@@ -120,7 +117,7 @@ def climb_by_torch(
     own: OwnModel,
     *,
     steps: int,
-    shared: tuple[torch.Tensor, SlopePrior] | None,
+    shared: Shared | None,
     known: torch.Tensor | None,
 ) -> Fit:
     """The same steps as small torch operations: on GPUs, and what tests hold the compiled ones to.
@@ -159,7 +156,7 @@ def _gradient(
     squares: torch.Tensor,
     own: OwnModel,
     known: torch.Tensor | None,
-    shared: tuple[torch.Tensor, SlopePrior] | None,
+    shared: Shared | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradient of the negative log evidence in the logarithms and, with its prior, in the slope."""
     mask = observations.mask
@@ -168,12 +165,14 @@ def _gradient(
     both = (mask[:, :, None] & mask[:, None]).to(scaled.dtype)
     correlation, falling = _kernel(own.kernel, scaled.sum(-1))
     covariance = variance[:, None, None] * both * correlation
-    noisy = _noisy(covariance, mask, noise)
-    inverse = torch.cholesky_inverse(cholesky(noisy))
+    uncertain = torch.zeros_like(both) if shared is None else both * shared.covariance
+    square = 0.0 if shared is None else slope.square()[:, None, None]
+    measured = noisy(covariance + both * CONSTANT + square * uncertain, mask, noise)
+    inverse = torch.cholesky_inverse(cholesky(measured))
     # A client whose covariance has no factor moves by its priors alone.
-    failures = torch.linalg.cholesky_ex(noisy).info
+    failures = torch.linalg.cholesky_ex(measured).info
     inverse = torch.where(failures[:, None, None] == 0, inverse, 0.0)
-    residual = observations.values if shared is None else observations.values - slope[:, None] * shared[0]
+    residual = observations.values if shared is None else observations.values - slope[:, None] * shared.heights
     weights = row_times(residual, inverse)
     # d/dp of (y' K^-1 y + log |K|) / 2 is the sum over both indices of this times dK/dp.
     outer = 0.5 * (inverse - weights[:, :, None] * weights[:, None])
@@ -186,8 +185,9 @@ def _gradient(
     gradient[:, -1] = diagonal * noise if known is None else 0.0
     if shared is None:
         return gradient, torch.zeros_like(slope)
-    heights, prior = shared
-    return gradient, (slope - prior.mean) / prior.stddev**2 - (heights * weights).sum(1)
+    prior = shared.slope
+    widening = 2.0 * slope * (outer * uncertain).sum((1, 2))
+    return gradient, widening + (slope - prior.mean) / prior.stddev**2 - (shared.heights * weights).sum(1)
 
 
 def _kernel(kernel: Kernel, squares: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -211,7 +211,7 @@ def _kernel(kernel: Kernel, squares: torch.Tensor) -> tuple[torch.Tensor, torch.
     return (1.0 + distance + squares * (5.0 / 3.0)) * falling, (5.0 / 3.0) * (1.0 + distance) * falling
 
 
-def _noisy(covariance: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+def noisy(covariance: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """The observations' covariance; a masked one is an independent unit variance."""
     return covariance + torch.diag_embed(torch.where(mask, noise[:, None] + _JITTER, 1.0))
 
@@ -221,67 +221,3 @@ def _column(own: OwnModel, n_embedded: int, name: str, device: torch.device) -> 
     scales: list[Prior] = [own.lengthscale] * (n_embedded if own.ard else 1)
     values = [getattr(prior, name) for prior in (*scales, own.outputscale, own.noise)]
     return torch.tensor(values, dtype=torch.float64, device=device)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Posterior:
-    """Expectations of n clients about their own objectives, before the shared part of the mean is added.
-
-    Attributes:
-        kernel: Of all of them.
-        known: Points as the kernel sees them, divided by the length scales, ``(n, t, n_embedded)``.
-        covariance_root: Inverse of the covariance's Cholesky factor, ``(n, t, t)``.
-        weights: Of the observations in the mean, ``(n, t)``.
-        models: Hyperparameters.
-    """
-
-    kernel: Kernel
-    known: torch.Tensor
-    covariance_root: torch.Tensor
-    weights: torch.Tensor
-    models: Hyperparameters
-
-    def __call__(self, embedded: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and variance ``(n, c)`` at points ``(n or 1, c, n_embedded)``."""
-        mean, explained = (self._compiled if is_compiled(embedded.device) else self.by_torch)(embedded)
-        return mean, (self.models.outputscale[:, None] - explained).clamp_min_(_LEAST_VARIANCE)
-
-    def _compiled(self, embedded: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who models nothing
-
-        mean, explained = (np.empty((len(self.known), embedded.shape[1])) for _ in range(2))
-        compiled.expect(
-            compiled.SMOOTHNESS[self.kernel],
-            as_array(self.known),
-            as_array(self.covariance_root),
-            as_array(self.weights),
-            as_array(self.models.lengthscale),
-            as_array(self.models.outputscale),
-            as_array(embedded),
-            mean,
-            explained,
-        )
-        return torch.from_numpy(mean), torch.from_numpy(explained)
-
-    def by_torch(self, embedded: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and explained variance by torch: on GPUs, and what tests hold the compiled ones to."""
-        scaled = embedded / self.models.lengthscale[:, None]
-        covariance = kernel_values(self.kernel, scaled, self.known).mul_(self.models.outputscale[:, None, None])
-        mean = (covariance @ self.weights[..., None])[..., 0]
-        return mean, (covariance @ self.covariance_root.mT).square_().sum(-1)
-
-
-def posterior(found: Fit, observations: Observations, own: OwnModel, residual: torch.Tensor) -> Posterior:
-    """Condition the fitted models on what the shared function leaves of the values, ``(n, t)``."""
-    mask = observations.mask
-    models = found.hyperparameters(observations.embedded.shape[-1])
-    known = observations.embedded / models.lengthscale[:, None]
-    covariance = models.outputscale[:, None, None] * kernel_values(own.kernel, known, known)
-    covariance = torch.where(mask[:, :, None] & mask[:, None], covariance, 0.0)
-    factor = cholesky(_noisy(covariance, mask, models.noise))
-    unit = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
-    root = torch.linalg.solve_triangular(factor, unit, upper=False)
-    # Zero rows and columns: a masked observation says nothing about any point.
-    root = torch.where(mask[:, :, None] & mask[:, None], root, 0.0)
-    weights = row_times(row_times(torch.where(mask, residual, 0.0), root.mT), root)
-    return Posterior(kernel=own.kernel, known=known, covariance_root=root, weights=weights, models=models)

@@ -57,16 +57,16 @@ class ThompsonServer:
     def propose(self, count: int) -> FloatArray:
         """Candidates for a common setting: the heights of the mean of all releases, or points that fill the space."""
         from privbo.algorithms.thompson.peaks import peaks  # loads torch, which no round of the server needs
-        from privbo.algorithms.thompson.pooled import pool
+        from privbo.algorithms.thompson.pooled import heights_of
 
-        pooled = None
+        heights = None
         if self._count:
             features, stddev = (
                 self._algorithm.draw_features(self._setting),
                 math.sqrt(self._noise_variance) / self._count,
             )
-            pooled = pool(features, self._setting, self._sum / self._count, stddev)
-        return peaks(self._setting, pooled, count)
+            heights = heights_of(features, self._setting, self._sum / self._count, stddev)
+        return peaks(self._setting, heights, count)
 
     def _request(self, round_: int) -> Request | None:
         algorithm = self._algorithm

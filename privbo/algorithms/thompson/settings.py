@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -105,7 +105,16 @@ class ThompsonSettings:
         return Regions.cut(self.cuts, setting.space) if self.cuts else Regions.of(self.n_regions, setting.space)
 
 
-def digest_array(features: FourierFeatures) -> npt.NDArray[np.uint8]:
+class Digested(Protocol):
+    """A feature map that parties can tell from another."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the map."""
+        ...
+
+
+def digest_array(features: Digested) -> npt.NDArray[np.uint8]:
     """SHA-256 of a feature map as it travels with every broadcast."""
     return np.frombuffer(bytes.fromhex(features.digest), dtype=np.uint8)
 

@@ -44,11 +44,10 @@ class SharedPrior(SharedPriorSettings):
             that is less.
         n_features: M, length of the shared vectors.
         clipping_norm: S, of the shared vectors.
-        lengthscale: Of the shared features' kernel, in units of the cube; public. None is .3 sqrt(e / 2) in e embedded
-            coordinates.
+        lengthscale: Of the shared features' kernel, in units of the cube; public. None is .5 (e / 2)^(3/4) in e
+            embedded coordinates.
         noise: lambda of the shared features, variance on standardised values; public.
         kernel: Of the shared features.
-        features: ``"paired"`` or ``"phase"``; see ``FourierFeatures``.
         own: How clients model their own objective; by default its noise has a wide prior around a ten-thousandth of
             the variance.
         acquisition: ``"log-ei"``: the largest expected improvement, by its logarithm; ``"thompson"``: the maximiser of
