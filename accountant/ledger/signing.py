@@ -8,6 +8,7 @@ is for the reader to know.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,18 +52,25 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
         LedgerError: If what stands there is no key.
     """
     try:
+        return Ed25519PrivateKey.from_private_bytes(
+            kept_secret(path, lambda: Ed25519PrivateKey.generate().private_bytes_raw())
+        )
+    except ValueError as error:
+        raise LedgerError(f"{path} holds no signing key ({error}); restore it from a copy or move it away") from None
+
+
+def kept_secret(path: Path, make: Callable[[], bytes]) -> bytes:
+    """Read the bytes at a path; makes them, durable and for their owner's eyes only, where there are none."""
+    try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
         pass
     else:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(Ed25519PrivateKey.generate().private_bytes_raw())
+            file.write(make())
             file.flush()
             os.fsync(file.fileno())
-    try:
-        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
-    except ValueError as error:
-        raise LedgerError(f"{path} holds no signing key ({error}); restore it from a copy or move it away") from None
+    return path.read_bytes()
 
 
 def sign(key: Ed25519PrivateKey, purpose: str, content: Json) -> Signed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from pydantic import Field
 
-from accountant.ledger.signing import signing_key
+from accountant.ledger.signing import kept_secret, signing_key
 from privbo.protocol.errors import RunError
 from privbo.protocol.settings import settings
 
@@ -82,15 +81,8 @@ def guardian_keys(folder: Path) -> GuardianKeys:
 
 def _sealing_key(path: Path) -> X25519PrivateKey:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    except FileExistsError:
-        pass
-    else:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(X25519PrivateKey.generate().private_bytes_raw())
-            file.flush()
-            os.fsync(file.fileno())
-    try:
-        return X25519PrivateKey.from_private_bytes(path.read_bytes())
+        return X25519PrivateKey.from_private_bytes(
+            kept_secret(path, lambda: X25519PrivateKey.generate().private_bytes_raw())
+        )
     except ValueError as error:
         raise RunError(f"{path} holds no sealing key ({error}); restore it from a copy or move it away") from None
