@@ -39,8 +39,9 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks experiments.baselines.speed --out bench-baselines.json
 
 docs: $(VENV)/.installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(BIN)/sphinx-build -W --keep-going -j 2 -q -d build/doctrees docs build/site
 	$(BIN)/python -m tests.docs.offline build/site
+	$(BIN)/python -m tests.docs.reach build/site
 
 coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m "not slow and not deployment" --cov --cov-report=

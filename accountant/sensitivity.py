@@ -7,13 +7,14 @@ deviation over this sensitivity, and nothing else.
 
 | sampler | add-or-remove-one | zero-out | replace-one |
 |---|---|---|---|
-| everyone, Poisson | max |w_n| C | max |w_n| C | 2 max |w_n| C |
-| fixed size | refused | max over n != j of (|w_n| + |w_j|) C | 2 max |w_n| C |
+| everyone, Poisson | W C | W C | 2 W C |
+| fixed size | refused | (W + V) C | 2 W C |
 
-With fixed-size sampling another client takes the slot of the one that is gone, so both
-contributions move even under zero-out; max |w_n| C alone would under-report (true epsilon
-4.12 against 3.11 at q=.35, z=1, delta=1e-5, one release with the others opposing). Under
-replace-one the client may also keep its slot and send the opposite vector.
+W is the largest of the norms |w_n| and V the second largest. With fixed-size sampling another
+client takes the slot of the one that is gone, so both contributions move even under zero-out;
+W C alone would under-report (true epsilon 4.12 against 3.11 at q=.35, z=1, delta=1e-5, one
+release with the others opposing). Under replace-one the client may also keep its slot and send
+the opposite vector.
 """
 
 from __future__ import annotations

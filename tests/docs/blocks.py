@@ -4,8 +4,9 @@ Python blocks of a page share one namespace and one working directory, in the or
 blocks that start with ``privbo`` go to the command line's own entry point, other lines to a shell; TOML blocks
 are parsed. A block whose first line is a comment with a file's name (``# mine.toml``) is written to that file instead.
 
-A block that is not run says why in its first line, for the reader as well: ``# not run: needs two machines``. One that
-takes longer than a reader of the test suite would like says ``# slow: about a minute``.
+A block that is not run says why in a comment on the line above it, out of readers' sight: ``<!-- not run: needs two
+machines -->``. One that takes longer than the test suite should says ``<!-- slow: about a minute -->``. The cells of a
+notebook, ``{code-cell} python``, are Python blocks.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from typing import Any
 
 from privbo.cli.main import app
 
-_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>not run|slow): [^\n]*\S -->\n)?"
+    r"```(?:\{code-cell\} )?(?P<language>\w*)[^\n]*\n(?P<options>(?::[^\n]*\n)*)(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 _FILE = re.compile(r"# ([\w.-]+\.(?:py|toml))\n")
-_REASON = re.compile(r"# (not run|slow): (\S.*)\n")
+_IN_SIGHT = re.compile(r"# (not run|slow): ")
 LANGUAGES = {"python", "sh", "toml", "text", "bibtex"}
 
 
@@ -33,6 +38,7 @@ class Block:
     line: int
     language: str
     code: str
+    mark: str | None = None
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -43,8 +49,7 @@ class Block:
         return found[1] if found else None
 
     def says(self, what: str) -> bool:
-        found = _REASON.match(self.code)
-        return found is not None and found[1] == what
+        return self.mark == what
 
 
 def blocks_of(page: Path, root: Path) -> list[Block]:
@@ -53,9 +58,11 @@ def blocks_of(page: Path, root: Path) -> list[Block]:
     found = []
     for match in _FENCE.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
-        block = Block(str(page.relative_to(root)), line, match[1], match[2])
+        block = Block(str(page.relative_to(root)), line, match["language"], match["code"], match["mark"])
         if block.language not in LANGUAGES:
             raise ValueError(f"{block}: name the block's language, one of {sorted(LANGUAGES)}")
+        if _IN_SIGHT.match(block.code):
+            raise ValueError(f"{block}: say why it is not run in a comment above the block, <!-- not run: why -->")
         found.append(block)
     if text.count("\n```") + text.startswith("```") != 2 * len(found):
         raise ValueError(f"{page}: a fence is open or indented")

@@ -75,6 +75,18 @@ def test_a_fence_without_a_language_is_refused(tmp_path: Path) -> None:
         blocks_of(page, tmp_path)
 
 
+def test_a_mark_is_out_of_sight(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- slow: hours -->\n```sh\nls\n```\n\n```{code-cell} python\n:tags: [hide-input]\nx = 1\n```\n")
+    assert [(b.language, b.code, b.mark) for b in blocks_of(page, tmp_path)] == [
+        ("sh", "ls\n", "slow"),
+        ("python", "x = 1\n", None),
+    ]
+    page.write_text("```sh\n# not run: hours\nls\n```\n")
+    with pytest.raises(ValueError, match="comment above"):
+        blocks_of(page, tmp_path)
+
+
 def test_the_algorithm_of_the_how_to_is_the_one_that_conformance_tests() -> None:
     block = next(b for b in blocks_of(ROOT / "docs/how-to/own-algorithm.md", ROOT) if b.file == "zoom.py")
     code = (ROOT / "experiments/examples/zoom.py").read_text()

@@ -80,11 +80,9 @@ def test_every_event_mechanism_and_filter_links_its_proof(subject: object) -> No
     assert unproven(subject) is None
 
 
-def test_every_page_stands_in_the_table_and_in_the_site() -> None:
-    index, site = (FOLDER / "index.md").read_text(), (ROOT / "mkdocs.yml").read_text()
-    for page in PAGES:
-        assert f"({page.name})" in index
-        assert f"proofs/{page.name}" in site
+def test_every_page_stands_in_the_table() -> None:
+    index = (FOLDER / "index.md").read_text()
+    assert [page.name for page in PAGES if f"({page.name})" not in index] == []
 
 
 def test_a_missing_test_and_a_missing_proof_are_noticed() -> None:

@@ -1,0 +1,48 @@
+"""The documentation as a site: `make docs`. Nothing on its pages is fetched from elsewhere, and it opens from disk."""
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE)]
+os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # notebooks' kernels are not debugged
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")  # small matrices only wait for more
+
+import privbo  # noqa: E402  (the checkout's own, found by the path above)
+
+project, author, copyright = "privbo", "The privbo authors", "The privbo authors"  # noqa: A001  (Sphinx's name)
+version = release = privbo.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "site_parts"]
+exclude_patterns = ["_static", "paper", "changes"]
+suppress_warnings = ["config.cache"]  # functions in a configuration are not cached; nothing is lost
+
+# Markdown, and notebooks that are written as Markdown and run with every build.
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 180
+nb_merge_streams = True
+html_math_renderer = "mathml"
+
+# The reference: one argument a line, types where the arguments are.
+python_maximum_signature_line_length = 40
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autosummary_generate = False
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+
+html_theme = "furo"
+html_title = "privbo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["from_disk.js"]
+html_copy_source = False
+html_show_copyright = False
+html_baseurl = ""
+pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
