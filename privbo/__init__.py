@@ -15,6 +15,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privbo.algorithms.common.central_model import CentralModel
+    from privbo.algorithms.common.dp_hype import DPHype
+    from privbo.algorithms.common.private_search import PrivateSearch
     from privbo.algorithms.elimination.fed_pne import FedPNE
     from privbo.algorithms.elimination.parallel import ParallelXArmed
     from privbo.algorithms.elimination.pf_pne import PFPNE
@@ -56,10 +59,12 @@ _HOME = {
     "AdaptiveClipping": "privbo.door.adaptive",
     "Best": "privbo.runs.best",
     "Categorical": "privbo.protocol.space",
+    "CentralModel": "privbo.algorithms.common.central_model",
     "Comparison": "privbo.comparisons.comparison",
     "ConfigurationError": "privbo.protocol.errors",
     "Cut": "privbo.algorithms.thompson.exploration",
     "DPFTSDE": "privbo.algorithms.thompson.dp_fts_de",
+    "DPHype": "privbo.algorithms.common.dp_hype",
     "Exploration": "privbo.algorithms.thompson.exploration",
     "OwnModel": "privbo.algorithms.thompson.own_model",
     "Prior": "privbo.algorithms.thompson.own_model",
@@ -73,6 +78,7 @@ _HOME = {
     "PFPNE": "privbo.algorithms.elimination.pf_pne",
     "ParallelXArmed": "privbo.algorithms.elimination.parallel",
     "Privacy": "privbo.plans.privacy",
+    "PrivateSearch": "privbo.algorithms.common.private_search",
     "Problem": "privbo.protocol.problem",
     "Real": "privbo.protocol.space",
     "Plan": "privbo.plans.plan",
@@ -112,9 +118,11 @@ __all__ = [
     "Attendance",
     "Best",
     "Categorical",
+    "CentralModel",
     "Comparison",
     "ConfigurationError",
     "Cut",
+    "DPHype",
     "DeclaredReleases",
     "Exploration",
     "FedPNE",
@@ -126,6 +134,7 @@ __all__ = [
     "Plan",
     "Prior",
     "Privacy",
+    "PrivateSearch",
     "Problem",
     "Real",
     "Record",

@@ -14,6 +14,9 @@ from privbo.runs.sources import load_function
 
 def algorithms() -> dict[str, type[Algorithm]]:
     """Give every built-in algorithm by its name in a configuration."""
+    from privbo.algorithms.common.central_model import CentralModel
+    from privbo.algorithms.common.dp_hype import DPHype
+    from privbo.algorithms.common.private_search import PrivateSearch
     from privbo.algorithms.elimination.alone import PersonalElimination
     from privbo.algorithms.elimination.fed_pne import FedPNE
     from privbo.algorithms.elimination.parallel import ParallelXArmed
@@ -24,12 +27,15 @@ def algorithms() -> dict[str, type[Algorithm]]:
     from privbo.algorithms.thompson.shared_prior import SharedPrior
 
     return {
+        "central-model": CentralModel,
         "dp-fts-de": DPFTSDE,
+        "dp-hype": DPHype,
         "f-lcb": FederatedFLCB,
         "fed-pne": FedPNE,
         "parallel": ParallelXArmed,
         "pe": PersonalElimination,
         "pf-pne": PFPNE,
+        "private-search": PrivateSearch,
         "scout": Scout,
         "shared-prior": SharedPrior,
     }

@@ -13,6 +13,8 @@ from privbo.protocol.messages import FloatArray
 def holds_a_row_of(root: object, answers: FloatArray) -> bool:
     """Whether an object reaches an array that contains a client's (non-zero) answer."""
     rows = {tuple(row) for row in answers if np.isfinite(row).all() and np.any(row)}
+    if not rows:
+        return False
     for array in _reachable_arrays(root):
         fits = array.dtype == np.float64 and array.ndim and array.shape[-1] == answers.shape[1]
         if fits and rows & {tuple(row) for row in array.reshape(-1, answers.shape[1])}:

@@ -14,7 +14,7 @@ from privbo.protocol.messages import Algorithm, UnitName
 from privbo.testing import Subject, bumps
 from tests.conformance.small import N_CLIENTS, ROUNDS, problem
 
-__all__ = ["CASES", "N_CLIENTS", "ROUNDS", "VOTES", "Case", "bumps", "problem"]
+__all__ = ["ALIKE", "CASES", "N_CLIENTS", "ROUNDS", "VARIANTS", "VOTES", "Case", "bumps", "problem"]
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,19 @@ CASES = [
     Case("fed-pne, one reward", pb.FedPNE(horizon=400, c=0.02), unit="reward"),
     Case("pf-pne, one reward", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client"), unit="reward"),
     Case("parallel, one reward", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), unit="reward"),
+    Case("private search", pb.PrivateSearch(n_candidates=3)),
     Case("scout", Scout(evaluations=6)),
     Case("zoom, of the how-to", Zoom()),
+]
+# Sides that they share with a case; the law is checked of them, whole runs are not.
+ALIKE = [
+    Case("central model", pb.CentralModel(n_init=3, n_candidates=64)),
+    Case("dp-hype", pb.DPHype(n_candidates=8)),
+]
+# Variants of these; slow tests.
+VARIANTS = [
+    Case("private search, random, one reward", pb.PrivateSearch(n_candidates=2, sampler="random"), unit="reward"),
+    Case("dp-hype, graded, one reward", pb.DPHype(n_candidates=8, ballot="graded"), unit="reward"),
 ]
 # Runs that end with a common setting.
 VOTES = [

@@ -17,18 +17,20 @@ from privbo.protocol.messages import Cohort, FloatArray, Release, Server
 from privbo.testing import CHECKS, ConformanceError, Subject, check_algorithm
 from privbo.testing.holding import holds_a_row_of
 from privbo.testing.subject import spoiled
-from tests.conformance.cases import CASES, VOTES, Case
+from tests.conformance.cases import ALIKE, CASES, VARIANTS, VOTES, Case
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize(
-    "case", [*CASES, *VOTES[:1], *(pytest.param(vote, marks=pytest.mark.slow) for vote in VOTES[1:])], ids=str
+    "case",
+    [*CASES, *ALIKE, *VOTES[:1], *(pytest.param(slow, marks=pytest.mark.slow) for slow in [*VARIANTS, *VOTES[1:]])],
+    ids=str,
 )
 def test_the_law_is_kept(case: Case, check: str) -> None:
     CHECKS[check](case.subject)
 
 
-@pytest.mark.parametrize("case", [*CASES, *VOTES], ids=str)
+@pytest.mark.parametrize("case", [*CASES, *ALIKE, *VOTES], ids=str)
 def test_nothing_in_a_servers_signatures_could_carry_a_clients_vector(case: Case) -> None:
     server = case.subject.server()
     assert isinstance(server, Server)

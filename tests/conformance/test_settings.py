@@ -14,7 +14,7 @@ import privbo as pb
 from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.protocol.settings import dump_settings, read_settings, settings_schema
 from privbo.runs.algorithms import algorithm_table, read_algorithm
-from tests.conformance.cases import CASES
+from tests.conformance.cases import ALIKE, CASES
 
 TAGS = {
     pb.DPFTSDE: "dp-fts-de",
@@ -22,10 +22,13 @@ TAGS = {
     pb.PFPNE: "pf-pne",
     pb.ParallelXArmed: "parallel",
     pb.FederatedFLCB: "f-lcb",
+    pb.PrivateSearch: "private-search",
+    pb.DPHype: "dp-hype",
+    pb.CentralModel: "central-model",
     PersonalElimination: "pe",
 }
 WRITTEN: list[Any] = [
-    *(case.algorithm for case in CASES if type(case.algorithm) in TAGS),
+    *(case.algorithm for case in [*CASES, *ALIKE] if type(case.algorithm) in TAGS),
     *(kind() for kind in TAGS),
     *(kind().local() for kind in TAGS),
     pb.DPFTSDE.paper(),
