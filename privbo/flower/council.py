@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -91,21 +90,19 @@ class FlowerCouncil:
 
     def receive(self, call: Call, request: Request, letters: Sequence[Letter]) -> list[Json]:
         """Hand every guardian its shares; everybody's signed statement."""
+        wanted = Wanted(kind="receive", nonce=b"", run=self.run, terms=self.terms, call=call, request=request)
         places = {name: envelopes(letters, place) for place, name in enumerate(self.cards)}
-        wanted = self._wanted("receive", call, request)
         said = self._ask(call, {n: dataclasses.replace(wanted, envelopes=parts) for n, parts in places.items()})
         return [each.statement or {} for each in said.values()]
 
     def answer(
         self, call: Call, request: Request, signed: Sequence[Json], plan_position: int | None
     ) -> Mapping[str, Answer]:
-        """Show every guardian all statements; everybody's answer, by name."""
-        wanted = dataclasses.replace(self._wanted("answer", call, request), signed=signed, plan_position=plan_position)
-        said = self._ask(call, dict.fromkeys(self.cards, wanted))
+        """Show every guardian the others' statements, its own it has; everybody's answer, by name."""
+        wanted = Wanted(kind="answer", nonce=b"", run=self.run, call=call, plan_position=plan_position)
+        others = {name: [*signed[:place], *signed[place + 1 :]] for place, name in enumerate(self.cards)}
+        said = self._ask(call, {name: dataclasses.replace(wanted, signed=each) for name, each in others.items()})
         return {name: each.answer or Answer(payload=b"", receipt={}) for name, each in said.items()}
-
-    def _wanted(self, kind: Literal["receive", "answer"], call: Call, request: Request) -> Wanted:
-        return Wanted(kind=kind, nonce=b"", run=self.run, terms=self.terms, call=call, request=request)
 
     def _ask(self, call: Call, wanted: Mapping[str, Wanted]) -> dict[str, Said]:
         """Ask all guardians at once; every reply, in the order of shares.

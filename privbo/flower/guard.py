@@ -4,15 +4,18 @@ DIR/sealing.key, DIR/signing.key    the guardian's private keys
 DIR/RUN/ledger.sqlite               its own ledger of the run (DIR/POPULATION.sqlite where runs share one)
 DIR/ledger.sqlite                   its own ledger of all runs, where it has a bound of its own
 DIR/RUN/rounds/                     what it has received and stated
+DIR/RUN/asked.npz                   the latest question that came with shares, and the plan it came under
 DIR/errors.log                      why it refused
 """
 
 from __future__ import annotations
 
+import json
 import re
 import traceback
 from pathlib import Path
 
+import numpy as np
 from flwr.app import Context, Message, RecordDict
 
 from accountant.events import Unit, compose
@@ -30,9 +33,11 @@ from privbo.flower.settings import (
 )
 from privbo.guardians.guardian import Guardian
 from privbo.guardians.keys import GuardianKeys, guardian_keys
-from privbo.guardians.shelf import FolderShelf
+from privbo.guardians.shelf import Arrays, FolderShelf
 from privbo.plans.privacy import Privacy
 from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import load_arrays, save_arrays
+from privbo.protocol.messages import Request
 from privbo.runs.guarded import ledger_of, plan_name
 from privbo.runs.seeds import noise_of
 from privbo.runs.spec import Spec
@@ -60,13 +65,47 @@ def _reply(wanted: Wanted, own: GuardianSettings, home: Path) -> RecordDict:
     if wanted.kind == "meet":
         hello = {"run": wanted.run, "guardian": own.name, "nonce": wanted.nonce.hex()}
         return encode_said(wanted.nonce, statement=sign(keys.signing, MEETING, hello).to_dict())
-    if wanted.terms is None or wanted.call is None or wanted.request is None:
+    if wanted.call is None or not _NAME.fullmatch(wanted.run):
         raise RunError("the server names no round; use one version of privbo")
-    guardian = _guardian(wanted.terms, own, keys, home)
+    kept = Path(own.directory) / wanted.run / "asked.npz"
     if wanted.kind == "receive":
-        return encode_said(wanted.nonce, statement=guardian.receive(wanted.call, wanted.request, wanted.envelopes))
-    answer = guardian.answer(wanted.call, wanted.request, wanted.signed, wanted.plan_position)
-    return encode_said(wanted.nonce, answer=answer)
+        if wanted.terms is None or wanted.request is None or wanted.terms.declared.run != wanted.run:
+            raise RunError("the server sends shares without a question of this run; use one version of privbo")
+        guardian = _guardian(wanted.terms, own, keys, home)
+        statement = guardian.receive(wanted.call, wanted.request, wanted.envelopes)
+        save_arrays(kept, _as_arrays(wanted.terms, wanted.request))
+        return encode_said(wanted.nonce, statement=statement)
+    if not kept.exists():
+        raise RunError(f"guardian {own.name} has received nothing for round {wanted.call.round}; nothing is summed")
+    terms, request = _from_arrays(load_arrays(kept))
+    guardian = _guardian(terms, own, keys, home)
+    signed = [*wanted.signed, guardian.stated(wanted.call)]
+    return encode_said(wanted.nonce, answer=guardian.answer(wanted.call, request, signed, wanted.plan_position))
+
+
+def _as_arrays(terms: Terms, request: Request) -> Arrays:
+    """A question as it is kept between a guardian's two processes of a round."""
+    bound = np.nan if request.reward_bound is None else request.reward_bound
+    declared = json.dumps(terms.declared.to_dict()).encode()
+    return {
+        "dim": np.array(request.dim),
+        "numbers": np.array([request.clipping_norm, request.noise_scale, bound, terms.noise_multiplier]),
+        "weights": np.asarray(request.weights),
+        "declared": np.frombuffer(declared, dtype=np.uint8),
+    }
+
+
+def _from_arrays(kept: Arrays) -> tuple[Terms, Request]:
+    clipping_norm, noise_scale, bound, noise_multiplier = kept["numbers"].tolist()
+    request = Request(
+        dim=int(kept["dim"]),
+        clipping_norm=clipping_norm,
+        noise_scale=noise_scale,
+        reward_bound=None if np.isnan(bound) else bound,
+        weights=np.asarray(kept["weights"], dtype=np.float64),
+    )
+    declared = Declaration.from_dict(json.loads(kept["declared"].tobytes()))
+    return Terms(declared=declared, noise_multiplier=noise_multiplier), request
 
 
 def _guardian(terms: Terms, own: GuardianSettings, keys: GuardianKeys, home: Path) -> Guardian:

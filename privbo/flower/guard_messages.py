@@ -1,7 +1,8 @@
 """Messages between Flower's server app and guardians' apps: plain records, nothing pickled.
 
 Three questions: who is there (``meet``), take these shares and state what you hold (``receive``), sum what all have
-agreed on (``answer``). A guardian's identity is the key that signs what it says, whatever node it speaks from.
+agreed on (``answer``; it names the round only, the guardian has kept what was asked with the shares). A guardian's
+identity is the key that signs what it says, whatever node it speaks from.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from privbo.protocol.messages import Request
 GUARD = "guard"
 GUARD_TYPE = f"query.{GUARD}"
 MEETING = "guardian's greeting"
-_FORMAT, _LONGEST = 1, 600
+_FORMAT, _LONGEST = 2, 600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +51,10 @@ class Wanted:
         kind: Which of the three.
         nonce: The reply has to repeat it.
         run: Name of the run.
-        terms, call, request: Of a round; None in a meeting.
+        call: The round; None in a meeting.
+        terms, request: With the shares; None where they were sent before.
         envelopes: Shares to receive.
-        signed: Everybody's statements to answer.
+        signed: The other guardians' statements to answer.
         plan_position: Place in the run's plan.
     """
 
@@ -73,17 +75,18 @@ def encode_wanted(wanted: Wanted) -> RecordDict:
         "format": _FORMAT, "kind": wanted.kind, "nonce": wanted.nonce, "run": wanted.run
     }  # fmt: skip
     records: dict[str, ConfigRecord | ArrayRecord] = {}
-    if wanted.terms is not None and wanted.call is not None and wanted.request is not None:
+    if wanted.call is not None:
+        fields |= {"call": json.dumps(wanted.call.to_dict())}
+    if wanted.kind == "answer":
+        fields |= {"signed": json.dumps(list(wanted.signed))}
+        fields |= {} if wanted.plan_position is None else {"plan_position": wanted.plan_position}
+    if wanted.terms is not None and wanted.request is not None:
         fields |= {
             "declared": json.dumps(wanted.terms.declared.to_dict()),
-            "call": json.dumps(wanted.call.to_dict()),
             "clients": [envelope.client for envelope in wanted.envelopes],
             "marks": [envelope.mark for envelope in wanted.envelopes],
             "sealed": [envelope.sealed for envelope in wanted.envelopes],
-            "signed": json.dumps(list(wanted.signed)),
         }
-        if wanted.plan_position is not None:
-            fields["plan_position"] = wanted.plan_position
         records = encode_request(wanted.request, {"noise_multiplier": wanted.terms.noise_multiplier})
     return RecordDict({"guard": ConfigRecord(fields), **records})
 
@@ -100,21 +103,24 @@ def decode_wanted(content: RecordDict) -> Wanted:
     kind, nonce, run = cast("Literal['meet']", str(fields["kind"])), bytes(fields["nonce"]), str(fields["run"])
     if kind == "meet":
         return Wanted(kind=kind, nonce=nonce, run=run)
+    call = Call(**json.loads(fields["call"]))
+    if kind == "answer":
+        position = int(fields["plan_position"]) if "plan_position" in fields else None
+        signed = json.loads(fields["signed"])
+        return Wanted(kind=kind, nonce=nonce, run=run, call=call, signed=signed, plan_position=position)
     request, numbers = decode_request(content)
     parts = zip(fields["clients"], fields["marks"], fields["sealed"], strict=True)
     return Wanted(
         kind=kind,
         nonce=nonce,
         run=run,
+        call=call,
         terms=Terms(
             declared=Declaration.from_dict(json.loads(fields["declared"])),
             noise_multiplier=float(numbers["noise_multiplier"]),
         ),
-        call=Call(**json.loads(fields["call"])),
         request=request,
         envelopes=[Envelope(client=int(c), mark=str(m), sealed=bytes(s)) for c, m, s in parts],
-        signed=json.loads(fields["signed"]),
-        plan_position=int(fields["plan_position"]) if "plan_position" in fields else None,
     )
 
 

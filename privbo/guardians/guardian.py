@@ -123,6 +123,17 @@ class Guardian:
             self.shelf.put_statement(call.round, statement)
             return statement
 
+    def stated(self, call: Call) -> Json:
+        """Give this guardian's own statement of a round once more.
+
+        Raises:
+            RunError: If there is none, or the round was asked in another way.
+        """
+        own = self.shelf.statement(call.round)
+        if own is None:
+            raise RunError(f"guardian {self.name} has received nothing for round {call.round}; nothing is summed")
+        return self._stated_again(call, own)
+
     def answer(self, call: Call, request: Request, signed: Sequence[Json], plan_position: int | None) -> Answer:
         """Hold all statements against each other, charge, sum, add noise; the same bytes however often it is asked.
 
@@ -133,11 +144,9 @@ class Guardian:
         """
         mechanism = self._vetted(call, request)
         with self.shelf.alone():
-            own = self.shelf.statement(call.round)
-            if own is None:
-                raise RunError(f"guardian {self.name} has received nothing for round {call.round}; nothing is summed")
+            own = self.stated(call)
             agreed = agreement(signed, self.cards, call)
-            if self._stated_again(call, own)["content"] not in [dict(each)["content"] for each in signed]:
+            if own["content"] not in [dict(each)["content"] for each in signed]:
                 raise RunError(f"guardian {self.name} has stated something else for round {call.round}")
 
             def summed() -> npt.NDArray[np.uint64]:

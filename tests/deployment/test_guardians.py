@@ -35,7 +35,7 @@ def test_a_federation_with_guardians_plays_to_its_end(algorithm: str, tmp_path: 
 
 @pytest.mark.slow
 def test_killed_guardians_start_again_and_no_round_gets_two_noises(tmp_path: Path) -> None:
-    """Each guardian's SuperNode is killed once (SIGKILL) while the run waits for it; its ledger and bytes go on."""
+    """A guardian's SuperNode is killed (SIGKILL) while the run waits for it; its ledger and bytes go on."""
     import threading
     import time
 
