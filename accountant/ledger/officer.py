@@ -26,6 +26,7 @@ from accountant.events import Composed, Json, compose
 from accountant.ledger.book import Book
 from accountant.ledger.extension import require_chain
 from accountant.ledger.file import Identity
+from accountant.ledger.guardians import Countersigned, in_words, read_countersigned, require_countersigned
 from accountant.ledger.policy import LedgerPolicy, canonical
 from accountant.ledger.recount import recount
 from accountant.ledger.signing import checked
@@ -99,6 +100,9 @@ def verify_bundle(path: Path) -> Findings:
     run = str(content["run"])
     hold("the manifest is what the ledger binds: plan, settings, delta", lambda: _manifest(book, content, run))
     hold("the report quotes what the ledger binds", lambda: _report(book, content, run))
+    if _is_guarded(content):
+        words = "every guardian has signed every release, once, at a later place of its own ledger"
+        hold(words, lambda: _guardians(content, run))
     promise = _promise(book, content, run) if book.plan_of(run) is not None else ["The ledger binds no plan."]
     return Findings(
         run=run,
@@ -174,6 +178,44 @@ def _report(book: Book, content: Json, run: str) -> None:
         raise LedgerError(f"the report quotes epsilon {quoted:.6g}, computed here it is at least {found.lower:.6g}")
 
 
+def _is_guarded(content: Json) -> bool:
+    spec = content.get("manifest", {}).get("spec", {})
+    return "guardians" in content or spec.get("privacy", {}).get("trust") == "guardians"
+
+
+def _countersigned(content: Json, run: str) -> tuple[list[Countersigned], dict[str, str]]:
+    if "guardians" not in content:
+        raise LedgerError("the settings name guardians, and the bundle holds nothing that they have signed")
+    found = content["guardians"]
+    cards = {str(name): str(card["signing"]) for name, card in found["cards"].items()}
+    return read_countersigned(found["signed"], run), cards
+
+
+def _guardians(content: Json, run: str) -> None:
+    signed, cards = _countersigned(content, run)
+    privacy = content["manifest"]["spec"]["privacy"]
+    if privacy.get("trust") != "guardians":
+        raise LedgerError("guardians have signed, and the settings name none")
+    names = [str(row[1]) for row in content["ledger"]["releases"]]
+    released = [int(name.removeprefix(f"{run}/")) for name in names if name.startswith(f"{run}/")]
+    require_countersigned(signed, cards, n_guardians=privacy["guardians"] or 2, released=released)
+
+
+def _trust(content: Json, run: str) -> list[str]:
+    if not _is_guarded(content):
+        return []
+    try:
+        signed, cards = _countersigned(content, run)
+    except (PrivacyError, KeyError, TypeError, ValueError):
+        return ["Guardians:      what they have signed does not hold"]
+    where = content["guardians"].get("where")
+    together = ": IN ONE PROCESS, WHICH SAW EVERY VECTOR" if where == "one process" else ""
+    return [
+        f"Guardians:      one of them honest is enough{together}",
+        *(f"  {line}" for line in in_words(signed, cards)),
+    ]
+
+
 def _quoted_delta(report: Json, asked: float) -> float:
     """The delta of the report's headline: any that is no larger than the one asked for; else that one."""
     delta = float(report["delta"])
@@ -213,6 +255,7 @@ def _promise(book: Book, content: Json, run: str) -> list[str]:
         f"Noise:          {said}",
         f"Population:     epsilon {paid} at delta {total['delta']:.3g} for {total['runs']} run(s): {total['rule']}",
         *(f"Recovered:      {words}" for words in report["ledger"]["recovered"]),
+        *_trust(content, run),
     ]
 
 

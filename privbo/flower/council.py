@@ -96,7 +96,11 @@ class FlowerCouncil:
         return [each.statement or {} for each in said.values()]
 
     def answer(
-        self, call: Call, request: Request, signed: Sequence[Json], plan_position: int | None
+        self,
+        call: Call,
+        request: Request,  # noqa: ARG002 (guardians on other machines have kept it)
+        signed: Sequence[Json],
+        plan_position: int | None,
     ) -> Mapping[str, Answer]:
         """Show every guardian the others' statements, its own it has; everybody's answer, by name."""
         wanted = Wanted(kind="answer", nonce=b"", run=self.run, call=call, plan_position=plan_position)

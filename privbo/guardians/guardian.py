@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from accountant.events import Json
 from accountant.ledger import Ledger
+from accountant.ledger.guardians import ANSWERED
 from accountant.ledger.signing import checked, sign
 from privbo.door.guardian import GuardianDoor, NoisySum
 from privbo.door.mechanism import Mechanism, PrivateSum
@@ -30,8 +31,6 @@ from privbo.guardians.sealing import Call, open_share, question_digest
 from privbo.guardians.shelf import Arrays, Shelf
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Request
-
-ANSWERED = "guardian's answer"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,10 +19,11 @@ from accountant.ledger.officer import PURPOSE
 from accountant.ledger.signing import checked, sign, signing_key
 from accountant.ledger.store import Row
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import private_folder, read_json, write_json
+from privbo.protocol.files import private_folder, read_json, read_lines, write_json
 from privbo.protocol.plain import plain
 from privbo.reports.data import report
 from privbo.runs.evidence import plan_of
+from privbo.runs.guarded import GUARDIANS, RECEIPTS
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import Record, load
 from privbo.runs.seen import Seen
@@ -102,8 +103,16 @@ def write_bundle(directory: Path, out: Path | None = None) -> Written:
             },
             "manifest": read_json(record.home.config_path),
             "report": found.to_dict() | {"smallest_epsilon": plain(found.smallest_epsilon)},
-        }
+        } | _guardians(record.home)
     return _signed(record, PURPOSE, content, out or record.home.path / "bundle.json")
+
+
+def _guardians(home: RunDirectory) -> Json:
+    """Cards of a run's guardians, and what they have signed; nothing where it has none."""
+    cards = home.path / GUARDIANS
+    if not cards.exists():
+        return {}
+    return {"guardians": read_json(cards) | {"signed": read_lines(home.path / RECEIPTS)}}
 
 
 def _last(rows: Sequence[Row]) -> Row | None:

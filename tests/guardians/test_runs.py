@@ -12,13 +12,13 @@ import pytest
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.ledger import Ledger
+from accountant.ledger.guardians import ANSWERED
 from accountant.ledger.signing import checked
 from privbo.audits.publish import publish_norms
 from privbo.door.clipping import clip_rows
 from privbo.door.inbox import vet_rows
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import lattice_sums
-from privbo.guardians.guardian import ANSWERED
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.reports.data import report
 from privbo.runs.cohorts import in_process

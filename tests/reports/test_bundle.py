@@ -24,6 +24,7 @@ from accountant.events import (
     compose,
     repeat,
 )
+from accountant.ledger.guardians import ANSWERED
 from accountant.ledger.officer import PURPOSE, verify_bundle
 from accountant.ledger.recount import recount
 from accountant.ledger.signing import checked, sign, signing_key
@@ -118,6 +119,64 @@ def test_a_bundle_that_was_touched_is_not_as_it_was_signed(made: Path, tmp_path:
     done = alone(path)
     assert (done.returncode, "not as it was signed" in done.stderr) == (2, True)
     assert alone(tmp_path / "missing.json").returncode == 2
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("guarded") / "run"
+    small_run(home, privacy=pb.Privacy(epsilon=2.0, trust="guardians")).ledger.close()
+    return home
+
+
+def test_a_bundle_holds_what_every_guardian_has_signed(guarded: Path, tmp_path: Path) -> None:
+    done = alone(write_bundle(guarded, tmp_path / "bundle.json").path)
+    assert done.returncode == 0, done.stdout
+    assert "every guardian has signed every release, once" in done.stdout
+    for card in json.loads((guarded / "guardians.json").read_text())["cards"].values():
+        assert card["signing"] in done.stdout
+    assert "IN ONE PROCESS, WHICH SAW EVERY VECTOR" in done.stdout
+
+
+def signed_anew(rows: list[dict], at: int, **changes: object) -> None:
+    """A row as a guardian whose key the forger holds would sign it."""
+    content = {name: value for name, value in rows[at].items() if name not in ("key", "signature")} | changes
+    made = sign(Ed25519PrivateKey.generate(), ANSWERED, content).to_dict()
+    rows.append(content | {"key": made["key"], "signature": made["signature"]})
+
+
+UNSIGNED = {
+    "a guardian that did not sign a release": lambda c: c["guardians"]["signed"].pop(1),
+    "an answer that was changed": lambda c: c["guardians"]["signed"][0].update(sequence=9),
+    "two sums of one round": lambda c: signed_anew(c["guardians"]["signed"], 0, sum="0" * 64),
+    "another key than the card's": lambda c: signed_anew(c["guardians"]["signed"], -1, round=99, sequence=99),
+    "a ledger that went back": lambda c: signed_anew(c["guardians"]["signed"], -1, round=99, sequence=1),
+    "a stranger": lambda c: signed_anew(c["guardians"]["signed"], 0, guardian="guardian9"),
+    "another run's": lambda c: signed_anew(c["guardians"]["signed"], 0, run="other"),
+    "one guardian less": lambda c: c["guardians"]["cards"].pop("guardian2"),
+    "one guardian twice": lambda c: c["guardians"]["cards"].update(guardian2=c["guardians"]["cards"]["guardian1"]),
+    "nothing of guardians": lambda c: c.pop("guardians"),
+    "guardians that the settings do not name": lambda c: c["manifest"]["spec"]["privacy"].update(trust="server"),
+}
+
+
+@pytest.mark.parametrize("forgery", UNSIGNED)
+def test_a_bundle_that_a_guardian_did_not_sign_does_not_verify(forgery: str, guarded: Path, tmp_path: Path) -> None:
+    content = json.loads(write_bundle(guarded, tmp_path / "bundle.json").path.read_text())["content"]
+    assert verify_bundle(resigned(content, tmp_path / "same.json")).verified
+    UNSIGNED[forgery](content)
+    assert not verify_bundle(resigned(content, tmp_path / "forged.json")).verified
+
+
+def test_a_guardian_whose_signing_key_was_replaced_is_named_with_both(guarded: Path, tmp_path: Path) -> None:
+    content = json.loads(write_bundle(guarded, tmp_path / "bundle.json").path.read_text())["content"]
+    found, old = content["guardians"], content["guardians"]["cards"]["guardian2"]["signing"]
+    last = found["signed"].index([row for row in found["signed"] if row["guardian"] == "guardian2"][-1])
+    signed_anew(found["signed"], last)
+    found["signed"].pop(last)
+    found["cards"]["guardian2"]["signing"] = found["signed"][-1]["key"]
+    checked_ = verify_bundle(resigned(content, tmp_path / "rotated.json"))
+    assert checked_.verified, checked_.problems
+    assert any(f"earlier {old}" in words for words in checked_.promise)
 
 
 FIXED = FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=2.0)

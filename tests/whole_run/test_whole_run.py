@@ -3,7 +3,7 @@
 The output of a run is everything outside ``private/``: names, sizes, bytes and times of files, exit codes, what
 the terminal shows, the number of rounds. ``make test`` plays every algorithm in its worst world; ``make slow`` plays
 every algorithm in every world through every command. ``test_beside`` plays sweeps, shared ledgers and restored
-backups, ``test_federated`` clients on other machines.
+backups, ``test_federated`` clients on other machines, ``test_guarded`` runs in which nobody sees a vector.
 
 Planted faults, one for every class of leak that was ever found, and the output that betrays each:
 

@@ -124,14 +124,21 @@ class Feed:
         store = Ledger.store_release
 
         def fed(ledger: Ledger, release_id: str, payload: bytes) -> None:
-            self.drawn[release_id] += 1
-            name = f"{release_id}, draw {self.drawn[release_id]}"
+            whose = f"{guardian_of(ledger)}{release_id}"
+            self.drawn[whose] += 1
+            name = f"{whose}, draw {self.drawn[whose]}"
             self.made[name] = payload
             store(ledger, release_id, payload if self.earlier is None else self.earlier.get(name, payload))
             self.on_release(self.drawn.total())
 
         with mock.patch.object(Ledger, "store_release", fed):
             yield
+
+
+def guardian_of(ledger: Ledger) -> str:
+    """Name of the guardian of a run in this process whose ledger this is, as a prefix; empty for the run's own."""
+    path = ledger.path
+    return f"{path.parent.name}: " if path is not None and path.parent.parent.name == "guardians" else ""
 
 
 @contextlib.contextmanager
@@ -229,6 +236,8 @@ def moved(first: Outcome, second: Outcome) -> list[float]:
     """By how much every release differs, in units of the stated sensitivity (with noise multiplier 1 sigma is it)."""
     found = []
     for name, payload in first.releases.items():
+        if name.startswith("guardian"):
+            continue  # a guardian's noisy sum is no release
         ours, theirs = decode_release(payload)[0], decode_release(second.releases[name])[0]
         assert ours.noise_stddev == theirs.noise_stddev
         found.append(float(np.linalg.norm(ours.values - theirs.values)) / ours.noise_stddev)
