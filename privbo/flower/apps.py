@@ -41,6 +41,7 @@ from privbo.flower.timeouts import Timeouts
 from privbo.flower.transport import Flower
 from privbo.guardians.letters import encode_letter
 from privbo.guardians.panel import unpacked
+from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import append_durably, append_line, read_lines
 from privbo.protocol.interrupts import Stopped, watched_interrupts
@@ -48,14 +49,14 @@ from privbo.protocol.messages import IntArray, Request, Standing
 from privbo.protocol.threads import limited_loaded_threads
 from privbo.reports.data import write_report
 from privbo.runs.algorithms import ForeignAlgorithm
-from privbo.runs.asked import Desk
+from privbo.runs.asked import Asked, Desk
 from privbo.runs.evidence import declaration, plan_of
 from privbo.runs.guarded import keep_cards, keeping, plan_name
 from privbo.runs.history import Round
 from privbo.runs.loop import play
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
-from privbo.runs.separate import clients_of
+from privbo.runs.separate import Clients, clients_of
 from privbo.runs.spec import Spec
 
 _FOR_ITS_ANSWER = 30.0  # seconds
@@ -248,10 +249,19 @@ def _answer(
     with limited_loaded_threads(spec.threads):
         if question.guarded is None:
             vectors, receipt = record.answer(question, own)
+            _say_over(own, spec, question)
             return clients, vector_messages(question.broadcast.round, vectors), receipt
         sent, receipt = record.sealed(question, own, sealer(spec, federation, header, question, clients))
+    _say_over(own, spec, question)
     letters = unpacked(sent, len(federation.guardians))
     return clients, [encode_letter(question.broadcast.round, letter) for letter in letters], receipt
+
+
+def _say_over(own: Clients, spec: Spec, question: Question) -> None:
+    """Tell who evaluates trials that the last planned question was answered: no server says more to a site."""
+    common = CHOSEN in question.broadcast.arrays
+    if isinstance(own, Asked) and (common or (spec.final is None and question.broadcast.round >= spec.rounds - 1)):
+        own.journal.finish()
 
 
 def _patience(federation: Federation, spec: Spec) -> float:

@@ -52,7 +52,8 @@ class Site:
 
         Args:
             client: Only this one's.
-            wait: Seconds to wait for one; by default until there is one or the run is over.
+            wait: Seconds to wait for one; by default until there is one or the run is over. Name some at a Flower site
+                whose run may end before its last planned round: nothing tells a site that it did.
         """
         until = None if wait is None else time.monotonic() + wait
         pauses, seen = Pauses(), -1
@@ -139,7 +140,7 @@ class Site:
 
     @property
     def over(self) -> bool:
-        """Whether the run has said that it ended; one over Flower never tells its sites."""
+        """Whether the run ended; at a Flower site, whether it has answered the last planned question."""
         self._journal.refresh()
         return self._journal.over
 

@@ -87,6 +87,7 @@ def make(
     n_clients: int = N_CLIENTS,
     held: bool = False,
     simulated: bool = False,
+    final: str | None = None,
     **federation,
 ) -> Federation:
     """Write a federation of three sites; simulated noise and one seed unless told otherwise."""
@@ -101,7 +102,7 @@ def make(
         "problem": {"factory": factory} if simulated else {"n_clients": n_clients, "space": SPACE, "name": "bumps"},
         "algorithm": ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm,
         "privacy": privacy or {"noise_multiplier": 1.0, "noise": "simulation"},
-    } | ({} if seed is None else {"seed": seed})
+    } | {name: value for name, value in {"seed": seed, "final": final}.items() if value is not None}
     (made.home / "run.toml").write_text(tomli_w.dumps(run))
     entries = {
         name: {"clients": clients} | ({} if keys is None else {"public_key": keys[name]})

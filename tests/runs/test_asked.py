@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from privbo.runs.asked import Asked, Desk
 from privbo.runs.trial import Trial
 from privbo.runs.trials import TRIALS, Journal
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
-from tests.deployment.federations import make
+from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.reading import releases, sites
 
 ROOT = Path(__file__).parents[2]
@@ -313,26 +314,51 @@ def test_trials_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "the run is over" in said("trials", home)
 
 
-def test_a_federation_of_people_over_flower_finishes(tmp_path: Path) -> None:
-    """Every site's trials are told from outside; the numbers are those of the same sites with an objective."""
-    table = {"type": "f-lcb"}
-    called = make(tmp_path / "called", table, factory="tests.runs.test_asked:sites_problem")
-    called.play()
-    asked = make(tmp_path / "asked", table, factory="tests.runs.test_asked:sites_asked_problem")
+@contextmanager
+def people_at(federation: Federation) -> Iterator[None]:
+    """Somebody at every site, who evaluates its trials until the site says that the run is over."""
     over = threading.Event()
-    people = [threading.Thread(target=evaluate, args=(asked.root / name / "kept", over)) for name in asked.sites]
+    people = [threading.Thread(target=evaluate, args=(federation.root / name / "kept", over)) for name in SITES]
     for person in people:
         person.start()
     try:
-        asked.play()
+        yield
     finally:
         over.set()
         for person in people:
             person.join()
+
+
+@pytest.mark.parametrize("final", [None, pytest.param("common", marks=pytest.mark.slow)])
+def test_a_federation_of_people_over_flower_finishes_and_every_site_knows(final: str | None, tmp_path: Path) -> None:
+    """Every site's trials are told from outside; the numbers are those of the same sites with an objective."""
+    table = {"type": "f-lcb"} if final is None else {"type": "dp-fts-de", "n_features": 12, "n_init": 2}
+    called = make(tmp_path / "called", table, factory="tests.runs.test_asked:sites_problem", final=final)
+    called.play()
+    asked = make(tmp_path / "asked", table, factory="tests.runs.test_asked:sites_asked_problem", final=final)
+    with people_at(asked):
+        asked.play()
     for ours, theirs in zip(releases(asked), releases(called), strict=True):
         np.testing.assert_array_equal(ours.values, theirs.values)
     for ours, theirs in zip(sites(asked), sites(called), strict=True):
         np.testing.assert_array_equal(ours["units"], theirs["units"])
+    for name in asked.sites:
+        site = pb.Site(asked.root / name / "kept")
+        assert site.over
+        assert site.ask() == ()  # it does not wait
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=str(case), marks=() if case.name == "f-lcb" else pytest.mark.slow) for case in CASES],
+)
+def test_guardians_share_what_was_told_as_what_was_called(case: Case, tmp_path: Path) -> None:
+    guarded = settings(case) | {"privacy": case.privacy(trust="guardians")}
+    expected = pb.run(called_problem(), case.algorithm, **guarded)
+    run = pb.start(asked_problem(), case.algorithm, directory=tmp_path / "run", **guarded)
+    tell_all(run.site)
+    require_same(run.result(), expected)
+    assert len(expected.releases) > 0
 
 
 def sites_problem() -> pb.Problem:
