@@ -46,7 +46,7 @@ def share(task: Task) -> Outcome:
         algorithm = Poisoned(algorithm=algorithm, clients=tuple(int(i) for i in np.flatnonzero(~honest)))
     result = task.run(clients.problem(), algorithm)
     history = result.clients
-    return judged(_seen(clients.losses(history), history)[honest], clients.correlation(), paid(result))
+    return judged(seen(clients.losses(history), history)[honest], clients.correlation(), paid(result))
 
 
 def tree_parzen(task: Task) -> Outcome:
@@ -69,10 +69,10 @@ def tree_parzen(task: Task) -> Outcome:
             values[client, turn] = clients.observe(np.array([client]), units[client, turn][None])[0]
             study.tell(trial, values[client, turn])
     history = ClientHistory(units=units, values=values, rounds=np.arange(count), recommended=units[:, -1])
-    return judged(_seen(clients.losses(history), history), clients.correlation(), None)
+    return judged(seen(clients.losses(history), history), clients.correlation(), None)
 
 
-def _seen(losses: FloatArray, history: ClientHistory) -> FloatArray:
+def seen(losses: FloatArray, history: ClientHistory) -> FloatArray:
     """Loss of the point with the largest observed value so far, ``(n, n_evaluations)``."""
     observed = np.where(np.isfinite(history.values), history.values, -np.inf)
     best = np.maximum.accumulate(observed, axis=1)

@@ -1,0 +1,167 @@
+"""Standings of the leaderboard: ranks and ratios of all algorithms over families of problems.
+
+A competitor is a series of arms at an epsilon, or an arm alone. It is ranked on every family and seed among all
+that played them; a rank's interval is Student's over families, which are what another user's problem is drawn from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import rankdata
+from scipy.stats import t as student
+
+from experiments.worth import CONFIDENCE, Family, Measure, Ratio, geometric
+
+VOTED = " and a vote"  # ends the names of series that are judged by their common setting only
+HOUSE = ("SharedPrior", "DP-FTS-DE", "Fed-PNE", "PF-PNE", "parallel", "F-LCB")
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Mean with the half-width of its 95 % interval, which is infinite for a single value."""
+
+    value: float
+    half_width: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Mean:
+        """Give the mean of values with Student's interval."""
+        count = len(values)
+        if count < 2:
+            return Mean(float(np.mean(values)), math.inf)
+        quantile = float(student.ppf(0.5 + CONFIDENCE / 2, count - 1))
+        return Mean(float(np.mean(values)), quantile * float(np.std(values, ddof=1)) / math.sqrt(count))
+
+    def __format__(self, spec: str) -> str:
+        return f"{self.value:{spec}}" + (f" ± {self.half_width:{spec}}" if math.isfinite(self.half_width) else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Results of a competitor over families.
+
+    Attributes:
+        name: Of the series, or of the arm alone.
+        rank: Mean rank, 1 is best; None where it did not play every family.
+        ratios: Regret over that of the best arm alone, geometric mean over families, by measure.
+        zeroed: The same of the zeroed arm, over all evaluations; None without one.
+        worse: Mean share of clients worse off than alone; None for who is alone.
+        won: Titles of the families where its regret over all evaluations is the smallest.
+        families: Number of families it played.
+    """
+
+    name: str
+    rank: Mean | None
+    ratios: Mapping[Measure, Ratio]
+    zeroed: Ratio | None
+    worse: float | None
+    won: tuple[str, ...]
+    families: int
+
+
+def competitors(family: Family, epsilon: float) -> dict[str, str]:
+    """Give the labels of a family's competitors at an epsilon by name; those alone compete at every epsilon."""
+    found = {label: label for label in family.alone}
+    for label, arm in family.arms.items():
+        if arm.x == epsilon and arm.control is None and not arm.series.endswith(VOTED):
+            found[arm.series] = label
+    return found
+
+
+def ranks(family: Family, epsilon: float, measure: Measure, names: Sequence[str]) -> dict[str, float]:
+    """Give mean ranks over the seeds that all of some competitors have."""
+    labels = competitors(family, epsilon)
+    values = [family.values(labels[name], measure) for name in names]
+    seeds = sorted(set.intersection(*(set(one) for one in values)))
+    table = rankdata([[one[seed] for seed in seeds] for one in values], axis=0)
+    return dict(zip(names, table.mean(axis=1).tolist(), strict=True))
+
+
+def standings(every: Sequence[Family], epsilon: float, measure: Measure = "mean") -> list[Standing]:
+    """Give all competitors, best mean rank first, then those that did not play every family."""
+    played = [competitors(family, epsilon) for family in every]
+    names = list(dict.fromkeys(name for one in played for name in one))
+    ranked = [name for name in names if all(name in one for one in played)]
+    by_family = [ranks(family, epsilon, measure, ranked) for family in every]
+    best = [winner(family, epsilon) for family in every]
+    found = []
+    for name in names:
+        here = [(family, one[name]) for family, one in zip(every, played, strict=True) if name in one]
+        found.append(
+            Standing(
+                name=name,
+                rank=Mean.of([one[name] for one in by_family]) if name in ranked else None,
+                ratios={m: geometric([family.ratio(label, m) for family, label in here]) for m in ("mean", "end")},
+                zeroed=_zeroed(every, name, epsilon),
+                worse=_worse(here),
+                won=tuple(family.title for family, first in zip(every, best, strict=True) if first == name),
+                families=len(here),
+            )
+        )
+    return sorted(found, key=lambda one: math.inf if one.rank is None else one.rank.value)
+
+
+def winner(family: Family, epsilon: float) -> str:
+    """Give the competitor with the smallest regret over all evaluations."""
+    labels = competitors(family, epsilon)
+    return min(labels, key=lambda name: family.ratio(labels[name], "mean").value)
+
+
+def _zeroed(every: Sequence[Family], name: str, epsilon: float) -> Ratio | None:
+    found = [(family, family.label(name, epsilon, zeroed=True)) for family in every]
+    known = [family.ratio(label, "mean") for family, label in found if label is not None]
+    return geometric(known) if known else None
+
+
+def _worse(here: Sequence[tuple[Family, str]]) -> float | None:
+    beside = [family.clients(label) for family, label in here if label not in family.alone]
+    shares = [clients.worse for clients in beside if clients is not None]
+    return float(np.mean(shares)) if shares else None
+
+
+@dataclass(frozen=True)
+class Class:
+    """A class of problems: families of which something holds."""
+
+    title: str
+    holds: Callable[[Family], bool]
+
+
+def _is_model(family: Family) -> bool:
+    return "model_surfaces" in str(family.panel.arms[0].problem["type"])
+
+
+# In this order: a family is of the first class that holds.
+CLASSES = (
+    Class("fewer than 20 clients", lambda f: f.n_clients < 20),
+    Class("surfaces hardly alike (correlation below .4)", lambda f: f.correlation < 0.4),
+    Class("models with categories among their settings", lambda f: _is_model(f) and "mixed" in f.title),
+    Class("models with numbers for settings", _is_model),
+    Class("smooth surfaces, 100 clients or more", lambda f: f.n_clients >= 100),
+    Class("smooth surfaces, fewer clients", lambda _: True),
+)
+
+
+def classed(every: Sequence[Family]) -> dict[str, list[Family]]:
+    """Give families by class."""
+    found: dict[str, list[Family]] = {}
+    for family in every:
+        found.setdefault(next(one.title for one in CLASSES if one.holds(family)), []).append(family)
+    return {one.title: found[one.title] for one in CLASSES if one.title in found}
+
+
+def common(every: Sequence[Family], epsilon: float, *, zeroed: bool = False) -> dict[str, Mean]:
+    """Give the regret of clients that all use the announced setting, by series: mean over families."""
+    found: dict[str, list[float]] = {}
+    for family in every:
+        for label, arm in family.arms.items():
+            if arm.x != epsilon or (arm.control == "zeroed") != zeroed:
+                continue
+            known = [run.figures["common"] for run in family.found[label].values() if "common" in run.figures]
+            if known:
+                found.setdefault(arm.series, []).append(float(np.mean(known)))
+    return {series: Mean.of(values) for series, values in found.items()}
