@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from privbo.algorithms.common.dp_hype import DPHype
     from privbo.algorithms.common.private_search import PrivateSearch
     from privbo.algorithms.elimination.fed_pne import FedPNE
+    from privbo.algorithms.elimination.flexible import FlexibleXArmed
     from privbo.algorithms.elimination.parallel import ParallelXArmed
     from privbo.algorithms.elimination.pf_pne import PFPNE
     from privbo.algorithms.functional.federated import FederatedFLCB
@@ -73,6 +74,7 @@ _HOME = {
     "Weighting": "privbo.algorithms.thompson.exploration",
     "FedPNE": "privbo.algorithms.elimination.fed_pne",
     "FederatedFLCB": "privbo.algorithms.functional.federated",
+    "FlexibleXArmed": "privbo.algorithms.elimination.flexible",
     "Int": "privbo.protocol.space",
     "NoPrivacy": "privbo.plans.privacy",
     "PFPNE": "privbo.algorithms.elimination.pf_pne",
@@ -127,6 +129,7 @@ __all__ = [
     "Exploration",
     "FedPNE",
     "FederatedFLCB",
+    "FlexibleXArmed",
     "Int",
     "NoPrivacy",
     "OwnModel",

@@ -35,11 +35,12 @@ class Logged:
     """
 
     surfaces: Surfaces
-    points: list[list[FloatArray]] = dataclasses.field(init=False)
-    values: list[list[float]] = dataclasses.field(init=False)
+    points: list[list[FloatArray]] = dataclasses.field(default_factory=list)
+    values: list[list[float]] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.points, self.values = ([[] for _ in self.surfaces.best] for _ in range(2))
+        self.points = [[] for _ in self.surfaces.best]
+        self.values = [[] for _ in self.surfaces.best]
 
     def problem(self) -> pb.Problem:
         """Give the problem, in its declared range."""

@@ -19,6 +19,7 @@ def algorithms() -> dict[str, type[Algorithm]]:
     from privbo.algorithms.common.private_search import PrivateSearch
     from privbo.algorithms.elimination.alone import PersonalElimination
     from privbo.algorithms.elimination.fed_pne import FedPNE
+    from privbo.algorithms.elimination.flexible import FlexibleXArmed
     from privbo.algorithms.elimination.parallel import ParallelXArmed
     from privbo.algorithms.elimination.pf_pne import PFPNE
     from privbo.algorithms.functional.federated import FederatedFLCB
@@ -32,6 +33,7 @@ def algorithms() -> dict[str, type[Algorithm]]:
         "dp-hype": DPHype,
         "f-lcb": FederatedFLCB,
         "fed-pne": FedPNE,
+        "flexible": FlexibleXArmed,
         "parallel": ParallelXArmed,
         "pe": PersonalElimination,
         "pf-pne": PFPNE,

@@ -70,14 +70,16 @@ CASES = [
     Case("scout", Scout(evaluations=6)),
     Case("zoom, of the how-to", Zoom()),
 ]
-# Sides that they share with a case; the law is checked of them, whole runs are not.
+# Sides that they share with a case, in whole or in part; the law is checked of them, whole runs are not.
 ALIKE = [
     Case("central model", pb.CentralModel(n_init=3, n_candidates=64)),
     Case("dp-hype", pb.DPHype(n_candidates=8)),
+    Case("flexible", pb.FlexibleXArmed(horizon=60, c=0.05)),
 ]
 # Variants of these; slow tests.
 VARIANTS = [
     Case("private search, random, one reward", pb.PrivateSearch(n_candidates=2, sampler="random"), unit="reward"),
+    Case("flexible, one reward", pb.FlexibleXArmed(horizon=60, c=0.05, centre="client"), unit="reward"),
     Case("dp-hype, graded, one reward", pb.DPHype(n_candidates=8, ballot="graded"), unit="reward"),
 ]
 # Runs that end with a common setting.

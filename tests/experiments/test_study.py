@@ -26,7 +26,7 @@ def setting(arm: module.Arm, n_clients: int) -> Setting:
 
 
 def test_every_experiment_keeps_its_name() -> None:
-    assert len(titles()) == 41
+    assert len(titles()) == 42
     assert "worth" in titles()
     assert {"fed-pne", "pf-pne", "parallel", "private-elimination", "private-personal"} < set(titles())
     assert {"private-parallel", "f-lcb-smooth", "f-lcb-nonsmooth", "f-lcb-inexact", "f-lcb-federated"} < set(titles())

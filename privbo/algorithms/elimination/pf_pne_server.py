@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 
 import numpy as np
 
 from privbo.algorithms.elimination.alone_server import Alone, first_alone
 from privbo.algorithms.elimination.confidence import noise_half_width
 from privbo.algorithms.elimination.kept import Kept
-from privbo.algorithms.elimination.phases import among_best, count_fitting
-from privbo.algorithms.elimination.settings import PFPNESettings
+from privbo.algorithms.elimination.phases import among_best
+from privbo.algorithms.elimination.settings import FlexibleSettings, PFPNESettings
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, Broadcast, FloatArray, Release, Request, Setting
 
 
 class PFPNEServer:
-    """The public side of PF-PNE: the shared stage, then the clock of the silent one."""
+    """The public side of PF-PNE and of the flexible personalisation: shared phases, then a clock of silent rounds."""
 
-    def __init__(self, algorithm: PFPNESettings, setting: Setting) -> None:
+    def __init__(self, algorithm: PFPNESettings | FlexibleSettings, setting: Setting) -> None:
         self._algorithm = algorithm
         self._setting = setting
         self._sharing = algorithm.sharing
         self._confidence = algorithm.confidence(setting.n_clients)
         self._partition = algorithm.partition(setting)
-        first, k = self._confidence.pulls_per_client(0), algorithm.n_children
-        if first > algorithm.budget:
+        if algorithm.node_pulls(self._confidence, 0) > algorithm.budget:
             raise ConfigurationError(
                 f"{algorithm.budget} pulls of a client do not hold one phase for {setting.n_clients} clients; "
                 "raise horizon or evaluations, or lower c"
             )
-        least = (k * self._confidence.pulls_per_client(depth) for depth in range(1, self._partition.max_depth + 1))
-        most = min(setting.rounds, algorithm.shared_depths)
-        self._n_releases = count_fitting(chain([first], least), algorithm.budget, most)
+        self._n_releases = algorithm.phases(self._confidence, self._partition, setting.rounds)
         self._round = 0
         self._depth = 0
         self._nodes = np.zeros(1, dtype=np.int64)
@@ -45,13 +41,13 @@ class PFPNEServer:
         """H0 requests, or as many as the horizon or the rounds allow."""
         for depth in range(self._n_releases):
             n_nodes = min(self._algorithm.n_children**depth, self._algorithm.cap or self._algorithm.budget)
-            yield self._sharing.request(n_nodes, self._confidence.pulls_per_client(depth), self._setting)
+            yield self._sharing.request(n_nodes, self._pulls(depth), self._setting)
 
     def ask(self) -> Ask | None:
         """A shared phase, then one silent round per depth."""
         if self._alone is not None:
             return self._alone.ask(self._round, self._kept)
-        pulls = self._confidence.pulls_per_client(self._depth)
+        pulls = self._pulls(self._depth)
         arrays = {"depth": np.array(self._depth), "nodes": self._nodes, "pulls": np.array(pulls)}
         kept = {} if self._kept is None else self._kept.arrays()
         return Ask(
@@ -67,11 +63,10 @@ class PFPNEServer:
                 self._alone = self._alone.after()
             return
         self._kept = self._eliminate(release)
-        self._spent += len(self._nodes) * self._confidence.pulls_per_client(self._depth)
+        self._spent += self._length()
         self._depth += 1
         self._nodes = self._partition.children(self._kept.nodes)
-        length = len(self._nodes) * self._confidence.pulls_per_client(self._depth)
-        if self._depth == self._n_releases or self._spent + length > self._algorithm.budget:
+        if self._depth == self._n_releases or self._spent + self._length() > self._algorithm.budget:
             start = self._depth if self._algorithm.stage2 == "warm" else 0
             self._alone = first_alone(self._confidence, self._partition, start, self._algorithm.stage2)
 
@@ -82,13 +77,22 @@ class PFPNEServer:
         best_first = self._kept.nodes[np.argsort(-self._kept.means, kind="stable")]
         return self._partition.candidates(self._setting.space, self._kept.depth, best_first, count)
 
+    def _pulls(self, depth: int) -> int:
+        """Shared pulls of a node by each client."""
+        return self._algorithm.shared_pulls(self._confidence, depth)
+
+    def _length(self) -> int:
+        """Most pulls of a client in the current phase."""
+        return len(self._nodes) * self._algorithm.node_pulls(self._confidence, self._depth)
+
     def _eliminate(self, release: Release) -> Kept:
         """Survivors of mu + b + w beta + nu1 rho^h >= mu_best - b - w beta, with means and radii."""
         means, depth = release.values[0], self._depth
-        pulls = self._confidence.pulls_per_client(depth) * self._setting.n_clients
+        pulls = self._pulls(depth) * self._setting.n_clients
         noise = noise_half_width(release.noise_stddev, len(means), self._n_releases)
         radius = float(self._confidence.radius(pulls)) + self._algorithm.widen * noise
-        keep = means + radius + self._confidence.variation(depth) >= means.max() - radius
+        slack = self._confidence.variation(depth) + self._algorithm.slack
+        keep = means + radius + slack >= means.max() - radius
         if self._algorithm.cap is not None:
             keep &= among_best(means, self._algorithm.cap // self._algorithm.n_children)
         return Kept(depth=depth, nodes=self._nodes[keep], means=means[keep], radii=np.full(int(keep.sum()), radius))

@@ -1,0 +1,176 @@
+"""The leaderboard: its panels, its player, its ranks and its tables."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from experiments.board import CLASSES, Mean, classed, common, competitors, ranks, standings, winner
+from experiments.board_page import epsilons, overall
+from experiments.outcome import Outcome, Task
+from experiments.plays.board import EVALUATIONS, play
+from experiments.plays.worth import share
+from experiments.study import Arm, Panel, study
+from experiments.worth import Family
+
+PROCESS = {
+    "type": "experiments.problems.drawn_surfaces:gaussian_process",
+    "n_clients": 6,
+    "n_dims": 2,
+    "correlation": 0.9,
+}
+LEVELS = (0.5, 1.0, 2.0, 8.0)
+
+
+def task(algorithm: Any, **options: Any) -> Task:
+    return Task(
+        problem=PROCESS,  # type: ignore[arg-type]  # it is JSON
+        algorithm=algorithm,
+        privacy=pb.Privacy(noise_multiplier=1.0, noise="simulation"),
+        control=None,
+        rounds=20,
+        seed=1,
+        options=options,
+    )
+
+
+# ---- panels
+
+
+def test_it_has_the_panels_of_worth_without_stress_and_its_cells_of_the_default() -> None:
+    ours, theirs = study("leaderboard", "paper"), study("worth", "paper")
+    plain = [panel for panel in theirs.panels if panel.purpose != "stress"]
+    assert [panel.title for panel in ours.panels] == [panel.title for panel in plain]
+    assert len(ours.panels) >= 20
+    for mine, other in zip(ours.panels, plain, strict=True):
+        assert (mine.seeds, mine.purpose, mine.arms[0].problem) == (other.seeds, other.purpose, other.arms[0].problem)
+        default = {arm.label.replace("default", "SharedPrior"): arm for arm in other.arms if arm.series == "default"}
+        for arm in mine.arms:
+            if arm.series == "SharedPrior" and (same := default.get(arm.label)) is not None:
+                assert dataclasses.replace(arm, label="", series="") == dataclasses.replace(same, label="", series="")
+
+
+@pytest.mark.parametrize(("scale", "levels"), [("paper", LEVELS), ("small", (1.0, 2.0))])
+def test_every_private_arm_stands_at_every_epsilon_with_its_zeroed_one(scale: Any, levels: tuple[float, ...]) -> None:
+    for panel in study("leaderboard", scale).panels:
+        by_series: dict[str, set[float | None]] = {}
+        for arm in panel.arms:
+            by_series.setdefault(f"{arm.series} {arm.control}", set()).add(arm.x)
+        assert all(found == set(levels) for series, found in by_series.items() if not series.startswith("alone"))
+        is_drawn = "drawn_surfaces" in str(panel.arms[0].problem["type"])
+        assert ("F-LCB None" in by_series) == (is_drawn and "many" not in panel.title)
+        assert {"Sobol search zeroed", "SharedPrior zeroed", "flexible zeroed"} <= by_series.keys()
+
+
+# ---- player
+
+
+def test_evaluations_are_counted_where_they_happen() -> None:
+    for algorithm in (pb.PrivateSearch(evaluations=22), pb.PFPNE(evaluations=22), pb.FederatedFLCB(evaluations=22)):
+        found = play(task(algorithm))
+        assert len(found.curves["loss"]) == EVALUATIONS == 22
+        assert np.all(np.diff(found.curves["loss"]) <= 1e-9)
+    with pytest.raises(pb.ConfigurationError, match="23 evaluations, 22 are allowed"):
+        play(task(pb.PrivateSearch(n_candidates=23, evaluations=23)))
+
+
+def test_the_default_is_judged_as_in_the_study_of_what_sharing_is_worth() -> None:
+    """Values in their declared range or not: models standardise them."""
+    alone = task(pb.SharedPrior().local())
+    ours, theirs = play(alone), share(alone)
+    assert ours.curves["loss"][:4] == pytest.approx(theirs.curves["loss"][:4], abs=1e-6)
+    assert "common" not in ours.figures
+
+
+def test_a_common_setting_is_judged_by_what_everybody_loses_with_it() -> None:
+    announced = play(task(pb.DPHype(n_candidates=22)))
+    voted = play(task(pb.FedPNE(evaluations=22), final="common"))
+    assert announced.figures["common"] >= announced.figures["end"]  # an own best point is no worse than anybody's
+    assert 0.01 <= voted.figures["common"] <= 1.0
+    assert "common" not in play(task(pb.FedPNE(evaluations=22))).figures
+
+
+# ---- standings
+
+
+def outcome(*clients: float, **more: float) -> Outcome:
+    figures = {"mean": float(np.mean(clients)), "end": float(np.mean(clients)), "correlation": 0.7} | more
+    return Outcome(figures=figures, curves={f"{m} by client": list(clients) for m in ("mean", "end")})
+
+
+def arm(label: str, series: str, x: float | None = None, control: Any = None) -> Arm:
+    return Arm(label=label, problem=PROCESS, series=series, x=x, control=control)  # type: ignore[arg-type]  # JSON
+
+
+ARMS = (
+    arm("alone, LogEI", "alone"),
+    arm("alone, TS", "alone"),
+    arm("A 2", "A", 2.0),
+    arm("A 2 zeroed", "A", 2.0, "zeroed"),
+    arm("B 2", "B", 2.0),
+    arm("B and a vote 2", "B and a vote", 2.0),
+)
+FOUND = {
+    "alone, LogEI": {0: outcome(0.25, 0.5), 1: outcome(0.25, 0.5)},
+    "alone, TS": {0: outcome(0.5, 0.5), 1: outcome(0.75, 0.75)},
+    "A 2": {0: outcome(0.125, 0.25, common=0.5), 1: outcome(0.125, 0.625, common=0.7)},
+    "A 2 zeroed": {0: outcome(0.375, 0.375), 1: outcome(0.375, 0.375)},
+    "B 2": {0: outcome(0.75, 0.75), 1: outcome(0.125, 0.125)},
+    "B and a vote 2": {0: outcome(0.1, 0.1, common=0.2), 1: outcome(0.1, 0.1, common=0.2)},
+}
+
+
+def family(title: str, *without: str, correlation: float = 0.9) -> Family:
+    found = {label: runs for label, runs in FOUND.items() if label not in without}
+    kept = Panel(title=title, arms=ARMS, seeds=2, columns={}, purpose="reporting", correlation=correlation)
+    return Family(panel=kept, found=found)
+
+
+def test_ranks_are_over_all_who_played_seed_by_seed() -> None:
+    """Seed 0: A .19, LogEI .375, TS .5, B .75. Seed 1: B .125, A and LogEI .375 each, TS .75."""
+    one = family("one")
+    names = list(competitors(one, 2.0))
+    assert names == ["alone, LogEI", "alone, TS", "A", "B"]
+    assert ranks(one, 2.0, "mean", names) == {"A": 1.75, "alone, LogEI": 2.25, "alone, TS": 3.5, "B": 2.5}
+    assert winner(one, 2.0) == "A"
+    assert list(competitors(one, 8.0)) == ["alone, LogEI", "alone, TS"]
+
+
+def test_standings_have_ranks_of_those_who_played_everywhere() -> None:
+    found = {one.name: one for one in standings([family("one"), family("two", "B 2")], 2.0)}
+    assert found["B"].rank is None
+    assert found["B"].families == 1
+    assert found["A"].rank == Mean(1.25, 0.0)  # of LogEI, TS and A, in both: 1 and 1.5
+    assert found["A"].ratios["mean"].value == pytest.approx(0.75)
+    assert found["A"].zeroed is not None
+    assert found["A"].zeroed.value == pytest.approx(1.0)
+    assert found["A"].worse == 0.25  # one of four pairs: .625 against .5
+    assert found["A"].won == ("one", "two")
+    assert found["alone, TS"].worse is None
+
+
+def test_intervals_are_students() -> None:
+    """Student's t with two degrees of freedom: 4.303 at 97.5 %; the standard error of 1, 2, 3 is 1 / root 3."""
+    assert Mean.of([1.0, 2.0, 3.0]).half_width == pytest.approx(4.3027 / math.sqrt(3), abs=1e-3)
+    assert f"{Mean.of([1.0]):.1f} {Mean(1.0, 0.25):.2f}" == "1.0 1.00 ± 0.25"
+
+
+def test_families_are_of_one_class_each() -> None:
+    few = family("few")  # two clients
+    assert list(classed([few, family("again")])) == [CLASSES[0].title]
+    assert [one.title for one in CLASSES if one.holds(few)][:1] == [CLASSES[0].title]
+
+
+def test_tables_name_what_is_best_and_what_wins_nowhere() -> None:
+    seen = overall([(one.panel, one.found) for one in (family("one"), family("two"))])
+    assert epsilons([family("one")]) == [2.0]
+    assert "**Leaderboard at epsilon 2**" in seen.text
+    assert "- SharedPrior: in no class." in seen.text
+    assert "| fewer than 20 clients | 2 | A | 0.75" in seen.text
+    assert "| B and a vote | 0.200 ± 0.000 |" in seen.text
+    assert common([family("one")], 2.0)["A"].value == pytest.approx(0.6)
+    assert seen.pictures["figure"].startswith(b"\x89PNG")
+    assert overall([]).text == ""
