@@ -6,6 +6,13 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
+# Notebooks' kernels are the build's own: no profile of the user's, no history, no note on their loopback connection.
+os.environ["IPYTHONDIR"] = str(HERE.parent / "build" / "ipython")
+profile = HERE.parent / "build" / "ipython" / "profile_default"
+profile.mkdir(parents=True, exist_ok=True)
+profile.joinpath("ipython_kernel_config.py").write_text(
+    "c = get_config()\nc.IPKernelApp.log_level = 40\nc.HistoryManager.enabled = False\n"
+)
 os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # notebooks' kernels are not debugged
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # small matrices only wait for more

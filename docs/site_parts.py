@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 Table: TypeAlias = Mapping[str, Any]  # a part of the JSON schema
 _MARK = re.compile(r"^<!-- (settings|commands|defaults: (?P<kind>[\w-]+)) -->$", re.MULTILINE)
 _PAGE = re.compile(r"``docs/([\w/-]+)\.md``|docs/([\w/-]+)\.md")
-_ATTRIBUTE = re.compile(r"^    (\w+(?:, \w+)*): ")
+_ATTRIBUTE = re.compile(r"^(\w+(?:, \w+)*): ")
 
 
 def formula_in_line(translator: HTML5Translator, node: nodes.math) -> None:
@@ -72,15 +74,13 @@ def described(schema: Table) -> dict[str, str]:
     """Give the texts of a settings' ``Attributes``, by name."""
     texts: dict[str, str] = {}
     names: list[str] = []
-    _, _, attributes = str(schema.get("description", "")).partition("Attributes:\n")
-    for line in attributes.split("\n"):
+    _, _, attributes = inspect.cleandoc(str(schema.get("description", ""))).partition("Attributes:\n")
+    for line in textwrap.dedent(attributes.partition("\n\n")[0]).split("\n"):
         if found := _ATTRIBUTE.match(line):
             names = found[1].split(", ")
             texts |= dict.fromkeys(names, line[found.end() :].strip())
-        elif line.startswith("        "):
+        else:
             texts |= {name: f"{texts[name]} {line.strip()}" for name in names}
-        elif line.strip():
-            break
     return texts
 
 
@@ -132,8 +132,10 @@ def settings_table(schema: Table, definitions: Table) -> Iterator[str]:
 def settings_reference() -> Iterator[str]:
     """Give every table of a configuration file, from the schema that ``privbo schema`` prints."""
     from privbo.runs.config import schema
+    from privbo.runs.spec import Spec
 
-    found = schema()
+    found = dict(schema())
+    found["description"] = Spec.__doc__  # the table of the file has no words of its own
     definitions: Table = found["$defs"]  # type: ignore[assignment]  # the schema's own form
     top: Any = found["properties"]
     yield from ["", "## The file", "", *settings_table({**found, "properties": top}, definitions), ""]

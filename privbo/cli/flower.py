@@ -40,13 +40,12 @@ def guardian(
 @app.command()
 def up(
     directory: Annotated[Path, typer.Argument(help="The app's folder.")] = Path(),
-    clients: Annotated[int, typer.Option("--clients", min=1, help="SuperNodes to start, one per site.")] = 3,
 ) -> None:
-    """Start a SuperLink and SuperNodes on loopback, play the run, and stop them: for trying out."""
+    """Start a SuperLink and a SuperNode per site on loopback, play the run, and stop them: for trying out."""
     from privbo.flower.launch import QUIET_NOTE, play_locally
 
     typer.echo(f"privbo: {QUIET_NOTE}; everything listens on loopback, without TLS", err=True)
-    play_locally(directory, n_sites=clients)
+    play_locally(directory)
 
 
 @app.command()

@@ -203,25 +203,20 @@ class Deployment:
         return {**os.environ, **QUIET, **home, **self.environment}
 
 
-def play_locally(home: Path, *, n_sites: int) -> None:
+def play_locally(home: Path) -> None:
     """Play an app's run with one SuperNode per site, all on this machine, and stop them again.
 
     Args:
-        home: Folder of the app.
-        n_sites: Number of sites that ``federation.toml`` registers; one SuperNode is started for each.
+        home: Folder of the app; one SuperNode is started for every site that its ``federation.toml`` registers.
 
     Raises:
-        ConfigurationError: If the settings are impossible, or name another number of sites.
+        ConfigurationError: If the settings are impossible.
         RunError: If the run does not end well; the same call goes on with it.
     """
     from privbo.flower.settings import public_spec, read_federation
 
     federation = read_federation(home)
     federation.registry(public_spec(home).problem.n_clients)
-    if len(federation.sites) != n_sites:
-        raise ConfigurationError(
-            f"--clients {n_sites}: federation.toml registers {len(federation.sites)} sites; start one each"
-        )
     if any(site.public_key is not None for site in federation.sites.values()):
         raise ConfigurationError("federation.toml names public keys; an app to try out has none (docs/deployment.md)")
     with Deployment(root=home / "flower") as deployment:

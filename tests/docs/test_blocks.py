@@ -9,12 +9,13 @@ from tests.docs.blocks import Block, blocks_of, run_block
 ROOT = Path(__file__).parents[2]
 TOUR = [
     f"docs/how-to/{name}.md"
-    for name in ("own-objective", "run", "best", "report", "officer", "audit", "compare", "calibrate")
+    for name in ("own-objective", "run", "best", "report", "officer", "ledger", "audit", "compare", "calibrate")
 ]
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 )
+NOTEBOOKS = [page for page in PAGES if (ROOT / page).read_text().startswith("---\nfile_format: mystnb\n")]
 
 
 @pytest.fixture
@@ -45,14 +46,15 @@ def test_the_tour_runs_in_the_order_of_its_pages(folder: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:delta = N:UserWarning")
 @pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha:UserWarning")  # Opacus, where it calibrates
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in TOUR])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in TOUR + NOTEBOOKS])
 def test_blocks_run(page: str, folder: Path) -> None:
     play([page], slow=False)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # `make docs` runs the notebooks as well, and draws what they print
 @pytest.mark.filterwarnings("ignore:delta = N:UserWarning")
-@pytest.mark.parametrize("page", [page for page in PAGES if has(page, "slow")])
+@pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha:UserWarning")
+@pytest.mark.parametrize("page", [page for page in PAGES if has(page, "slow") or page in NOTEBOOKS])
 def test_slow_blocks_run(page: str, folder: Path) -> None:
     play(TOUR[: TOUR.index(page) + 1] if page in TOUR else [page], slow=True)
 

@@ -1,0 +1,111 @@
+"""``python -m tests.docs.prose``: the pages' English, by the word list of this project; one line for every fault.
+
+What is looked for: words and phrases in the list below, lines longer than 119 columns (tables excepted, and what cannot
+be broken), and paragraphs that do not end as a sentence does. Code is read for its columns only.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COLUMNS = 119
+# What we do not write, and what to write instead.
+INSTEAD = {
+    r"the README": "a link to the page; the README is not in the site",
+    r"utili[sz]e[sd]?": "use",
+    r"leverag(e|es|ed|ing)": "use",
+    r"in order to": "to",
+    r"and/or": "or",
+    r"whilst": "while",
+    r"e\.g\.": "for example",
+    r"i\.e\.": "that is",
+    r"etc\.": "name the rest, or such as",
+    r"vs\.": "against",
+    r"obviously|of course|clearly,": "nothing",
+    r"simply": "nothing",
+    r"seamless(ly)?|state-of-the-art|cutting-edge|blazing(ly)?": "a number",
+    r"anonymi[sz]ed": "private at an epsilon; nothing here is anonymous",
+    r"completely (private|safe|secure)": "private at an epsilon",
+    r"privacy budget is (gone|burnt|burned)": "the budget is spent",
+    r"homogenous": "homogeneous",
+    r"hyper-parameters?": "hyperparameter",
+    r"data-?set's": "of the data",
+    r"fine[- ]tun(e|es|ed|ing)": "tune",
+    r"optimiz(e|es|ed|er|ers|ing|ation)": "optimise: the pages are in British English",
+    r"behavior|color|neighbor": "the British spelling",
+    r"please note that|note that|it should be noted": "the sentence alone",
+}
+# Pages that quote papers, or our own text before it was mended.
+QUOTING = {"docs/maintaining/style.md"}
+_LIST = [(re.compile(rf"(?<![\w/.-])(?:{bad})(?![\w-])", re.IGNORECASE), good) for bad, good in INSTEAD.items()]
+_SKIPPED = (
+    "|",
+    "#",
+    "<",
+    ">",
+    "![",
+    "(",
+    ":",
+    "$$",
+    "%",
+)  # not prose: tables, headings, comments, pictures, directives
+_END = re.compile(r"[.!?:]['\")*_\]]*$|\)[*_]*$|[,;]$|\bQED$")
+
+
+def pages() -> list[Path]:
+    """Give every page that is read: the site's, and what stands at the top of the repository."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / ".github").rglob("*.md")])
+
+
+def paragraphs(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Give every paragraph of prose, with its first line's number and whether code follows it."""
+    code, block, start = False, list[str](), 1
+    lines = [*text.split("\n"), ""]
+    if lines[0] == "---":  # a notebook's head
+        lines[: lines.index("---", 1) + 1] = [""] * (lines.index("---", 1) + 1)
+    for number, line in enumerate(lines, 1):
+        fence = line.lstrip().startswith(("```", ":::"))
+        opens = fence or not line.strip() or re.match(r" *([-*+]|\d+\.) ", line)
+        if opens or code:
+            if block and not block[0].startswith(_SKIPPED):
+                after = next((later for later in lines[number - 1 :] if later.strip()), "")
+                yield start, "\n".join(block), after.startswith(("```", "<!--", "|", "-", "1.", ":::", "$$", "  "))
+            block, start = [], number
+        code = code != line.lstrip().startswith("```")
+        if line.strip() and not fence and not code:
+            block.append(line)
+
+
+def faults(text: str, *, quoting: bool = False) -> Iterator[tuple[int, str]]:
+    """Give the line and the words of every fault of a page."""
+    for number, line in enumerate(text.split("\n"), 1):
+        breakable = not line.startswith(("|", "![")) and max(map(len, line.split()), default=0) < COLUMNS - 20
+        if len(line) > COLUMNS and breakable:
+            yield number, f"{len(line)} columns; at most {COLUMNS}"
+    for number, paragraph, before_code in paragraphs(text):
+        prose = re.sub(r"`[^`]*`|\]\([^)]*\)|https?://\S+|(?<!\*)\*[^*]+\*", "`", paragraph)  # no code, links, titles
+        for pattern, good in [] if quoting else _LIST:
+            if found := pattern.search(prose):
+                yield number + prose[: found.start()].count("\n"), f"{found[0]!r}: write {good}"
+        words = prose.split()
+        if len(words) > 12 and not before_code and not _END.search(prose.rstrip().rstrip("`")):
+            yield number, f"a paragraph ends without a full stop: ...{' '.join(words[-4:])}"
+
+
+def all_faults() -> list[str]:
+    """Give every fault of every page."""
+    found = []
+    for page in pages():
+        name = str(page.relative_to(ROOT))
+        found += [f"{name}:{line}: {words}" for line, words in faults(page.read_text(), quoting=name in QUOTING)]
+    return found
+
+
+if __name__ == "__main__":
+    told = all_faults()
+    print("\n".join(told) or f"the prose of {len(pages())} pages is clean")
+    sys.exit(bool(told))
