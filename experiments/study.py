@@ -12,10 +12,9 @@ A file holds experiments by name and what they share::
     arms = ["controls", {label = "S={s:g}", each = {s = [3.0, 6.0]}, algorithm = {clipping_norm = "{s}"}}]
 
 ``{paper = ..., small = ...}`` is a value by scale; ``only = "paper"`` drops a table at the other scale;
-``like`` takes the panels of other experiments, with arms of its own for every table that they use, and leaves some out;
 ``each`` repeats a panel or an arm for every combination and fills ``{name}`` in its strings; an arm that is
-a string stands for a shared list of arms; ``zeroed = true`` adds the same arm with the clients' sum zeroed.
-A panel has all keys of its experiment, and an arm has its panel's problem, player, rounds and options.
+a string stands for a shared list of arms; ``zeroed = true`` adds the same arm with the clients' sum zeroed; ``like`` takes
+others' panels (``alike``). A panel has all keys of its experiment, an arm its panel's problem, player, rounds and options.
 """
 
 from __future__ import annotations
@@ -29,15 +28,14 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
+from experiments.alike import Table, names_used, with_panels
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import Count, JsonObject, Sequence, read_settings, settings
 
 FOLDER = Path(__file__).parent / "studies"
 Scale: TypeAlias = Literal["small", "paper"]
-Table: TypeAlias = dict[str, object]
 _OF_ARMS = ("problem", "play", "rounds", "options")
 _OF_STUDY = ("title", "statement", "note", "pictures", "overall")
-_LIKE = ("like", "leave")
 
 
 @settings(table="arm")
@@ -192,8 +190,8 @@ def study(name: str, scale: Scale, folder: Path = FOLDER) -> Study:
     for tables in files(folder):
         if name in tables and name != "shared":
             content = cast("dict[str, Table]", _scaled(tables, scale))
-            table = _with_panels(content[name], content)
-            return read_settings(Study, _study(name, table, content.get("shared", {})), name)
+            found = _study(name, with_panels(content[name], content), content.get("shared", {}))
+            return read_settings(Study, found, name)
     raise ConfigurationError(f"experiment {name!r} is unknown; `python -m experiments --list` names all")
 
 
@@ -201,28 +199,6 @@ def study(name: str, scale: Scale, folder: Path = FOLDER) -> Study:
 def files(folder: Path = FOLDER) -> tuple[dict[str, Table], ...]:
     """Read every file of studies in a folder."""
     return tuple(tomllib.loads(path.read_text()) for path in sorted(folder.glob("*.toml")))
-
-
-def _with_panels(table: Table, content: Mapping[str, Table]) -> Table:
-    """The table with the panels of the experiments that it is ``like``."""
-    if "like" not in table:
-        return table
-    found: list[Table] = []
-    left_out = cast("Mapping[str, list[str]]", table.get("leave", {}))
-    for name, by_use in cast("Mapping[str, Mapping[str, list[object]]]", table["like"]).items():
-        for panel in cast("list[Table]", content[name]["panels"]):
-            uses = {*_names(panel), *_names(cast("Table", panel.get("problem", {})))}
-            arms = [arm for use, arms in by_use.items() if use in uses for arm in arms]
-            gone = {arm for use, arms in left_out.items() if use in uses for arm in arms}
-            if kept := [arm for arm in arms if arm not in gone]:
-                found.append(panel | {"arms": kept})
-    return {key: value for key, value in table.items() if key not in _LIKE} | {"panels": found}
-
-
-def _names(table: Table) -> list[str]:
-    """Names of the shared tables that a table uses."""
-    use = table.get("use", [])
-    return [use] if isinstance(use, str) else cast("list[str]", use)
 
 
 def _study(name: str, table: Table, shared: Table) -> Table:
@@ -301,7 +277,7 @@ def _scaled(value: object, scale: Scale) -> object:
 def _used(table: Table, names: Table) -> Table:
     """The table on top of those that its ``use`` names; what is inside stays as it is."""
     found: Table = {}
-    for name in _names(table):
+    for name in names_used(table):
         if name not in names:
             raise ConfigurationError(f"use={name!r} names nothing that is shared; there are {', '.join(names)}")
         found = merged(found, _used(cast("Table", names[name]), names))

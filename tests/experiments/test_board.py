@@ -102,7 +102,7 @@ def outcome(*clients: float, **more: float) -> Outcome:
 
 
 def arm(label: str, series: str, x: float | None = None, control: Any = None) -> Arm:
-    return Arm(label=label, problem=PROCESS, series=series, x=x, control=control)  # type: ignore[arg-type]  # JSON
+    return Arm(label=label, problem=PROCESS, series=series, x=x, control=control)  # type: ignore[arg-type]  # it is JSON
 
 
 ARMS = (
