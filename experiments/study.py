@@ -13,8 +13,8 @@ A file holds experiments by name and what they share::
 
 ``{paper = ..., small = ...}`` is a value by scale; ``only = "paper"`` drops a table at the other scale;
 ``each`` repeats a panel or an arm for every combination and fills ``{name}`` in its strings; an arm that is
-a string stands for a shared list of arms; ``zeroed = true`` adds the same arm with the clients' sum zeroed; ``like`` takes
-others' panels (``alike``). A panel has all keys of its experiment, an arm its panel's problem, player, rounds and options.
+a string stands for a shared list of arms; ``zeroed = true`` adds the same arm with its sum zeroed; ``like`` takes
+others' panels (``alike``). A panel has its experiment's keys, an arm its panel's problem, player, rounds, options.
 """
 
 from __future__ import annotations
