@@ -3,6 +3,10 @@
 The objective costs nothing, so what is left is the way there and back. Simulated: N
 nodes of one client each by Flower's simulation (Ray). Deployed: a SuperLink and three
 SuperNodes on loopback. Every figure is the median over rounds after the first.
+
+``--guardians`` plays DP-FTS-DE (64 features) twice on loopback, with a trusted server and with two guardians, and prints
+bytes and seconds of a round of both: every byte of every message that the server's app sends or takes, without
+Flower's own frames, and the time from one question to sites to the next.
 """
 
 from __future__ import annotations
@@ -12,14 +16,34 @@ import statistics
 import sys
 import tempfile
 import time
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+import tomli_w
+from flwr.app import Context, Message
+from flwr.serverapp import Grid, ServerApp
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 import privbo as pb
+from privbo.flower.apps import serve
 from privbo.flower.launch import Deployment
 from privbo.flower.scaffold import write_app, write_site
-from privbo.protocol.files import read_lines
+from privbo.protocol.files import read_json, read_lines, write_json
+from privbo.runs.manifest import RunDirectory
+
+COUNTED = """from pathlib import Path
+
+from benchmarks._flower_rounds import counted_server
+from privbo.flower import client_app
+
+HOME = Path(__file__).parent
+server = counted_server(Path({app!r}), Path({out!r}))
+client = client_app(HOME)
+"""
 
 RUN = """name = "rounds"
 rounds = {rounds}
@@ -61,6 +85,104 @@ def deployed(algorithm: str, rounds: int) -> float:
         return _median(app)
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """Traffic of a deployed run, as its server's app saw it.
+
+    Attributes:
+        n_bytes: Of all messages in both directions.
+        questions: When a round's question went out to the sites, in seconds of one clock.
+    """
+
+    n_bytes: int
+    questions: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a round: the median after the first one."""
+        return float(statistics.median(np.diff(self.questions)[1:]))
+
+
+class Counted:
+    """Flower's grid, with its bytes counted and its questions timed."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid, self.n_bytes, self.questions = grid, 0, list[float]()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever the grid has
+        return getattr(self.grid, name)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Count what goes out."""
+        listed = list(messages)
+        self._count(listed)
+        if any("question" in message.content.config_records for message in listed):
+            self.questions.append(time.monotonic())
+        return self.grid.push_messages(listed)
+
+    def pull_messages(self, identities: Iterable[str]) -> Iterable[Message]:
+        """Count what comes back."""
+        found = list(self.grid.pull_messages(identities))
+        self._count(message for message in found if message.has_content())
+        return found
+
+    def _count(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self.n_bytes += sum(len(item.deflate()) for item in get_all_nested_objects(message).values())
+
+
+def counted_server(home: Path, out: Path) -> ServerApp:
+    """The shipped server's app over a grid that counts; Flower loads it in a process of its own."""
+    app = ServerApp()
+
+    def main(grid: Grid, context: Context) -> None:
+        counted = Counted(grid)
+        serve(cast("Grid", counted), home, RunDirectory(Path(str(context.run_config["directory"]))))
+        write_json(out, {"n_bytes": counted.n_bytes, "questions": counted.questions})
+
+    app.main()(main)
+    return app
+
+
+def guarded(n_guardians: int, *, regions: int, rounds: int, clients: int) -> Traffic:
+    """Traffic of a deployed run of three sites with so many clients each; 0 guardians are a trusted server."""
+    with tempfile.TemporaryDirectory() as folder:
+        app, out = Path(folder) / "app", Path(folder) / "traffic.json"
+        write_app(app, n_sites=3, clients_per_site=clients, n_guardians=n_guardians)
+        table = tomllib.loads((app / "run.toml").read_text()) | {"rounds": rounds}
+        table["algorithm"] = {"type": "dp-fts-de", "n_features": 64, "n_regions": regions, "n_init": 2}
+        (app / "run.toml").write_text(tomli_w.dumps(table))
+        (app / "federated_app.py").write_text(COUNTED.format(app=str(app), out=str(out)))
+        environment = {"PYTHONPATH": str(Path(__file__).parents[1])}
+        with Deployment(root=Path(folder) / "flower", environment=environment) as deployment:
+            deployment.start_superlink()
+            for site in range(3):
+                path = Path(folder) / "sites" / f"site{site}" / "site.toml"
+                write_site(path, f"site{site}")
+                deployment.start_supernode(f"site{site}", path)
+            for number in range(1, n_guardians + 1):
+                path = app / "guardians" / f"guardian{number}" / "guardian.toml"
+                deployment.start_supernode(f"guardian{number}", path, role="guardian")
+            deployment.play(app, timeout=560)
+        found = read_json(out)
+    return Traffic(n_bytes=int(found["n_bytes"]), questions=tuple(found["questions"]))
+
+
+def print_guarded(rounds: int) -> None:
+    """Print a trusted server beside two guardians, for one region and for four."""
+    for regions in (1, 4):
+        server, two = (guarded(n, regions=regions, rounds=rounds, clients=3) for n in (0, 2))
+        played = len(server.questions)
+        for name, found in (("trusted server", server), ("two guardians", two)):
+            sys.stdout.write(
+                f"{regions} region(s), {name}: {found.n_bytes / played:.0f} bytes, {found.seconds:.2f} s per round\n"
+            )
+        sys.stdout.write(
+            f"{regions} region(s), ratio: {two.n_bytes / server.n_bytes:.2f} of the bytes (aim 3), "
+            f"{two.seconds / server.seconds:.2f} of the seconds (aim 1.5)\n"
+        )
+
+
 def single_process(n: int, algorithm: str, rounds: int) -> float:
     """Seconds per round in one process."""
 
@@ -100,7 +222,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--algorithm", choices=["fed-pne", "dp-fts-de"], default="fed-pne")
     parser.add_argument("--deployed", action="store_true", help="The deployment only.")
+    parser.add_argument("--guardians", action="store_true", help="A trusted server beside two guardians.")
     chosen = parser.parse_args()
+    if chosen.guardians:
+        print_guarded(chosen.rounds)
+        return
     if chosen.deployed:
         sys.stdout.write(
             f"deployed, 3 nodes of 10 clients: {deployed(chosen.algorithm, chosen.rounds):.2f} s per round\n"

@@ -254,7 +254,8 @@ def _answer(
         sent, receipt = record.sealed(question, own, sealer(spec, federation, header, question, clients))
     _say_over(own, spec, question)
     letters = unpacked(sent, len(federation.guardians))
-    return clients, [encode_letter(question.broadcast.round, letter) for letter in letters], receipt
+    spoken = np.array([letter.client for letter in letters], dtype=np.int64)
+    return spoken, [encode_letter(question.broadcast.round, letter) for letter in letters], receipt
 
 
 def _say_over(own: Clients, spec: Spec, question: Question) -> None:

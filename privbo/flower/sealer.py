@@ -1,4 +1,8 @@
-"""A site's side of guardians: its vectors become sealed letters before anything of them is written or sent."""
+"""A site's side of guardians: its vectors become one sealed letter before anything of them is written or sent.
+
+A site's process holds the vectors of all its clients, and shares of a sum are sums of shares: so one letter under the
+name of the site's first client carries what they add together, and its size does not grow with their number.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ def require_same_trust(spec: Spec, site: SiteSettings, federation: Federation, q
 def sealer(
     spec: Spec, federation: Federation, header: Header, question: Question, clients: IntArray
 ) -> Callable[[FloatArray], Arrays]:
-    """Give what turns a site's vectors into sealed letters, by the site's own reading of the run's privacy."""
+    """Give what turns a site's vectors into a sealed letter, by the site's own reading of the run's privacy."""
 
     def seal(vectors: FloatArray) -> Arrays:
         guarded, round_ = question.guarded, question.broadcast.round
@@ -46,9 +50,10 @@ def sealer(
             raise RunError("a plain sum has no guardians")
         coins = noise_of(spec.privacy.noise_source, header.clients_seed or 0, f"coins of {clients.tolist()}")
         units = own_units(mechanism, guarded.request, vectors, clients, coins.stream(str(round_)))
+        together = units.sum(axis=0, keepdims=True)  # the grid's step leaves room for the sum of all clients
         digest = question_digest(mechanism, guarded.request)
         call = Call(run=question.run, round=round_, plan=guarded.plan, question=digest)
         site = site_keys(federation, spec.problem.n_clients)[int(clients[0])]
-        return packed(write_letters(call, units, clients.tolist(), cards=federation.guardians, site=site))
+        return packed(write_letters(call, together, clients[:1].tolist(), cards=federation.guardians, site=site))
 
     return seal
