@@ -4,8 +4,8 @@ The objective costs nothing, so what is left is the way there and back. Simulate
 nodes of one client each by Flower's simulation (Ray). Deployed: a SuperLink and three
 SuperNodes on loopback. Every figure is the median over rounds after the first.
 
-``--guardians`` plays DP-FTS-DE (64 features) twice on loopback, with a trusted server and with two guardians, and prints
-bytes and seconds of a round of both: every byte of every message that the server's app sends or takes, without
+``--guardians`` plays DP-FTS-DE (64 features) twice on loopback, with a trusted server and with two guardians, and
+prints bytes and seconds of a round of both: every byte of every message that the server's app sends or takes, without
 Flower's own frames, and the time from one question to sites to the next.
 """
 

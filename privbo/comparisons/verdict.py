@@ -4,8 +4,7 @@ Every verdict compares on pairs (seeds, or the clients of one run), because whoe
 does so in both arms. Whoever shares pays, so the burden of proof is on sharing: it "helped" only where a one-sided
 t-test at 5 % says so, adjusted for the number of settings that were tried. Over seeds, whose numbers are means over
 clients, that is Student's; over clients, whose differences may be lopsided, the test for such differences has to say
-so, too (Johnson 1978, Modified t tests and confidence intervals for asymmetrical populations), which would cost few
-seeds their power.
+so, too (Hall 1992, On the removal of skewness by transformation), which would cost few seeds their power.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def verdict_of_release(gain: float, error: float, names: tuple[str, str]) -> Ver
 
 
 def _p_above(gains: FloatArray, error: float | None, *, are_means: bool) -> float | None:
-    """Probability of so large a mean by chance, by Student's t, and the larger one of it and of Johnson's over clients.
+    """Probability of so large a mean by chance, by Student's t, and the larger one of it and of Hall's over clients.
 
     Where all pairs agree to the last digit (scores of few values) a t-test would be certain; the signs of so
     few pairs are not.
@@ -145,12 +144,22 @@ def _p_above(gains: FloatArray, error: float | None, *, are_means: bool) -> floa
         return float(0.5**count) if mean > 0 else 1.0
     from scipy.special import stdtr
 
-    statistics = [mean / error]
-    if count > 2 and not are_means:
-        variance = count * error**2
-        third = float(((gains - mean) ** 3).sum()) * count / ((count - 1) * (count - 2))
-        statistics.append((mean + third / (6 * variance * count) + third / (3 * variance**2) * mean**2) / error)
-    return float(stdtr(count - 1, -min(statistics)))
+    student = mean / error
+    statistic = student if count <= 2 or are_means else min(student, _without_skew(gains, student))
+    return float(stdtr(count - 1, -statistic))
+
+
+def _without_skew(gains: FloatArray, student: float) -> float:
+    """Student's t with the skewness of its law taken off by a cubic that keeps the order (Hall 1992, eq. 2.8).
+
+    The sample's skewness is unbiased in its third moment and 1 + 2.5 / n times that, because of few lopsided numbers it
+    comes out too small: with it 20 to 100 of them are called helpful by chance in 5 % (tests of verdicts).
+    """
+    count, centred = len(gains), gains - gains.mean()
+    third = float((centred**3).sum()) * count / ((count - 1) * (count - 2))
+    skew = third / float(gains.std(ddof=1)) ** 3 * (1.0 + 2.5 / count)
+    s = student / math.sqrt(count)
+    return math.sqrt(count) * (s + skew * s**2 / 3 + skew**2 * s**3 / 27 + skew / (6 * count))
 
 
 def best_alone(settings: Sequence[Setting], measure: Measure) -> Setting | None:

@@ -121,13 +121,12 @@ class World:
             yield totals, release.noise_stddev / math.sqrt(GUARDIANS) / step
 
     def noises(self) -> np.ndarray:
-        """Every guardian's noise in units of what one should be, ``(rounds, guardians, entries)``."""
-        return np.array(
-            [
-                [(total - part).view(np.int64) / stddev for total, part in zip(totals, parts, strict=True)]
-                for (totals, stddev), parts in zip(self.rounds(), self.heard.parts, strict=True)
-            ]
-        )
+        """Every guardian's noises in all rounds in units of what one should be, ``(guardians, entries)``."""
+        found = [
+            np.array([(total - part).view(np.int64) / stddev for total, part in zip(totals, parts, strict=True)])
+            for (totals, stddev), parts in zip(self.rounds(), self.heard.parts, strict=True)
+        ]
+        return np.concatenate(found, axis=1)
 
 
 def world(folder: Path, name: str, case: Case, steps: Sequence[Step], earlier: Outcome | None = None) -> World:
@@ -156,15 +155,14 @@ def faults(first: World, second: World) -> list[str]:
     found += [f"a price: {words}" for words in underquoted(first.outcome)]
     found += [f"a guardian keeps: {n}" for n in first.kept if first.kept[n] != second.kept.get(n)]
     noises = first.noises()
-    rounds, _, entries = noises.shape
+    entries = noises.shape[1]
     for view, unknown in VIEWS.items():
         for some in itertools.combinations(range(GUARDIANS), unknown):
-            left = float((noises[:, list(some)].sum(axis=1) ** 2).sum()) / unknown
-            if not chi2.ppf(FALSE_ALARM, rounds * entries) < left < chi2.isf(FALSE_ALARM, rounds * entries):
-                found.append(f"{view}: {left / (rounds * entries):.2f} times the noise of guardians {some}")
+            left = float((noises[list(some)].sum(axis=0) ** 2).sum()) / unknown
+            if not chi2.ppf(FALSE_ALARM, entries) < left < chi2.isf(FALSE_ALARM, entries):
+                found.append(f"{view}: {left / entries:.2f} times the noise of guardians {some}")
     for one, other in itertools.combinations(range(GUARDIANS), 2):
-        same = float((noises[:, one] * noises[:, other]).sum()) / math.sqrt(rounds * entries)
-        if abs(same) > 6.0:
+        if abs(float(noises[one] @ noises[other])) > 6.0 * math.sqrt(entries):
             found.append(f"guardian: noises of {one} and {other} are one")
     sums = zip(first.rounds(), first.heard.sums, second.heard.sums, strict=True)
     for at, ((_, stddev), ours, theirs) in enumerate(sums):
