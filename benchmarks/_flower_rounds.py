@@ -118,7 +118,7 @@ class Counted:
         self._count(listed)
         if any("question" in message.content.config_records for message in listed):
             self.questions.append(time.monotonic())
-        return self.grid.push_messages(listed)
+        return list(self.grid.push_messages(listed))
 
     def pull_messages(self, identities: Iterable[str]) -> Iterable[Message]:
         """Count what comes back."""

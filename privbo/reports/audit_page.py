@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from privbo.audits.audit import Audit
 from privbo.audits.canary import World
 from privbo.audits.clipping import ClippedRound, ClippingAudit
+from privbo.audits.empirical import Empirical
 from privbo.reports.colours import COLOURS
 from privbo.reports.document import Document, Figure, write_document
 from privbo.reports.figures import bars, figure, line
@@ -24,18 +25,21 @@ def write_audit(audit: Audit, path: Path, *, interactive: bool = False) -> Path:
 
 def document(audit: Audit) -> Document:
     """Compose the page; either half may be missing."""
-    attacked = audit.empirical
     content = {
         "audit": audit.clipping,
-        "attacked": [
-            (e.event, e.world, e.trials, e.epsilon, e.delta_lower, e.delta_claimed, e.verdict) for e in attacked
-        ],
-        "mechanisms": attacked[:: len(get_args(World))],
+        "attacked": _attacked(audit.empirical),
         "rounds": [] if audit.clipping is None else _rounds(audit.clipping.rounds),
         "regions": [] if audit.clipping is None else _regions(audit.clipping.rounds[-1]),
     }
     figures = {} if audit.clipping is None else audit_figures(audit.clipping)
     return Document(title=f"Audit: {audit.name}", template="audit.html.j2", content=content, figures=figures)
+
+
+def _attacked(found: Sequence[Empirical]) -> list[tuple[Empirical, list[tuple[object, ...]]]]:
+    """A mechanism's first outcome, which speaks for it, and a row of every world it was attacked in."""
+    worlds = len(get_args(World))
+    rows = [(e.world, e.trials, e.epsilon, e.delta_lower, e.delta_claimed, e.verdict) for e in found]
+    return [(found[start], rows[start : start + worlds]) for start in range(0, len(found), worlds)]
 
 
 def _rounds(rounds: Sequence[ClippedRound]) -> list[tuple[object, ...]]:
