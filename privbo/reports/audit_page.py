@@ -38,7 +38,9 @@ def document(audit: Audit) -> Document:
 def _attacked(found: Sequence[Empirical]) -> list[tuple[Empirical, list[tuple[object, ...]]]]:
     """A mechanism's first outcome, which speaks for it, and a row of every world it was attacked in."""
     worlds = len(get_args(World))
-    rows = [(e.world, e.trials, e.epsilon, e.delta_lower, e.delta_claimed, e.verdict) for e in found]
+    rows: list[tuple[object, ...]] = [
+        (e.world, e.trials, e.epsilon, e.delta_lower, e.delta_claimed, e.verdict) for e in found
+    ]
     return [(found[start], rows[start : start + worlds]) for start in range(0, len(found), worlds)]
 
 

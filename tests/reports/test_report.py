@@ -151,7 +151,7 @@ def test_every_server_replays_from_public_files(case) -> None:
     rounds = [release.round for _, release in replay(result) if release is not None]
     assert rounds == [release.round for release in result.releases]
     nodes = found.utility.active_nodes
-    assert (nodes is None) == case.name.startswith(("dp-fts-de", "f-lcb", "scout", "shared-prior", "zoom"))
+    assert (nodes is not None) == case.name.startswith(("fed-pne", "parallel", "pf-pne", "flexible"))
     if nodes is not None:
         assert all(row.nodes >= 1 for row in nodes)
     assert found.name in render_page(document(found))
