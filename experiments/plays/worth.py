@@ -25,7 +25,7 @@ from privbo.protocol.messages import (
     Server,
     Setting,
 )
-from privbo.runs.cohorts import AlteredCohort
+from privbo.runs.altered import AlteredCohort
 
 FLOOR = 0.01
 FIRST = 2  # evaluations every arm begins with; the mean over evaluations leaves them out

@@ -123,8 +123,7 @@ def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
 def _last_answers(record: Record) -> tuple[int, float, FloatArray]:
     """PRIVATE: the last released round, its bound per vector, and every client's answer to it."""
     spec, home = record.spec, record.home
-    snapshot = home.load_clients()
-    if snapshot is None or spec.control is not None:
+    if not home.all_states() or spec.control is not None:
         raise RunError(f"{home.path}: the clients' state is not here, or the run is a control; nothing to publish")
     asked = [ask for ask, release in replay(record) if release is not None and is_of_rounds(ask)]
     if not asked or asked[-1].request is None:
@@ -133,16 +132,19 @@ def _last_answers(record: Record) -> tuple[int, float, FloatArray]:
     seed = derive_seed(home.seed, "clients")
     setting = spec.setting(record.manifest.public_seed)
     nobody = dataclasses.replace(spec.problem, objective=lambda _client, _params: math.nan, batch_objective=None)
-    clients = clients_of(
-        spec.algorithm,
-        setting,
-        clients=np.arange(setting.n_clients),
-        evaluate=nobody.evaluator(_no_evaluation),
-        seed=seed,
-        apart=spec.problem.is_asked,
-    )
-    clients.restore(snapshot)
-    return last.round, request.clipping_norm / np.sqrt(request.n_blocks), clients.answer(last, request.dim)
+    answers = []
+    for group in home.groups_of(setting.n_clients):
+        clients = clients_of(
+            spec.algorithm,
+            setting,
+            clients=np.arange(*group),
+            evaluate=nobody.evaluator(_no_evaluation),
+            seed=seed,
+            apart=spec.problem.is_asked,
+        )
+        clients.restore(home.states(group[0]).load() or {})
+        answers.append(clients.answer(last, request.dim))
+    return last.round, request.clipping_norm / np.sqrt(request.n_blocks), np.concatenate(answers)
 
 
 def _no_evaluation() -> None:

@@ -85,7 +85,7 @@ def _of_run(directory: Path, *, show_private: bool) -> OwnPoints:
 
 
 def _nobody_here(home: RunDirectory) -> str:
-    if home.clients_path.exists():
+    if home.all_states():
         return f"{home.path} was interrupted; go on with it first: privbo run --resume {home.path}"
     if sites := sorted(home.private.glob("sites/*")):
         return f"{home.path}: the points are at its simulated sites; name one, such as {sites[0]}"

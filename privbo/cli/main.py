@@ -37,6 +37,7 @@ Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a v
 OutDir = Annotated[Path | None, typer.Option("--out", help="Directory of the run.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print plan and price; touch no data, import no code.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Import code also for --dry-run and from a stranger's directory.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes that work on clients; changes no number.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Pay the price that is shown without being asked.")]
 ShowPrivate = Annotated[bool, typer.Option("--show-private", help="Show what no epsilon covers.")]
 Interactive = Annotated[bool, typer.Option("--interactive", help="Figures to zoom and read off; adds 5 MB.")]
@@ -83,6 +84,7 @@ def run(
     overrides: Overrides = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this directory.")] = None,
     directory: OutDir = None,
+    jobs: Jobs = None,
     dry_run: DryRun = False,
     trust: Trust = False,
     show_private: ShowPrivate = False,
@@ -94,7 +96,13 @@ def run(
     if (config is None) == (resume is None):
         raise ConfigurationError("give a configuration file or --resume DIR")
     spec, home = read_run(
-        config, overrides or [], resume=resume, directory=directory, load=trust or not dry_run, trust=trust
+        config,
+        overrides or [],
+        resume=resume,
+        directory=directory,
+        jobs=jobs,
+        load=trust or not dry_run,
+        trust=trust,
     )
     if dry_run:
         _show(price_run(spec), as_json=as_json)

@@ -18,16 +18,19 @@ from privbo.comparisons.verdict import SCORES
 from privbo.plans.counting import loudness
 from privbo.plans.prices import finite, price
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import write_json
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.files import save_arrays, write_json
+from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.protocol.threads import limited_threads
 from privbo.reports.data import report, write_page
 from privbo.reports.diagnostics import LABELS, best_per_client, diagnostics
+from privbo.runs.best import read_history
 from privbo.runs.config import read_spec
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory, fresh_directory
 from privbo.runs.opening import plan_run, planned_requests
-from privbo.runs.spec import Control, Spec
+from privbo.runs.record import Record, mean_best_so_far
+from privbo.runs.spec import Spec
+from privbo.runs.spec_table import Control
 
 
 def read_run(
@@ -36,6 +39,7 @@ def read_run(
     *,
     resume: Path | None,
     directory: Path | None,
+    jobs: int | None = None,
     load: bool = True,
     trust: bool = False,
 ) -> tuple[Spec, Path]:
@@ -46,6 +50,7 @@ def read_run(
         overrides: Set on top of it.
         resume: Directory of the run to resume instead.
         directory: Where a new run is kept.
+        jobs: Number of workers that carry it out; None as the configuration says.
         load: Import the code that the run names; a plan is priced without it.
         trust: Import also what a directory that this user did not make names.
 
@@ -66,11 +71,19 @@ def read_run(
             return spec, resume
         if not trust:
             RunDirectory(resume).require_ours()
-        return spec.loaded(), resume
+        return _by(jobs, spec.loaded()), resume
     if config is None:
         raise ConfigurationError("name a configuration file")
     spec, home = read_spec(config, overrides, load=load)
-    return spec, directory or home or fresh_directory(spec.name)
+    return _by(jobs, spec), directory or home or fresh_directory(spec.name)
+
+
+def _by(jobs: int | None, spec: Spec) -> Spec:
+    """The run on so many workers: processes of this machine, unless the configuration names others."""
+    if jobs is None:
+        return spec
+    kind = "processes" if spec.executor == "serial" and jobs > 1 else spec.executor
+    return dataclasses.replace(spec, executor=kind, jobs=jobs)
 
 
 def price_run(spec: Spec) -> PricedPlan:
@@ -123,13 +136,13 @@ def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: C
     output = RunDirectory(home).output_path
     play = partial(run_spec, progress=progress, on_round=check, on_evaluation=check, output=output)
     record = play(spec, home, resume=resume)
-    arms = {"private": record}
+    arms = {"private": record.clients}
     for control in spec.controls:
-        arms[control] = play(control_of(spec, control, record.home.seed), None)
-    curves = _same_length({name: arm.best_so_far() for name, arm in arms.items()})
+        arms[control] = _played(control, record.home, partial(play, control_of(spec, control, record.home.seed), None))
+    curves = _same_length({name: mean_best_so_far(arm) for name, arm in arms.items()})
     kept = {
         "mean_best_so_far": {name: curve.tolist() for name, curve in curves.items()},
-        "best_per_client": {name: list(map(finite, best_per_client(a.clients.values))) for name, a in arms.items()},
+        "best_per_client": {name: list(map(finite, best_per_client(a.values))) for name, a in arms.items()},
     }
     write_json(record.home.private / SCORES, kept)
     with record.ledger:
@@ -143,6 +156,15 @@ def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: C
         milestones={LABELS[name]: _milestones(curve) for name, curve in curves.items()},
         verdicts=diagnostics(record.home).verdicts,
     )
+
+
+def _played(control: Control, home: RunDirectory, play: Callable[..., Record]) -> ClientHistory:
+    """Clients' evaluations under a control, which is played once: it goes on where it was interrupted."""
+    kept, journal = home.control_path(control, "npz"), home.control_path(control, "rows")
+    if not kept.exists():
+        save_arrays(kept, vars(play(journal=journal).clients))
+        journal.unlink()
+    return read_history(kept)
 
 
 def _same_length(curves: Mapping[str, FloatArray]) -> dict[str, FloatArray]:

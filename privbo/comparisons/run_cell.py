@@ -75,7 +75,8 @@ def settings_name(departures: JsonObject, judge: str | None) -> str:
     ledger pays, and on how many threads, does not change a number; the data's fingerprint is of the
     code's key, where a change of it is a reason to run a cell again.
     """
-    asked = {key: value for key, value in departures.items() if key not in ("controls", "threads", "ledger")}
+    means = ("controls", "threads", "executor", "jobs", "ledger")
+    asked = {key: value for key, value in departures.items() if key not in means}
     return NAMING + digest([asked | {"problem": _table(asked["problem"]) | {"fingerprint": None}}, judge])
 
 

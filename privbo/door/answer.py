@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from privbo.door import sums
-from privbo.door.adaptive import AdaptiveSum, clip_bits
+from privbo.door.adaptive import AdaptiveSum
 from privbo.door.clipping import ClipStatistics, clip_rows, clip_statistics
 from privbo.door.mechanism import PlainSum, PrivateSum
 from privbo.door.noise import BoolArray, NoiseSource
+from privbo.door.partial import Partial, Summing
 from privbo.door.payload import Clipping
 from privbo.protocol.messages import FloatArray, Request
 
@@ -56,21 +57,20 @@ def answer(
     """
     if isinstance(mechanism, PlainSum):
         return _plain(request.weights, rows)
+    summing = Summing(mechanism=mechanism, dim=request.dim, weights=request.weights, participants=participants)
+    return noisy(mechanism, summing(rows), noise)
+
+
+def noisy(mechanism: PrivateSum | AdaptiveSum, whole: Partial, noise: NoiseSource) -> Answer:
+    """Add noise to the sums of all clients, divide by the rate."""
     vectors = mechanism.vectors if isinstance(mechanism, AdaptiveSum) else mechanism
-    clipped = clip_rows(rows, vectors.applied_bound)
-    values = sums.noisy_sums(vectors, request.weights, clipped, participants[None], noise)[0]
-    statistics = clip_statistics(
-        rows,
-        clipped,
-        participants=participants,
-        weights=request.weights,
-        bound=vectors.vector_bound,
-        rate=vectors.rate,
-    )
+    values = sums.hidden(vectors, whole.totals[None], noise)[0]
     clipping = None
-    if isinstance(mechanism, AdaptiveSum):
-        clipping = _fraction_within(mechanism, rows, participants, noise)
-    return Answer(values=values, clipping=clipping, statistics=statistics)
+    if isinstance(mechanism, AdaptiveSum) and whole.bits is not None:
+        total = sums.hidden(mechanism.bits, np.array([[[whole.bits]]], dtype=np.int64), noise)[0, 0, 0]
+        fraction = 0.5 + float(total) / whole.measures.n_clients
+        clipping = Clipping(norm=mechanism.clipping_norm, fraction=fraction)
+    return Answer(values=values, clipping=clipping, statistics=whole.measures.statistics())
 
 
 def _plain(weights: FloatArray, rows: FloatArray) -> Answer:
@@ -78,12 +78,3 @@ def _plain(weights: FloatArray, rows: FloatArray) -> Answer:
     whole = clip_rows(rows, np.inf)
     statistics = clip_statistics(rows, whole, participants=everyone, weights=weights, bound=np.inf, rate=1.0)
     return Answer(values=np.asarray(weights @ whole), clipping=None, statistics=statistics)
-
-
-def _fraction_within(mechanism: AdaptiveSum, rows: FloatArray, participants: BoolArray, noise: NoiseSource) -> Clipping:
-    """The noisy share of vectors within the bound, by the same participants."""
-    bits = mechanism.bits
-    sent = clip_rows(clip_bits(rows, mechanism.vectors.vector_bound), bits.applied_bound)
-    one = np.ones((1, len(rows)))
-    total = sums.noisy_sums(bits, one, sent, participants[None], noise)[0, 0, 0]
-    return Clipping(norm=mechanism.clipping_norm, fraction=0.5 + float(total) / len(rows))

@@ -8,6 +8,7 @@ floats that are returned.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,6 +108,79 @@ NORM_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 BOUND_FACTORS = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClipMeasures:
+    """PRIVATE: what ``ClipStatistics`` are made of, for some of the clients; those of all groups add up.
+
+    Attributes:
+        bound: The clipping bound.
+        n_clients: Clients of the group.
+        n_participants: Of them.
+        norms: Of the contributing participants' vectors.
+        whole: Their weighted sum over the rate, ``(n_blocks, dim)``.
+        lost: What clipping took away from it.
+        taken_at: What other bounds would have taken away, ``(n_factors, n_blocks, dim)``.
+        kept_at: What they would have left.
+    """
+
+    bound: float
+    n_clients: int
+    n_participants: int
+    norms: FloatArray
+    whole: FloatArray
+    lost: FloatArray
+    taken_at: FloatArray
+    kept_at: FloatArray
+
+    @staticmethod
+    def together(parts: Sequence[ClipMeasures]) -> ClipMeasures:
+        """Measures of all clients of groups that have none in common."""
+        added = {name: sum(getattr(part, name) for part in parts) for name in _ADDED}
+        return ClipMeasures(bound=parts[0].bound, norms=np.concatenate([part.norms for part in parts]), **added)
+
+    def statistics(self) -> ClipStatistics:
+        """Statistics of these clients."""
+        n_present = len(self.norms)
+        return ClipStatistics(
+            bound=self.bound,
+            n_clients=self.n_clients,
+            n_participants=self.n_participants,
+            n_absent=self.n_participants - n_present,
+            clipped_share=float(np.mean(self.norms > self.bound)) if n_present else 0.0,
+            norm_quantiles=tuple(float(x) for x in np.quantile(self.norms, NORM_LEVELS)) if n_present else (),
+            bias=float(np.linalg.norm(self.lost)),
+            signal_by_block=tuple(row_norms(self.whole).tolist()),
+            bias_by_block=tuple(row_norms(self.lost).tolist()),
+            bias_at=tuple(float(np.linalg.norm(sums)) for sums in self.taken_at),
+            kept_at=tuple(float(np.linalg.norm(sums)) for sums in self.kept_at),
+        )
+
+
+_ADDED = ("n_clients", "n_participants", "whole", "lost", "taken_at", "kept_at")
+
+
+def measure_clipping(
+    rows: FloatArray, clipped: FloatArray, *, participants: np.ndarray, weights: FloatArray, bound: float, rate: float
+) -> ClipMeasures:
+    """PRIVATE measures of clipping of some clients from their raw and clipped rows; arguments as for statistics."""
+    norms = row_norms(rows)
+    counted = np.asarray(participants, dtype=bool) & np.isfinite(norms)
+    weighed, there, lengths = weights[:, counted] / rate, rows[counted], norms[counted]
+    factors = BOUND_FACTORS if np.isfinite(bound) else ()
+    shares = [np.minimum(1.0, factor * bound / np.maximum(lengths, SMALLEST_BOUND)) for factor in factors]
+    shape = (len(factors), len(weights), rows.shape[1])
+    return ClipMeasures(
+        bound=bound,
+        n_clients=len(rows),
+        n_participants=int(np.sum(participants)),
+        norms=lengths,
+        whole=weighed @ there,
+        lost=weighed @ (clipped[counted] - there),
+        taken_at=np.reshape([(weighed * (share - 1.0)) @ there for share in shares], shape),
+        kept_at=np.reshape([(weighed * share) @ there for share in shares], shape),
+    )
+
+
 def clip_statistics(
     rows: FloatArray, clipped: FloatArray, *, participants: np.ndarray, weights: FloatArray, bound: float, rate: float
 ) -> ClipStatistics:
@@ -120,33 +194,5 @@ def clip_statistics(
         bound: The clipping bound.
         rate: The sample rate the sums are divided by.
     """
-    norms = row_norms(rows)
-    counted = np.asarray(participants, dtype=bool) & np.isfinite(norms)
-    n_present = int(counted.sum())
-    weighed = weights[:, counted] / rate
-    lost = weighed @ (clipped[counted] - rows[counted])
-    bias_at, kept_at = _at_other_bounds(weighed, rows[counted], norms[counted], bound)
-    return ClipStatistics(
-        bound=bound,
-        n_clients=len(rows),
-        n_participants=int(np.sum(participants)),
-        n_absent=int(np.sum(participants)) - n_present,
-        clipped_share=float(np.mean(norms[counted] > bound)) if n_present else 0.0,
-        norm_quantiles=tuple(float(x) for x in np.quantile(norms[counted], NORM_LEVELS)) if n_present else (),
-        bias=float(np.linalg.norm(lost)),
-        signal_by_block=tuple(row_norms(weighed @ rows[counted]).tolist()),
-        bias_by_block=tuple(row_norms(lost).tolist()),
-        bias_at=bias_at,
-        kept_at=kept_at,
-    )
-
-
-def _at_other_bounds(
-    weights: FloatArray, rows: FloatArray, norms: FloatArray, bound: float
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Norms of what other bounds would have taken away from the weighted sums, and left of them."""
-    if not np.isfinite(bound):
-        return (), ()
-    shares = [np.minimum(1.0, factor * bound / np.maximum(norms, SMALLEST_BOUND)) for factor in BOUND_FACTORS]
-    taken = tuple(float(np.linalg.norm((weights * (share - 1.0)) @ rows)) for share in shares)
-    return taken, tuple(float(np.linalg.norm((weights * share) @ rows)) for share in shares)
+    measures = measure_clipping(rows, clipped, participants=participants, weights=weights, bound=bound, rate=rate)
+    return measures.statistics()

@@ -11,23 +11,25 @@ whose noise was never stored is drawn anew, because nothing of it had left
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from accountant.errors import LedgerError
 from accountant.events import Unit
-from accountant.ledger import Ledger, Receipt
+from accountant.ledger import Ledger
 from privbo.door.adaptive import AdaptiveSum, QuantileClipper
 from privbo.door.allocation import Allotments, InMemory, Keeper
-from privbo.door.answer import Answer, answer, draw_participants
+from privbo.door.answer import Answer, answer, draw_participants, noisy
 from privbo.door.clipping import ClipStatistics
 from privbo.door.geometry import WeightGeometry, require_weights
 from privbo.door.inbox import vet_rows
 from privbo.door.mechanism import Mechanism, PlainSum, PrivateSum
 from privbo.door.noise import BoolArray, NoiseSource
+from privbo.door.partial import Partial
 from privbo.door.payload import decode_release, encode_release
 from privbo.door.requests import require_request
+from privbo.door.ticket import Ticket
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import IntArray, Release, Request
 
@@ -40,55 +42,6 @@ class Gather(Protocol):
     ) -> IntArray:
         """Give the sums under everybody's noise in grid units, ``(n_blocks * dim,)``."""
         ...
-
-
-class Ticket:
-    """An open release: paid for, participants drawn, waiting for the answers.
-
-    Who takes part is secret: it is neither shown nor copied nor pickled.
-
-    Attributes:
-        round: The round it answers.
-        receipt: The durable charge.
-        release: The release, if it was made and stored before; then nothing is drawn.
-        plan_position: Its place in the run's plan.
-    """
-
-    def __init__(
-        self,
-        *,
-        round: int,  # noqa: A002 (the protocol's word)
-        request: Request,
-        mechanism: PrivateSum | PlainSum | AdaptiveSum,
-        receipt: Receipt,
-        release: Release | None,
-        participants: BoolArray | None,
-        noise: NoiseSource,
-        only_sampled_send: bool = False,
-        plan_position: int | None = None,
-    ) -> None:
-        self.plan_position = plan_position
-        self.round = round
-        self.receipt = receipt
-        self.release = release
-        self._request = request
-        self._mechanism = mechanism
-        self._participants = participants
-        self._noise = noise
-        self._only_sampled_send = only_sampled_send
-
-    @property
-    def senders(self) -> BoolArray | None:
-        """SECRET: who need send, ``(n_clients,)``, for a channel that hides it; None where everyone sends."""
-        if not self._only_sampled_send or self._participants is None:
-            return None
-        return self._participants.copy()
-
-    def __repr__(self) -> str:
-        return f"Ticket(round={self.round}, release_id={self.receipt.release_id!r})"
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("a ticket holds secret participants and cannot be copied or pickled; open the round again")
 
 
 class Door:
@@ -193,6 +146,7 @@ class Door:
             noise=noise,
             only_sampled_send=self.only_sampled_send,
             plan_position=plan_position,
+            sums_groups=self._gather is None,
         )
 
     def close(self, ticket: Ticket, answers: object) -> tuple[Release, ClipStatistics | None]:
@@ -201,7 +155,8 @@ class Door:
         Args:
             ticket: From ``open``; used once.
             answers: One vector per client, ``(n_clients, dim)``; whatever is missing,
-                malformed or not finite contributes nothing. With guardians whatever carries sealed shares.
+                malformed or not finite contributes nothing. Or the sums of all groups that ``Ticket.summing`` made of
+                them. With guardians whatever carries sealed shares.
 
         Returns:
             The public release, and PRIVATE clip statistics that must not leave; None where guardians hold the shares.
@@ -212,10 +167,9 @@ class Door:
         participants, ticket._participants = ticket._participants, None
         if participants is None:
             raise LedgerError(f"{ticket!r} has been closed already; late answers count for nothing")
-        request, mechanism = ticket._request, ticket._mechanism
+        mechanism = ticket._mechanism
         if self._gather is None:
-            rows = vet_rows(answers, n_clients=self._n_clients, dim=request.dim)
-            made = answer(mechanism, request, rows, participants, ticket._noise)
+            made = self._made(ticket, participants, answers)
         else:
             made = self._gathered(self._gather, ticket, answers)
         release = Release(
@@ -230,6 +184,18 @@ class Door:
         if stored is None:
             raise LedgerError(f"release {ticket.receipt.release_id!r} was stored and is gone; restore the ledger")
         return self._read(stored), made.statistics
+
+    def _made(self, ticket: Ticket, participants: BoolArray, answers: object) -> Answer:
+        """A release of clients' vectors, or of groups' sums."""
+        request, mechanism = ticket._request, ticket._mechanism
+        if isinstance(answers, Partial) and not isinstance(mechanism, PlainSum):
+            if answers.measures.n_clients != self._n_clients:
+                raise ConfigurationError(
+                    f"sums of {answers.measures.n_clients} clients, the run has {self._n_clients}; sum every group"
+                )
+            return noisy(mechanism, answers, ticket._noise)
+        rows = vet_rows(answers, n_clients=self._n_clients, dim=request.dim)
+        return answer(mechanism, request, rows, participants, ticket._noise)
 
     @staticmethod
     def _gathered(gather: Gather, ticket: Ticket, answers: object) -> Answer:

@@ -70,7 +70,10 @@ def noisy_sums(
     Noise is drawn for every entry of every trial, whoever takes part and whatever they
     sent; a trial without participants is noise only.
     """
-    step = mechanism.grid_step()
-    totals = lattice_sums(weights, clipped, participation, step)
-    totals += noise.gaussian(totals.shape, mechanism.grid_scale())
-    return np.asarray(totals.astype(np.float64) * step / mechanism.rate)
+    return hidden(mechanism, lattice_sums(weights, clipped, participation, mechanism.grid_step()), noise)
+
+
+def hidden(mechanism: PrivateSum, totals: IntArray, noise: NoiseSource) -> FloatArray:
+    """Released values of sums in units of the grid, of whatever shape: their noise is added to them."""
+    noisy = totals + noise.gaussian(totals.shape, mechanism.grid_scale())
+    return np.asarray(noisy.astype(np.float64) * mechanism.grid_step() / mechanism.rate)

@@ -53,9 +53,9 @@ from privbo.runs.asked import Asked, Desk
 from privbo.runs.evidence import declaration, plan_of
 from privbo.runs.guarded import keep_cards, keeping, plan_name
 from privbo.runs.history import Round
-from privbo.runs.loop import play
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
+from privbo.runs.play import play
 from privbo.runs.separate import Clients, clients_of
 from privbo.runs.spec import Spec
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.interrupts import Stopped, nobody_stops
 from privbo.protocol.limited import NoAnswerError, named, within
+from privbo.protocol.memory import Memory
 from privbo.protocol.messages import FloatArray, IntArray, PullObjective
 from privbo.protocol.space import Space, Value
 
@@ -81,6 +82,9 @@ class Evaluator:
     on_failure: OnFailure | None = None
     stopped: Stopped = nobody_stops
     client_seconds: float | None = None
+    evaluation_seconds: float | None = None
+    isolated: bool = False
+    memory: Memory | None = field(default=None, repr=False)
     errors: dict[int, str] = field(default_factory=dict)
     _left: dict[int, float] = field(default_factory=dict, repr=False)
     _ended: BaseException | None = field(default=None, repr=False)
@@ -97,12 +101,11 @@ class Evaluator:
 
     def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
         """Objective of ``clients[i]`` at ``units[i]``, ``(n,)``; NaN where it failed."""
-        problem = self.problem
-        if problem.batch_objective is not None:
-            return self._batch(problem.batch_objective, clients, units)
-        if callable(problem.objective):
-            pairs = zip(clients, units, strict=True)
-            return np.array([self._one(problem.objective, int(c), u) for c, u in pairs], dtype=np.float64)
+        batch, objective = self.problem.batch_objective, self.problem.objective
+        if batch is not None:
+            return self._made(clients, units, None, lambda c, u, _: self._batch(batch, c, u))
+        if callable(objective):
+            return self._made(clients, units, None, lambda c, u, _: self._one(objective, int(c[0]), u[0]), each=True)
         raise ConfigurationError(
             "objective='ask': trials of this problem are asked and told, so nothing can be called here; give it an "
             "objective(client, params)"
@@ -118,7 +121,36 @@ class Evaluator:
         pull: PullObjective | None = getattr(self.problem.batch_objective, "pull", None)
         if pull is None:
             return None
-        return lambda clients, units, counts: self._guarded(pull, clients, units, counts)
+
+        def means(clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
+            return self._made(clients, units, counts, lambda c, u, k: self._guarded(pull, c, u, k), moves=False)
+
+        return means
+
+    def _made(
+        self,
+        clients: IntArray,
+        units: FloatArray,
+        counts: IntArray | None,
+        make: Callable[[IntArray, FloatArray, IntArray], FloatArray],
+        *,
+        each: bool = False,
+        moves: bool = True,
+    ) -> FloatArray:
+        """Values of what is known, and of what is made and kept now, all at once or each alone; ``(n,)``."""
+        asked = np.zeros(len(clients), dtype=np.int64) if counts is None else counts
+        rows, left = None, np.arange(len(clients))
+        if self.memory is not None:
+            rows, left = self.memory.recall(clients, units, counts)
+        values = np.full(len(clients), np.nan) if rows is None else np.array(rows["value"])
+        for piece in left[:, None] if each else ([left] if len(left) else []):
+            values[piece] = make(clients[piece], units[piece], asked[piece])
+            if self.memory is not None and rows is not None:
+                rows["value"][piece] = values[piece]
+                self.memory.keep(rows[piece])
+            if moves:
+                self.moved()
+        return values
 
     def earlier(self, client: int) -> list[tuple[FloatArray, float]]:
         """PRIVATE: give what a client evaluated before the run; what can't be used is left out, and told to it."""
@@ -177,7 +209,6 @@ class Evaluator:
         values = self._guarded(objective, clients, units)
         for client in clients[np.isnan(values)]:
             self.note(int(client), _NOT_FINITE)
-        self.moved()
         return values
 
     def moved(self) -> None:
@@ -190,15 +221,21 @@ class Evaluator:
             self._ended = error  # whatever stands between here and the loop must not take it for a client's
             raise
 
+    @property
+    def _is_apart(self) -> bool:
+        """Whether an evaluation has a process of its own."""
+        return self.isolated or self.client_seconds is not None or self.evaluation_seconds is not None
+
     def _timed(self, client: int, call: Callable[[], T]) -> T:
         """Call a client's code, within what is left of its time in this round."""
-        if self.client_seconds is None:
+        if not self._is_apart:
             return call()
-        left, started = self._left.get(client, self.client_seconds), time.monotonic()
+        whole = math.inf if self.client_seconds is None else self.client_seconds
+        left, started = self._left.get(client, whole), time.monotonic()
         try:
             if left <= 0:
                 raise NoAnswerError("TimeoutError: its time in this round is used up")
-            return within(left, call)
+            return within(min(left, self.evaluation_seconds or math.inf), call)
         finally:
             self._left[client] = left - (time.monotonic() - started)
 
@@ -206,7 +243,7 @@ class Evaluator:
         """Values of many clients at once; where that fails, of each half, so that who fails does so alone."""
         n = len(given[0])
         reason = "each is asked alone"
-        if n == 1 or self.client_seconds is None:
+        if n == 1 or not self._is_apart:
             try:
                 first = int(given[0][0]) if n else 0
                 values = self._timed(first, lambda: np.asarray(function(*given), dtype=np.float64))
@@ -221,7 +258,7 @@ class Evaluator:
         halves = (slice(n // 2), slice(n // 2, n)) if n else ()
         return np.concatenate([np.empty(0), *(self._guarded(function, *(a[half] for a in given)) for half in halves)])
 
-    def _one(self, objective: Objective, client: int, unit: FloatArray) -> float:
+    def _one(self, objective: Objective, client: int, unit: FloatArray) -> FloatArray:
         params = self.problem.search_space.decode(unit)
         try:
             value = self._timed(client, lambda: float(objective(client, params)))
@@ -232,8 +269,7 @@ class Evaluator:
             if not abs(value) <= LARGEST_VALUE:
                 self.note(client, f"the objective returned {value!r}; {_NOT_FINITE}")
                 value = math.nan
-        self.moved()
-        return value
+        return np.array([value])
 
     def _reason(self, error: BaseException) -> str:
         """Why a client has no value, in words; raises what ends the run instead."""

@@ -141,6 +141,17 @@ def append_durably(path: Path, row: Mapping[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
+def append_bytes(path: Path, payload: bytes, end: int | None = None, *, durable: bool = True) -> None:
+    """Append bytes behind the first ``end`` ones, or behind all; where ``durable``, they are on the disk afterwards."""
+    with _appended(path) as file:
+        if end is not None:
+            file.truncate(end)
+        file.write(payload)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+
+
 def _appended(path: Path) -> IO[bytes]:
     """A file open for reading and appending, made where it is missing; a link is not followed."""
     require_no_link(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -40,7 +41,7 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     process.start()
     theirs.close()
     try:
-        if not ours.poll(seconds):
+        if not ours.poll(None if math.isinf(seconds) else seconds):
             raise NoAnswerError(f"TimeoutError: no value within {seconds:.3g} s, which is what was left of its time")
         kind, value = ours.recv()
     except EOFError:

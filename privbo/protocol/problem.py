@@ -152,6 +152,7 @@ class Problem:
         *,
         stopped: Stopped = nobody_stops,
         client_seconds: float | None = None,
+        evaluation_seconds: float | None = None,
     ) -> Evaluator:
         """The batched objective for one run.
 
@@ -161,6 +162,7 @@ class Problem:
             stopped: Tells whether the operator interrupts; a KeyboardInterrupt that nobody sent is a failure.
             client_seconds: Seconds that a client's evaluations of one round may take together. Each
                 then runs in a process of its own, which is killed when the time is up.
+            evaluation_seconds: Seconds that one evaluation may take, in the same way.
         """
         return Evaluator(
             problem=self,
@@ -168,4 +170,5 @@ class Problem:
             on_failure=on_failure,
             stopped=stopped,
             client_seconds=client_seconds,
+            evaluation_seconds=evaluation_seconds,
         )

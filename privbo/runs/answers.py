@@ -1,8 +1,9 @@
-"""Answers and histories of clients that answer one by one."""
+"""Answers and histories of clients that answer one by one, or in groups."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,19 +24,25 @@ def shaped(answer: npt.ArrayLike, dim: int) -> FloatArray:
     return found
 
 
-def joined(histories: list[ClientHistory | None]) -> ClientHistory:
-    """Give histories of single clients as one; NaN where one has fewer evaluations in a round, or is missing."""
+def joined(histories: Sequence[ClientHistory | None]) -> ClientHistory:
+    """Give histories of clients as one; NaN where one has fewer evaluations in a round; None is one client."""
     there = [history for history in histories if history is not None]
+    if len(there) == len(histories) == 1:
+        return there[0]
     n_dims = there[0].units.shape[2] if there else 0
     places = sorted({place for history in there for place in _places(history)})
     column = {place: index for index, place in enumerate(places)}
-    units = np.full((len(histories), len(places), n_dims), np.nan)
-    values, recommended = np.full(units.shape[:2], np.nan), np.full((len(histories), n_dims), np.nan)
-    for index, history in enumerate(histories):
+    n_clients = sum(1 if history is None else len(history.values) for history in histories)
+    units = np.full((n_clients, len(places), n_dims), np.nan)
+    values, recommended = np.full(units.shape[:2], np.nan), np.full((n_clients, n_dims), np.nan)
+    first = 0
+    for history in histories:
+        rows = slice(first, first + (1 if history is None else len(history.values)))
+        first = rows.stop
         if history is not None:
             mine = [column[place] for place in _places(history)]
-            units[index, mine], values[index, mine] = history.units[0], history.values[0]
-            recommended[index] = history.recommended[0]
+            units[rows, mine], values[rows, mine] = history.units, history.values
+            recommended[rows] = history.recommended
     rounds = np.array([round_ for round_, _ in places], dtype=np.int64)
     return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
 

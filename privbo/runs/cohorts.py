@@ -1,107 +1,88 @@
-"""Clients in this process: the default transport."""
+"""Clients in this process or its workers: the default transport."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+import sys
+import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from privbo.protocol.messages import Ask, Broadcast, ClientHistory, Cohort, FloatArray
+from privbo.door.partial import Partial, Summing
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Ask, FloatArray
 from privbo.protocol.problem import Evaluator
 from privbo.runs.aside import printed_to
 from privbo.runs.asked import Desk
-from privbo.runs.attendance import UnreliableCohort
+from privbo.runs.crew import Crew, Hand, Shelf, groups_of
+from privbo.runs.evaluated import EvaluationJournal
+from privbo.runs.hands import RemoteHand, kind_of, n_jobs, starts
 from privbo.runs.history import OnPrivateRound, PrivateRound
-from privbo.runs.manifest import RunDirectory, Stamp
+from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run
-from privbo.runs.separate import Clients, Snapshot, clients_of
 from privbo.runs.spec import Spec
+from privbo.runs.worker import Job, Told, Worker, evaluator_of
 
 _private_log = logging.getLogger("privbo.private")
 
 
 @dataclass(frozen=True, kw_only=True)
 class InProcess:
-    """Asks clients directly and makes their state durable before the answer goes on.
+    """Asks clients directly; their state is durable before the answer goes on.
 
     Attributes:
-        clients: All clients, in the order of the request's weights.
-        save: Called with the clients' snapshot and what was asked after every answer, so that a
-            stored release never stands before the state of the clients that answered it.
+        crew: All clients, in the order of the request's weights.
         output: PRIVATE: where what the clients' code prints goes; None leaves it on the terminal.
-        renew: Called when a round begins.
         on_private_round: PRIVATE: told of the clients' evaluations after every round; what it raises changes nothing.
     """
 
-    clients: Clients
-    save: Callable[[Mapping[str, npt.NDArray[np.generic]], Ask], None]
+    crew: Crew
     output: Path | None = None
-    renew: Callable[[], None] = lambda: None
     on_private_round: OnPrivateRound | None = None
 
     def collect(self, ask: Ask) -> FloatArray:
         """Every client's answer, ``(n_clients, dim)``."""
-        self.renew()
         with printed_to(self.output):
-            answers = self.clients.answer(ask.broadcast, 0 if ask.request is None else ask.request.dim)
-            snapshot = self.clients.snapshot()
+            answers = self.crew.answers(ask)
             self._tell(ask.broadcast.round)
-        self.save(snapshot, ask)
         return answers
+
+    def collect_sums(self, ask: Ask, summing: Summing) -> Partial:
+        """Sums of the clients' answers, group by group."""
+        with printed_to(self.output):
+            sums = self.crew.sums(ask, summing)
+            self._tell(ask.broadcast.round)
+        return sums
+
+    def collect_from(self, ask: Ask, senders: npt.NDArray[np.bool_]) -> FloatArray:
+        """The senders' answers; nothing leaves this process, so nobody sees who sent."""
+        return np.where(senders[:, None], self.collect(ask), np.nan)
 
     def _tell(self, round_: int) -> None:
         """Call the callback; clients' values may decide whether it fails, so that changes nothing."""
         if self.on_private_round is None:
             return
         try:
-            self.on_private_round(PrivateRound(index=round_, clients=self.clients.history()))
+            self.on_private_round(PrivateRound(index=round_, clients=self.crew.history()))
         except KeyboardInterrupt:  # the operator's
             raise
         except BaseException:
             _private_log.exception("on_private_round failed in round %d", round_)
 
-    def collect_from(self, ask: Ask, senders: npt.NDArray[np.bool_]) -> FloatArray:
-        """The senders' answers; nothing leaves this process, so nobody sees who sent."""
-        return np.where(senders[:, None], self.collect(ask), np.nan)
 
+def require_executor(spec: Spec, executor: object) -> None:
+    """Refuse an executor that there is not, or that has nothing to do.
 
-@dataclass(frozen=True, kw_only=True)
-class AlteredCohort:
-    """Clients that act as ever and whose answers are altered on the way.
-
-    Attributes:
-        cohort: The clients.
-        alter: Gives what arrives from their answers, ``(n, dim)``, and the index of the round.
+    Raises:
+        ConfigurationError: Naming it.
     """
-
-    cohort: Cohort
-    alter: Callable[[FloatArray, int], FloatArray]
-
-    @property
-    def clients(self) -> npt.NDArray[np.int64]:
-        """As the wrapped cohort."""
-        return self.cohort.clients
-
-    def respond(self, broadcast: Broadcast) -> FloatArray:
-        """Act on the broadcast, answer with what is made of the answers."""
-        return self.alter(self.cohort.respond(broadcast), broadcast.round)
-
-    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """As the wrapped cohort."""
-        return self.cohort.snapshot()
-
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """As the wrapped cohort."""
-        self.cohort.restore(snapshot)
-
-    def history(self) -> ClientHistory:
-        """As the wrapped cohort."""
-        return self.cohort.history()
+    if kind_of(executor) != "serial" and spec.problem.is_asked:
+        raise ConfigurationError(
+            f"executor={executor!r}: trials of objective='ask' are evaluated elsewhere already; drop the executor"
+        )
 
 
 def in_process(
@@ -110,57 +91,103 @@ def in_process(
     evaluate: Evaluator,
     output: Path | None,
     on_private_round: OnPrivateRound | None = None,
+    *,
+    executor: object = "serial",
+    journal: Path | None = None,
 ) -> InProcess:
-    """Give the clients of a run in this process, with what they knew before a crash."""
-    clients = _clients(opened, evaluate, home)
-    return InProcess(
-        clients=clients, save=_saving(home), output=output, renew=evaluate.renew, on_private_round=on_private_round
-    )
+    """Give the clients of a run, with what they knew before a crash.
 
-
-def _saving(home: RunDirectory | None) -> Callable[[Snapshot, Ask], None]:
-    """Keep the clients' state with the place of the ledger that they have seen."""
-
-    def save(snapshot: Snapshot, ask: Ask) -> None:
-        if home is not None and (seen := ask.standing) is not None:
-            home.save_clients(snapshot, Stamp(round=ask.broadcast.round, sequence=seen.sequence, head=seen.head))
-
-    return save
-
-
-def _clients(opened: Run, evaluate: Evaluator, home: RunDirectory | None) -> Clients:
-    """The clients with what they knew before a crash."""
+    Args:
+        opened: The run.
+        home: Its directory; None for one in memory.
+        evaluate: Calls the objectives, and is told of failures.
+        output: PRIVATE: where what clients' code prints goes; None leaves it on the terminal.
+        on_private_round: PRIVATE: told of clients' evaluations after every round.
+        executor: Who works on clients; see ``privbo.runs.hands``.
+        journal: PRIVATE: file of all evaluations of a run in memory, so that none is made again.
+    """
     spec = opened.record.spec
-    found = clients_of(
-        spec.played,
-        opened.setting,
-        clients=np.arange(opened.setting.n_clients),
-        evaluate=evaluate,
-        seed=opened.clients_seed,
-        sent=partial(_sending, spec),
-        desk=None if home is None else _desk(spec, home),
-    )
-    if home is not None and (snapshot := home.load_clients()) is not None:
-        found.restore(snapshot)
-    return found
+    job = Job(spec=spec, setting=opened.setting, seed=opened.clients_seed)
+    path = journal if home is None else home.journal_path
+    kept = EvaluationJournal(path, opened.setting.space.n_dims, ever=journal is not None)
+    listener, desk = _Listener(evaluate=evaluate, journal=kept), None if home is None else _desk(spec, home)
+    hands = _hands(job, executor, listener, desk, quiet=output is not None)
+    serial = kind_of(executor) == "serial"
+    groups = _groups(home, opened.setting.n_clients, len(hands))
+    crew = Crew(groups=groups, hands=hands, shelf=Shelf(home=home, keeps=home is not None or not serial), journal=kept)
+    return InProcess(crew=crew, output=output, on_private_round=on_private_round)
+
+
+def _groups(home: RunDirectory | None, n_clients: int, parts: int) -> list[tuple[int, int]]:
+    """The groups in which a run began, or begins now."""
+    if home is not None and (begun := home.groups_of(n_clients)):
+        return begun
+    groups = groups_of(n_clients, parts)
+    if home is not None:
+        home.keep_groups([group[0] for group in groups])
+    return groups
+
+
+@dataclass(kw_only=True)
+class _Listener:
+    """Puts where it belongs what workers tell; several of them may speak at once."""
+
+    evaluate: Evaluator
+    journal: EvaluationJournal
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _ended: BaseException | None = field(default=None, repr=False)
+
+    def keep(self, told: Told) -> None:
+        """Keep evaluations."""
+        if told[0] == "evaluated":
+            self.journal.add(told[1])
+
+    def hear(self, told: Told) -> None:
+        """Keep evaluations, note failures, and tell whoever follows the run."""
+        self.keep(told)
+        if told[0] == "failed":
+            with self._lock:
+                self.evaluate.note(told[1], told[2])
+        else:
+            for _ in range(len(told[1])):
+                self.moved()
+
+    def moved(self) -> None:
+        """Tell whoever follows the run; where that ends it, every worker ends at its next evaluation."""
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended
+            try:
+                self.evaluate.moved()
+            except BaseException as error:
+                self._ended = error
+                raise
+
+    def printed(self, text: str) -> None:
+        """Print what clients' code has printed elsewhere."""
+        with self._lock:
+            sys.stdout.write(text)
+
+
+def _hands(job: Job, executor: object, listener: _Listener, desk: Desk | None, *, quiet: bool) -> list[Hand]:
+    jobs, evaluate = job.spec.jobs, listener.evaluate
+    match kind_of(executor):
+        case "serial":
+            return [Worker(job, evaluate, listener.keep, desk)]
+        case "threads":
+            return [_threaded(job, listener) for _ in range(n_jobs(jobs))]
+        case _:
+            made = starts(executor, jobs, job, quiet=quiet)
+            return [RemoteHand(start, listener.hear, listener.printed) for start in made]
+
+
+def _threaded(job: Job, listener: _Listener) -> Worker:
+    own = evaluator_of(job, listener.hear)
+    own.on_evaluation, own.stopped = listener.moved, listener.evaluate.stopped
+    return Worker(job, own, listener.keep)
 
 
 def _desk(spec: Spec, home: RunDirectory) -> Desk:
     """Where trials are told; on a grid of times for as long as a round waits for answers."""
     patience = None if spec.times is None else spec.times.patience
     return Desk(folder=home.private, patience=patience, threads=spec.threads)
-
-
-def _sending(spec: Spec, cohort: Cohort) -> Cohort:
-    """Clients as they send: under a control, now and then away."""
-    sending: Cohort = zeroed(cohort) if spec.control == "zeroed" else cohort
-    return sending if spec.attendance is None else UnreliableCohort(cohort=sending, attendance=spec.attendance)
-
-
-def zeroed(cohort: Cohort) -> AlteredCohort:
-    """Give the control in which clients act as ever, but every vector they send is zero.
-
-    Run behind the same mechanism it shows what the noise alone does; a gain of sharing
-    is claimed only against it.
-    """
-    return AlteredCohort(cohort=cohort, alter=lambda answers, _: np.zeros_like(answers))

@@ -11,7 +11,8 @@ from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import JsonObject, settings_schema
 from privbo.runs.algorithms import algorithms
-from privbo.runs.spec import Spec, SpecTable
+from privbo.runs.spec import Spec
+from privbo.runs.spec_table import SpecTable
 
 
 def read_toml(path: Path) -> JsonObject:

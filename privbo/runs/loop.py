@@ -1,11 +1,4 @@
-"""The loop: ask, open, collect, close, tell, record; and the runs in this process that go through it.
-
-Order in every round: the charge is durable before clients are asked, the clients'
-state is durable before the release is stored, and a release is stored before anyone is
-told. A run killed at any point therefore resumes: stored releases are replayed to the
-deterministic server, a charged round without stored bytes is drawn anew under the same
-charge (nothing of it had left), and clients that answered answer the same again.
-"""
+"""Runs in this process and its workers: planned, opened, played, kept."""
 
 from __future__ import annotations
 
@@ -13,50 +6,31 @@ import dataclasses
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
-from accountant.ledger.reservation import Reservation
-from privbo.door.noise import BoolArray
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
-from privbo.protocol.common import Final, is_of_rounds
-from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.common import Final
 from privbo.protocol.files import save_arrays
 from privbo.protocol.interrupts import watched_interrupts
-from privbo.protocol.messages import Algorithm, Ask, FloatArray, Standing
+from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import Problem
 from privbo.runs.attendance import Attendance
-from privbo.runs.cohorts import in_process
-from privbo.runs.common import keep_common
-from privbo.runs.evidence import plan_of, recovered_places
-from privbo.runs.grid import Clock, Times
-from privbo.runs.history import History, OnPrivateRound, OnRound, both
+from privbo.runs.cohorts import InProcess, in_process, require_executor
+from privbo.runs.grid import Times
+from privbo.runs.history import OnPrivateRound, OnRound, both
 from privbo.runs.manifest import RunDirectory, fresh_directory
 from privbo.runs.opening import Run, open_run, plan_run
+from privbo.runs.play import play
 from privbo.runs.progress import progress_bar
 from privbo.runs.record import Record
 from privbo.runs.separate import require_answers
-from privbo.runs.spec import FINAL_SHARE, Spec
+from privbo.runs.spec import Spec
+from privbo.runs.spec_table import FINAL_SHARE
 from privbo.runs.trials import TRIALS, Journal
-
-
-class Transport(Protocol):
-    """Carries a round to every client and brings the answers back."""
-
-    def collect(self, ask: Ask) -> object:
-        """Collect answers ``(n_clients, dim)``, rows that are not finite being absences; or what guardians open."""
-        ...
-
-
-@runtime_checkable
-class AnonymousTransport(Transport, Protocol):
-    """A transport whose channel hides who sends, so that only a release's secret sample need send."""
-
-    def collect_from(self, ask: Ask, senders: BoolArray) -> FloatArray:
-        """Collect answers as ``collect`` does, with a message from the senders alone; the other rows are NaN."""
-        ...
 
 
 def plan(
@@ -95,6 +69,9 @@ def run(
     attendance: Attendance | None = None,
     device: str = "cpu",
     times: Times | None = None,
+    executor: object = "serial",
+    jobs: int | None = None,
+    evaluation_seconds: float | None = None,
     progress: bool = False,
     on_round: OnRound | None = None,
     on_private_round: OnPrivateRound | None = None,
@@ -123,6 +100,11 @@ def run(
         device: Torch device of batched agents.
         times: A declared grid on which rounds begin and end, so that nobody's slowness shows; None for no time
             but the date.
+        executor: Who works on the clients: ``"serial"``, ``"threads"``, ``"processes"``, ``"dask:HOST:PORT"``, a
+            ``dask.distributed.Client``, ``"ray"`` or ``"ray:ADDRESS"``. It changes no number; see docs/scale.md.
+        jobs: Number of workers; by default one per processor, or as many as the cluster has.
+        evaluation_seconds: Seconds that one evaluation may take; it then has a process of its own, which is killed
+            when they are over, and counts as failed.
         progress: Show a progress bar on standard error.
         on_round: Called after every round with public quantities; what it raises ends the run.
         on_private_round: PRIVATE: called when clients have answered a round, with their evaluations, which no epsilon
@@ -157,9 +139,20 @@ def run(
         attendance=attendance,
         device=device,
         times=times,
+        executor=executor if isinstance(executor, str) else "serial",
+        jobs=jobs,
+        evaluation_seconds=evaluation_seconds,
     )
     home = default_directory(spec) if directory is None else Path(directory)
-    return run_spec(spec, home, resume=resume, progress=progress, on_round=on_round, on_private_round=on_private_round)
+    return run_spec(
+        spec,
+        home,
+        resume=resume,
+        progress=progress,
+        on_round=on_round,
+        on_private_round=on_private_round,
+        executor=executor,
+    )
 
 
 def run_spec(
@@ -172,6 +165,8 @@ def run_spec(
     on_evaluation: Callable[[], None] | None = None,
     on_private_round: OnPrivateRound | None = None,
     output: Path | None = None,
+    executor: object = None,
+    journal: Path | None = None,
 ) -> Record:
     """Plan, open and play a run with its clients in this process.
 
@@ -184,19 +179,32 @@ def run_spec(
         on_evaluation: Called after every evaluation; what it raises ends the run, which can be resumed.
         on_private_round: PRIVATE: as for ``run``.
         output: PRIVATE: where what clients' code prints goes; None leaves it on the terminal.
+        executor: Who works on the clients, where it is no text; ``spec.executor`` otherwise.
+        journal: PRIVATE: file of the evaluations of a run in memory, of which none is then made twice.
 
     Raises:
         ConfigurationError: If a setting is impossible; nothing was touched.
         BudgetExceeded: If the plan costs more than the ledger has left.
         RunError: If the directory can't be used as asked.
     """
+    executor = spec.executor if executor is None else executor
+    require_executor(spec, executor)
     home = None if directory is None else RunDirectory(directory)
     _seconds_of_one(spec)
     if not resume:
         require_answers(spec)
     opened = open_run(spec, plan_run(spec), home, resume=resume)
     with progress_bar(spec.name, spec.rounds) if progress else nullcontext() as bar:
-        return _play_in_process(opened, home, both(bar, on_round), on_evaluation, on_private_round, output)
+        followed = partial(
+            in_process,
+            opened,
+            home,
+            output=output,
+            on_private_round=on_private_round,
+            executor=executor,
+            journal=journal,
+        )
+        return _play_in_process(opened, home, both(bar, on_round), on_evaluation, followed)
 
 
 def default_directory(spec: Spec) -> Path | None:
@@ -212,17 +220,25 @@ def _play_in_process(
     home: RunDirectory | None,
     on_round: OnRound,
     on_evaluation: Callable[[], None] | None,
-    on_private_round: OnPrivateRound | None,
-    output: Path | None,
+    followed: Callable[..., InProcess],
 ) -> Record:
     spec = opened.record.spec
     keep = None if home is None else home.keep_failure
     with watched_interrupts() as stopped:
-        evaluate = spec.problem.evaluator(on_evaluation, keep, stopped=stopped, client_seconds=_seconds_of_one(spec))
+        evaluate = spec.problem.evaluator(
+            on_evaluation,
+            keep,
+            stopped=stopped,
+            client_seconds=_seconds_of_one(spec),
+            evaluation_seconds=spec.evaluation_seconds,
+        )
         evaluate.errors |= {} if home is None else home.failures()
-        transport = in_process(opened, home, evaluate, output, on_private_round)
-        record = play(opened, transport, on_round)
-        history = transport.clients.history()
+        transport = followed(evaluate=evaluate)
+        try:
+            record = play(opened, transport, on_round)
+            history = transport.crew.history()
+        finally:
+            transport.crew.end()
     if home is not None:
         save_arrays(home.evaluations_path, vars(history))
         if spec.problem.is_asked:
@@ -234,61 +250,3 @@ def _play_in_process(
 def _seconds_of_one(spec: Spec) -> float | None:
     """Seconds of a round that one client's evaluations may take; None without a grid."""
     return None if spec.times is None else spec.times.of_one(spec.problem.n_clients)
-
-
-def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, clock: Clock | None = None) -> Record:
-    """Play a run over a transport, from its first open round to the last: ask, open, collect, close, tell, record.
-
-    Args:
-        opened: The run.
-        transport: Carries its rounds.
-        on_round: Called after every round with public quantities.
-        clock: Keeps the run's grid of times; made of ``spec.times`` unless given.
-
-    Raises:
-        ConfigurationError: If only sampled clients shall send over a transport that shows who sends.
-    """
-    if opened.door.only_sampled_send and not isinstance(transport, AnonymousTransport):
-        raise ConfigurationError(
-            f"privacy.channel='anonymous', but {type(transport).__name__} does not hide who sends; use channel='open'"
-        )
-    record, server, door = opened.record, opened.server, opened.door
-    home = None if record.directory is None else record.home
-    book = record.ledger.book()
-    bound = plan_of(record.manifest, book)
-    lost = recovered_places(book, record.run_id)
-    history = History(home=home, on_round=on_round, sending_share=record.plan.sending_share, lost=lost)
-    position, clock = 0, clock or Clock(times=record.spec.times)
-    while (ask := server.ask()) is not None:
-        if ask.request is None:
-            clock.begin()
-            transport.collect(_standing(ask, bound, len(book.rows), book.head))
-            ended = clock.end()
-            server.tell(None)
-            history.add(ask.broadcast.round, None, None, ended=ended)
-            continue
-        ticket, ended = door.open(ask.broadcast.round, ask.request, plan_position=position), None
-        position += 1
-        if ticket.release is None:
-            clock.begin()
-            ask = _standing(ask, bound, ticket.receipt.sequence, ticket.receipt.head)
-            senders = ticket.senders
-            answers = (
-                transport.collect_from(ask, senders)
-                if senders is not None and isinstance(transport, AnonymousTransport)
-                else transport.collect(ask)
-            )
-            ended = clock.end()
-            release, clipping = door.close(ticket, answers)
-        else:
-            release, clipping = ticket.release, None
-        server.tell(release)
-        history.add(ask.broadcast.round, release, clipping if is_of_rounds(ask) else None, ended=ended)
-    return dataclasses.replace(
-        record, releases=tuple(history.releases), common=keep_common(server, opened.setting.space, record.directory)
-    )
-
-
-def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:
-    """A question with the place of the ledger that stands behind it."""
-    return dataclasses.replace(ask, standing=Standing(plan=plan.digest, sequence=sequence, head=head))

@@ -7,7 +7,7 @@ Layout::
     DIR/history.jsonl          one line per round (public)
     DIR/report.html            (public)
     DIR/private/               clients' evaluations and clip statistics: NOT covered by epsilon
-        README.txt  clients.npz  clipping.jsonl  errors.jsonl  countersigned.jsonl  allocation.npz
+        README.txt  clients-N.states  clipping.jsonl  errors.jsonl  countersigned.jsonl  allocation.npz
 """
 
 from __future__ import annotations
@@ -16,50 +16,30 @@ import importlib.metadata
 import os
 import platform
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import cast
 
-import numpy as np
-import numpy.typing as npt
-
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import (
     append_line,
-    load_arrays,
     private_folder,
     read_json,
     read_lines,
-    save_arrays,
     write_json,
 )
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CODE, toolkit
 from privbo.runs.origin import mark, require_ours
 from privbo.runs.spec import Spec
+from privbo.runs.states import States
 
 FORMAT = 3
 _OLDER = {"1": "0.1.0", "2": "0.2.0"}
-_STAMP = ("ledger_round", "ledger_sequence", "ledger_head")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stamp:
-    """Where the ledger stood when clients answered.
-
-    Attributes:
-        round: The round they answered.
-        sequence: Position of the last row of the ledger's chain that they were shown.
-        head: Its digest.
-    """
-
-    round: int
-    sequence: int
-    head: str
 
 
 @dataclass(frozen=True)
@@ -94,9 +74,18 @@ class RunDirectory:
         return self.path / "private"
 
     @property
-    def clients_path(self) -> Path:
-        """The cohort's snapshot (private)."""
-        return self.private / "clients.npz"
+    def groups_path(self) -> Path:
+        """Groups in which clients are worked on (private)."""
+        return self.private / "groups.json"
+
+    @property
+    def journal_path(self) -> Path:
+        """Evaluations of the round that is being played (private)."""
+        return self.private / "evaluated.rows"
+
+    def control_path(self, name: str, kind: str) -> Path:
+        """File of a control's evaluations (private)."""
+        return self.private / f"control-{name}.{kind}"
 
     @property
     def clipping_path(self) -> Path:
@@ -192,28 +181,25 @@ class RunDirectory:
         """Rounds that released nothing, as far as the history says."""
         return {int(row["round"]) for row in read_lines(self.history_path) if not row["released"]}
 
-    def save_clients(self, snapshot: Mapping[str, npt.NDArray[np.generic]], stamp: Stamp) -> None:
-        """Replace the cohort's snapshot (private), with the place of the ledger that it has seen."""
-        seen = {"ledger_round": stamp.round, "ledger_sequence": stamp.sequence, "ledger_head": stamp.head}
-        save_arrays(self.clients_path, dict(snapshot) | {name: np.array(value) for name, value in seen.items()})
+    def states(self, first: int) -> States:
+        """The state of the group that begins with a client (private)."""
+        return States(path=self.private / f"clients-{first}.states")
 
-    def load_clients(self) -> dict[str, npt.NDArray[np.generic]] | None:
-        """Read the cohort's last snapshot; None if it never answered."""
-        if not self.clients_path.exists():
-            return None
-        return {name: array for name, array in load_arrays(self.clients_path).items() if name not in _STAMP}
+    def all_states(self) -> list[States]:
+        """The states of all groups that have answered (private)."""
+        return [States(path=path) for path in sorted(self.private.glob("clients-*.states"))]
 
-    def clients_stamp(self) -> Stamp | None:
-        """Read where the ledger stood when the clients last answered; None if they never did.
+    def groups_of(self, n_clients: int) -> list[tuple[int, int]]:
+        """Groups in which a run of so many clients began, each from one client to below another; none if it did not."""
+        if self.groups_path.exists():
+            first = [int(one) for one in cast("list[int]", read_json(self.groups_path)["first"])]
+            return list(zip(first, [*first[1:], n_clients], strict=True))
+        return [(0, n_clients)] if self.all_states() else []
 
-        Raises:
-            KeyError: If the snapshot does not say.
-        """
-        if not self.clients_path.exists():
-            return None
-        arrays = load_arrays(self.clients_path)
-        round_, sequence, head = (arrays[name].item() for name in _STAMP)
-        return Stamp(round=int(round_), sequence=int(sequence), head=str(head))
+    def keep_groups(self, first: Sequence[int]) -> None:
+        """Keep in which groups the run begins; one of all clients needs no words."""
+        if len(first) > 1:
+            write_json(self.groups_path, {"first": list(first)})
 
 
 @dataclass(frozen=True, kw_only=True)

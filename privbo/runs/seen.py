@@ -10,6 +10,7 @@ from accountant.ledger.reservation import Place
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
 from privbo.runs.manifest import RunDirectory
+from privbo.runs.states import States
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ def gathered(home: RunDirectory, run: str) -> tuple[list[Seen], tuple[str, ...]]
     sites = sorted(home.private.glob(f"sites/*/{run}/receipts.jsonl"))
     readers: list[tuple[str, list[Path], Callable[[Path], Iterator[Seen]]]] = [
         ("history.jsonl", [home.history_path], _of_history),
-        ("private/clients.npz", [home.clients_path], lambda _: _of_clients(home)),
+        ("private/clients-0.states", [states.path for states in home.all_states()], _of_clients),
         ("private/countersigned.jsonl", [home.countersigned_path], lambda path: _of_receipts(path, home)),
         ("sites' records", sites, lambda path: _of_receipts(path, home)),
     ]
@@ -78,8 +79,8 @@ def _of_history(path: Path) -> Iterator[Seen]:
             )
 
 
-def _of_clients(home: RunDirectory) -> Iterator[Seen]:
-    stamp = home.clients_stamp()
+def _of_clients(path: Path) -> Iterator[Seen]:
+    stamp = States(path=path).stamp()
     if stamp is not None:
         yield Seen(by="the clients' state", place=(stamp.sequence, stamp.head), round=stamp.round)
 

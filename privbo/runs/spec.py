@@ -23,7 +23,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeAlias, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import Field, SkipValidation
 
@@ -34,20 +34,17 @@ from privbo.protocol.common import Final
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Algorithm, Setting
 from privbo.protocol.problem import Problem, ProblemSource
-from privbo.protocol.settings import Count, JsonObject, Sequence, dump_settings, read_settings, settings
+from privbo.protocol.settings import Count, JsonObject, Positive, Sequence, dump_settings, read_settings, settings
 from privbo.runs.algorithms import ForeignAlgorithm, algorithm_table, read_algorithm, require_algorithm
 from privbo.runs.attendance import Attendance
 from privbo.runs.code import CodeKey, code_key
 from privbo.runs.final import WithCommon
 from privbo.runs.grid import Times
 from privbo.runs.sources import load_function, load_problem, stated_problem
+from privbo.runs.spec_table import FINAL_SHARE, Control, FinalShare, SpecTable
 
-Control = Literal["local", "zeroed"]
-FinalShare: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
-FINAL_SHARE = 0.1
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 # How a run is carried out, not what it is: neither changes what a run releases.
-_MEANS = ("controls", "threads", "device")
+_MEANS = ("controls", "threads", "device", "executor", "jobs")
 # Of a problem: where its code stands is nobody's business but the machine's that runs it.
 _PUBLIC = ("name", "provenance", "n_clients", "space", "constraints", "fingerprint", "arguments")
 
@@ -73,6 +70,9 @@ class Spec:
         device: Torch device of batched agents.
         threads: Threads of numerical libraries.
         times: A declared grid on which rounds begin and end; None for no time but the date.
+        evaluation_seconds: Seconds that one evaluation may take; None for as long as it takes.
+        executor: Who works on clients; see ``privbo.runs.hands``.
+        jobs: Number of workers; None for one per processor, or as many as a cluster has.
 
     Raises:
         ConfigurationError: Naming the setting, its value and what is allowed.
@@ -100,6 +100,9 @@ class Spec:
     device: str = "cpu"
     threads: Count = 1
     times: Times | None = None
+    evaluation_seconds: Positive | None = None
+    executor: str = "serial"
+    jobs: Count | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
@@ -135,6 +138,9 @@ class Spec:
             "ledger": None if self.ledger is None else dump_settings(self.ledger),
             "attendance": None if self.attendance is None else dump_settings(self.attendance),
             "times": None if self.times is None else dump_settings(self.times),
+            "evaluation_seconds": self.evaluation_seconds,
+            "executor": self.executor,
+            "jobs": self.jobs,
         }
 
     def departures(self) -> JsonObject:
@@ -246,28 +252,6 @@ class Spec:
             unit=self.privacy.unit,
             single_release_noise=functools.partial(single_release_noise, self.privacy, self.problem.n_clients),
         )
-
-
-@settings(table="")
-class SpecTable:
-    """The shape of a run's table; ``Spec`` holds the objects."""
-
-    name: Annotated[str, Field(pattern=_NAME)]
-    rounds: Count
-    problem: ProblemSource
-    algorithm: JsonObject
-    privacy: JsonObject
-    seed: Annotated[int, Field(ge=0)] | None = None
-    device: str = "cpu"
-    threads: Count = 1
-    final: Final | None = None
-    final_share: FinalShare = FINAL_SHARE
-    control: Literal["zeroed"] | None = None
-    controls: Sequence[Control] = ()
-    ledger: SharedLedger | None = None
-    attendance: Attendance | None = None
-    times: Times | None = None
-    directory: str | None = None
 
 
 def _identifying(table: JsonObject) -> JsonObject:

@@ -165,7 +165,7 @@ class Journal:
 
     def asked_rounds(self, client: int) -> list[int]:
         """Rounds in which a client has asked for trials, in order."""
-        return sorted({trial.round for trial in self.trials.values() if trial.client == client})
+        return sorted({trial.round for trial in list(self.trials.values()) if trial.client == client})
 
     def tell(self, number: int, *, value: float | None = None, failure: str | None = None) -> Trial:
         """Tell a trial's value, or why it has none. Telling the same again changes nothing.

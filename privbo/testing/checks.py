@@ -18,7 +18,7 @@ from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Cohort, FloatArray, IntArray, Server
 from privbo.protocol.problem import Problem
 from privbo.protocol.space import Value
-from privbo.runs.cohorts import AlteredCohort
+from privbo.runs.altered import AlteredCohort
 from privbo.runs.history import Round
 from privbo.testing.holding import holds_a_row_of
 from privbo.testing.subject import (

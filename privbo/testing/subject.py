@@ -31,7 +31,7 @@ from privbo.protocol.messages import (
 from privbo.protocol.problem import Problem
 from privbo.protocol.space import Real
 from privbo.runs.algorithms import require_algorithm
-from privbo.runs.cohorts import AlteredCohort
+from privbo.runs.altered import AlteredCohort
 from privbo.runs.history import OnRound
 from privbo.runs.loop import run_spec
 from privbo.runs.opening import plan_run

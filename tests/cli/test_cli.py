@@ -233,7 +233,7 @@ def test_bad_settings_stop_before_any_data_with_one_line_and_exit_code_2(
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "run" / "private" / "clients.npz").exists()
+    assert not (tmp_path / "run" / "private" / "clients-0.states").exists()
 
 
 @pytest.mark.parametrize(

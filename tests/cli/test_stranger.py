@@ -124,7 +124,7 @@ LINKS = {
     "a page": ("report.html", ["report", "{}"]),
     "the history": ("history.jsonl", ["run", "--resume", "{}", "--trust"]),
     "the manifest's": ("config.json.new", ["run", "--resume", "{}", "--trust"]),
-    "the clients' state": ("private/clients.npz.new", ["run", "--resume", "{}", "--trust"]),
+    "the clients' state": ("private/clients-0.states.new", ["run", "--resume", "{}", "--trust"]),
 }
 
 

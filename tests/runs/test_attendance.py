@@ -9,10 +9,9 @@ import privbo as pb
 from privbo.protocol.messages import Broadcast
 from privbo.reports.data import report
 from privbo.runs.attendance import Attendance, UnreliableCohort
-from privbo.runs.cohorts import InProcess
-from privbo.runs.loop import play
+from privbo.runs.cohorts import InProcess, in_process
 from privbo.runs.opening import open_run, plan_run
-from privbo.runs.separate import Together
+from privbo.runs.play import play
 from privbo.runs.spec import Spec
 from tests.conformance.cases import problem
 
@@ -137,9 +136,12 @@ class Open:
         raise AssertionError("nobody may be asked")
 
 
-class Counting(InProcess):
+class Counting:
+    def __init__(self, made: InProcess):
+        self.made, self.collect = made, made.collect
+
     def collect_from(self, ask, senders):
-        found = super().collect_from(ask, senders)
+        found = self.made.collect_from(ask, senders)
         messages.append((int(np.isfinite(found).all(axis=1).sum()), int(senders.sum())))
         return found
 
@@ -158,11 +160,8 @@ def test_only_the_sample_sends_and_only_where_nobody_sees_it():
     with pytest.raises(pb.ConfigurationError, match="does not hide who sends"):
         play(made, Open())
     assert not made.record.ledger.entries()  # refused before anything was charged
-    cohort = ALGORITHM.cohort(
-        made.setting, clients=np.arange(7), evaluate=problem().evaluator(), seed=made.clients_seed
-    )
     messages.clear()
-    play(made, Counting(clients=Together(cohort=cohort), save=lambda *_: None))
+    play(made, Counting(in_process(made, None, problem().evaluator(), None)))
     assert len(messages) == 3
     assert all(arrived == sampled < 7 for arrived, sampled in messages)
 

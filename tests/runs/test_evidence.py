@@ -27,7 +27,7 @@ PARTS = {
     "ledger": ("ledger.sqlite", "ledger.sqlite-wal"),
     "witness": ("ledger.sqlite.witness",),
     "history": ("history.jsonl",),
-    "clients": ("private/clients.npz",),
+    "clients": ("private/clients-0.states",),
 }
 
 
@@ -196,7 +196,7 @@ def test_another_runs_ledger_put_in_place_binds_another_plan(twice: tuple[Path, 
     home, other = tmp_path / "run", tmp_path / "other"
     shutil.copytree(twice[0], home)
     play(other, privacy=pb.Privacy(epsilon=0.25)).ledger.close()
-    for name in ("history.jsonl", "private/clients.npz"):  # all evidence of the run's own taken away
+    for name in ("history.jsonl", "private/clients-0.states"):  # all evidence of the run's own taken away
         (home / name).unlink()
     copy(other, home, ("ledger", "witness"))
     refused_everywhere(home, "binds no plan of|is a ledger of")
@@ -217,7 +217,7 @@ def test_what_is_absent_is_named(twice: tuple[Path, Path], tmp_path: Path) -> No
     shutil.rmtree(home / "private")
     found = verify_ledger(home)
     assert found.verified
-    assert {"private/clients.npz", "sites' records"} <= set(found.absent)
+    assert {"private/clients-0.states", "sites' records"} <= set(found.absent)
     (home / "history.jsonl").unlink()
     assert "history.jsonl" in verify_ledger(home).absent
 
@@ -235,7 +235,7 @@ def test_a_history_that_says_other_things_of_a_release_is_refused(twice: tuple[P
 def test_a_run_that_was_cut_off_before_its_ledger_was_bound_begins_when_resumed(tmp_path: Path) -> None:
     home = tmp_path / "run"
     play(home).ledger.close()
-    for name in ("history.jsonl", "private/clients.npz", *PARTS["ledger"], *PARTS["witness"]):
+    for name in ("history.jsonl", "private/clients-0.states", *PARTS["ledger"], *PARTS["witness"]):
         (home / name).unlink(missing_ok=True)
     with pytest.raises(LedgerError, match="no file"):
         pb.load(home)

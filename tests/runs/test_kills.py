@@ -80,7 +80,7 @@ def forked(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
     return process
 
 
-MOMENTS = ("ledger.sqlite-wal", "private/clients.npz", "private/transport.jsonl", "history.jsonl")
+MOMENTS = ("ledger.sqlite-wal", "private/clients-0.states", "private/transport.jsonl", "history.jsonl")
 """What is written after a charge or a release, after clients or sites have answered, and after a round."""
 
 

@@ -1,0 +1,59 @@
+"""One run of many clients in a process of its own, which tells its seconds and its memory: see ``benchmarks.scale``."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import privbo as pb
+from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.threads import limited_threads
+
+
+def objective(clients: IntArray, units: FloatArray) -> FloatArray:
+    """A hill per client, at one of a hundred places near each other; larger is better."""
+    place = 0.3 + 0.004 * (clients % 100)
+    return np.asarray(np.exp(-8.0 * ((units - place[:, None]) ** 2).sum(axis=1)))
+
+
+def problem(n_clients: int) -> pb.Problem:
+    """A problem of two parameters whose clients are evaluated at once."""
+    space = {"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)}
+    return pb.Problem(space=space, batch_objective=objective, n_clients=n_clients, name="hills")
+
+
+def algorithm(*, fits: bool) -> pb.SharedPrior:
+    """The default one with 64 features; without fits every client's model has the priors' medians."""
+    return pb.SharedPrior(n_features=64, own=pb.SharedPrior().own if fits else pb.OwnModel(refit_every=0))
+
+
+def main(n_clients: int, rounds: int, jobs: int, *, fits: bool) -> None:
+    """Make the run and print its seconds, and the memory of this process and of its workers' largest, in MiB."""
+    privacy = pb.Privacy(noise_multiplier=2.0, noise="simulation")
+    executor = "processes" if jobs > 1 else "serial"
+    with tempfile.TemporaryDirectory() as home, limited_threads(1):
+        start = time.perf_counter()
+        pb.run(
+            problem(n_clients),
+            algorithm(fits=fits),
+            privacy=privacy,
+            rounds=rounds,
+            seed=0,
+            directory=Path(home) / "run",
+            executor=executor,
+            jobs=jobs,
+        )
+        seconds = time.perf_counter() - start
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    memory = [resource.getrusage(one).ru_maxrss / 1024 for one in whose]
+    sys.stdout.write(json.dumps({"seconds": seconds, "mib": memory[0] + jobs * memory[1] * (jobs > 1)}) + "\n")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), fits=sys.argv[4] == "fits")

@@ -1,0 +1,109 @@
+"""Evaluations of a round that were made already, so that none is made twice. PRIVATE.
+
+What a client evaluates is a function of its history and of public numbers, so a round that is played again asks for the
+same points in the same order: an evaluation is known by its client, its round and its place in it, if the point agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.protocol.messages import FloatArray, IntArray
+
+Rows = npt.NDArray[np.void]
+_SEAL = np.uint64(0x70726976626F2031)
+_KEY = ("client", "round", "place", "count")
+
+
+def row_type(n_dims: int) -> np.dtype[np.void]:
+    """Layout of one evaluation in a file or on the wire, of 64-bit words; ``count`` is 0 but for a mean."""
+    numbers = [(name, "<i8") for name in _KEY]
+    return np.dtype([*numbers, ("value", "<f8"), ("unit", "<f8", (n_dims,)), ("seal", "<u8")])
+
+
+def sealed(rows: Rows) -> Rows:
+    """Give rows with the checksum by which torn ones are told."""
+    made = rows.copy()
+    made["seal"] = _SEAL
+    made["seal"] = _checksums(made)
+    return made
+
+
+def whole_rows(payload: bytes, n_dims: int) -> Rows:
+    """Read the rows of a file; what a crash left of a row is dropped, and so is one whose checksum fails."""
+    kind = row_type(n_dims)
+    rows = np.frombuffer(payload[: len(payload) // kind.itemsize * kind.itemsize], dtype=kind)
+    return np.asarray(rows[_checksums(rows) == _SEAL])
+
+
+def _checksums(rows: Rows) -> npt.NDArray[np.uint64]:
+    words = np.ascontiguousarray(rows).view(np.uint64).reshape(len(rows), rows.dtype.itemsize // 8)
+    return np.asarray(np.bitwise_xor.reduce(words, axis=1), dtype=np.uint64)
+
+
+class Memory:
+    """Remembers the evaluations of some clients, whose numbers follow each other.
+
+    Args:
+        clients: Their numbers.
+        n_dims: Of the search space.
+        keep: Told of every evaluation as soon as it was made; what it keeps is never made again.
+    """
+
+    def __init__(self, clients: IntArray, n_dims: int, keep: Callable[[Rows], None]) -> None:
+        self._first, self._n_dims, self._keep = int(clients.min(initial=0)), n_dims, keep
+        self._places = np.zeros(int(clients.max(initial=-1)) + 1 - self._first, dtype=np.int64)
+        self.begin(0, np.empty(0, dtype=row_type(n_dims)))
+
+    def begin(self, round_: int, known: Rows) -> None:
+        """Begin a round, maybe again, with those of its evaluations that are known."""
+        self._places[:] = 0
+        self._round = round_
+        known = known[known["round"] == round_]
+        order = np.argsort(_names(known["client"], known["place"]), kind="stable")
+        self._known = known[order]
+        self._named = _names(self._known["client"], self._known["place"])
+
+    def recall(self, clients: IntArray, units: FloatArray, counts: IntArray | None) -> tuple[Rows, IntArray]:
+        """Give the rows of what is to be evaluated, with the values that are known, and which are not.
+
+        Args:
+            clients: ``(n,)``.
+            units: ``(n, n_dims)``.
+            counts: Rewards that are averaged, ``(n,)``; None where one value is asked for.
+        """
+        rows = np.zeros(len(clients), dtype=row_type(self._n_dims))
+        rows["client"], rows["round"], rows["place"] = clients, self._round, self._next(clients)
+        rows["count"], rows["unit"], rows["value"] = 0 if counts is None else counts, units, np.nan
+        if not len(self._known):
+            return rows, np.arange(len(rows))
+        last = np.searchsorted(self._named, _names(rows["client"], rows["place"]), side="right") - 1
+        there = self._known[np.maximum(last, 0)]
+        same = [there[name] == rows[name] for name in _KEY]
+        same.append((there["unit"].view("<i8") == rows["unit"].view("<i8")).reshape(len(rows), -1).all(axis=1))
+        found = np.logical_and.reduce(same)
+        rows["value"][found] = there["value"][found]
+        return rows, np.flatnonzero(~found)
+
+    def keep(self, rows: Rows) -> None:
+        """Keep what was evaluated."""
+        self._keep(sealed(rows))
+
+    def _next(self, clients: IntArray) -> IntArray:
+        """Place of each evaluation among its client's in this round, ``(n,)``."""
+        index = np.asarray(clients) - self._first
+        order = np.argsort(index, kind="stable")
+        ordered = index[order]
+        rank = np.empty(len(index), dtype=np.int64)
+        rank[order] = np.arange(len(index)) - np.searchsorted(ordered, ordered)
+        places = self._places[index] + rank
+        np.add.at(self._places, index, 1)
+        return np.asarray(places)
+
+
+def _names(clients: IntArray, places: IntArray) -> IntArray:
+    """One number per client and place."""
+    return np.asarray((clients << 28) | places)

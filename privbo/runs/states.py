@@ -1,0 +1,188 @@
+"""Clients' states on disk: what a round adds is appended, and the file is rewritten where that has doubled it. PRIVATE.
+
+A state is named arrays. Of an array that has grown along its first or second axis only the new part is written, so a
+round costs one row per client however long the run is. A frame that a crash cut off is dropped.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.protocol.errors import RunError
+from privbo.protocol.files import append_bytes, array_bytes, write_atomically
+
+Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
+_MAGIC = b"privbo state 1\n\x00"
+_HEADER = struct.Struct("<QQI")
+_HOW = ("whole", "rows", "columns")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stamp:
+    """Place where the ledger stood when clients answered.
+
+    Attributes:
+        round: The round they answered.
+        sequence: Position of the last row of the ledger's chain that they were shown.
+        head: Its digest.
+    """
+
+    round: int
+    sequence: int
+    head: str
+
+
+def difference(old: Snapshot | None, new: Snapshot) -> dict[str, npt.NDArray[np.generic]]:
+    """Give what makes a new state of an old one; keys say how: ``whole/name``, ``rows/name``, ``columns/name``.
+
+    Everything that did not change is left out; a name that is gone is a ``gone/name``.
+    """
+    before = {} if old is None else old
+    made: dict[str, npt.NDArray[np.generic]] = {f"gone/{name}": np.empty(0) for name in before.keys() - new.keys()}
+    for name, array in new.items():
+        if name not in before:
+            made[f"whole/{name}"] = np.asarray(array)
+        elif (found := _growth(before[name], np.asarray(array))) is not None:
+            made[f"{found[0]}/{name}"] = found[1]
+    return made
+
+
+def applied(old: Snapshot | None, change: Snapshot) -> dict[str, npt.NDArray[np.generic]]:
+    """Give the new state of an old one and ``difference``."""
+    made = {} if old is None else dict(old)
+    for key, array in change.items():
+        how, _, name = key.partition("/")
+        if how == "gone":
+            made.pop(name, None)
+        elif how == "whole":
+            made[name] = array
+        else:
+            made[name] = np.concatenate([made[name], array], axis=_HOW.index(how) - 1)
+    return made
+
+
+def _growth(old: npt.NDArray[np.generic], new: npt.NDArray[np.generic]) -> tuple[str, npt.NDArray[np.generic]] | None:
+    """The part of an array that is new, and where it was appended; None where nothing changed."""
+    if old.dtype != new.dtype or old.ndim != new.ndim:
+        return "whole", new
+    for axis in range(min(2, new.ndim)):
+        length, others = old.shape[axis], (old.shape[:axis] + old.shape[axis + 1 :])
+        if new.shape[:axis] + new.shape[axis + 1 :] != others or new.shape[axis] < length:
+            continue
+        start, rest = np.split(new, [length], axis=axis)
+        if _same(old, start):
+            return None if not rest.size else (_HOW[axis + 1], rest)
+    return None if old.shape == new.shape and _same(old, new) else ("whole", new)
+
+
+def _same(old: npt.NDArray[np.generic], new: npt.NDArray[np.generic]) -> bool:
+    """Whether arrays are the same to the last bit, NaN and the sign of zero included."""
+    if old.dtype == np.float64:
+        return np.array_equal(np.ascontiguousarray(old).view(np.int64), np.ascontiguousarray(new).view(np.int64))
+    return bool(np.array_equal(old, new))
+
+
+@dataclass(kw_only=True)
+class States:
+    """The state of some clients in a file.
+
+    Attributes:
+        path: The file.
+    """
+
+    path: Path
+    _whole: int = 0
+
+    def load(self) -> dict[str, npt.NDArray[np.generic]] | None:
+        """Read the last state; None if the clients never answered.
+
+        Raises:
+            RunError: If the file is damaged before its end.
+        """
+        state: dict[str, npt.NDArray[np.generic]] | None = None
+        for _, body in self._frames():
+            with np.load(io.BytesIO(body), allow_pickle=False) as archive:
+                state = applied(state, {name: archive[name] for name in archive.files})
+        return state
+
+    def stamp(self) -> Stamp | None:
+        """Read where the ledger stood when these clients last answered; None if they never did.
+
+        Raises:
+            RunError: If the file is damaged before its end.
+        """
+        headers = [header for header, _ in self._frames()]
+        if not headers:
+            return None
+        last = headers[-1]
+        return Stamp(round=int(last["round"]), sequence=int(last["sequence"]), head=str(last["head"]))
+
+    def append(self, change: Snapshot, stamp: Stamp) -> None:
+        """Add what a round has changed, on the disk when this returns; rewrites a file that has doubled."""
+        frame = _frame(change, stamp)
+        if not self.path.exists():
+            write_atomically(self.path, frame)
+            self._whole = len(frame)
+            return
+        append_bytes(self.path, frame, self._sound())
+        self._whole = self._whole or self._first()
+        if self.path.stat().st_size > 2 * self._whole:
+            state = self.load() or {}
+            frame = _frame(difference(None, state), stamp)
+            write_atomically(self.path, frame)
+            self._whole = len(frame)
+
+    def _first(self) -> int:
+        """Length of the first frame."""
+        return next((len(_MAGIC) + _HEADER.size + len(json.dumps(h)) + len(b) for h, b in self._frames()), 0)
+
+    def _sound(self) -> int:
+        """Length of the file up to the end of its last frame that is whole."""
+        with self.path.open("rb") as file:
+            size, end = os.fstat(file.fileno()).st_size, 0
+            while (sizes := _sizes(file.read(len(_MAGIC) + _HEADER.size))) is not None:
+                end_of_frame = file.tell() + sizes[0] + sizes[1]
+                if end_of_frame > size:
+                    break
+                file.seek(end_of_frame)
+                end = end_of_frame
+        return end
+
+    def _frames(self) -> Iterator[tuple[Mapping[str, Any], bytes]]:
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            while (sizes := _sizes(file.read(len(_MAGIC) + _HEADER.size))) is not None:
+                header, body = file.read(sizes[0]), file.read(sizes[1])
+                if len(header) + len(body) < sizes[0] + sizes[1]:
+                    return  # what a crash cut off
+                if zlib.crc32(header + body) != sizes[2]:
+                    if file.read(1):
+                        raise RunError(f"{self.path} is damaged in the middle; restore it from a copy")
+                    return
+                yield json.loads(header), body
+
+
+def _frame(change: Snapshot, stamp: Stamp) -> bytes:
+    header = json.dumps({"round": stamp.round, "sequence": stamp.sequence, "head": stamp.head}).encode()
+    body = array_bytes(change)
+    return _MAGIC + _HEADER.pack(len(header), len(body), zlib.crc32(header + body)) + header + body
+
+
+def _sizes(start: bytes) -> tuple[int, int, int] | None:
+    """Lengths and checksum in the start of a frame; None where there is no whole one."""
+    if len(start) < len(_MAGIC) + _HEADER.size or not start.startswith(_MAGIC):
+        return None
+    header, body, check = _HEADER.unpack_from(start, len(_MAGIC))
+    return header, body, check

@@ -1,0 +1,228 @@
+"""Who works on clients changes no number, and no evaluation that was journalled is made again."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.cli.run import carry_out
+from privbo.comparisons.verdict import SCORES
+from privbo.protocol.files import read_json
+from privbo.protocol.memory import Memory
+from privbo.runs.config import read_spec
+from privbo.runs.loop import run_spec
+from privbo.runs.spec import Spec
+from tests.conformance import cases
+from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
+from tests.executor_problem import Noting, problem
+
+ROOT = Path(__file__).parents[2]
+SIMULATED = pb.Privacy(noise_multiplier=1.0, sample_rate=0.6, noise="simulation")
+
+
+def play(objective: Noting, **settings) -> pb.Record:
+    asked = {"privacy": SIMULATED, "rounds": 4, "seed": 3} | settings
+    return pb.run(problem(objective), pb.SharedPrior(n_features=8, least_signal=0.0), **asked)
+
+
+def require_same(found: pb.Record, expected: pb.Record) -> None:
+    """Releases, points and values are equal to the last bit."""
+    assert len(found.releases) == len(expected.releases)
+    for one, other in zip(found.releases, expected.releases, strict=True):
+        np.testing.assert_array_equal(one.values, other.values)
+    mine, theirs = found.clients, expected.clients
+    np.testing.assert_array_equal(mine.rounds, theirs.rounds)
+    np.testing.assert_array_equal(mine.values, theirs.values)
+    np.testing.assert_array_equal(mine.recommended, theirs.recommended)
+    made = np.isfinite(mine.values)
+    np.testing.assert_array_equal(mine.units[made], theirs.units[made])
+
+
+@pytest.mark.parametrize("case", [*CASES, *VOTES], ids=lambda case: case.name)
+def test_points_and_releases_do_not_depend_on_how_clients_are_grouped(case: Case):
+    privacies = [case.privacy()]
+    if case.name in ("shared-prior", "fed-pne"):
+        privacies += [pb.NoPrivacy(), pb.Privacy(noise_multiplier=1.0, sample_rate=0.4, noise="simulation")]
+    if case.name == "shared-prior":
+        adapted = pb.AdaptiveClipping(count_stddev=20.0)
+        privacies += [pb.Privacy(noise_multiplier=1.0, noise="simulation", adaptive_clipping=adapted)]
+    for privacy in privacies:
+        runs = [
+            pb.run(cases.problem(), case.algorithm, privacy=privacy, rounds=ROUNDS, seed=3, final=case.final, **asked)
+            for asked in ({}, {"executor": "threads", "jobs": 2}, {"executor": "threads", "jobs": 7})
+        ]
+        for parts in runs[1:]:
+            require_same(parts, runs[0])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Counted(pb.DPFTSDE):
+    """Planted fault: where a client looks first depends on how many are in its cohort."""
+
+    answers_together: ClassVar[bool] = True
+
+    def cohort(self, setting, *, clients, evaluate, seed):
+        return super().cohort(setting, clients=clients, evaluate=evaluate, seed=seed + len(clients))
+
+
+def test_a_cohort_that_counts_its_clients_is_seen():
+    runs = [
+        pb.run(cases.problem(), Counted(), privacy=pb.NoPrivacy(), rounds=1, seed=3, executor=executor, jobs=2)
+        for executor in ("serial", "threads")
+    ]
+    with pytest.raises(AssertionError):
+        require_same(*runs)
+
+
+def test_processes_give_the_same_and_one_that_dies_is_replaced_without_repeating_what_it_had_done(tmp_path, capfd):
+    whole = play(Noting(tmp_path / "whole"))
+    parts = Noting(tmp_path / "parts", deadly=5)
+    require_same(play(parts, executor="processes", jobs=2, directory=tmp_path / "run"), whole)
+    assert parts.path.with_suffix(".died").exists()
+    assert sorted(set(parts.lines())) == sorted(Noting(tmp_path / "whole").lines())
+    assert parts.repeated() <= 1  # that which was under way when the process died
+    assert "seen by 6" in capfd.readouterr().out
+    assert len(play(Noting(tmp_path / "again"), jobs=2, directory=tmp_path / "run", resume=True).releases) == 2
+    assert not Noting(tmp_path / "again").lines()
+    assert [row["first"] for row in [read_json(tmp_path / "run" / "private" / "groups.json")]] == [[0, 3]]
+
+
+@pytest.mark.long
+def test_a_client_that_ends_its_process_every_time_is_absent_and_the_run_goes_on(tmp_path):
+    record = play(Noting(tmp_path / "calls", always=2), executor="processes", jobs=2)
+    assert np.isnan(record.clients.values[2]).all()
+    assert np.isfinite(np.delete(record.clients.values, 2, axis=0)).all()
+    assert "its process ended with code 3" in record.failures[2]
+    assert Noting(tmp_path / "calls").repeated() == 0
+
+
+def test_an_evaluation_that_takes_too_long_fails_alone(tmp_path):
+    started = time.monotonic()
+    record = play(Noting(tmp_path / "calls", slow=1), rounds=1, evaluation_seconds=0.5)
+    assert time.monotonic() - started < 25.0
+    assert np.isnan(record.clients.values[1]).all()
+    assert np.isfinite(np.delete(record.clients.values, 1, axis=0)).all()
+    assert "no value within 0.5 s" in record.failures[1]
+
+
+class StopError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("executor", ["serial", "threads"])
+def test_a_run_stopped_inside_a_round_repeats_no_evaluation(executor, tmp_path):
+    whole = play(Noting(tmp_path / "whole"), privacy=pb.NoPrivacy())
+    calls, home, left = Noting(tmp_path / "calls"), tmp_path / "run", [5, 11, 17, 18]
+
+    def stop() -> None:
+        if left and len(calls.lines()) >= left[0]:
+            left.pop(0)
+            raise StopError
+
+    spec = dataclasses.replace(whole.spec, problem=problem(calls), executor=executor, jobs=3)
+    for resume in (False, True, True, True):
+        with pytest.raises(StopError):
+            run_spec(spec, home, resume=resume, on_evaluation=stop)
+    require_same(run_spec(spec, home, resume=True), whole)
+    assert sorted(calls.lines()) == sorted(Noting(tmp_path / "whole").lines())
+
+
+def test_a_journal_of_another_point_is_not_believed(tmp_path):
+    kept, clients, units = [], np.arange(3), np.full((3, 2), 0.25)
+    first = Memory(clients, 2, kept.append)
+    rows, left = first.recall(clients, units, None)
+    rows["value"] = [1.0, 2.0, np.nan]
+    assert left.tolist() == [0, 1, 2]
+    first.keep(rows)
+    second = Memory(clients, 2, kept.append)
+    second.begin(0, np.concatenate(kept))
+    moved = units.copy()
+    moved[1, 1] = np.nextafter(0.25, 1.0)
+    rows, left = second.recall(clients, moved, None)
+    assert left.tolist() == [1]
+    np.testing.assert_array_equal(rows["value"], [1.0, np.nan, np.nan])
+    assert second.recall(clients, units, None)[1].tolist() == [0, 1, 2]  # the second evaluation of each
+    second.begin(1, np.concatenate(kept))
+    assert second.recall(clients, units, None)[1].tolist() == [0, 1, 2]  # another round
+
+
+CONFIG = """
+name = "noting"
+rounds = 4
+controls = ["local", "zeroed"]
+[problem]
+factory = "tests.executor_problem:from_file"
+[problem.arguments]
+path = {path}
+seconds = {seconds}
+[algorithm]
+type = "shared-prior"
+n_features = 8
+[privacy]
+noise_multiplier = 1.0
+"""
+
+
+def configured(tmp_path: Path, seconds: float = 0.0) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text(CONFIG.format(path=json.dumps(str(tmp_path / "calls")), seconds=seconds))
+    return path
+
+
+def test_resuming_a_finished_run_with_its_controls_evaluates_nothing(tmp_path):
+    spec, _ = read_spec(configured(tmp_path))
+    carry_out(spec, tmp_path / "run", resume=False, progress=False)
+    calls = Noting(tmp_path / "calls")
+    made = len(calls.lines())
+    assert made == 3 * 7 * (4 + pb.SharedPrior().n_init)
+    scores = (tmp_path / "run" / "private" / SCORES).read_bytes()
+    carry_out(spec, tmp_path / "run", resume=True, progress=False)
+    assert len(calls.lines()) == made
+    assert (tmp_path / "run" / "private" / SCORES).read_bytes() == scores
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_killed_inside_a_round_repeats_those_evaluations_alone_that_were_under_way(jobs, tmp_path):
+    configured(tmp_path, seconds=0.05)
+    calls, kills, arguments = Noting(tmp_path / "calls"), 0, ["run", "run.toml", "--out", "run"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}"}
+    done = None
+    while done is None:
+        command = [sys.executable, "-m", "privbo.cli", *arguments, "--jobs", f"{jobs}"]
+        before = len(calls.lines())
+        with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
+            while (done := process.poll()) is None and (kills == 2 or len(calls.lines()) < before + 5):
+                time.sleep(0.01)
+            process.send_signal(signal.SIGKILL)
+        time.sleep(0.5)  # its workers end
+        kills, arguments = kills + 1, ["run", "--resume", "run"]
+    assert done == 0
+    whole = 3 * 7 * (4 + pb.SharedPrior().n_init)
+    assert len(set(calls.lines())) <= whole
+    assert whole <= len(calls.lines()) <= whole + 2 * jobs
+
+
+def test_executors_that_there_are_not_are_refused_before_anything_is_made(tmp_path):
+    for executor in ("fibres", "dask", 7):
+        with pytest.raises(pb.ConfigurationError, match="executor="):
+            play(Noting(tmp_path / "calls"), executor=executor, directory=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert not Noting(tmp_path / "calls").lines()
+
+
+def test_who_works_on_clients_is_no_part_of_a_runs_identity():
+    spec = Spec(name="x", problem=cases.problem(), algorithm=pb.SharedPrior(), privacy=SIMULATED, rounds=2)
+    other = dataclasses.replace(spec, executor="processes", jobs=8)
+    assert other.digest() == spec.digest()
+    assert dataclasses.replace(spec, evaluation_seconds=1.0).digest() != spec.digest()
+    assert Spec.from_dict(other.to_dict()).jobs == 8
