@@ -1,4 +1,4 @@
-"""The points of a long history that a client's model is made of: its best, its newest, and others spread over the space.
+"""Points of a long history that a client's model is made of: its best, its newest, and others spread over the space.
 
 The cost of a model grows with the cube of its points. Of more than ``OwnModel.max_points`` a third are those with the
 largest values, a third the newest, and the rest are chosen one after the other, each the farthest from those that were
