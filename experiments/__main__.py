@@ -1,7 +1,7 @@
 """``python -m experiments NAME``: run one experiment and write what it found.
 
-Every experiment writes ``summary.json``, ``table.md`` and ``figure.png`` into its
-folder, keeps its finished cells beside it, and goes on where it was interrupted.
+Every experiment writes ``summary.json``, its table as Markdown, CSV and LaTeX and its pictures as PNG and PDF into
+its folder, keeps its finished cells beside it, and goes on where it was interrupted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("interrupted; the same command goes on with what is left\n")
         return 130
     sys.stdout.write((out / "table.md").read_text())
-    sys.stdout.write(f"\nwritten: {out / 'summary.json'}, {out / 'table.md'}, {out / 'figure.png'}\n")
+    sys.stdout.write(f"\nwritten into {out}: {', '.join(sorted(path.name for path in out.iterdir()))}\n")
     return 0
 
 

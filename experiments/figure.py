@@ -1,4 +1,4 @@
-"""Pictures of a study: curves, trade-offs against epsilon, bars; one panel per axes, as PNG."""
+"""Pictures of a study: curves, trade-offs against epsilon, bars; one panel per axes, as PNG or PDF."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -23,8 +23,10 @@ CONTROLS = {"local TS": "black", "DE start, uniform steps": "dimgray", "DP-FTS-D
 _CROWDED = 10  # lines beyond which no corner of the axes is free
 
 
-def draw(panels: Sequence[tuple[Panel, Rows]], picture: Picture, title: str) -> bytes:
-    """Draw all panels of a picture as PNG."""
+def draw(
+    panels: Sequence[tuple[Panel, Rows]], picture: Picture, title: str, form: Literal["png", "pdf"] = "png"
+) -> bytes:
+    """Draw all panels of a picture; without a date, so that the same numbers give the same file."""
     from matplotlib.figure import Figure
 
     kinds: dict[str, Draw] = {"curves": _curves, "trade-off": _trade_off, "bars": _bars}
@@ -47,7 +49,7 @@ def draw(panels: Sequence[tuple[Panel, Rows]], picture: Picture, title: str) -> 
         axes.set_visible(False)
     figure.suptitle(title)
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=80)
+    figure.savefig(content, format=form, dpi=80, metadata={"CreationDate": None} if form == "pdf" else None)
     return content.getvalue()
 
 

@@ -1,10 +1,14 @@
 """Put what experiments found onto pages: ``python -m experiments.result_pages RESULTS PAGE [PAGE ...]``.
 
-Between ``<!-- table NAME -->`` and ``<!-- end -->`` a page holds ``RESULTS/NAME/table.md`` as it is, or
-the part that begins with ``**PANEL**`` where one is named: ``<!-- table NAME: PANEL -->``. For
-every experiment named so, the folder beside the page with the page's name receives the
-summary as ``NAME.json``, five digits a number, and, where the page shows it, the
-figure as ``NAME.png`` (NAME without the page's name in front).
+The folder beside a page with the page's name keeps the summary of every experiment that the page shows as
+``NAME.json``, five digits a number (NAME without the page's name in front). What stands in ``RESULTS`` is taken over
+first; then everything on the page is made from what is kept, so that it can be made again without any cell:
+
+- ``<!-- table NAME -->`` to ``<!-- end -->`` holds the experiment's table, or one panel's: ``<!-- table NAME: PANEL -->``;
+- ``<!-- verdicts -->`` to ``<!-- end -->`` says what holds of everything kept, one row per claim;
+- ``NAME.png`` is drawn where the page shows it, and ``NAME.csv`` has every number of the experiment's tables.
+
+An experiment with tables over all its panels (``overall``) has them from ``RESULTS`` alone.
 """
 
 from __future__ import annotations
@@ -17,48 +21,84 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from experiments.export import comma_separated
+from experiments.figure import draw
+from experiments.stored import panels_of
+from experiments.study import Study, study
+from experiments.table import table
+from experiments.verdicts import every
+from experiments.verdicts import table as verdicts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json, write_atomically
 
-_BLOCK = re.compile(r"<!-- table (?P<name>[\w-]+)(?:: (?P<panel>[^>]+?))? -->\n.*?<!-- end -->", re.DOTALL)
+_BLOCK = re.compile(
+    r"<!-- (?P<kind>table|verdicts)(?: (?P<name>[\w-]+))?(?:: (?P<panel>[^>]+?))? -->\n.*?<!-- end -->", re.DOTALL
+)
 
 
 def refresh(results: Path, page: Path) -> list[str]:
     """Bring one page up to date; returns the experiments it shows.
 
     Raises:
-        ConfigurationError: If an experiment it names was not run into ``results``, or has no such panel.
+        ConfigurationError: If an experiment it names was never run, or has no such panel.
     """
-    names: list[str] = []
-
-    def filled(match: re.Match[str]) -> str:
-        names.append(match["name"])
-        return f"{match[0].splitlines()[0]}\n\n{_table(results, match['name'], match['panel'])}\n\n<!-- end -->"
-
-    text = _BLOCK.sub(filled, page.read_text())
-    beside = page.with_suffix("")
+    text, beside = page.read_text(), page.with_suffix("")
+    names = list(dict.fromkeys(match["name"] for match in _BLOCK.finditer(text) if match["name"]))
     beside.mkdir(exist_ok=True)
-    for name in dict.fromkeys(names):
-        short = name.removeprefix(f"{page.stem}-")
-        summary = json.dumps(_rounded(read_json(results / name / "summary.json")))
-        write_atomically(beside / f"{short}.json", summary.encode())
-        if f"({page.stem}/{short}.png)" in text:
-            write_atomically(beside / f"{short}.png", (results / name / "figure.png").read_bytes())
+    for name in names:
+        _take(results / name, _kept(beside, name))
+    parts = {match[0]: _part(results, beside, match) for match in _BLOCK.finditer(text)}
+    for block, part in parts.items():
+        text = text.replace(block, f"{block.splitlines()[0]}\n\n{part}\n\n<!-- end -->")
+    for name in names:
+        _views(results / name, _kept(beside, name), study(name, "paper"), shown=f"({page.stem}/{{}}.png)", text=text)
     write_atomically(page, text.encode())
-    return list(dict.fromkeys(names))
+    return names
 
 
-def _table(results: Path, name: str, panel: str | None) -> str:
-    path = results / name / "table.md"
-    if not path.exists():
-        raise ConfigurationError(f"{path} does not exist; run `python -m experiments {name} --out {path.parent}`")
-    text = path.read_text().strip()
+def _kept(beside: Path, name: str) -> Path:
+    return beside / f"{name.removeprefix(f'{beside.name}-')}.json"
+
+
+def _take(found: Path, kept: Path) -> None:
+    if (found / "summary.json").exists():
+        write_atomically(kept, json.dumps(_rounded(read_json(found / "summary.json"))).encode())
+    if not kept.exists():
+        raise ConfigurationError(f"{found} does not exist; run `python -m experiments {found.name} --out {found}`")
+
+
+def _part(results: Path, beside: Path, match: re.Match[str]) -> str:
+    if match["kind"] == "verdicts":
+        return verdicts(every(beside))
+    name, panel = match["name"], match["panel"]
+    chosen = study(name, "paper")
+    if chosen.overall:
+        text = (results / name / "table.md").read_text().strip()
+        parts = re.split(r"^(?=\*\*)", text, flags=re.MULTILINE)
+    else:
+        parts = [table(*found).strip() for found in panels_of(chosen, read_json(_kept(beside, name)))]
+        text = "\n\n".join(parts)
     if panel is None:
         return text
-    for part in re.split(r"^(?=\*\*)", text, flags=re.MULTILINE):
+    for part in parts:
         if part.startswith(f"**{panel}**"):
             return part.strip()
-    raise ConfigurationError(f"{path} has no panel {panel!r}")
+    raise ConfigurationError(f"{name} has no panel {panel!r}")
+
+
+def _views(found: Path, kept: Path, chosen: Study, *, shown: str, text: str) -> None:
+    """The pictures that a page shows, and the numbers as CSV."""
+    if chosen.overall:
+        if shown.format(kept.stem) in text:
+            write_atomically(kept.with_suffix(".png"), (found / "figure.png").read_bytes())
+        return
+    panels = panels_of(chosen, read_json(kept))
+    write_atomically(kept.with_suffix(".csv"), comma_separated(panels).encode())
+    for file, picture in chosen.pictures.items():
+        path = kept.with_name(f"{kept.stem}.png" if file == "figure" else f"{kept.stem}-{file}.png")
+        drawn = [(panel, rows) for panel, rows in panels if panel.picture == (picture.of or file)]
+        if drawn and shown.format(path.stem) in text:
+            write_atomically(path, draw(drawn, picture, chosen.title.partition(";")[0]))
 
 
 def _rounded(value: JsonValue) -> JsonValue:
@@ -73,13 +113,13 @@ def _rounded(value: JsonValue) -> JsonValue:
 def main() -> int:
     """Refresh the named pages; exit code 2 if something they show is missing."""
     parser = argparse.ArgumentParser(prog="python -m experiments.result_pages", description=__doc__)
-    parser.add_argument("results", type=Path, help="folder of the experiments' folders")
+    parser.add_argument("results", type=Path, help="folder of the experiments' folders; may be missing")
     parser.add_argument("pages", type=Path, nargs="+")
     arguments = parser.parse_args()
     try:
         for page in arguments.pages:
             sys.stdout.write(f"{page}: {', '.join(refresh(arguments.results, page)) or 'shows no table'}\n")
-    except ConfigurationError as error:
+    except (ConfigurationError, FileNotFoundError) as error:
         sys.stderr.write(f"result_pages: {error}\n")
         return 2
     return 0

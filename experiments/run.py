@@ -1,4 +1,4 @@
-"""Run a study and write what it found: ``summary.json``, ``table.md`` and its pictures."""
+"""Run a study and write what it found: ``summary.json``, tables as Markdown, CSV and LaTeX, pictures as PNG and PDF."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TypeAlias, cast
 
 from experiments.cells import Collect, Context, Found
+from experiments.export import comma_separated, latex
 from experiments.figure import draw
 from experiments.problems.data import local
 from experiments.study import Panel, Scale, Study, study
 from experiments.summary import Rows, summarise
 from experiments.table import table
+from experiments.verdicts import judge
+from experiments.verdicts import table as verdicts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_atomically, write_json
 from privbo.protocol.settings import JsonObject
@@ -71,7 +74,7 @@ def write(chosen: Study, out: Path, options: Options) -> None:
         ConfigurationError: If nothing is finished that could be shown.
     """
     out.mkdir(parents=True, exist_ok=True)
-    panels: dict[str, Rows] = {}
+    panels: list[tuple[Panel, Rows]] = []
     every: list[tuple[Panel, Found]] = []
     paper = f" The paper: {chosen.statement}" if chosen.statement else ""
     text = f"`{command(chosen, options)}`.{paper} {chosen.note}".strip() + "\n"
@@ -81,12 +84,13 @@ def write(chosen: Study, out: Path, options: Options) -> None:
             continue
         found, older = _outcomes(panel, out, options)
         if found:
-            panels[panel.title] = summarise(panel, found)
+            rows = summarise(panel, found)
+            panels.append((panel, rows))
             every.append((panel, found))
-            details += "\n" + table(panel, panels[panel.title]) + _of_older_code(older)
+            details += "\n" + table(panel, rows) + _of_older_code(older)
     if not panels:
         raise ConfigurationError(f"no arm of {chosen.name} has two finished runs in {out.parent / 'cells'}")
-    results = {title: {label: row.to_dict() for label, row in rows.items()} for title, rows in panels.items()}
+    results = {panel.title: {label: row.to_dict() for label, row in rows.items()} for panel, rows in panels}
     summary: dict[str, object] = {
         "name": chosen.name,
         "scale": options.scale,
@@ -99,15 +103,18 @@ def write(chosen: Study, out: Path, options: Options) -> None:
         summary["overall"] = seen.summary
         for file, picture in seen.pictures.items():
             write_atomically(out / f"{file}.png", picture)
+    judged = [one for panel, rows in panels for one in judge(panel, rows, chosen.name)]
+    if judged:
+        text += f"\n{verdicts(judged)}\n"
     write_json(out / "summary.json", summary)
     write_atomically(out / "table.md", (text + details).encode())
+    write_atomically(out / "table.csv", comma_separated(panels).encode())
+    write_atomically(out / "table.tex", latex(panels).encode())
     for file, asked in chosen.pictures.items():
-        of = asked.of or file
-        shown = [
-            (panel, panels[panel.title]) for panel in chosen.panels if panel.picture == of and panel.title in panels
-        ]
-        if shown:
-            write_atomically(out / f"{file}.png", draw(shown, asked, f"{chosen.name} ({options.scale} scale)"))
+        shown = [(panel, rows) for panel, rows in panels if panel.picture == (asked.of or file)]
+        for form in ("png", "pdf") if shown else ():
+            title = f"{chosen.name} ({options.scale} scale)"
+            write_atomically(out / f"{file}.{form}", draw(shown, asked, title, form))
 
 
 def _outcomes(panel: Panel, out: Path, options: Options) -> tuple[Found, Counter[str]]:

@@ -19,10 +19,11 @@ others' panels (``alike``). A panel has its experiment's keys, an arm its panel'
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cache
 from pathlib import Path
@@ -70,6 +71,35 @@ class Arm:
     x: float | None = None
 
 
+@settings(table="claim")
+class Claim:
+    """Something the paper says of a figure that a paired difference can tell.
+
+    Attributes:
+        says: The sentence.
+        less: Label of the arm that loses less, or a pattern for several (``"DP-FTS-DE, q=*"``).
+        than: Label of the other.
+        within: Where the paper says that arms are alike: the largest difference, as a share of the other's loss.
+        ours: Whether it is our control and not the paper's sentence.
+    """
+
+    says: str
+    less: str
+    than: str
+    within: float | None = None
+    ours: bool = False
+
+    def of(self, labels: Iterable[str]) -> list[str]:
+        """Give the labels that are held against the other.
+
+        Example:
+            >>> Claim(says="", less="q=*", than="q=1").of(["q=1", "q=2", "q=3, sum zeroed"])
+            ['q=2']
+        """
+        found = (label for label in labels if fnmatch.fnmatchcase(label, self.less) and label != self.than)
+        return [label for label in found if label == self.less or "zeroed" not in label]
+
+
 @settings(table="panel")
 class Panel:
     """Arms on one problem, with everything that is said of them.
@@ -94,6 +124,9 @@ class Panel:
         purpose: ``"choosing"`` (settings were chosen looking at it), ``"reporting"``, or ``"stress"``.
         correlation: Between clients' surfaces, where it is stated.
         horizon: Value of the horizontal axis at a curve's end; 0 counts rounds.
+        reading: What the panel takes the paper to mean, where it can be taken in several ways.
+        claims: What the paper says of it; judged by every measure of ``judged``, or by ``measure``.
+        judged: The paper's measure first.
     """
 
     title: str
@@ -117,6 +150,9 @@ class Panel:
     horizon: float = 0.0
     purpose: Literal["", "choosing", "reporting", "stress"] = ""
     correlation: float | None = None
+    reading: str = ""
+    claims: Sequence[Claim] = ()
+    judged: Sequence[str] = ()
 
 
 @settings(table="picture")
@@ -209,7 +245,7 @@ def _study(name: str, table: Table, shared: Table) -> Table:
         for entry in cast("list[Table]", table.get("panels", [{}]))
         for panel in _each(merged(common, _used(entry, shared)))
     ]
-    found = {key: table[key] for key in _OF_STUDY if key in table}
+    found = {key: _resolved(table[key], shared) for key in _OF_STUDY if key in table}
     return {"pictures": {"figure": {}}} | found | {"name": name, "panels": panels}
 
 

@@ -32,14 +32,16 @@ class Measure:
 
     Attributes:
         by_seed: Values, in the order of the seeds.
+        kept: Mean and standard error, where only these were kept.
     """
 
     by_seed: tuple[float, ...]
+    kept: tuple[float, float] | None = None
 
     @property
     def mean(self) -> float:
         """Mean over seeds."""
-        return float(np.mean(self.by_seed))
+        return float(np.mean(self.by_seed)) if self.kept is None else self.kept[0]
 
     @property
     def deviation(self) -> float:
@@ -49,7 +51,7 @@ class Measure:
     @property
     def error(self) -> float:
         """Standard error of the mean over seeds; 0 for a single one."""
-        return float(self.deviation / np.sqrt(len(self.by_seed)))
+        return float(self.deviation / np.sqrt(len(self.by_seed))) if self.kept is None else self.kept[1]
 
     @property
     def least(self) -> float:
@@ -74,7 +76,9 @@ class Measure:
 
     def to_dict(self) -> JsonObject:
         """Give mean, standard error and values as JSON."""
-        return {"mean": self.mean, "standard_error": self.error, "by_seed": list(self.by_seed)}
+        return {"mean": self.mean, "standard_error": self.error} | (
+            {"by_seed": list(self.by_seed)} if self.by_seed else {}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +102,9 @@ class Row:
         seeds: Seeds that were run.
         measures: Figures by name.
         curves: Mean and standard error and deviation along every curve, ``(3, length)``.
-        paid: The plan; None where nothing was shared.
+        n_clients: Clients of the plan; 0 where nothing was planned.
+        releases: Planned releases.
+        z: Noise multiplier; None where no noise is drawn.
         printed: Epsilon the paper prints: nominal multiplier, moments accountant.
         epsilon: Tight epsilon at N^-1.1 and at min(1e-5, 1/(10 N)); empty where prices are not asked for.
         n_regions: Regions in which clients start; 0 for algorithms without.
@@ -113,7 +119,9 @@ class Row:
     seeds: tuple[int, ...]
     measures: Mapping[str, Measure]
     curves: Mapping[str, FloatArray]
-    paid: Paid | None
+    n_clients: int
+    releases: int
+    z: float | None
     printed: float | None
     epsilon: tuple[float, ...]
     n_regions: int
@@ -123,20 +131,11 @@ class Row:
     minus: dict[str, dict[str, Measure]] = dataclasses.field(default_factory=dict)
     over: dict[str, Ratio] = dataclasses.field(default_factory=dict)
 
-    @property
-    def releases(self) -> int:
-        """Planned releases."""
-        return 0 if self.paid is None else self.paid.releases
-
-    @property
-    def z(self) -> float | None:
-        """Noise multiplier; None where no noise is drawn."""
-        return self.paid.noise_multiplier if self.paid is not None and self.releases else None
-
     def to_dict(self) -> JsonObject:
         """Give the row as JSON."""
         return {
             "seeds": list(self.seeds),
+            "n_clients": self.n_clients,
             "measures": {name: measure.to_dict() for name, measure in self.measures.items()},
             "curves": {n: {"mean": c[0].tolist(), "standard_error": c[1].tolist()} for n, c in self.curves.items()},
             "releases": self.releases,
@@ -154,6 +153,7 @@ def summarise(panel: Panel, found: Found) -> Rows:
     order = [*(label for label in arms if label in found), *(label for label in found if label not in arms)]
     rows = {label: _row(label, arms.get(label), found[label], prices=panel.prices) for label in order}
     pairs = [(label, other) for label in rows for other in _controls(label, rows, panel)]
+    pairs += [(label, claim.than) for claim in panel.claims for label in claim.of(rows)]
     for one, other in (*pairs, *((pair[0], pair[1]) for pair in panel.contrasts)):
         if one in rows and other in rows and one != other:
             rows[one].minus[other] = paired(found[one], found[other])
@@ -166,7 +166,7 @@ def summarise(panel: Panel, found: Found) -> Rows:
 
 def _row(label: str, arm: Arm | None, runs: Mapping[int, Outcome], *, prices: bool) -> Row:
     first = next(iter(runs.values()))
-    algorithm = algorithm_of(arm.algorithm) if arm is not None and arm.algorithm else None
+    plan = first.paid
     return Row(
         label=label,
         seeds=tuple(runs),
@@ -176,14 +176,22 @@ def _row(label: str, arm: Arm | None, runs: Mapping[int, Outcome], *, prices: bo
             for name, curves in _collected(run.curves for run in runs.values())
             if any(curves) and not name.endswith(" by client")  # clients of different seeds have nothing in common
         },
-        paid=first.paid,
-        printed=printed(arm, first.paid) if prices and arm is not None else None,
-        epsilon=tuple(tight(first.paid)) if prices and first.paid is not None else (),
-        n_regions=algorithm.n_regions if isinstance(algorithm, ThompsonSettings) else 0,
+        n_clients=0 if plan is None else plan.n_clients,
+        releases=0 if plan is None else plan.releases,
+        z=plan.noise_multiplier if plan is not None and plan.releases else None,
+        printed=printed(arm, plan) if prices and arm is not None else None,
+        epsilon=tuple(tight(plan)) if prices and plan is not None else (),
+        n_regions=regions(arm),
         series="" if arm is None else arm.series,
         x=None if arm is None else arm.x,
         first=first,
     )
+
+
+def regions(arm: Arm | None) -> int:
+    """Give the regions in which an arm's clients start; 0 for algorithms without."""
+    algorithm = algorithm_of(arm.algorithm) if arm is not None and arm.algorithm else None
+    return algorithm.n_regions if isinstance(algorithm, ThompsonSettings) else 0
 
 
 def _collected(runs: Iterable[Mapping[str, T]]) -> list[tuple[str, list[T]]]:
@@ -237,6 +245,18 @@ def paired(ours: Mapping[int, Outcome], theirs: Mapping[int, Outcome]) -> dict[s
     both = [(run.figures, theirs[seed].figures) for seed, run in ours.items() if seed in theirs]
     names = [name for name in both[0][0] if name in both[0][1]] if both else []
     return {name: Measure(tuple(a[name] - b[name] for a, b in both)) for name in names}
+
+
+def paired_values(ours: Row, theirs: Row) -> dict[str, Measure]:
+    """Give (ours - theirs) of every measure of which both rows keep the values of the seeds."""
+    found: dict[str, Measure] = {}
+    for name, measure in ours.measures.items():
+        other = theirs.measures.get(name)
+        if other is not None and measure.by_seed and other.by_seed:
+            by = dict(zip(theirs.seeds, other.by_seed, strict=True))
+            both = zip(ours.seeds, measure.by_seed, strict=True)
+            found[name] = Measure(tuple(value - by[seed] for seed, value in both if seed in by))
+    return found
 
 
 def ratio(ours: Mapping[int, Outcome], theirs: Mapping[int, Outcome], measure: str, *, draws: int = 4000) -> Ratio:

@@ -22,8 +22,7 @@ def table(panel: Panel, rows: Rows) -> str:
     lines = [f"**{panel.title}** ({_facts(panel, rows)})", ""]
     lines += ["| arm | " + " | ".join(panel.columns) + " |", "|---" * (len(panel.columns) + 1) + "|"]
     for label, row in rows.items():
-        fields = fields_of(row, panel.measure, zeroed(label, rows, panel))
-        lines.append(f"| {label} | " + " | ".join(text_of(column, fields) for column in panel.columns.values()) + " |")
+        lines.append(f"| {label} | " + " | ".join(columns_of(panel, row, zeroed(label, rows, panel))) + " |")
     said = [line for pair in panel.contrasts if (line := _contrast(pair[0], pair[1], rows, panel.measure))]
     said += [
         f"- {label} / {other} = {r.ratio:.2f} [{r.low:.2f}, {r.high:.2f}]"
@@ -36,17 +35,23 @@ def table(panel: Panel, rows: Rows) -> str:
 
 def _facts(panel: Panel, rows: Rows) -> str:
     facts = [f"seeds {panel.first_seed} and on", panel.note]
-    plans = [row.paid for row in rows.values() if row.paid is not None]
-    if plans:
-        facts.insert(0, f"N={plans[0].n_clients}")
-    if panel.prices and plans:
-        small, default = deltas(plans[0].n_clients)
+    n_clients = max(row.n_clients for row in rows.values())
+    if n_clients:
+        facts.insert(0, f"N={n_clients}")
+    if panel.prices and n_clients:
+        small, default = deltas(n_clients)
         facts.append(
             "simulated, seeded noise; epsilon as the paper prints it (moments accountant, nominal multiplier), and "
             f"the tight price of the noise drawn at delta = N^-1.1 = {small:.3g} and at {default:.3g}; differences "
             "are paired by seed"
         )
     return "; ".join(fact for fact in facts if fact)
+
+
+def columns_of(panel: Panel, row: Row, own: str | None) -> list[str]:
+    """Give a row's texts in the panel's columns; ``own`` is the label of its arm with the clients' sum zeroed."""
+    fields = fields_of(row, panel.measure, own)
+    return [text_of(column, fields) for column in panel.columns.values()]
 
 
 def fields_of(row: Row, measure: str, own: str | None = None) -> dict[str, object]:

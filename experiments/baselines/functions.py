@@ -131,6 +131,31 @@ class Huber:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class HeavyTailed:
+    """An oracle whose gradients carry Student's t noise: moments of an order below ``degrees`` exist, no others.
+
+    Attributes:
+        oracle: The exact one; values are exact.
+        rng: Source of the noise.
+        degrees: Degrees of freedom.
+        scale: Per coordinate.
+    """
+
+    oracle: Oracle
+    rng: np.random.Generator
+    degrees: float
+    scale: float
+
+    def value(self, x: FloatArray) -> float:
+        """f(x)."""
+        return self.oracle.value(x)
+
+    def gradient(self, x: FloatArray) -> FloatArray:
+        """f'(x) plus noise."""
+        return self.oracle.gradient(x) + self.scale * self.rng.standard_t(self.degrees, len(x))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Noisy:
     """An oracle with independent Gaussian noise on gradients and values.
 

@@ -30,7 +30,7 @@ from privbo.algorithms.functional.bounds import RateViolated
 from privbo.algorithms.functional.f_lcb import FLCB, Selection, f_lcb
 from privbo.training.central import central_run
 from privbo.training.plan import RecordPrivacy
-from privbo.training.private_neural import PrivateNeuralArm
+from privbo.training.private_neural import MakeModel, PrivateNeuralArm
 from privbo.training.selection import private_selection
 
 MODELS = {"cifar10": architectures.CIFAR10, "cifar100": architectures.CIFAR100}
@@ -44,20 +44,27 @@ NEAR = 0.02  # of the best model's accuracy
 Search: TypeAlias = Callable[[Sequence[Arm], int, int], Selection]
 
 
+def _networks(task: Task) -> dict[str, MakeModel]:
+    """Give the models of a task by name: option ``models``, a list of names or an archive's candidates."""
+    models = task.options["models"]
+    return MODELS[models] if isinstance(models, str) else {name: network(name) for name in cast("list[str]", models)}
+
+
 def curve(task: Task) -> Outcome:
     """Train one model (option ``model``) without privacy: validation loss and test accuracy after every pull.
 
-    A pull is 40 steps of Adam at 1e-3; initial weights and batches follow the seed and the model's place in ``models``.
+    A pull is 40 steps of Adam (option ``learning_rate``, 1e-3); initial weights and batches follow the seed and the
+    model's place in ``models``.
     """
     torch.set_num_threads(1)
-    name, models = str(task.options["model"]), cast("list[str]", task.options["models"])
-    digits = load_digits(task.seed)
-    seed = 1000 * task.seed + models.index(name)
-    arm = NeuralArm(name=name, model=network(name), data=digits.split, optimiser=adam(1e-3), seed=seed)
+    name, models = str(task.options["model"]), _networks(task)
+    given = cast("Digits", make(task.problem, task.seed))
+    seed, rate = 1000 * task.seed + list(models).index(name), cast("float", task.options.get("learning_rate", 1e-3))
+    arm = NeuralArm(name=name, model=models[name], data=given.split, optimiser=adam(rate), seed=seed)
     state, test = arm.init(), []
     for _ in range(cast("int", task.options["pulls"])):
         state = arm.step(state)
-        test.append(accuracy(state.model, digits.test_x, digits.test_y))
+        test.append(accuracy(state.model, given.test_x, given.test_y))
     best = RecordedArm(name=name, losses=tuple(state.losses), test=tuple(test)).best_test
     return Outcome(figures={"accuracy": best}, curves={"loss": list(state.losses), "test": test})
 
@@ -97,10 +104,13 @@ def _accuracies(found: Found) -> dict[str, float]:
 def search_curves(context: Context) -> Found:
     """Search recorded curves: rank of the model that every search selects (Table 4).
 
-    The true order is the mean test accuracy over all seeds where the validation loss of a long training is smallest.
+    The true order is the mean test accuracy, where the validation loss is smallest, of the arms with option ``long``
+    over their seeds; of the searched curves themselves where there are none.
     """
     found = _models(context)
-    accuracies, names = _accuracies(found), list(found)
+    long = {str(arm.options["model"]): arm.label for arm in context.panel.arms if arm.options.get("long")}
+    names = [name for name in found if name not in long.values()]
+    accuracies = _accuracies({name: found[long.get(name, name)] for name in names})
     order = {name: place + 1.0 for place, name in enumerate(sorted(names, key=lambda name: -accuracies[name]))}
     curves = {
         seed: [
@@ -121,7 +131,7 @@ def search_curves(context: Context) -> Found:
             for seed, s in selected.items()
         }
     for name, rank in order.items():
-        for run in found[name].values():
+        for run in found[long.get(name, name)].values():
             run.figures["true rank"] = rank
     return found
 

@@ -23,11 +23,13 @@ from __future__ import annotations
 import gzip
 import itertools
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 import privbo as pb
@@ -71,10 +73,12 @@ class WriterClients:
     Attributes:
         table: Validation accuracy of every writer at every point of the grid, ``(n, 512)``.
         log: Whether the parameters are on logarithmic scales.
+        provenance: Of the images.
     """
 
     table: FloatArray
     log: bool = False
+    provenance: str = "MNIST digits by NIST writer (QMNIST), not EMNIST; interpolated table of 512 networks each"
 
     def observe(self, clients: IntArray, units: FloatArray) -> FloatArray:
         """Interpolated accuracy of ``clients[i]`` at ``units[i]``, ``(n,)``."""
@@ -97,7 +101,7 @@ class WriterClients:
             batch_objective=self.observe,
             n_clients=len(self.table),
             name="digits-by-writer",
-            provenance="MNIST digits by NIST writer (QMNIST), not EMNIST; interpolated table of 512 networks each",
+            provenance=self.provenance,
         )
 
 
@@ -136,32 +140,52 @@ def interpolate(values: FloatArray, points: FloatArray) -> FloatArray:
 def table() -> FloatArray:
     """The whole table; writers that are not in the user's cache yet are trained (about 10 s each) and kept there."""
     data = images()
-    folder = cache_folder() / f"writers-{len(GRID)}x{STEPS}"
-    folder.mkdir(exist_ok=True)
-    rows = []
+    rows = {}
     for writer in np.unique(data.writer):
-        path = folder / f"{int(writer)}-{int((data.writer == writer).sum())}.npy"
+        mine = data.writer == writer
+        rows[f"{int(writer)}-{int(mine.sum())}"] = partial(accuracies, data.pixels[mine], data.label[mine])
+    return table_of("writers", rows)
+
+
+def table_of(name: str, rows: Mapping[str, Callable[[], FloatArray]]) -> FloatArray:
+    """Give rows of accuracies from the user's cache; what is not there yet is computed and kept."""
+    folder = cache_folder() / f"{name}-{len(GRID)}x{STEPS}"
+    folder.mkdir(exist_ok=True)
+    found = []
+    for key, compute in rows.items():
+        path = folder / f"{key}.npy"
         if not path.exists():
             beside = path.with_suffix(f".{os.getpid()}.npy")
-            np.save(beside, accuracies(data.pixels[data.writer == writer], data.label[data.writer == writer]))
+            np.save(beside, compute())
             beside.replace(path)
-        rows.append(np.load(path, allow_pickle=False))
-    return np.array(rows, dtype=np.float64)
+        found.append(np.load(path, allow_pickle=False))
+    return np.array(found, dtype=np.float64)
 
 
 def accuracies(pixels: FloatArray, label: IntArray, grid: FloatArray = GRID) -> FloatArray:
     """Validation accuracy of one writer's network at every point of a grid, ``(len(grid),)``."""
+    held = held_back(label)
+    return scored(pixels[~held], label[~held], pixels[held], label[held], grid)
+
+
+def held_back(label: IntArray) -> npt.NDArray[np.bool_]:
+    """Which images of a writer validate: every other one of every digit, ``(n,)``."""
     order = np.random.default_rng(0).permutation(len(label))
-    # Every other image of every digit validates.
     rank = np.empty(len(label), dtype=np.int64)
     for digit in np.unique(label):
         mine = order[label[order] == digit]
         rank[mine] = np.arange(len(mine)) + int(digit)
-    held = rank % 2 == 1
-    train = (patches_of(pixels[~held]), torch.as_tensor(label[~held]))
-    test = (patches_of(pixels[held]), torch.as_tensor(label[held]))
+    return np.asarray(rank % 2 == 1)
+
+
+def scored(
+    train: FloatArray, train_label: IntArray, held: FloatArray, held_label: IntArray, grid: FloatArray = GRID
+) -> FloatArray:
+    """Accuracy on the images held back, of a network per point of a grid, ``(len(grid),)``."""
+    kept = (patches_of(train), torch.as_tensor(train_label))
+    test = (patches_of(held), torch.as_tensor(held_label))
     parts = np.array_split(grid, -(-len(grid) // _CHUNK))
-    return np.concatenate([_train(train, test, torch.as_tensor(part, dtype=torch.float32)) for part in parts])
+    return np.concatenate([_train(kept, test, torch.as_tensor(part, dtype=torch.float32)) for part in parts])
 
 
 def patches_of(pixels: FloatArray) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import json
 import tarfile
 import warnings
 
@@ -22,7 +23,7 @@ from experiments.problems import cifar
 from experiments.problems.cifar import CIFAR10, CIFAR100, Images, load
 from experiments.problems.digits import enlarged_digits
 from experiments.run import Options, run, write
-from experiments.study import study
+from experiments.study import Panel, study
 from privbo.algorithms.functional.f_lcb import f_lcb
 from privbo.training.private_neural import Split
 
@@ -207,22 +208,43 @@ def linear_models() -> dict:
         nn.AvgPool2d(32), nn.Flatten(), nn.Linear(3, 10))}  # fmt: skip
 
 
-def test_the_cifar_study_runs_on_a_tiny_archive(tmp_path, monkeypatch) -> None:
-    tiny, _ = tiny_archive(tmp_path, CIFAR10, per_member=6)
+@pytest.mark.parametrize(
+    ("name", "archive"), [pytest.param("cifar10", CIFAR10, marks=pytest.mark.slow), ("cifar100", CIFAR100)]
+)
+def test_the_whole_protocol_runs_on_a_tiny_archive(name, archive, tmp_path, monkeypatch) -> None:
+    """Runs of F-LCB as they go on, long training for the true order, and all searches at all budgets."""
+    tiny, _ = tiny_archive(tmp_path, archive, per_member=36)
     monkeypatch.setenv("PRIVBO_DATA", str(tmp_path))
-    monkeypatch.setitem(cifar.ARCHIVES, "cifar10", tiny)
-    monkeypatch.setitem(neural.MODELS, "cifar10", linear_models())
-    given = study("f-lcb-cifar10", "small")
-    (panel,) = given.panels
-    (arm,) = panel.arms
-    small = dataclasses.replace(arm, problem={**arm.problem, "n_validation": 10}, options={**arm.options, "pulls": 3})
-    write(
-        dataclasses.replace(given, panels=(dataclasses.replace(panel, arms=(small,)),)),
-        tmp_path / "out",
-        Options(jobs=1),
-    )
-    assert "| linear |" in (tmp_path / "out" / "table.md").read_text()
+    monkeypatch.setitem(cifar.ARCHIVES, name, tiny)
+    given = study(f"f-lcb-{name}", "small")
+    arms = [arm for panel in given.panels for arm in panel.arms if not arm.options.get("long")]
+    first, *_, last = [str(arm.options["model"]) for arm in arms if "model" in arm.options]
+    monkeypatch.setitem(neural.MODELS, name, dict(zip((first, last), linear_models().values(), strict=True)))
+
+    def small(panel: Panel) -> Panel:
+        kept = [a for a in panel.arms if a.options.get("model", first) in (first, last) and a.x != 50.0]
+        fewer = {"pulls": 4 if panel.picture == "figure" else 20}
+        problem = {**kept[0].problem, "n_validation": 10}
+        shorter = [dataclasses.replace(a, problem=problem, options={**a.options, **fewer}) for a in kept]
+        return dataclasses.replace(panel, arms=tuple(shorter), seeds=min(panel.seeds, 2))
+
+    write(dataclasses.replace(given, panels=tuple(map(small, given.panels))), tmp_path / "out", Options(jobs=1))
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())["panels"]
+    live, ranks = (next(rows for title, rows in found.items() if part in title) for part in ("runs of", "ranks"))
+    assert set(live) == {first, last}
+    assert sum(row["measures"]["pulls"]["mean"] for row in live.values()) == 4
+    order = {
+        label: row["measures"]["true rank"]["mean"] for label, row in ranks.items() if "true rank" in row["measures"]
+    }
+    assert set(order) == {f"{first}, 100 epochs", f"{last}, 100 epochs"}
+    assert sorted(order.values()) == [1.0, 2.0]
+    for search in neural.SEARCHES:
+        label = "F-LCB, own f(x_1) in g (paper)" if search == "F-LCB" else search
+        chosen = ranks[f"{label}, 20 pulls"]["measures"]["rank"]["by_seed"]
+        assert len(chosen) == 2
+        assert set(chosen) <= {1.0, 2.0}
     assert (tmp_path / "out" / "figure.png").exists()
+    assert (tmp_path / "out" / "ranks.pdf").exists()
 
 
 def test_the_five_models_study_needs_no_archive_and_keeps_finished_seeds(tmp_path, monkeypatch) -> None:

@@ -1,61 +1,146 @@
+"""Pages from what is kept beside them: tables, pictures, numbers and verdicts."""
+
+import csv
 import json
 
 import pytest
 
 import privbo as pb
 from experiments.result_pages import refresh
+from experiments.stored import rows_of
+from experiments.study import Claim, Panel, study
+from experiments.summary import Measure
+from experiments.verdicts import every, judge, numbers, sentence, shown, table
 
 PAGE = """# Found
 
-<!-- table found-4 -->
+<!-- table dp-fts-de-12a -->
 what stood here
 <!-- end -->
 
-![a picture](found/4.png)
+![a picture](dp-fts-de/12a.png)
 
-<!-- table study: second -->
+<!-- table dp-fts-de-2d: synthetic, standardised -->
 <!-- end -->
 Text between.
+
+<!-- verdicts -->
+<!-- end -->
 """
 
 
+def row(by_seed: list[float]) -> dict:
+    mean = sum(by_seed) / len(by_seed)
+    measure = {"mean": mean, "standard_error": 0.1, "by_seed": by_seed}
+    return {
+        "seeds": list(range(len(by_seed))),
+        "n_clients": 200,
+        "measures": {"cumulative": measure, "last": measure},
+        "curves": {"loss": {"mean": [0.123456789, 0.1], "standard_error": [0.01, 0.01]}},
+        "releases": 40,
+        "noise_multiplier": 1.0,
+        "printed_epsilon": 9.9123456,
+        "epsilon": [6.46, None],
+        "minus": {},
+        "over": {},
+    }
+
+
 def results(folder):
-    for name, table in (
-        ("found-4", "**one** (3 runs)\n\n| a |\n"),
-        ("study", "**first** x\n\n**second** y\n\n| b |\n"),
-    ):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "table.md").write_text(table)
-        (folder / name / "summary.json").write_text(json.dumps({"curve": [0.123456789, 2], "label": "x", "none": None}))
-        (folder / name / "figure.png").write_bytes(b"picture of " + name.encode())
+    adaptive = {
+        "local TS": row([2.0, 2.1, 2.2]),
+        "DP-FTS-DE, adaptive weights": row([1.0, 1.1, 1.3]),
+        "DP-FTS-DE, non-adaptive weights": row([1.05, 1.13, 1.36]),
+    }
+    worse = {**adaptive, "DP-FTS-DE, adaptive weights": row([1.2, 1.3, 1.45])}
+    noise = {f"DP-FTS-DE, z={z}": row([level, level + 0.2]) for z, level in (("1", 1.0), ("1.2", 1.1), ("1.5", 1.05))}
+    found = {
+        "12a": {"synthetic, as written": adaptive, "synthetic, standardised": worse},
+        "2d": {"synthetic, standardised": noise},
+    }
+    for name, panels in found.items():
+        (folder / f"dp-fts-de-{name}").mkdir(parents=True)
+        (folder / f"dp-fts-de-{name}" / "summary.json").write_text(json.dumps({"panels": panels}))
     return folder
 
 
-def test_tables_pictures_and_numbers_come_from_the_results(tmp_path):
-    page = tmp_path / "found.md"
+def test_everything_on_a_page_comes_from_what_is_kept_beside_it(tmp_path):
+    page = tmp_path / "dp-fts-de.md"
     page.write_text(PAGE)
-    assert refresh(results(tmp_path / "results"), page) == ["found-4", "study"]
+    assert refresh(results(tmp_path / "results"), page) == ["dp-fts-de-12a", "dp-fts-de-2d"]
     text = page.read_text()
     assert "what stood here" not in text
-    assert "**one** (3 runs)\n\n| a |" in text
-    assert "**second** y\n\n| b |" in text
-    assert "**first**" not in text
-    assert text.endswith("Text between.\n")
-    assert json.loads((tmp_path / "found" / "4.json").read_text()) == {
-        "curve": [0.12346, 2],
-        "label": "x",
-        "none": None,
-    }
-    assert (tmp_path / "found" / "4.png").read_bytes() == b"picture of found-4"
-    assert not (tmp_path / "found" / "study.png").exists()
-    refresh(tmp_path / "results", page)
+    assert (
+        "| DP-FTS-DE, adaptive weights | 3 | 1.133 ± 0.088 | 1.1333 ± 0.0882 | 9.91 | 6.46 | infinite | -0.967" in text
+    )
+    assert text.count("**synthetic, as written**") == 1
+    assert text.count("**synthetic, standardised**") == 2
+    assert "| 12a | adaptive weights beat non-adaptive ones | **found** as written; **contradicted** standard" in text
+    assert "| 2d | a smaller z is better: 1 beats 1.5 | **open** standardised | -0.05 ± 0.00 standardised |" in text
+    kept = json.loads((tmp_path / "dp-fts-de/12a.json").read_text())["panels"]["synthetic, as written"]["local TS"]
+    assert kept["curves"]["loss"]["mean"] == [0.12346, 0.1]
+    with (tmp_path / "dp-fts-de/12a.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [line["panel"] for line in lines] == ["synthetic, as written"] * 3 + ["synthetic, standardised"] * 3
+    assert lines[1]["cumulative minus local TS"] == "-0.96667"
+    assert (tmp_path / "dp-fts-de/12a.png").read_bytes().startswith(b"\x89PNG")
+    assert not (tmp_path / "dp-fts-de/2d.png").exists()
+    again = {path: path.read_bytes() for path in (tmp_path / "dp-fts-de").iterdir()}
+    refresh(tmp_path / "nowhere", page)  # no results: all from what is kept
     assert page.read_text() == text
+    assert {path: path.read_bytes() for path in (tmp_path / "dp-fts-de").iterdir()} == again
 
 
-@pytest.mark.parametrize("block", ["found-5", "study: third"])
+@pytest.mark.parametrize("block", ["dp-fts-de-5", "dp-fts-de-12a: third"])
 def test_a_table_that_was_not_run_is_named_and_the_page_stays(tmp_path, block):
-    page = tmp_path / "found.md"
+    page = tmp_path / "dp-fts-de.md"
     page.write_text(f"<!-- table {block} -->\n<!-- end -->\n")
-    with pytest.raises(pb.ConfigurationError, match=r"found-5|third"):
+    with pytest.raises(pb.ConfigurationError, match=r"dp-fts-de-5|third"):
         refresh(results(tmp_path / "results"), page)
     assert page.read_text() == f"<!-- table {block} -->\n<!-- end -->\n"
+
+
+def judged(claim: Claim, differences: list[tuple[float, float]], **more):
+    arms = {"b": row([2.0, 2.0])} | {f"a{i}": row([1.0, 1.0]) for i in range(len(differences))}
+    panel = Panel(title="p", arms=[], seeds=2, columns={}, claims=[claim], **more)
+
+    rows = rows_of(panel, arms)
+    for i, kept in enumerate(differences):
+        rows[f"a{i}"].minus["b"] = {"cumulative": Measure((), kept), "last": Measure((), kept)}
+    return list(judge(panel, rows, "9z"))
+
+
+def test_verdicts_need_two_errors_and_all_arms():
+    less = Claim(says="s", less="a*", than="b")
+    for differences, verdict in (
+        ([(-0.5, 0.2)], "found"),
+        ([(-0.3, 0.2)], "open"),
+        ([(0.3, 0.2)], "open"),
+        ([(0.5, 0.2)], "contradicted"),
+        ([(-0.5, 0.2), (-0.3, 0.2), (0.5, 0.2)], "open (found in 1 of 3, contradicted in 1 of 3)"),
+    ):
+        (one,) = judged(less, differences)
+        assert one.verdict == verdict
+    alike = Claim(says="s", less="a*", than="b", within=0.1)  # of 2.0
+    for mean, error, verdict in ((0.05, 0.05, "found"), (-0.05, 0.1, "open"), (-0.5, 0.1, "contradicted")):
+        (one,) = judged(alike, [(mean, error)])
+        assert one.verdict == verdict
+
+
+def test_readings_and_measures_are_told_apart():
+    cells = judged(Claim(says="s", less="a0", than="b"), [(-0.5, 0.2)], judged=["last", "cumulative"])
+    assert [one.terms for one in cells] == ["at the end", "over all rounds"]
+    assert sentence(cells) == "**found** under both"
+    assert numbers(cells) == "-0.50 ± 0.20 at the end; -0.50 ± 0.20 over all rounds"
+    assert shown(Measure((), (-0.00031, 0.00055))) == "-0.0003 ± 0.0006"
+    assert table(cells).splitlines()[-1].startswith("| 9z | s | **found** under both |")
+
+
+def test_published_verdicts_are_those_of_the_published_numbers(tmp_path):
+    from tests.experiments.test_study import STORED
+
+    text = (STORED / "dp-fts-de.md").read_text()
+    assert table(every(STORED / "dp-fts-de")) in text
+    assert {one.figure for one in every(STORED / "dp-fts-de")} >= {"2a", "3a", "3b", "4", "5", "12b"}
+    assert not any(one.on == "writers" for one in every(STORED / "dp-fts-de"))
+    assert not study("dp-fts-de-3c", "paper").panels[-1].claims

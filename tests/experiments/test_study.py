@@ -26,11 +26,12 @@ def setting(arm: module.Arm, n_clients: int) -> Setting:
 
 
 def test_every_experiment_keeps_its_name() -> None:
-    assert len(titles()) == 42
+    assert len(titles()) == 44
     assert "worth" in titles()
     assert {"fed-pne", "pf-pne", "parallel", "private-elimination", "private-personal"} < set(titles())
     assert {"private-parallel", "f-lcb-smooth", "f-lcb-nonsmooth", "f-lcb-inexact", "f-lcb-federated"} < set(titles())
     assert {"neural-arms", "neural-private", "f-lcb-cifar10", "f-lcb-five-models", "f-lcb-cifar100"} < set(titles())
+    assert {"f-lcb-noisy", "neural-arms-close"} < set(titles())
     assert {"f-lcb-cauchy", "thompson-ablation", "dp-fts-de-3d-authors", "dp-fts-de-few-points"} < set(titles())
     assert len(FIGURES) == 23
 
@@ -44,6 +45,8 @@ def test_every_study_reads_at_both_scales(name: str, scale: module.Scale) -> Non
         labels = {arm.label for arm in panel.arms}
         assert len(labels) == len(panel.arms)
         assert {label for pair in (*panel.contrasts, *panel.ratios) for label in pair} <= labels | {"*"}
+        assert {claim.than for claim in panel.claims} <= labels
+        assert all(claim.of(labels) for claim in panel.claims)
         assert panel.picture in {*found.pictures, ""}
         for arm in panel.arms:
             assert not arm.algorithm or algorithm_of(arm.algorithm)
@@ -149,5 +152,9 @@ def test_settings_are_the_papers_and_ours() -> None:
     )
     assert algorithm("dp-fts-de-3d-authors", "FTS-DE").own.ard is False
     assert algorithm("dp-fts-de-4", "ours, z=1").local_after == 20
+    written, standardised = algorithm("dp-fts-de-2a", "FTS-DE, P=2"), algorithm("dp-fts-de-2a", "FTS-DE, P=2", 1)
+    assert (written.values, written.noise, written.share, written.own) == ("raw", 0.01, "sample", standardised.own)
+    assert isinstance(standardised, pb.DPFTSDE)
+    assert standardised.noise == 0.25
     assert algorithm("thompson-ablation", "ours in all rounds, epsilon 0.9", 2).local_after is None
     assert (algorithm("dp-fts-de-2a", "FTS").n_regions, algorithm("dp-fts-de-2a", "FTS").clipping_norm) == (1, 11.0)
