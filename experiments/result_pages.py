@@ -4,11 +4,13 @@ The folder beside a page with the page's name keeps the summary of every experim
 ``NAME.json``, five digits a number (NAME without the page's name in front). What stands in ``RESULTS`` is taken over
 first; then everything on the page is made from what is kept, so that it can be made again without any cell:
 
-- ``<!-- table NAME -->`` to ``<!-- end -->`` holds the experiment's table, or one panel's: ``<!-- table NAME: PANEL -->``;
+- ``<!-- table NAME -->`` to ``<!-- end -->`` holds the experiment's table, ``<!-- table NAME: PANEL -->`` one panel's;
+- ``<!-- brief NAME: PANEL -->`` to ``<!-- end -->`` holds what the paper shows of a panel, in three columns;
 - ``<!-- verdicts -->`` to ``<!-- end -->`` says what holds of everything kept, one row per claim;
 - ``NAME.png`` is drawn where the page shows it, and ``NAME.csv`` has every number of the experiment's tables.
 
-An experiment with tables over all its panels (``overall``) has them from ``RESULTS`` alone.
+An experiment is shown where a block or a link names it. One with tables over all its panels (``overall``) has
+them from ``RESULTS`` alone.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from pydantic import JsonValue
 from experiments.export import comma_separated
 from experiments.figure import draw
 from experiments.stored import panels_of
-from experiments.study import Study, study
-from experiments.table import table
+from experiments.study import Study, study, titles
+from experiments.table import brief, table
 from experiments.verdicts import every
 from experiments.verdicts import table as verdicts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json, write_atomically
 
 _BLOCK = re.compile(
-    r"<!-- (?P<kind>table|verdicts)(?: (?P<name>[\w-]+))?(?:: (?P<panel>[^>]+?))? -->\n.*?<!-- end -->", re.DOTALL
+    r"<!-- (?P<kind>table|brief|verdicts)(?: (?P<name>[\w-]+))?(?:: (?P<panel>[^>]+?))? -->\n.*?<!-- end -->", re.DOTALL
 )
 
 
@@ -43,7 +45,8 @@ def refresh(results: Path, page: Path) -> list[str]:
         ConfigurationError: If an experiment it names was never run, or has no such panel.
     """
     text, beside = page.read_text(), page.with_suffix("")
-    names = list(dict.fromkeys(match["name"] for match in _BLOCK.finditer(text) if match["name"]))
+    named = {match["name"] for match in _BLOCK.finditer(text)}
+    names = [n for n in titles() if n in named or f"({page.stem}/{_kept(beside, n).stem}." in text]
     beside.mkdir(exist_ok=True)
     for name in names:
         _take(results / name, _kept(beside, name))
@@ -76,7 +79,10 @@ def _part(results: Path, beside: Path, match: re.Match[str]) -> str:
         text = (results / name / "table.md").read_text().strip()
         parts = re.split(r"^(?=\*\*)", text, flags=re.MULTILINE)
     else:
-        parts = [table(*found).strip() for found in panels_of(chosen, read_json(_kept(beside, name)))]
+        found = panels_of(chosen, read_json(_kept(beside, name)))
+        if match["kind"] == "brief":
+            return "\n\n".join(brief(given, rows) for given, rows in found if panel in (None, given.title))
+        parts = [table(*one).strip() for one in found]
         text = "\n\n".join(parts)
     if panel is None:
         return text

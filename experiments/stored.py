@@ -33,7 +33,7 @@ def panels_of(chosen: Study, summary: Stored) -> list[tuple[Panel, Rows]]:
 
 
 def rows_of(panel: Panel, found: Stored) -> Rows:
-    """Give the rows of a panel from its part of a summary, with differences that claims ask for where seeds were kept."""
+    """Give the rows of a panel from its part of a summary, with what claims compare where single seeds were kept."""
     arms = {arm.label: arm for arm in panel.arms}
     rows = {label: _row(label, arms.get(label), row) for label, row in found.items()}
     for claim in panel.claims:

@@ -19,17 +19,17 @@ others' panels (``alike``). A panel has its experiment's keys, an arm its panel'
 
 from __future__ import annotations
 
-import fnmatch
 import itertools
-import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
 from experiments.alike import Table, names_used, with_panels
+from experiments.claim import Claim
+from experiments.filled import filled
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import Count, JsonObject, Sequence, read_settings, settings
 
@@ -69,35 +69,6 @@ class Arm:
     seeds: Count | None = None
     series: str = ""
     x: float | None = None
-
-
-@settings(table="claim")
-class Claim:
-    """Something the paper says of a figure that a paired difference can tell.
-
-    Attributes:
-        says: The sentence.
-        less: Label of the arm that loses less, or a pattern for several (``"DP-FTS-DE, q=*"``).
-        than: Label of the other.
-        within: Where the paper says that arms are alike: the largest difference, as a share of the other's loss.
-        ours: Whether it is our control and not the paper's sentence.
-    """
-
-    says: str
-    less: str
-    than: str
-    within: float | None = None
-    ours: bool = False
-
-    def of(self, labels: Iterable[str]) -> list[str]:
-        """Give the labels that are held against the other.
-
-        Example:
-            >>> Claim(says="", less="q=*", than="q=1").of(["q=1", "q=2", "q=3, sum zeroed"])
-            ['q=2']
-        """
-        found = (label for label in labels if fnmatch.fnmatchcase(label, self.less) and label != self.than)
-        return [label for label in found if label == self.less or "zeroed" not in label]
 
 
 @settings(table="panel")
@@ -278,24 +249,7 @@ def _each(table: Table) -> Iterator[Table]:
         grid = cast("dict[str, list[object]]", each)
         rows = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     for row in rows:
-        yield cast("Table", _filled(rest, row))
-
-
-def _filled(value: object, row: Mapping[str, object]) -> object:
-    """``"{z}"`` becomes the value itself, ``"z={z:g}"`` a text; what has no name in ``row`` stays."""
-    if isinstance(value, dict):
-        return {key: _filled(inside, row) for key, inside in value.items()}
-    if isinstance(value, list):
-        return [_filled(inside, row) for inside in value]
-    if not isinstance(value, str):
-        return value
-    if value[:1] + value[-1:] == "{}" and value[1:-1] in row:
-        return row[value[1:-1]]
-    return re.sub(
-        r"\{(\w+)(:[^}]*)?\}",
-        lambda found: f"{{{found[2] or ''}}}".format(row[found[1]]) if found[1] in row else found[0],
-        value,
-    )
+        yield cast("Table", filled(rest, row))
 
 
 def _scaled(value: object, scale: Scale) -> object:

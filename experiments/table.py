@@ -9,6 +9,7 @@ at N^-1.1 and at min(1e-5, 1/(10 N))), ``minus[LABEL]`` (paired difference), ``o
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -31,6 +32,22 @@ def table(panel: Panel, rows: Rows) -> str:
     ]
     said += _slope(panel, rows)
     return "\n".join([*lines, "", *said, ""] if said else [*lines, ""])
+
+
+def brief(panel: Panel, rows: Rows) -> str:
+    """Give the panel as a table of three columns: the measure that the paper shows, and what it is held against."""
+    measure = panel.judged[0] if panel.judged else panel.measure
+    digits = 4 if measure == "last" else 3
+    columns = {
+        "last loss" if measure == "last" else "cumulative loss": f"{{{measure}:.{digits}f±}}",
+        "minus local TS": f"{{minus[local TS]:+.{digits}f±}}",
+        "minus its noise alone": f"{{minus[zeroed]:+.{digits}f±}}",
+    }
+    shown = dataclasses.replace(panel, columns=columns, measure=measure)
+    lines = [f"| {panel.title} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for label, row in rows.items():
+        lines.append(f"| {label} | " + " | ".join(columns_of(shown, row, zeroed(label, rows, panel))) + " |")
+    return "\n".join(lines)
 
 
 def _facts(panel: Panel, rows: Rows) -> str:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from experiments.claim import Claim
 from experiments.stored import panels_of
-from experiments.study import Claim, Panel, study, titles
+from experiments.study import Panel, study, titles
 from experiments.summary import Measure, Rows
 from privbo.protocol.files import read_json
 

@@ -1,0 +1,130 @@
+"""Federated Thompson sampling as first published (Dai, Low and Jaillet, NeurIPS 2020), for every agent at once.
+
+Nobody sums anything: an agent receives the weights of every other agent's draw, and in a federated step picks one of
+them at random and maximises it. Without privacy and without clipping; what the paper on DP-FTS-DE calls FTS is its own
+algorithm with one region and no noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from experiments.baselines.dp_fts_de import OurHabits, Variant
+from privbo.algorithms.thompson.clients import Agents
+from privbo.algorithms.thompson.maximise import Search, maximise
+from privbo.algorithms.thompson.settings import digest_array, shared_vectors
+from privbo.algorithms.thompson.streams import Stream, client_streams, public_stream
+from privbo.protocol.messages import Ask, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Request, Setting
+from privbo.protocol.settings import Count, settings
+
+_UNCLIPPED = 1e9  # longer than any draw
+
+
+@settings(table="algorithm")
+class FTS(Variant):
+    """Every agent keeps all vectors and picks one.
+
+    Example:
+        >>> FTS(n_features=50).n_regions
+        1
+    """
+
+    answers_together: ClassVar[bool] = True
+    type: Literal["fts"] = field(default="fts", repr=False)  # type: ignore[assignment]  # as a study names it
+    share: Literal["mean", "sample"] = "sample"
+    n_regions: Count = 1
+
+    def server(self, setting: Setting) -> EveryVector:  # type: ignore[override]  # it forms no sums
+        """Make the public side."""
+        return EveryVector(self, self.within(setting))
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
+        """Make the private side for ``clients``."""
+        habits = Picking(habits=OurHabits(algorithm=self, seed=seed))
+        return Agents(self, self.within(setting), clients=clients, evaluate=evaluate, seed=seed, habits=habits)
+
+
+class EveryVector:
+    """Server that passes every agent's vector on to all."""
+
+    def __init__(self, algorithm: FTS, setting: Setting) -> None:
+        self._algorithm, self._setting = algorithm, setting
+        self._round = 0
+        self._last: Release | None = None
+
+    def plan(self) -> Iterator[Request]:
+        """Give every request of the run, in order."""
+        requests = (self._request(round_) for round_ in range(self._setting.rounds + 1))
+        return (request for request in requests if request is not None)
+
+    def ask(self) -> Ask | None:
+        """Give the current round; None after the last."""
+        if self._round > self._setting.rounds:
+            return None
+        public: dict[str, npt.NDArray[np.generic]] = {
+            "rounds": np.array(self._setting.rounds, dtype=np.int64),
+            "features": digest_array(self._algorithm.draw_features(self._setting)),
+        }
+        if self._last is not None:
+            public["vectors"] = np.asarray(self._last.values, dtype=np.float64)
+        return Ask(broadcast=Broadcast(round=self._round, arrays=public), request=self._request(self._round))
+
+    def tell(self, release: Release | None) -> None:
+        """Keep the round's vectors for the next broadcast."""
+        self._last = release
+        self._round += 1
+
+    def _request(self, round_: int) -> Request | None:
+        if not self._algorithm.asks(round_, self._setting.rounds):
+            return None
+        apart = np.eye(self._setting.n_clients)
+        return Request(dim=self._algorithm.n_features, clipping_norm=_UNCLIPPED, weights=apart)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picking:
+    """Choices of agents: the maximiser of an own draw, or of a draw of a random agent.
+
+    Attributes:
+        habits: Everything else.
+    """
+
+    habits: OurHabits
+
+    @property
+    def values(self) -> Literal["standardised", "raw"]:
+        """Scale on which agents model and share their values."""
+        return self.habits.values
+
+    def points(self, agents: Agents, broadcast: Broadcast) -> FloatArray:
+        """Choose the point of every agent in a round, ``(n, n_dims)``."""
+        setting, round_ = agents.setting, broadcast.round
+        vectors = shared_vectors(broadcast, (setting.n_clients, agents.algorithm.n_features))
+        alone = np.ones(len(agents.clients), dtype=bool) if vectors is None else agents.alone(round_)
+        points = np.empty((len(alone), setting.space.n_dims))
+        agents.own_points(points, np.flatnonzero(alone), round_)
+        if vectors is not None and not alone.all():
+            streams = client_streams(self.habits.seed, agents.clients[~alone], round_, Stream.REPLACEMENT)
+            picked = np.array([stream.integers(setting.n_clients) for stream in streams])
+            points[~alone] = self._maximisers(agents, vectors[picked], round_)
+        return points
+
+    def _maximisers(self, agents: Agents, vectors: FloatArray, round_: int) -> FloatArray:
+        features, weights = agents.algorithm.draw_features(agents.setting), torch.as_tensor(vectors)[:, :, None]
+        space = agents.setting.space
+
+        def draws(units: FloatArray) -> torch.Tensor:
+            return (features(torch.as_tensor(space.embed(units))) @ weights)[..., 0]
+
+        search = Search(n_candidates=agents.algorithm.n_candidates, n_starts=8)
+        return maximise(draws, space, search, public_stream(agents.setting.public_seed, Stream.CANDIDATES, round_))
+
+    def weights(self, agents: Agents, rows: IntArray, round_: int) -> torch.Tensor:
+        """Make the vectors that some agents send at the end of a round, ``(n, n_features)``."""
+        return self.habits.weights(agents, rows, round_)
