@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(help="Clients on other machines, over Flower.", no_args_is_help=True)
+_FLOWERS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 @app.command()
@@ -46,6 +47,22 @@ def up(
 
     typer.echo(f"privbo: {QUIET_NOTE}; everything listens on loopback, without TLS", err=True)
     play_locally(directory)
+
+
+@app.command(context_settings=_FLOWERS)
+def supernode(context: typer.Context) -> None:
+    """Be a SuperNode (flower-supernode's options) that calls nothing but its server and forks its processes."""
+    from privbo.flower.programs import become
+
+    become("flower-supernode", context.args)
+
+
+@app.command(context_settings=_FLOWERS)
+def superlink(context: typer.Context) -> None:
+    """Be a SuperLink (flower-superlink's options) that calls nothing and forks its processes."""
+    from privbo.flower.programs import become
+
+    become("flower-superlink", context.args)
 
 
 @app.command()

@@ -4,62 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-from flwr.app import Context, Message
+from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from accountant.ledger.extension import encode_rows
 from accountant.ledger.reservation import Place
 from privbo.door.door import Gather
+from privbo.flower.answers import respond
 from privbo.flower.council import FlowerCouncil
 from privbo.flower.guard import guard
 from privbo.flower.guard_messages import GUARD, Terms
 from privbo.flower.messages import (
     ACTION,
     Header,
-    decode_question,
-    encode_failure,
-    encode_reply,
-    vector_messages,
 )
-from privbo.flower.sealer import require_same_trust, sealer
 from privbo.flower.settings import (
-    Federation,
-    SiteSettings,
     public_spec,
     read_federation,
-    read_site,
     require_guardians,
-    site_spec,
+    timeouts_of,
 )
-from privbo.flower.site import Guarded, Question, SiteRecord
-from privbo.flower.timeouts import Timeouts
+from privbo.flower.site import Guarded
 from privbo.flower.transport import Flower
-from privbo.guardians.letters import encode_letter
-from privbo.guardians.panel import unpacked
-from privbo.protocol.common import CHOSEN
-from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import append_durably, append_line, read_lines
-from privbo.protocol.interrupts import Stopped, watched_interrupts
-from privbo.protocol.messages import IntArray, Request, Standing
-from privbo.protocol.threads import limited_loaded_threads
+from privbo.protocol.messages import Request, Standing
 from privbo.reports.data import write_report
 from privbo.runs.algorithms import ForeignAlgorithm
-from privbo.runs.asked import Asked, Desk
 from privbo.runs.evidence import declaration, plan_of
 from privbo.runs.guarded import keep_cards, keeping, plan_name
 from privbo.runs.history import Round
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.play import play
-from privbo.runs.separate import Clients, clients_of
-from privbo.runs.spec import Spec
-
-_FOR_ITS_ANSWER = 30.0  # seconds
 
 
 def server_app(home: Path) -> ServerApp:
@@ -98,7 +77,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     if isinstance(spec.algorithm, ForeignAlgorithm):
         spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
     registry = federation.registry(spec.problem.n_clients)
-    timeouts, councils = _timeouts(federation, spec), list[FlowerCouncil]()
+    timeouts, councils = timeouts_of(federation, spec), list[FlowerCouncil]()
     cards = require_guardians(federation, spec.privacy)
 
     def gather(manifest: Manifest) -> Gather:
@@ -145,14 +124,6 @@ def _guarded(run: Run, request: Request) -> Guarded:
     return Guarded(request=request, noise_multiplier=plan.noise_multiplier or 0.0, plan=plan_name(declared))
 
 
-def _timeouts(federation: Federation, spec: Spec) -> Timeouts:
-    """The federation's waiting times; on a grid a round's answers are there before it ends."""
-    if spec.times is None:
-        return federation.timeouts
-    patience = min(federation.round_timeout, spec.times.patience)
-    return dataclasses.replace(federation.timeouts, round_timeout=patience)
-
-
 def _chain(run: Run, standing: Standing, seen: Place | None) -> bytes:
     """Rows of the run's ledger that a site lacks: from its last head on, from the run's plan on if that is not there.
 
@@ -192,92 +163,3 @@ def _say(event: Round) -> None:
 def _print(line: str) -> None:
     sys.stdout.write(f"privbo: {line}\n")
     sys.stdout.flush()
-
-
-def respond(message: Message, context: Context, home: Path) -> Message:
-    """A site's reply to one question; if anything fails, the class of the error and nothing else."""
-    with watched_interrupts() as stopped:
-        return _respond(message, context, home, stopped)
-
-
-def _respond(message: Message, context: Context, home: Path, stopped: Stopped) -> Message:
-    site, nonce, record = SiteSettings(name="", directory=""), b"", None
-    try:
-        header, question, nonce = decode_question(message.content)
-        site = _site(context, home)
-        record = SiteRecord.open(Path(site.directory), header.run)
-        clients, messages, receipt = _answer(home, site, record, header, question, stopped)
-        content = encode_reply(site.name, nonce, clients, messages, receipt)
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and stopped():
-            raise
-        if record is not None:
-            record.note_failure()
-        content = encode_failure(site.name, nonce, error, _last_seen(record))
-    return Message(content, reply_to=message)
-
-
-def _last_seen(record: SiteRecord | None) -> Place | None:
-    with suppress(RunError, KeyError, TypeError, ValueError, OSError):  # what failed may be this very file
-        return None if record is None else record.receipts.last()
-    return None
-
-
-def _answer(
-    home: Path, site: SiteSettings, record: SiteRecord, header: Header, question: Question, stopped: Stopped
-) -> tuple[IntArray, list[bytes], bytes]:
-    spec = site_spec(home, site)
-    problem = spec.problem
-    if (problem.n_clients, spec.rounds) != (header.n_clients, header.rounds):
-        raise ConfigurationError(
-            f"the server's run has {header.n_clients} clients and {header.rounds} rounds, this site's settings "
-            f"{problem.n_clients} and {spec.rounds}"
-        )
-    federation = read_federation(home)
-    clients = np.array(federation.registry(problem.n_clients).clients[site.name], dtype=np.int64)
-    require_same_trust(spec, site, federation, question)
-    limit = None if spec.times is None else spec.times.of_one(len(clients))
-    own = clients_of(
-        spec.played,
-        spec.setting(header.public_seed),
-        clients=clients,
-        evaluate=problem.evaluator(on_failure=record.keep_failure, stopped=stopped, client_seconds=limit),
-        seed=record.seed(header.clients_seed),
-        desk=Desk(folder=record.path, patience=_patience(federation, spec), threads=spec.threads),
-    )
-    record.keep_facts(clients, problem.search_space)
-    with limited_loaded_threads(spec.threads):
-        if question.guarded is None:
-            vectors, receipt = record.answer(question, own)
-            _say_over(own, spec, question)
-            return clients, vector_messages(question.broadcast.round, vectors), receipt
-        sent, receipt = record.sealed(question, own, sealer(spec, federation, header, question, clients))
-    _say_over(own, spec, question)
-    letters = unpacked(sent, len(federation.guardians))
-    spoken = np.array([letter.client for letter in letters], dtype=np.int64)
-    return spoken, [encode_letter(question.broadcast.round, letter) for letter in letters], receipt
-
-
-def _say_over(own: Clients, spec: Spec, question: Question) -> None:
-    """Tell who evaluates trials that the last planned question was answered: no server says more to a site."""
-    common = CHOSEN in question.broadcast.arrays
-    if isinstance(own, Asked) and (common or (spec.final is None and question.broadcast.round >= spec.rounds - 1)):
-        own.journal.finish()
-
-
-def _patience(federation: Federation, spec: Spec) -> float:
-    """Seconds for which a site waits for values that are told: what is left of the round is for its answer."""
-    whole = _timeouts(federation, spec).round_timeout
-    return max(0.5 * whole, whole - _FOR_ITS_ANSWER)
-
-
-def _site(context: Context, home: Path) -> SiteSettings:
-    """This node's settings: its own file, or, where Flower simulates nodes, a folder beside the run."""
-    config = context.node_config
-    if "site" in config:
-        return read_site(Path(str(config["site"])))
-    if "partition-id" in config:
-        name = list(read_federation(home).sites)[int(config["partition-id"])]
-        folder = Path(str(context.run_config["directory"])) / "private" / "sites" / name
-        return SiteSettings(name=name, directory=str(folder))
-    raise ConfigurationError("the node config names no site; start the SuperNode with --node-config 'site=\"PATH\"'")

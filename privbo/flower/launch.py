@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,17 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from privbo.flower.forks import QUIET, STARTS, found
 from privbo.flower.keys import KeyFolder
 from privbo.flower.scaffold import write_site
 from privbo.protocol.errors import ConfigurationError, RunError
 
 LOOPBACK = "127.0.0.1"
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
 QUIET_NOTE = "Flower's telemetry, its update check and its installing of dependencies at run time are turned off"
 
 
@@ -132,7 +126,7 @@ class Deployment:
             connection += f'root-certificates = "{self.certificates.authority.absolute()}"\n'
         (home / "config.toml").write_text(connection)
         return subprocess.run(  # noqa: S603 (our own arguments)
-            [program("flwr"), *arguments, "local"],
+            [found("flwr"), *arguments, "local"],
             env=self._environment("flwr"),
             capture_output=not show,
             text=True,
@@ -155,10 +149,12 @@ class Deployment:
             raise RunError(f"the run ended as {last['status']}: {last['status-details']}; see {self.log('superlink')}")
 
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start a process whose output goes to its log."""
+        """Start a process whose output goes to its log; Flower's own start theirs as forks."""
+        name_of, *arguments = command
+        starts = [sys.executable, "-m", "privbo.flower", name_of] if name_of in STARTS else [found(name_of)]
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 (our own arguments)
-                [program(command[0]), *command[1:]],
+                [*starts, *arguments],
                 env=self._environment(name),
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -229,19 +225,6 @@ def play_locally(home: Path) -> None:
         for name in federation.guardians:
             deployment.start_supernode(name, home / "guardians" / name / "guardian.toml", role="guardian")
         deployment.play(home, show=True)
-
-
-def program(name: str) -> str:
-    """Find one of Flower's commands, beside this Python or on the path.
-
-    Raises:
-        ConfigurationError: If Flower is not installed.
-    """
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
-        raise ConfigurationError(f"{name} is not installed; pip install 'privbo[flower]'")
-    return found
 
 
 def free_port() -> int:

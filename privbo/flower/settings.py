@@ -27,9 +27,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import sys
-from dataclasses import field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
@@ -187,6 +188,52 @@ def site_spec(home: Path, site: SiteSettings) -> Spec:
     if site.problem is not None:
         _require_same_problem(public_spec(home), spec)
     return spec
+
+
+def timeouts_of(federation: Federation, spec: Spec) -> Timeouts:
+    """Give the federation's waiting times; on a grid a round's answers are there before it ends."""
+    if spec.times is None:
+        return federation.timeouts
+    patience = min(federation.round_timeout, spec.times.patience)
+    return dataclasses.replace(federation.timeouts, round_timeout=patience)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteRun:
+    """The run as a site plays it.
+
+    Attributes:
+        spec: With the site's own problem.
+        federation: As the app's folder has it.
+    """
+
+    spec: Spec
+    federation: Federation
+
+
+LoadsRun: TypeAlias = Callable[[Path, SiteSettings], SiteRun]
+
+
+def site_run(home: Path, site: SiteSettings) -> SiteRun:
+    """Load the run with the site's own problem.
+
+    Raises:
+        ConfigurationError: As ``site_spec`` and ``read_federation``.
+    """
+    return SiteRun(spec=site_spec(home, site), federation=read_federation(home))
+
+
+def kept_run() -> LoadsRun:
+    """Give a ``site_run`` that loads again only where the run's files or the site's settings have changed."""
+    kept: list[tuple[tuple[Path, SiteSettings, bytes, bytes], SiteRun]] = []
+
+    def load(home: Path, site: SiteSettings) -> SiteRun:
+        now = (home, site, (home / RUN_FILE).read_bytes(), (home / FEDERATION_FILE).read_bytes())
+        if not kept or kept[0][0] != now:
+            kept[:] = [(now, site_run(home, site))]
+        return kept[0][1]
+
+    return load
 
 
 def _named(home: Path, problem: ProblemSource | None) -> Spec:

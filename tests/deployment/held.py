@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from tests.conformance import small
 
 
 def problem(hold: str) -> pb.Problem:
-    """Waits while ``hold`` exists; ``hold.reached`` says that it does."""
+    """Waits while ``hold`` exists; ``hold.reached`` says that it does, ``hold.loaded`` which processes loaded it."""
     gate = Path(hold)
+    with gate.with_suffix(".loaded").open("a") as file:
+        file.write(f"{os.getpid()}\n")
 
     def objective(clients: IntArray, units: FloatArray) -> FloatArray:
         if gate.exists():

@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from privbo.flower.apps import respond
+from privbo.flower.answers import respond
 from privbo.flower.messages import ACTION
 
 HEADER = 32  # magic, round, length
