@@ -51,7 +51,7 @@ def sha256_of(*parts: str | bytes) -> str:
 
 
 @contextmanager
-def failing_closed(path: Path | None) -> Iterator[None]:
+def failing_closed(path: object) -> Iterator[None]:
     """Turn every error of storage into a ``LedgerError``."""
     try:
         yield

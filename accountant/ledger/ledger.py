@@ -58,7 +58,7 @@ from accountant.ledger.policy import (
     sampler_of,
 )
 from accountant.ledger.reservation import Declaration, Reservation, body_of, require_declarable, row_name
-from accountant.ledger.store import Row, Store
+from accountant.ledger.store import Place, Row, Store
 from accountant.rounds import releases_of
 
 if TYPE_CHECKING:
@@ -112,13 +112,15 @@ class Ledger:
         try:
             self.policy = LedgerPolicy.from_dict(json.loads(store.identity.policy))
         except (TypeError, ValueError, AttributeError) as error:
-            raise LedgerError(f"{store.path}: its policy cannot be read ({error}); restore it from a copy") from error
+            raise LedgerError(f"{store.place}: its policy cannot be read ({error}); restore it from a copy") from error
         self._book = Book(policy=self.policy, genesis=store.identity.genesis("charges"))
         self._refresh()
 
     @classmethod
-    def create(cls, path: Path | str | None, policy: LedgerPolicy) -> Self:
+    def create(cls, path: Place | str | None, policy: LedgerPolicy) -> Self:
         """A new, empty ledger; ``path=None`` keeps it in memory, for simulations only.
+
+        One in PostgreSQL is made by the database's owner (``create_in_postgres``) and opened by others.
 
         Raises:
             LedgerError: If something stands there already, or cannot be written, or slots cost more than their bound.
@@ -126,25 +128,30 @@ class Ledger:
         """
         if policy.budget is not None:
             _account_of(policy, policy.budget)
-        return cls(Store.create(None if path is None else Path(path), canonical(policy.to_dict()).decode()))
+        return cls(Store.create(path, canonical(policy.to_dict()).decode()))
 
     @classmethod
-    def open(cls, path: Path | str, *, recovering: bool = False) -> Self:
+    def open(cls, path: Place | str, *, recovering: bool = False) -> Self:
         """An existing ledger, verified from its first row to its last.
 
         Args:
-            path: Its file.
+            path: Its file, or its address ``postgresql://ROLE@HOST/DATABASE?witness=FILE``.
             recovering: Take a ledger whose witness remembers more rows than it holds, for ``recover``.
 
         Raises:
             LedgerError: If it is missing, foreign, corrupt or cut off; it is not changed.
         """
-        return cls(Store.open(Path(path), recovering=recovering))
+        return cls(Store.open(path, recovering=recovering))
 
     @property
-    def path(self) -> Path | None:
-        """The ledger's file, or None in memory."""
-        return self._store.path
+    def path(self) -> Place | None:
+        """The ledger's file or address, or None in memory."""
+        return self._store.place
+
+    @property
+    def witness(self) -> Path | None:
+        """The file that remembers what was committed, or None in memory."""
+        return self._store.witness_path
 
     @property
     def ledger_id(self) -> str:

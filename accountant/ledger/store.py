@@ -1,46 +1,31 @@
-"""Durable, hash-chained storage of a ledger in one SQLite file.
+"""Durable, hash-chained storage of a ledger, over tables in an SQLite file or in PostgreSQL.
 
 Two append-only tables of one shape, ``charges`` and ``releases``. Every row carries the
 digest of its predecessor and its own, SHA-256 over predecessor, position, key and body;
 the first predecessor is the digest of the ledger's identity and policy. A row can
-therefore be neither edited nor removed from the middle unnoticed. Beside the file stands
-a witness, one line per committed row, against which a lost tail is noticed.
-
-Writes are serialised by ``BEGIN IMMEDIATE`` and durable when ``transaction`` is left
-(write-ahead log, ``synchronous=FULL``; both are asserted). Every storage error becomes a
-``LedgerError``: nothing is retried behind the caller's back and nothing is repaired.
+therefore be neither edited nor removed from the middle unnoticed. A witness, one line per
+committed row, against which a lost tail is noticed, stands beside the file, or, of a
+database, with everybody who uses it.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from accountant.errors import LedgerError
-from accountant.ledger.file import (
-    BUSY_SECONDS,
-    Identity,
-    failing_closed,
-    initialise,
-    read_identity,
-    require_own_header,
-    set_durable,
-    sha256_of,
-    sync_folder,
-)
+from accountant.ledger.address import PostgresAddress, place_of
+from accountant.ledger.file import Identity, failing_closed, sha256_of
+from accountant.ledger.sqlite import SqliteTables
 from accountant.ledger.witness import Witness
 
+Place: TypeAlias = Path | PostgresAddress
 Table: TypeAlias = Literal["charges", "releases"]
 TABLES: tuple[Table, ...] = ("charges", "releases")
-
-# Connections inherited over a fork are kept, unused: closing one could touch the parent's file.
-_inherited: list[sqlite3.Connection] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,115 +44,113 @@ def row_digest(previous: str, sequence: int, release_id: str, body: bytes) -> st
     return sha256_of(previous, str(sequence), release_id, body)
 
 
-class Store:
-    """An open ledger file (or, with ``path=None``, a private one in memory)."""
+class Tables(Protocol):
+    """Where rows are kept: every error of storage is a ``LedgerError``, and a forked process has its own connection."""
 
-    def __init__(self, path: Path | None, connection: sqlite3.Connection, identity: Identity) -> None:
-        self.path = path
+    def transaction(self) -> AbstractContextManager[None]:
+        """Exclusive for writing; committed and durable when left without an error."""
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """One state for several reads."""
+
+    def identity(self) -> Identity:
+        """Read the ledger's identity, and that nothing stands beside it that could change what the tables say."""
+
+    def damage(self) -> str | None:
+        """Name what storage itself finds wrong, or None."""
+
+    def insert(self, table: str, values: tuple[object, ...]) -> None:
+        """Add a row inside a ``transaction``."""
+
+    def select(self, table: str, clause: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        """Read rows; ``clause`` has ``?`` for every value."""
+
+    def close(self) -> None:
+        """Close the connection of this process."""
+
+
+class Store:
+    """An open ledger (with ``place=None``, a private one in memory)."""
+
+    def __init__(self, place: Place | None, tables: Tables, identity: Identity, witness: Witness | None) -> None:
+        self.place = place
         self.identity = identity
-        self._connection = connection
-        self._process = os.getpid()
-        self._witness = None if path is None else Witness.beside(path)
+        self.tables = tables
+        self._witness = witness
 
     @classmethod
-    def create(cls, path: Path | None, policy: str) -> Store:
-        """A new, empty ledger file; it appears under its name complete or not at all.
+    def create(cls, place: Place | str | None, policy: str) -> Store:
+        """A new, empty ledger; a file appears under its name complete or not at all.
 
         Raises:
-            LedgerError: If something stands there already, or cannot be written.
+            LedgerError: If something stands there already, or cannot be written, or it is a database.
         """
         identity = Identity(ledger_id=secrets.token_hex(16), policy=policy)
-        if path is None:
-            connection = sqlite3.connect(":memory:", isolation_level=None)
-            initialise(connection, identity)
-            return cls(None, connection, identity)
-        if Witness.beside(path).exists():
-            raise LedgerError(f"{Witness.beside(path).path} remembers a ledger that {path} no longer is; restore it")
-        draft = path.with_name(f".{path.name}.{identity.ledger_id}.new")
-        try:
-            with failing_closed(path):
-                connection = sqlite3.connect(draft, isolation_level=None)
-                try:
-                    set_durable(connection, draft)
-                    initialise(connection, identity)
-                finally:
-                    connection.close()
-                os.link(draft, path)
-                sync_folder(path.parent)
-        except FileExistsError:
-            raise LedgerError(f"{path} exists already; open it or name another file") from None
-        finally:
-            draft.unlink(missing_ok=True)
-        return cls.open(path)
+        if place is None:
+            return cls(None, SqliteTables.in_memory(identity), identity, None)
+        place = place_of(place)
+        if isinstance(place, PostgresAddress):
+            raise LedgerError(
+                f"{place}: a ledger in a database is made by its owner, with `privbo ledger make RUN.toml --owner URL`"
+            )
+        if Witness.beside(place).exists():
+            raise LedgerError(f"{Witness.beside(place).path} remembers a ledger that {place} no longer is; restore it")
+        SqliteTables.make(place, identity)
+        return cls.open(place)
 
     @classmethod
-    def open(cls, path: Path, *, recovering: bool = False) -> Store:
-        """An existing ledger file, verified first without write access.
+    def open(cls, place: Place | str, *, recovering: bool = False) -> Store:
+        """An existing ledger, verified first without write access.
 
         Args:
-            path: The file.
-            recovering: Take a file of which the witness remembers more, to pay for what was lost.
+            place: Its file, or the address of its database.
+            recovering: Take one of which the witness remembers more, to pay for what was lost.
 
         Raises:
             LedgerError: If it is missing, foreign, corrupt or cut off.
         """
-        require_own_header(path)
-        with failing_closed(path):
-            reader = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-            try:
-                store = cls(path, reader, read_identity(reader, path))
-                problem = store.problem(heed_witness=not recovering)
-            finally:
-                reader.close()
-        if problem is not None:
-            raise LedgerError(f"{path} is refused: {problem}; restore it from a copy, it was not changed")
-        store._connection = store._connect()
-        if store._witness is not None:
-            # It stands before the first charge, so from then on a missing one is a lost one.
-            with failing_closed(path):
-                store._witness.create()
+        place = place_of(place)
+        witness = place.witness if isinstance(place, PostgresAddress) else Witness.beside(place)
+        tables = _reading(place)
+        try:
+            store = cls(place, tables, tables.identity(), witness)
+            store._require_sound(heed_witness=not recovering)
+        except BaseException:
+            tables.close()
+            raise
+        if isinstance(place, Path):
+            tables.close()
+            store.tables = SqliteTables.writable(place)
+        # It stands before the first charge, so from then on a missing one is a lost one.
+        with failing_closed(place):
+            witness.create()
+        if witness.is_own:
+            store._remember_ends()
         return store
 
-    def _connect(self) -> sqlite3.Connection:
-        if self.path is None:
-            raise LedgerError("a ledger in memory cannot be used by a forked process; give it a file")
-        with failing_closed(self.path):
-            connection = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=BUSY_SECONDS
-            )
-            set_durable(connection, self.path)
-        return connection
+    def _require_sound(self, *, heed_witness: bool) -> None:
+        if (problem := self.problem(heed_witness=heed_witness)) is not None:
+            raise LedgerError(f"{self.place} is refused: {problem}; restore it from a copy, it was not changed")
 
     @property
-    def connection(self) -> sqlite3.Connection:
-        """The connection of this process; a forked child gets one of its own."""
-        if os.getpid() != self._process:
-            _inherited.append(self._connection)
-            self._connection, self._process = self._connect(), os.getpid()
-        return self._connection
+    def witness_path(self) -> Path | None:
+        """The witness's file."""
+        return None if self._witness is None else self._witness.path
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Exclusive for writing; committed and flushed to disk when left without an error.
+        """Exclusive for writing; committed and durable when left without an error.
 
         Raises:
-            LedgerError: If storage fails, or the file is no longer this ledger.
+            LedgerError: If storage fails, or this is no longer the ledger that was opened.
         """
-        with failing_closed(self.path):
-            connection = self.connection
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                self._require_identity()
-                yield
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+        with self.tables.transaction():
+            self._require_identity()
+            yield
 
     def _require_identity(self) -> None:
-        if read_identity(self.connection, self.path) != self.identity:
-            raise LedgerError(f"{self.path} is another ledger than the one opened, or its policy changed; reopen it")
+        if self.tables.identity() != self.identity:
+            raise LedgerError(f"{self.place} is another ledger than the one opened, or its policy changed; reopen it")
 
     def append(self, table: Table, release_id: str, body: bytes) -> Row:
         """Add a row inside a ``transaction``; call ``witness`` after it is committed."""
@@ -175,16 +158,13 @@ class Store:
         sequence = 1 if last is None else last.sequence + 1
         previous = self.identity.genesis(table) if last is None else last.digest
         digest = row_digest(previous, sequence, release_id, body)
-        self.connection.execute(
-            f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?)",  # noqa: S608 (a literal type)
-            (sequence, release_id, body, previous, digest),
-        )
+        self.tables.insert(table, (sequence, release_id, body, previous, digest))
         return Row(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)
 
     def witness(self, table: Table, row: Row) -> None:
-        """Note beside the file that ``row`` was committed."""
+        """Note beside the ledger that ``row`` was committed."""
         if self._witness is not None:
-            with failing_closed(self.path):
+            with failing_closed(self.place):
                 self._witness.append(table, row.sequence, row.digest)
 
     def last(self, table: Table) -> Row | None:
@@ -211,42 +191,42 @@ class Store:
         return rows
 
     def _select(self, table: Table, clause: str, values: tuple[object, ...]) -> list[Row]:
-        with failing_closed(self.path):
-            found = self.connection.execute(
-                f"SELECT sequence, release_id, body, previous, digest FROM {table} {clause}",  # noqa: S608 (both from here)
-                values,
-            ).fetchall()
-        return [_require_row(table, row) for row in found]
+        return [_require_row(table, row) for row in self.tables.select(table, clause, values)]
 
     def lost(self) -> list[tuple[str, int, str]]:
-        """Rows that the witness remembers and the file does not hold: table, sequence and digest."""
+        """Rows that the witness remembers and the ledger does not hold: table, sequence and digest."""
         if self._witness is None:
             return []
-        with failing_closed(self.path):
+        with failing_closed(self.place):
             witnessed = self._witness.read()
-        with self._snapshot():
+        with self.tables.snapshot():
             return self._witness.lost(witnessed, _digests(self._chains()))
 
     def note_recovery(self, row: Row) -> None:
-        """Note beside the file that ``row`` makes good what the witness remembers and the file lost."""
+        """Note beside the ledger that ``row`` makes good what the witness remembers and the ledger lost."""
         if self._witness is not None:
-            with failing_closed(self.path):
+            with failing_closed(self.place):
                 self._witness.append("recovered", row.sequence, row.digest)
+
+    def _remember_ends(self) -> None:
+        """Witness the last rows that others committed: who opens a ledger notices later that they are gone."""
+        for table in TABLES:
+            if (last := self.last(table)) is not None:
+                self.witness(table, last)
 
     def _chains(self) -> dict[Table, list[Row]]:
         return {table: self.rows_after(table, 0, self.identity.genesis(table)) for table in TABLES}
 
     def problem(self, *, heed_witness: bool = True) -> str | None:
-        """Check the whole file and name what is wrong, or None."""
+        """Check the whole ledger and name what is wrong, or None."""
         try:
             # The witness is read before the chains, so that what others commit meanwhile is never missed.
-            with failing_closed(self.path):
+            with failing_closed(self.place):
                 witnessed = None if self._witness is None else self._witness.read()
-            with self._snapshot() as connection:
-                report = connection.execute("PRAGMA integrity_check").fetchone()[0]
-                if report != "ok":
-                    return f"SQLite reports damage ({report})"
-                if read_identity(connection, self.path) != self.identity:
+            with self.tables.snapshot():
+                if (damage := self.tables.damage()) is not None:
+                    return damage
+                if self.tables.identity() != self.identity:
                     return "its identity or policy was changed"
                 chains = self._chains()
         except LedgerError as error:
@@ -259,21 +239,17 @@ class Store:
             return None
         return self._witness.problem(witnessed, _digests(chains))
 
-    @contextmanager
-    def _snapshot(self) -> Iterator[sqlite3.Connection]:
-        """One state of the file for several reads."""
-        with failing_closed(self.path):
-            connection = self.connection
-            connection.execute("BEGIN")
-            try:
-                yield connection
-            finally:
-                connection.execute("COMMIT")
-
     def close(self) -> None:
         """Close the connection of this process."""
-        if os.getpid() == self._process:
-            self._connection.close()
+        self.tables.close()
+
+
+def _reading(place: Place) -> Tables:
+    if isinstance(place, Path):
+        return SqliteTables.read_only(place)
+    from accountant.ledger.postgres import PostgresTables  # and with it psycopg
+
+    return PostgresTables(place)
 
 
 def _digests(chains: Mapping[Table, Sequence[Row]]) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The witness beside a ledger: one appended line per committed row.
+"""The witness of a ledger: one appended line per committed row, beside a file or with each user of a database.
 
 SQLite drops the damaged end of a write-ahead log without a word, and people copy a
 database without its log. The witness notices both: a line that the chain no longer
@@ -24,9 +24,15 @@ _WORDS = ("charges", "releases", "recovered")
 
 @dataclass(frozen=True)
 class Witness:
-    """The file that remembers what was committed."""
+    """The file that remembers what was committed.
+
+    Attributes:
+        path: The file.
+        is_own: Whether it belongs to one of several users of a ledger, who may be new to it, not to the ledger itself.
+    """
 
     path: Path
+    is_own: bool = False
 
     @staticmethod
     def beside(ledger: Path) -> Witness:
@@ -60,7 +66,7 @@ class Witness:
     def problem(self, witnessed: str | None, chains: Mapping[str, Sequence[str]]) -> str | None:
         """Name what the chains (digests in order, by table) lack of what ``read`` gave, or None."""
         if witnessed is None:
-            if any(chains.values()):
+            if any(chains.values()) and not self.is_own:
                 return f"its witness {self.path.name} is missing (a ledger is moved together with it)"
             return None
         problem = None

@@ -506,6 +506,19 @@ def verify_bundle(file: Annotated[Path, typer.Argument(help="File that privbo bu
         raise typer.Exit(code)
 
 
+@ledger_app.command("make")
+def ledger_make(
+    config: Annotated[Path, typer.Argument(help="Configuration whose [ledger] is in PostgreSQL.")],
+    owner: Annotated[str, typer.Option(help="Address of the same database with a role that may create a schema.")],
+    overrides: Overrides = None,
+    trust: Trust = False,
+) -> None:
+    """Make a population's ledger in PostgreSQL, to which the role of its address may append and do nothing else."""
+    from privbo.cli.run import make_ledger
+
+    typer.echo(make_ledger(config, overrides or (), owner, trust=trust))
+
+
 @ledger_app.command("recover")
 def ledger_recover(directory: RunDir, yes: Yes = False, as_json: AsJson = False) -> None:
     """Charge every round that a lost ledger leaves uncertain once more, so that the run may go on; said for ever."""

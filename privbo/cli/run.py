@@ -27,7 +27,7 @@ from privbo.runs.best import read_history
 from privbo.runs.config import read_spec
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory, fresh_directory
-from privbo.runs.opening import plan_run, planned_requests
+from privbo.runs.opening import make_shared, plan_run, planned_requests
 from privbo.runs.record import Record, mean_best_so_far
 from privbo.runs.spec import Spec
 from privbo.runs.spec_table import Control
@@ -92,6 +92,20 @@ def price_run(spec: Spec) -> PricedPlan:
     rows = price(plan.event, delta=plan.delta, n_clients=plan.n_clients, adjacency=plan.adjacency)
     made = ((plan.mechanism(request), request) for request in planned_requests(spec)) if plan.releases else ()
     return PricedPlan(name=spec.name, rounds=spec.rounds, plan=plan, epsilon_at=rows, loudness=loudness(made))
+
+
+def make_ledger(config: Path, overrides: Sequence[str], owner: str, *, trust: bool = False) -> str:
+    """Make the ledger in PostgreSQL that a configuration names; returns a line that says so.
+
+    Raises:
+        ConfigurationError: If the configuration names none.
+        LedgerError: If it can't be made.
+    """
+    spec, _ = read_spec(config, overrides, load=trust)
+    if spec.ledger is None:
+        raise ConfigurationError(f"{config} has no [ledger] table; write one with path = 'postgresql://...'")
+    with make_shared(spec.ledger, plan_run(spec), owner) as ledger:
+        return f"{spec.ledger.path}: an empty ledger of {ledger.policy.population!r}; its witness is {ledger.witness}"
 
 
 def carry_out(

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from accountant.ledger import Ledger
+from accountant.ledger.address import is_postgres
 from accountant.ledger.total import total
 from privbo.comparisons import cells as work
 from privbo.comparisons.cells import Cell, OnCell, OnReuse, complete, digest, next_attempt
@@ -103,6 +104,7 @@ def run_sweep(
     folder = cells or (private_folder(out) if sweep.config.data == "private" else out) / "cells"
     if sweep.config.data == "private":
         _refuse_other_names(folder)
+        _refuse_file_on_cluster(sweep, scheduler)
     planned = _cells(sweep, folder, fresh=fresh)
     everything = [cell for group in planned.values() for cell in group]
     if finished:
@@ -128,6 +130,15 @@ def run_sweep(
         comparisons.append(_compared(sweep, panel, own))
         groups.append({label: tuple(k for k in results if k is not None) for label, results in own.items()})
     return SweepResult(sweep=sweep, comparisons=tuple(comparisons), reuse=reuse, cells=tuple(groups))
+
+
+def _refuse_file_on_cluster(sweep: Sweep, scheduler: str | None) -> None:
+    """Runs on machines of a cluster share a ledger that all of them can reach."""
+    if scheduler is not None and sweep.ledger is not None and not is_postgres(sweep.ledger.path):
+        raise ConfigurationError(
+            f"scheduler={scheduler!r} with ledger.path={sweep.ledger.path!r}: people whose data is on a cluster have "
+            "their ledger in PostgreSQL, not in one machine's file; write path = 'postgresql://ROLE@HOST/DB?witness=FILE'"
+        )
 
 
 def recommended(found: SweepResult, budget: float, agree: Agree = agree_to_all) -> SweepResult:

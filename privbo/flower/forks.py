@@ -64,7 +64,7 @@ Programs = Mapping[str, Callable[[], object]]
 
 @dataclass(frozen=True, kw_only=True)
 class House:
-    """What a program and its forks share; it is in their memory only.
+    """Facts that a program and its forks share, in their memory only.
 
     Attributes:
         folder: Scripts and sockets; for this user alone, and gone with the program.

@@ -74,7 +74,8 @@ class SharedLedger:
     """A population's ledger that several runs on the same people charge.
 
     Attributes:
-        path: The ledger's file; made by the first run that names it.
+        path: The ledger's file, made by the first run that names it, or ``postgresql://ROLE@HOST/DATABASE?witness=FILE``
+            (``privbo ledger make``).
         population: Name of the people; runs on other people need another ledger.
         epsilon: Bound on all runs together, or None; fixed when the ledger is made.
         delta: Of that bound.

@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -148,7 +147,7 @@ def check_directory(home: RunDirectory, receipts: Sequence[Seen] = ()) -> Ledger
     manifest = home.manifest()
     shared = manifest.spec.ledger
     try:
-        with Ledger.open(home.ledger_path if shared is None else Path(shared.path)) as ledger:
+        with Ledger.open(home.ledger_path if shared is None else shared.path) as ledger:
             return examine(manifest, ledger, home, receipts)
     except LedgerError as error:
         return LedgerCheck(run=manifest.run_id, verified=False, problem=str(error), head="", entries=0, receipts=0)

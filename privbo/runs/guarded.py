@@ -15,6 +15,7 @@ from pathlib import Path
 
 from accountant.events import Json
 from accountant.ledger import Ledger, LedgerPolicy
+from accountant.ledger.address import is_postgres
 from accountant.ledger.policy import canonical
 from accountant.ledger.reservation import Declaration
 from privbo.door.door import Gather
@@ -22,7 +23,7 @@ from privbo.guardians.guardian import Guardian
 from privbo.guardians.keys import Card, fresh_keys, guardian_keys
 from privbo.guardians.panel import Here, Panel
 from privbo.guardians.shelf import FolderShelf, InMemoryShelf, Shelf
-from privbo.protocol.errors import RunError
+from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import OnceLines, read_json, write_json
 from privbo.protocol.settings import dump_settings
 from privbo.runs.evidence import declaration
@@ -118,6 +119,8 @@ def _ledger_path(manifest: Manifest, folder: Path | None, name: str) -> Path | N
     """A guardian's own ledger; where runs share one, the guardian's stands beside it and is shared by them, too."""
     shared = manifest.spec.ledger
     if shared is not None:
+        if is_postgres(shared.path):
+            raise ConfigurationError("guardians keep ledgers of their own, in files; name a file in [ledger]")
         return Path(f"{shared.path}.{name}")
     return None if folder is None else folder / name / "ledger.sqlite"
 

@@ -10,11 +10,13 @@ import dataclasses
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from accountant.errors import BudgetExceeded
 from accountant.events import Event, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger.address import PostgresAddress, place_of, stands
+from accountant.ledger.policy import canonical
+from accountant.ledger.store import Place
 from privbo.door.adaptive import QuantileClipper
 from privbo.door.door import Door, Gather
 from privbo.plans.plan import Plan, price_plan
@@ -168,7 +170,7 @@ def _open_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
     path, policy = ledger_path(home, manifest), _policy_of(manifest)
     if path is None:
         return Ledger.create(None, policy)
-    if home is not None and not path.exists() and gathered(home, manifest.run_id)[0]:
+    if home is not None and not stands(path) and gathered(home, manifest.run_id)[0]:
         raise RunError(f"{path} is gone though clients have answered; restore it from a copy")
     return _opened(path, policy, manifest.plan.event, manifest.spec.ledger)
 
@@ -179,7 +181,25 @@ def open_shared(shared: SharedLedger, plan: Plan) -> Ledger:
     Raises:
         RunError: If the file is a ledger of other people, or of other bounds.
     """
-    return _opened(Path(shared.path), _policy(plan, shared, shared.population), plan.event, shared)
+    return _opened(place_of(shared.path), _policy(plan, shared, shared.population), plan.event, shared)
+
+
+def make_shared(shared: SharedLedger, plan: Plan, owner: str) -> Ledger:
+    """Make a population's ledger in PostgreSQL, by the address of its database's owner, for the role that runs name.
+
+    Raises:
+        ConfigurationError: If the ledger is a file.
+        BudgetExceeded: If it would not hold the plan; nothing was made.
+        LedgerError: If it stands already, or the owner may not make it.
+    """
+    place, policy = place_of(shared.path), _policy(plan, shared, shared.population)
+    if not isinstance(place, PostgresAddress):
+        raise ConfigurationError(f"ledger.path={shared.path!r} is a file, which the first run makes; nothing was made")
+    _require_room(policy, plan.event)
+    from accountant.ledger.postgres import make  # and with it psycopg
+
+    make(place, owner, canonical(policy.to_dict()).decode(), secrets.token_hex(16))
+    return Ledger.open(place)
 
 
 def considered_shared(shared: SharedLedger, plan: Plan) -> Ledger:
@@ -188,17 +208,14 @@ def considered_shared(shared: SharedLedger, plan: Plan) -> Ledger:
     Raises:
         RunError: If the file is a ledger of other people, or of other bounds.
     """
-    if Path(shared.path).exists():
+    if stands(place_of(shared.path)):
         return open_shared(shared, plan)
     return Ledger.create(None, _policy(plan, shared, shared.population))
 
 
-def _opened(path: Path, policy: LedgerPolicy, first: Event, shared: SharedLedger | None) -> Ledger:
-    if not path.exists():
-        with Ledger.create(
-            None, policy
-        ) as trial:  # a refused plan must not decide the rule of those that come after it
-            _require_affordable(trial, first)
+def _opened(path: Place, policy: LedgerPolicy, first: Event, shared: SharedLedger | None) -> Ledger:
+    if not stands(path):
+        _require_room(policy, first)
         return Ledger.create(path, policy)
     ledger = Ledger.open(path)
     try:
@@ -207,6 +224,12 @@ def _opened(path: Path, policy: LedgerPolicy, first: Event, shared: SharedLedger
         ledger.close()
         raise
     return ledger
+
+
+def _require_room(policy: LedgerPolicy, event: Event) -> None:
+    """Try a plan on an empty ledger: a refused one must not decide the rule of those that come after it."""
+    with Ledger.create(None, policy) as trial:
+        _require_affordable(trial, event)
 
 
 def _require_affordable(ledger: Ledger, event: Event) -> None:
@@ -231,10 +254,10 @@ def _require_policy(ledger: Ledger, policy: LedgerPolicy, shared: SharedLedger |
         raise RunError(f"{ledger.path} is a ledger of {ledger.policy}, this run needs {policy}; name its own ledger")
 
 
-def ledger_path(home: RunDirectory | None, manifest: Manifest) -> Path | None:
-    """The file of the ledger that a run charges; None for one in memory."""
+def ledger_path(home: RunDirectory | None, manifest: Manifest) -> Place | None:
+    """The place of the ledger that a run charges; None for one in memory."""
     shared = manifest.spec.ledger
-    return Path(shared.path) if shared is not None else home.ledger_path if home is not None else None
+    return place_of(shared.path) if shared is not None else home.ledger_path if home is not None else None
 
 
 def _policy_of(manifest: Manifest) -> LedgerPolicy:

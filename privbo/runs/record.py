@@ -237,7 +237,7 @@ def load(directory: str | Path) -> Record:
     home = RunDirectory(Path(directory))
     manifest = home.manifest()
     shared = manifest.spec.ledger
-    ledger = Ledger.open(home.ledger_path if shared is None else Path(shared.path))
+    ledger = Ledger.open(home.ledger_path if shared is None else shared.path)
     require_agreement(manifest, ledger, home)
     return Record(
         manifest=manifest,

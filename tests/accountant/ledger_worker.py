@@ -19,8 +19,15 @@ from pathlib import Path
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Gaussian
 from accountant.ledger import Ledger
+from accountant.ledger.address import place_of
+from accountant.ledger.store import Place
 
 EVENT = Gaussian(noise_multiplier=20.0)
+
+
+def beside(place: Place, name: str) -> Path:
+    """A file beside a ledger, or beside its witness."""
+    return (place if isinstance(place, Path) else place.witness.path).with_name(name)
 
 
 def send(wire: int, release_id: str, payload: bytes) -> None:
@@ -54,10 +61,10 @@ def wait_for_a_moment(dice: random.Random, wire: int) -> None:
     time.sleep(dice.uniform(0.0, 0.5 * (time.monotonic() - start)))
 
 
-def crash(path: Path, kills: int, mutant: str) -> dict[str, int]:
+def crash(path: Place, kills: int, mutant: str) -> dict[str, int]:
     """Kill a releasing child ``kills`` times; every child resumes where the ledger stands."""
     dice = random.Random(kills)
-    wire = os.open(path.with_name("wire"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    wire = os.open(beside(path, "wire"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     died = 0
     while died < kills:
         child = os.fork()
@@ -77,13 +84,13 @@ def crash(path: Path, kills: int, mutant: str) -> dict[str, int]:
     return {"kills": died}
 
 
-def race(path: Path, name: str, mutant: str) -> dict[str, int]:
+def race(path: Place, name: str, mutant: str) -> dict[str, int]:
     """Charge until the budget is spent."""
     accepted = 0
     with Ledger.open(path) as ledger:
         if mutant == "check-then-act":
             ledger._is_current = lambda: time.sleep(0.002) or True
-        while path.with_name("go").exists() is False:
+        while beside(path, "go").exists() is False:
             time.sleep(0.001)
         try:
             while True:
@@ -98,12 +105,12 @@ def race(path: Path, name: str, mutant: str) -> dict[str, int]:
     return {"accepted": accepted}
 
 
-def once(path: Path, mutant: str) -> dict[str, int]:
+def once(path: Place, mutant: str) -> dict[str, int]:
     """One release."""
-    wire = os.open(path.with_name("wire"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    wire = os.open(beside(path, "wire"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with Ledger.open(path) as ledger:
         if mutant == "not-synchronous":
-            ledger._store.connection.execute("PRAGMA synchronous=OFF")
+            ledger._store.tables.connection.execute("PRAGMA synchronous=OFF")
         os.write(wire, b"OPENED\n")
         ledger.charge("r/0", EVENT, run="r", noise_source="secure")
         os.write(wire, b"CHARGED\n")
@@ -112,7 +119,7 @@ def once(path: Path, mutant: str) -> dict[str, int]:
     return {}
 
 
-def fill(path: Path) -> dict[str, int]:
+def fill(path: Place) -> dict[str, int]:
     """Release until storage fails; the failure must be a ``LedgerError``."""
     wire = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     charged = 0
@@ -131,7 +138,7 @@ def fill(path: Path) -> dict[str, int]:
 
 def main() -> None:
     """``ledger_worker MODE LEDGER ...``; prints one JSON line."""
-    mode, path = sys.argv[1], Path(sys.argv[2])
+    mode, path = sys.argv[1], place_of(sys.argv[2])
     if mode == "crash":
         answer = crash(path, int(sys.argv[3]), sys.argv[4])
     elif mode == "race":

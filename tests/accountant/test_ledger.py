@@ -233,7 +233,7 @@ def test_a_ledger_that_vanished_is_not_started_anew(path: Path) -> None:
 def test_durability_is_asserted_at_opening(path: Path) -> None:
     store = Store.create(path, canonical(policy().to_dict()).decode())
     with Ledger(store):
-        connection = store.connection
+        connection = store.tables.connection
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
     connection = sqlite3.connect(path)

@@ -113,7 +113,7 @@ def test_a_connection_is_durable_and_trusts_no_schema(path: Path) -> None:
     assert found == ["wal", 2, 1, 0]
     store = Store.open(path)
     # Another writer may hold the lock for as long as a price takes; SQLite's own patience is 5 s.
-    assert store.connection.execute("PRAGMA busy_timeout").fetchone() == (60_000,)
+    assert store.tables.connection.execute("PRAGMA busy_timeout").fetchone() == (60_000,)
     store.close()
 
 
@@ -182,7 +182,7 @@ def test_a_release_without_a_charge_is_refused_however_well_it_is_chained(path: 
     store = Store.open(path)
     last = store.last("releases")
     digest = row_digest(last.digest, 2, "r/7", b"free")
-    store.connection.execute("INSERT INTO releases VALUES (2, 'r/7', ?, ?, ?)", (b"free", last.digest, digest))
+    store.tables.connection.execute("INSERT INTO releases VALUES (2, 'r/7', ?, ?, ?)", (b"free", last.digest, digest))
     store.close()
     with pytest.raises(LedgerError, match="release 'r/7' was stored without a charge"):
         Ledger.open(path)
@@ -210,7 +210,7 @@ def test_a_gap_in_the_numbers_is_noticed_however_well_it_is_chained(path: Path) 
     store = Store.open(path)
     last = store.last("charges")
     digest = row_digest(last.digest, 3, "r/7", last.body)
-    store.connection.execute("INSERT INTO charges VALUES (3, 'r/7', ?, ?, ?)", (last.body, last.digest, digest))
+    store.tables.connection.execute("INSERT INTO charges VALUES (3, 'r/7', ?, ?, ?)", (last.body, last.digest, digest))
     store.close()
     with pytest.raises(LedgerError, match="charges row 3 does not follow row 1"):
         Ledger.open(path)
@@ -267,7 +267,7 @@ def test_a_table_that_is_gone_and_a_folder_that_never_was_are_named(path: Path) 
 def test_a_lock_that_is_not_let_go_stops_the_charge_and_nothing_else(path: Path) -> None:
     event = Gaussian(noise_multiplier=9.0)
     other, store = sqlite3.connect(path, isolation_level=None), Store.open(path)
-    store.connection.execute("PRAGMA busy_timeout = 1")
+    store.tables.connection.execute("PRAGMA busy_timeout = 1")
     with Ledger(store) as ledger:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match=rf"{path}: storage failed \(database is locked\); nothing was released"):
@@ -282,7 +282,7 @@ def test_a_closed_ledger_says_that_storage_failed_and_charges_nothing(path: Path
     store = Store.open(path)
     ledger = Ledger(store)
     assert ledger.verify().ok
-    assert not store.connection.in_transaction
+    assert not store.tables.connection.in_transaction
     ledger.close()
     assert f"{path}: storage failed" in str(ledger.verify().problem)
     with pytest.raises(LedgerError, match="storage failed"):

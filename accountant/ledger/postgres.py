@@ -1,0 +1,249 @@
+"""A ledger's two tables in PostgreSQL, for runs on several machines.
+
+A transaction is serialisable, waits for its turn, and is on disk when it is left. The role that
+appends may do nothing else: who owns the tables could rewrite them, so a role that owns them, or may update, delete or
+truncate, is refused, and so are servers that do not flush, connections over a network without verified
+TLS, and tables that are not as they were made (unlogged, with triggers, rules, policies or other columns).
+What an owner rewrites all the same is noticed by the chains, and what was set back by the witness.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from accountant.errors import LedgerError
+from accountant.ledger.address import PostgresAddress, encrypted
+from accountant.ledger.file import BUSY_SECONDS, SCHEMA_VERSION, Identity
+
+try:
+    import psycopg
+    from psycopg import sql
+    from psycopg.conninfo import make_conninfo
+except ModuleNotFoundError:
+    raise LedgerError("a ledger in PostgreSQL needs psycopg; pip install 'privbo[postgres]'") from None
+
+_ROWS = (
+    "sequence bigint PRIMARY KEY, release_id text NOT NULL UNIQUE, body bytea NOT NULL, previous text NOT NULL, "
+    "digest text NOT NULL"
+)
+_SCHEMA = (
+    "CREATE SCHEMA {ledger}",
+    "CREATE TABLE {ledger}.identity (version bigint NOT NULL, ledger_id text NOT NULL, policy text NOT NULL)",
+    f"CREATE TABLE {{ledger}}.charges ({_ROWS})",
+    f"CREATE TABLE {{ledger}}.releases ({_ROWS})",
+    "REVOKE ALL ON ALL TABLES IN SCHEMA {ledger} FROM PUBLIC",
+    "GRANT USAGE ON SCHEMA {ledger} TO {role}",
+    "GRANT SELECT ON {ledger}.identity TO {role}",
+    "GRANT SELECT, INSERT ON {ledger}.charges, {ledger}.releases TO {role}",
+)
+_PLAIN = "sequence bigint t,release_id text t,body bytea t,previous text t,digest text t"
+_EXPECTED = {
+    ("charges", "r", "p", _PLAIN, False, True, False),
+    ("releases", "r", "p", _PLAIN, False, True, False),
+    ("identity", "r", "p", "version bigint t,ledger_id text t,policy text t", False, False, False),
+}
+_FOUND = """
+SELECT c.relname::text, c.relkind::text, c.relpersistence::text,
+  (SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' '
+     || CASE WHEN a.attnotnull AND a.attgenerated = '' AND a.attidentity = '' AND NOT a.atthasdef THEN 't' ELSE 'f' END,
+     ',' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+  c.relhasrules OR c.relhastriggers OR c.relrowsecurity OR c.relispartition
+    OR EXISTS (SELECT FROM pg_inherits i WHERE c.oid IN (i.inhparent, i.inhrelid)),
+  has_table_privilege(c.oid, 'INSERT'),
+  has_table_privilege(c.oid, 'UPDATE, DELETE, TRUNCATE') OR has_any_column_privilege(c.oid, 'UPDATE')
+    OR pg_has_role(c.relowner, 'MEMBER')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relkind NOT IN ('i', 'I', 't')
+"""
+_DURABLE = {"fsync": "on", "full_page_writes": "on", "server_encoding": "UTF8"}
+_SYNCHRONOUS = ("on", "remote_apply")
+_SESSION = {
+    "application_name": "privbo ledger",
+    "connect_timeout": "20",
+    "tcp_user_timeout": "60000",  # milliseconds
+    "options": "-c search_path=pg_catalog -c idle_in_transaction_session_timeout=600s "
+    f"-c lock_timeout={BUSY_SECONDS:.0f}s",
+}
+
+# Connections inherited over a fork are kept, unused: closing one would end the parent's.
+_inherited: list[psycopg.Connection[Any]] = []
+
+
+def make(address: PostgresAddress, owner: str, policy: str, ledger_id: str) -> None:
+    """Make an empty ledger as its database's owner, and let the address' role append to it.
+
+    Args:
+        address: Of the ledger; its role has to exist, and not be the owner.
+        owner: Address of the same database with a role that may create a schema there.
+        policy: The ledger's policy.
+        ledger_id: Random name.
+
+    Raises:
+        LedgerError: If it stands already, or the owner may not make it.
+    """
+    names = {"ledger": sql.Identifier(address.ledger), "role": sql.Identifier(address.role)}
+    with _failing_closed(address), psycopg.connect(_conninfo(owner)) as connection:
+        for statement in _SCHEMA:
+            connection.execute(sql.SQL(statement).format(**names))
+        connection.execute(
+            sql.SQL("INSERT INTO {ledger}.identity VALUES (%s, %s, %s)").format(**names),
+            (SCHEMA_VERSION, ledger_id, policy),
+        )
+
+
+class PostgresTables:
+    """Tables of a ledger in an open database."""
+
+    def __init__(self, place: PostgresAddress) -> None:
+        self.place = place
+        self._connection = _connected(place)
+        self._process = os.getpid()
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """The connection of this process; a forked child, or a lost connection, gets a new one."""
+        if os.getpid() != self._process:
+            _inherited.append(self._connection)
+        elif not self._connection.closed:
+            return self._connection
+        self._connection, self._process = _connected(self.place), os.getpid()
+        return self._connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Exclusive for writing; committed and flushed to disk when left without an error."""
+        with _failing_closed(self.place):
+            connection = self.connection
+            # The snapshot is taken after the turn has come. The isolation guards against those who do not wait.
+            connection.execute("SELECT pg_advisory_lock(%s)", (_turn(self.place),))
+            try:
+                connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+                yield
+                if connection.execute("COMMIT").statusmessage != "COMMIT":
+                    raise LedgerError(f"{self.place}: the database took the transaction back; nothing was released")
+            finally:
+                _let_go(connection)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """One state of the database for several reads."""
+        with _failing_closed(self.place):
+            connection = self.connection
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            try:
+                yield
+            finally:
+                with suppress(psycopg.Error):
+                    connection.execute("ROLLBACK")
+
+    def identity(self) -> Identity:
+        """Read the ledger's identity, and that nothing stands beside it that could change what the tables say."""
+        with _failing_closed(self.place):
+            found = set(self.connection.execute(_FOUND, (self.place.ledger,)).fetchall())
+            if not found:
+                raise LedgerError(
+                    f"{self.place} holds no ledger named {self.place.ledger!r} that this role may see; an owner of the "
+                    "database makes one with `privbo ledger make RUN.toml --owner URL`"
+                )
+            if found != _EXPECTED:
+                _refuse(self.place, found)
+            query = self._named("SELECT version, ledger_id, policy FROM {ledger}.identity")
+            rows = self.connection.execute(query).fetchall()
+        if len(rows) != 1 or rows[0][0] != SCHEMA_VERSION:
+            raise LedgerError(f"{self.place}: schema version or identity is not a ledger's; restore it from a copy")
+        return Identity(ledger_id=rows[0][1], policy=rows[0][2])
+
+    def damage(self) -> str | None:
+        """Name what storage itself finds wrong: a database raises where it does."""
+        return None
+
+    def insert(self, table: str, values: tuple[object, ...]) -> None:
+        """Add a row inside a ``transaction``."""
+        with _failing_closed(self.place):
+            self.connection.execute(
+                self._named("INSERT INTO {ledger}." + table + " VALUES (%s, %s, %s, %s, %s)"),  # noqa: S608 (a literal name)
+                values,
+            )
+
+    def select(self, table: str, clause: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        """Read rows; ``clause`` has ``?`` for every value."""
+        query = f"SELECT sequence, release_id, body, previous, digest FROM {{ledger}}.{table} {clause}"  # noqa: S608 (both from here)
+        with _failing_closed(self.place):
+            return self.connection.execute(self._named(query.replace("?", "%s")), values).fetchall()
+
+    def close(self) -> None:
+        """Close the connection of this process."""
+        if os.getpid() == self._process:
+            self._connection.close()
+
+    def _named(self, query: str) -> sql.Composed:
+        return sql.SQL(query).format(ledger=sql.Identifier(self.place.ledger))
+
+
+def _refuse(place: PostgresAddress, found: set[tuple[Any, ...]]) -> None:
+    powers = sorted(str(name) for name, *_, may_change in found if may_change)
+    if powers:
+        raise LedgerError(
+            f"{place}: role {place.role!r} may change or delete what is written ({', '.join(powers)}); a ledger is "
+            "appended to by a role that owns nothing of it and has SELECT and INSERT only"
+        )
+    names = ", ".join(sorted({str(entry[0]) for entry in found ^ _EXPECTED}))
+    raise LedgerError(f"{place}: its schema or this role's rights were changed ({names}); restore it from a copy")
+
+
+def _connected(place: PostgresAddress) -> psycopg.Connection[Any]:
+    with _failing_closed(place):
+        connection = psycopg.connect(_conninfo(place.url), autocommit=True)
+        try:
+            _require_durable(connection, place)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _conninfo(url: str) -> str:
+    return make_conninfo(encrypted(url), **_SESSION)
+
+
+def _require_durable(connection: psycopg.Connection[Any], place: PostgresAddress) -> None:
+    """Full synchronisation, asserted."""
+
+    def says(name: str) -> str:
+        row = connection.execute("SELECT current_setting(%s)", (name,)).fetchone()
+        return "" if row is None else str(row[0])
+
+    if says("synchronous_commit") not in _SYNCHRONOUS:
+        connection.execute("SET synchronous_commit = on")
+    found = {name: says(name) for name in _DURABLE}
+    if found != _DURABLE or says("synchronous_commit") not in _SYNCHRONOUS:
+        raise LedgerError(f"{place}: the server has {found} instead of {_DURABLE}; a charge would not be durable")
+
+
+def _let_go(connection: psycopg.Connection[Any]) -> None:
+    """End a transaction that was not committed, and this session's turn; a connection that cannot is closed."""
+    try:
+        if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            connection.execute("ROLLBACK")
+        connection.execute("SELECT pg_advisory_unlock_all()")
+    except psycopg.Error:
+        connection.close()
+
+
+def _turn(place: PostgresAddress) -> int:
+    """Number of the lock for which those who write to a ledger wait."""
+    return int.from_bytes(hashlib.sha256(f"privbo ledger {place.ledger}".encode()).digest()[:8], "big", signed=True)
+
+
+@contextmanager
+def _failing_closed(place: PostgresAddress) -> Iterator[None]:
+    """Turn every error of storage into a ``LedgerError``."""
+    try:
+        yield
+    except (psycopg.Error, OSError, OverflowError, UnicodeError) as error:
+        said = " ".join(str(error).split())
+        raise LedgerError(f"{place}: storage failed ({said}); nothing was released, mend it and try again") from error

@@ -1,0 +1,340 @@
+"""A ledger in a real PostgreSQL is the ledger of a file: its rules, its durability, and who may do what."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("psycopg")
+
+import psycopg
+
+from accountant.errors import BudgetExceeded, LedgerError
+from accountant.events import Adjacency, Gaussian, Unit
+from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger.address import encrypted, place_of
+from accountant.ledger.reservation import Declaration
+from tests.accountant.ledger_worker import EVENT
+from tests.accountant.postgres_server import ADDRESSES, Server, opened
+
+ROOT = Path(__file__).parents[2]
+WORKER = [sys.executable, "-m", "tests.accountant.ledger_worker"]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+APART = ["unshare", "--user", "--map-root-user", "--net"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.remove()
+
+
+def policy(budget: Budget | None = None) -> LedgerPolicy:
+    return LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=40, budget=budget)
+
+
+def life(ledger: Ledger) -> list[object]:
+    """Everything that a ledger answers in a life of one: charges, refusals, releases, a plan."""
+    said: list[object] = []
+
+    def note(what: object) -> None:
+        said.append(what)
+
+    def refused(kind: type[Exception], words: str, act) -> None:
+        with pytest.raises(kind, match=words):
+            act()
+        note(words)
+
+    for index in range(3):
+        receipt = ledger.charge(f"r/{index}", EVENT, run="r", noise_source="secure")
+        note((receipt.sequence, receipt.release_id, receipt.known))
+    note(ledger.charge("r/1", EVENT, run="r", noise_source="secure").known)
+    other = Gaussian(noise_multiplier=1.0)
+    refused(LedgerError, "id of its own", lambda: ledger.charge("r/1", other, run="r", noise_source="secure"))
+    refused(BudgetExceeded, "nothing was charged", lambda: ledger.charge("r/9", other, run="r", noise_source="secure"))
+    refused(LedgerError, "never charged", lambda: ledger.store_release("r/9", b"free"))
+    ledger.store_release("r/0", bytes(range(256)))
+    ledger.store_release("r/0", bytes(range(256)))
+    refused(LedgerError, "other bytes", lambda: ledger.store_release("r/0", b"other"))
+    note((ledger.stored_release("r/0"), ledger.stored_release("r/1")))
+    plan = Declaration(
+        run="planned",
+        settings="s",
+        plan="p",
+        events=((Gaussian(noise_multiplier=30.0), 2),),
+        delta=1e-5,
+        noise_source="secure",
+    )
+    note((ledger.reserve(plan).sequence, ledger.reserve(plan).sequence))
+    note([entry.release_id for entry in ledger.entries()])
+    note((ledger.event(), ledger.committed(), ledger.guarantees, ledger.check(EVENT).spent))
+    found = ledger.verify()
+    note((found.ok, found.problem, found.n_entries))
+    return said
+
+
+def test_it_answers_as_a_file_does(server: Server, tmp_path: Path) -> None:
+    kept = policy(Budget(epsilon=1.0, delta=1e-5, rule="gaussian"))
+    address = server.made("conformance", tmp_path / "witness", kept)
+    with Ledger.create(tmp_path / "ledger.sqlite", kept) as file, Ledger.open(address) as database:
+        assert life(database) == life(file)
+        assert (tmp_path / "witness").read_text().count("\n") == (tmp_path / "ledger.sqlite.witness").read_text().count(
+            "\n"
+        )
+    with Ledger.open(address) as again:
+        assert again.verify().ok
+        assert again.stored_release("r/0") == bytes(range(256))
+
+
+def test_who_appends_may_do_nothing_else(server: Server, tmp_path: Path) -> None:
+    address = server.made("rights", tmp_path / "witness", policy())
+    with Ledger.open(address) as ledger:
+        ledger.charge("r/0", EVENT, run="r", noise_source="secure")
+    for statement in (
+        "UPDATE rights.charges SET body = 'free'",
+        "DELETE FROM rights.charges",
+        "TRUNCATE rights.charges",
+        "UPDATE rights.identity SET policy = ''",
+        "ALTER TABLE rights.charges ADD COLUMN more text",
+        "CREATE TRIGGER t BEFORE INSERT ON rights.charges EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        "DROP TABLE rights.charges",
+    ):
+        with psycopg.connect(server.url("appender")) as appender, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            appender.execute(statement)
+    assert "may change or delete" in str(opened(server.address("rights", tmp_path / "w2", role="owner")))
+    with server.owning() as owner:
+        for change, back, words in (
+            (
+                "GRANT UPDATE ON rights.charges TO appender",
+                "REVOKE UPDATE ON rights.charges FROM appender",
+                "may change",
+            ),
+            (
+                "GRANT UPDATE (body) ON rights.charges TO appender",
+                "REVOKE UPDATE (body) ON rights.charges FROM appender",
+                "may ch",
+            ),
+            ("GRANT owner TO appender", "REVOKE owner FROM appender", "may change"),
+            ("CREATE VIEW rights.more AS SELECT 1", "DROP VIEW rights.more", "more"),
+            ("ALTER TABLE rights.charges SET UNLOGGED", "ALTER TABLE rights.charges SET LOGGED", "charges"),
+            (
+                "ALTER TABLE rights.charges ENABLE ROW LEVEL SECURITY",
+                "ALTER TABLE rights.charges DISABLE ROW LEVEL SECURITY",
+                "charges",
+            ),
+            (
+                "CREATE RULE r AS ON INSERT TO rights.charges DO INSTEAD NOTHING",
+                "DROP RULE r ON rights.charges",
+                "charges",
+            ),
+            (
+                "ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf()",
+                "ALTER SYSTEM RESET fsync; SELECT pg_reload_conf()",
+                "durable",
+            ),
+        ):
+            for part in change.split(";"):
+                owner.execute(part)
+            time.sleep(0.3 * ("SYSTEM" in change))
+            assert words in str(opened(address)), change
+            for part in back.split(";"):
+                owner.execute(part)
+            time.sleep(0.3 * ("SYSTEM" in change))
+        owner.execute("VACUUM rights.charges")
+        assert opened(address) is None
+        owner.execute("UPDATE rights.charges SET body = 'free'")
+    assert "does not match its digest" in str(opened(address))
+
+
+def test_a_charge_is_on_disk_whatever_the_role_was_set_to(server: Server, tmp_path: Path) -> None:
+    address = server.made("durable", tmp_path / "witness", policy())
+    with server.owning() as owner:
+        owner.execute("ALTER ROLE appender SET synchronous_commit = off")
+        try:
+            with Ledger.open(address) as ledger:
+                ledger.charge("r/0", EVENT, run="r", noise_source="secure")
+                server.kill()
+        finally:
+            server.start()
+    with server.owning() as owner:
+        owner.execute("ALTER ROLE appender RESET synchronous_commit")
+    with Ledger.open(address) as ledger:
+        assert [entry.release_id for entry in ledger.entries()] == ["r/0"]
+
+
+def test_a_server_that_is_killed_loses_nothing_and_the_same_object_goes_on(server: Server, tmp_path: Path) -> None:
+    address = server.made("killed", tmp_path / "witness", policy())
+    with Ledger.open(address) as ledger:
+        for index in range(3):
+            ledger.charge(f"r/{index}", EVENT, run="r", noise_source="secure")
+        server.kill()
+        try:
+            with pytest.raises(LedgerError, match="storage failed"):
+                ledger.charge("r/3", EVENT, run="r", noise_source="secure")
+        finally:
+            server.start()
+        assert not ledger.charge("r/3", EVENT, run="r", noise_source="secure").known
+        assert ledger.verify().ok
+        assert len(ledger.entries()) == 4
+
+
+def test_a_killed_client_leaves_nothing_released_and_not_charged(server: Server, tmp_path: Path) -> None:
+    address = server.made("clients", tmp_path / "witness", policy())
+    work("crash", address, 12, "sound")
+    charged = sent_and_charged(address, tmp_path)
+    assert charged >= 12
+
+
+def sent_and_charged(address: str, folder: Path) -> int:
+    with Ledger.open(address) as ledger:
+        assert ledger.verify().ok
+        charged = [entry.release_id for entry in ledger.entries()]
+        assert charged == [f"r/{index}" for index in range(len(charged))]
+        for line in (folder / "wire").read_text().split("\n")[:-1]:
+            _, name, payload = line.split()
+            assert name in charged
+            assert (ledger.stored_release(name) or b"").hex() == payload
+    return len(charged)
+
+
+def work(*arguments: object) -> dict:
+    command = [*WORKER, *map(str, arguments)]
+    done = subprocess.run(command, check=False, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.long
+def test_eight_writers_in_two_networks_spend_one_budget_exactly(server: Server, tmp_path: Path) -> None:
+    """Four writers in each of two network namespaces that know only the server's socket; each has its own witness."""
+    apart = [] if subprocess.run([*APART, "true"], check=False, capture_output=True).returncode else APART
+    kept = policy(Budget(epsilon=0.9, delta=1e-5, rule="gaussian"))
+    with Ledger.create(None, kept) as alone:
+        count = 0
+        while alone.check(EVENT).allowed:
+            alone.charge(f"a/{count}", EVENT, run="a", noise_source="secure")
+            count += 1
+    assert count >= 10
+    server.made("race", tmp_path / "maker", kept)
+    groups = []
+    for place in range(2):
+        names = [f"w{place}{i}" for i in range(4)]
+        addresses = [server.address("race", tmp_path / name, over_socket=True) for name in names]
+        lines = [f"{shlex.join([*WORKER, 'race', *both, ''])} &" for both in zip(addresses, names, strict=True)]
+        script = "\n".join(["ip link 2>/dev/null | grep -c UP >&2", *lines, "wait"])
+        groups.append(
+            subprocess.Popen(
+                [*apart, "sh", "-c", script],
+                cwd=ROOT,
+                env=ENVIRONMENT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    time.sleep(2)
+    (tmp_path / "go").touch()
+    said = [group.communicate(timeout=300) for group in groups]
+    accepted = [json.loads(line)["accepted"] for out, _ in said for line in out.splitlines()]
+    assert len(accepted) == 8, said
+    assert sum(accepted) == count
+    with Ledger.open(server.address("race", tmp_path / "reader")) as ledger:
+        assert ledger.verify().ok
+        assert len(ledger.entries()) == count
+        assert not ledger.check(EVENT).allowed
+
+
+def test_who_does_not_wait_its_turn_is_refused_by_the_database(server: Server, tmp_path: Path) -> None:
+    """Two transactions that both read the same last row: one of them is taken back, with or without our lock."""
+    address = server.made("turns", tmp_path / "witness", policy())
+    with psycopg.connect(server.url("appender"), autocommit=True) as rude, Ledger.open(address) as ledger:
+        rude.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        assert rude.execute("SELECT count(*) FROM turns.charges").fetchone() == (0,)
+        ledger.charge("r/0", EVENT, run="r", noise_source="secure")
+        with pytest.raises((psycopg.errors.SerializationFailure, psycopg.errors.UniqueViolation)):
+            rude.execute("INSERT INTO turns.charges VALUES (1, 'rude', '', '', '')")
+        assert ledger.verify().ok
+
+
+def test_an_older_database_is_noticed_by_everybody_who_had_seen_more(server: Server, tmp_path: Path) -> None:
+    address = server.made("older", tmp_path / "witness", policy())
+    with Ledger.open(address) as ledger:
+        ledger.charge("r/0", EVENT, run="r", noise_source="secure")
+    server.stop()
+    copy = server.copied()
+    server.start()
+    with Ledger.open(address) as ledger, Ledger.open(server.address("older", tmp_path / "reader")) as reader:
+        receipt = ledger.charge("r/1", EVENT, run="r", noise_source="secure")
+        assert len(reader.entries()) == 2
+    assert opened(server.address("older", tmp_path / "late")) is None  # has charged nothing, and remembers what it saw
+    server.stop()
+    server.set_back(copy)
+    server.start()
+    for witness in ("witness", "late"):
+        assert "row 2 was committed and is gone" in str(opened(server.address("older", tmp_path / witness)))
+    with Ledger.open(server.address("older", tmp_path / "new")) as ledger:
+        assert not ledger.verify([(receipt.sequence, receipt.head)]).ok
+    with Ledger.open(address, recovering=True) as ledger:
+        assert [row[:2] for row in ledger.lost()] == [("charges", 2)]
+
+
+def test_a_network_is_crossed_with_verified_encryption_only(server: Server, tmp_path: Path) -> None:
+    far = server.url("appender", ADDRESSES[1])
+    assert encrypted(server.url("appender")) == server.url("appender")
+    assert encrypted("postgresql://a@[::1]:5/db") == "postgresql://a@[::1]:5/db"
+    assert encrypted(far).endswith("sslmode=verify-full")
+    assert "verify-full" in encrypted("postgresql://a@localhost,db.example/w")
+    assert "verify-full" in encrypted("postgresql://a@/w?host=db.example")
+    assert "verify-full" in encrypted("postgresql://a@localhost/w?hostaddr=192.0.2.1")
+    for weaker in ("disable", "prefer", "require", "verify-ca"):
+        with pytest.raises(LedgerError, match="verify-full"):
+            encrypted(f"{far}?sslmode={weaker}")
+    server.made("far", tmp_path / "witness", policy())
+    tail = f"ledger=far&witness={tmp_path / 'witness'}"
+    assert "storage failed" in str(opened(f"{far}?{tail}"))  # it has no certificate yet
+    from privbo.flower.keys import make_keys
+
+    keys = make_keys(tmp_path / "keys", sites=["north"], hosts=[ADDRESSES[1]])
+    other = make_keys(tmp_path / "other", sites=["north"], hosts=[ADDRESSES[1]])
+    server.encrypt(keys.certificate, keys.key)
+    try:
+        assert opened(f"{far}?sslrootcert={keys.authority}&{tail}") is None
+        assert "certificate verify failed" in str(opened(f"{far}?sslrootcert={other.authority}&{tail}"))
+    finally:
+        server.encrypt(None, None)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("postgresql://a:secret@localhost/db?witness=w", "password"),
+        ("postgresql://a@localhost/db?witness=w&password=secret", "password"),
+        ("postgresql://a@localhost/db", "witness"),
+        ("postgresql://localhost/db?witness=w", "role"),
+        ("postgresql://a@localhost/db?witness=w&ledger=p;drop", "plain name"),
+    ],
+)
+def test_an_address_names_role_and_witness_and_no_secret(address: str, words: str) -> None:
+    with pytest.raises(LedgerError, match=words) as caught:
+        place_of(address)
+    assert "secret" not in str(caught.value)
+
+
+def test_nobody_makes_a_ledger_by_the_way(server: Server, tmp_path: Path) -> None:
+    address = server.address("nowhere", tmp_path / "witness")
+    with pytest.raises(LedgerError, match="ledger make"):
+        Ledger.open(address)
+    with pytest.raises(LedgerError, match="ledger make"):
+        Ledger.create(address, policy())
+    server.made("nowhere", tmp_path / "witness", policy())
+    with pytest.raises(LedgerError, match="already exists"):
+        server.made("nowhere", tmp_path / "witness", policy())
