@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privbo.algorithms.common.best_arm import BestArm
     from privbo.algorithms.common.central_model import CentralModel
     from privbo.algorithms.common.dp_hype import DPHype
     from privbo.algorithms.common.private_search import PrivateSearch
@@ -59,6 +60,7 @@ _HOME = {
     "Attendance": "privbo.runs.attendance",
     "AdaptiveClipping": "privbo.door.adaptive",
     "Best": "privbo.runs.best",
+    "BestArm": "privbo.algorithms.common.best_arm",
     "Categorical": "privbo.protocol.space",
     "CentralModel": "privbo.algorithms.common.central_model",
     "Comparison": "privbo.comparisons.comparison",
@@ -119,6 +121,7 @@ __all__ = [
     "AdaptiveClipping",
     "Attendance",
     "Best",
+    "BestArm",
     "Categorical",
     "CentralModel",
     "Comparison",

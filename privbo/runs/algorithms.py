@@ -14,6 +14,7 @@ from privbo.runs.sources import load_function
 
 def algorithms() -> dict[str, type[Algorithm]]:
     """Give every built-in algorithm by its name in a configuration."""
+    from privbo.algorithms.common.best_arm import BestArm
     from privbo.algorithms.common.central_model import CentralModel
     from privbo.algorithms.common.dp_hype import DPHype
     from privbo.algorithms.common.private_search import PrivateSearch
@@ -28,6 +29,7 @@ def algorithms() -> dict[str, type[Algorithm]]:
     from privbo.algorithms.thompson.shared_prior import SharedPrior
 
     return {
+        "best-arm": BestArm,
         "central-model": CentralModel,
         "dp-fts-de": DPFTSDE,
         "dp-hype": DPHype,

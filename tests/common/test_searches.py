@@ -199,8 +199,8 @@ def test_answers_keep_their_bounds(form: Any, unit: Any) -> None:
     values = generator.normal(0, 3, (400, 6))
     values[generator.random(values.shape) < 0.3] = np.nan
     values[0] = np.nan
-    request = form.request(6, 6, setting(unit=unit))
-    vectors = form.vectors(values, unit)
+    request = form.request(6, 6, 1, setting(unit=unit))
+    vectors = form.vectors(values[:, None], unit)
     norms = np.linalg.norm(vectors, axis=1)
     assert np.nanmax(norms) <= request.clipping_norm * (1 + 1e-12)
     if unit == "client":
@@ -209,16 +209,16 @@ def test_answers_keep_their_bounds(form: Any, unit: Any) -> None:
         return
     moved = values.copy()
     moved[np.arange(400), generator.integers(0, 6, 400)] = generator.choice([np.nan, -9.0, 9.0], 400)
-    apart = np.nan_to_num(form.vectors(moved, unit)) - np.nan_to_num(vectors)
+    apart = np.nan_to_num(form.vectors(moved[:, None], unit)) - np.nan_to_num(vectors)
     largest = np.linalg.norm(apart, axis=1).max()
     assert 0.5 * request.reward_bound < largest <= request.reward_bound
 
 
 def test_where_a_client_fails_at_some_points_these_are_its_worst() -> None:
     form = Scores(low=0.0, high=1.0)
-    told = form.vectors(np.array([[0.75, np.nan], [np.nan, np.nan]]), "client")
+    told = form.vectors(np.array([[[0.75, np.nan]], [[np.nan, np.nan]]]), "client")
     assert np.array_equal(told, [[0.25, -0.5], [np.nan, np.nan]], equal_nan=True)
-    votes = Votes(ballot="single").vectors(np.array([[np.nan, -3.0], [2.0, 5.0]]), "client")
+    votes = Votes(ballot="single").vectors(np.array([[[np.nan, -3.0]], [[2.0, 5.0]]]), "client")
     assert votes.tolist() == [[0.0, 1.0], [0.0, 1.0]]
 
 

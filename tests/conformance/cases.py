@@ -74,11 +74,14 @@ CASES = [
 ALIKE = [
     Case("central model", pb.CentralModel(n_init=3, n_candidates=64)),
     Case("dp-hype", pb.DPHype(n_candidates=8)),
+    Case("best arm, one reward", pb.BestArm(n_arms=4), unit="reward"),
     Case("flexible", pb.FlexibleXArmed(horizon=60, c=0.05)),
 ]
 # Variants of these; slow tests.
 VARIANTS = [
     Case("private search, random, one reward", pb.PrivateSearch(n_candidates=2, sampler="random"), unit="reward"),
+    Case("best arm", pb.BestArm(n_arms=4)),
+    Case("best arm, halving, one reward", pb.BestArm(rule="halving", n_arms=8), unit="reward"),
     Case("flexible, one reward", pb.FlexibleXArmed(horizon=60, c=0.05, centre="client"), unit="reward"),
     Case("dp-hype, graded, one reward", pb.DPHype(n_candidates=8, ballot="graded"), unit="reward"),
 ]

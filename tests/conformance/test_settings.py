@@ -22,6 +22,7 @@ TAGS = {
     pb.PFPNE: "pf-pne",
     pb.ParallelXArmed: "parallel",
     pb.FederatedFLCB: "f-lcb",
+    pb.BestArm: "best-arm",
     pb.FlexibleXArmed: "flexible",
     pb.PrivateSearch: "private-search",
     pb.DPHype: "dp-hype",

@@ -12,9 +12,10 @@ from privbo.runs.algorithms import algorithms
 
 EVERY: dict[str, Any] = {name: kind() for name, kind in algorithms().items()}
 EVERY["dp-fts-de"] = pb.DPFTSDE(n_init=2, n_regions=1)  # the paper's have ten and four
+EVERY["best-arm"] = pb.BestArm(n_arms=4)
 EVERY["dp-hype"] = pb.DPHype(n_candidates=24)
 # Their multiplier is that of a run's only release, of which releases have their shares.
-BY_SHARES = ("central-model", "private-search", "shared-prior")
+BY_SHARES = ("best-arm", "central-model", "private-search", "shared-prior")
 # A scout has one round, of as many evaluations as the setting says.
 RUNNING: dict[str, Any] = {name: algorithm for name, algorithm in EVERY.items() if name != "scout"}
 SHARING: dict[str, Any] = {name: algorithm for name, algorithm in RUNNING.items() if name != "pe"}

@@ -17,7 +17,7 @@ from privbo.algorithms.common.clients import SearchClients
 from privbo.algorithms.common.forms import Scores
 from privbo.algorithms.common.making import clients_of, server_of
 from privbo.algorithms.common.model import Posterior, expected_improvement, fit
-from privbo.algorithms.common.search import Search, Seen
+from privbo.algorithms.common.search import Question, Search, Seen
 from privbo.algorithms.common.server import SearchServer
 from privbo.algorithms.common.settings import CommonSettings, net, stream
 from privbo.protocol.messages import Evaluate, FloatArray, IntArray, Setting
@@ -43,14 +43,14 @@ class _Model:
     n_candidates: int
     width: float
 
-    def propose(self, seen: Seen, count: int) -> FloatArray:
+    def propose(self, seen: Seen, count: int) -> Question:
         """Name the first points, then those of the largest expected improvement."""
         if not len(seen.points):
-            return net(self.setting, self.n_init)[:count]
+            return Question(points=net(self.setting, self.n_init)[:count])
         posterior, points = self._fit(seen), self._candidates(seen)
         best = float(posterior.at(self._embed(seen.points))[0].max())
         mean, stddev = posterior.at(self._embed(points))
-        return points[np.lexsort((-stddev, -expected_improvement(mean, stddev, best)))[:count]]
+        return Question(points=points[np.lexsort((-stddev, -expected_improvement(mean, stddev, best)))[:count]])
 
     def choose(self, seen: Seen) -> int:
         """Choose the point whose expected score is largest."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from privbo.algorithms.common.search import Search, Seen
+from privbo.algorithms.common.search import Question, Search, Seen
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
@@ -41,6 +41,7 @@ class SearchClients:
             "units": np.empty((n, 0, d)),
             "values": np.empty((n, 0)),
             "rounds": np.empty(0, dtype=np.int64),
+            "pulls": np.empty(0, dtype=np.int64),  # of the points of each evaluation's round
             "chosen": np.empty((0, d)),
         }
 
@@ -68,13 +69,22 @@ class SearchClients:
             self._state["chosen"] = np.asarray(broadcast.arrays[CHOSEN], dtype=np.float64)[None]
             return np.empty((n, 0))
         if broadcast.round not in self._state["rounds"]:
-            self._query(self._own(broadcast.round) if self._alone else _told(broadcast, n), broadcast.round)
-        if self._alone:
-            return np.empty((n, 0))
-        return self._search.form.vectors(self._values[:, self._state["rounds"] == broadcast.round], self._setting.unit)
+            points, pulls = self._own(broadcast.round) if self._alone else _told(broadcast, n)
+            self._query(np.tile(points, (1, pulls, 1)), pulls, broadcast.round)
+        return (
+            np.empty((n, 0))
+            if self._alone
+            else self._search.form.vectors(self._of(broadcast.round), self._setting.unit)
+        )
 
-    def _query(self, points: FloatArray, round_: int) -> None:
-        """Evaluate points ``(n, k, n_dims)``."""
+    def _of(self, round_: int) -> FloatArray:
+        """Values of a round, ``(n, pulls, k)``."""
+        here = self._state["rounds"] == round_
+        pulls = int(self._state["pulls"][here][0])
+        return self._values[:, here].reshape(len(self._clients), pulls, -1)
+
+    def _query(self, points: FloatArray, pulls: int, round_: int) -> None:
+        """Evaluate points ``(n, k, n_dims)``, of which every ``k / pulls`` are the same."""
         n, k, d = points.shape
         found = np.asarray(self._evaluate(np.repeat(self._clients, k), points.reshape(-1, d)), dtype=np.float64)
         values = np.where(np.isfinite(found), found, np.nan).reshape(n, k)
@@ -88,16 +98,19 @@ class SearchClients:
         state["units"] = np.concatenate([self._units, points], axis=1)
         state["values"] = np.concatenate([self._values, values], axis=1)
         state["rounds"] = np.append(state["rounds"], np.full(k, round_))
+        state["pulls"] = np.append(state["pulls"], np.full(k, pulls))
 
-    def _own(self, round_: int) -> FloatArray:
-        """The next points of clients that search alone, ``(n, k, n_dims)``."""
-        count, low = self._search.counts[round_], self._range[0]
-        scores = np.where(np.isfinite(self._values), self._values, low)
-        none = np.zeros(scores.shape[1])
-        seen = (Seen(points=p, means=v, stddev=none) for p, v in zip(self._units, scores, strict=True))
-        return np.array([self._search.propose(one, count) for one in seen]).reshape(
-            len(self._clients), count, self._setting.space.n_dims
-        )
+    def _own(self, round_: int) -> tuple[FloatArray, int]:
+        """The next points of clients that search alone, ``(n, k, n_dims)``, and the pulls of each."""
+        seen = [Seen.nothing(self._setting.space.n_dims) for _ in self._clients]
+        for earlier in np.unique(self._state["rounds"]):
+            values, points = self._of(int(earlier)), self._units[:, self._state["rounds"] == earlier]
+            known = np.where(np.isfinite(values), values, self._range[0])
+            asked = [Question(points=p[: values.shape[2]], pulls=values.shape[1]) for p in points]
+            seen = [s.with_more(q, v, 0.0) for s, q, v in zip(seen, asked, known.mean(axis=1), strict=True)]
+        found = [self._search.propose(one, self._search.counts[round_]) for one in seen]
+        told = [question for question in found if question is not None]
+        return np.array([question.points for question in told]), told[0].pulls
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Everything (private)."""
@@ -122,5 +135,6 @@ class SearchClients:
         return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
 
 
-def _told(broadcast: Broadcast, n: int) -> FloatArray:
-    return np.tile(np.asarray(broadcast.arrays["points"], dtype=np.float64), (n, 1, 1))
+def _told(broadcast: Broadcast, n: int) -> tuple[FloatArray, int]:
+    points = np.asarray(broadcast.arrays["points"], dtype=np.float64)
+    return np.tile(points, (n, 1, 1)), int(broadcast.arrays["pulls"])

@@ -32,27 +32,29 @@ class Scores:
         return 0.5 * (self.low + self.high)
 
     def vectors(self, values: FloatArray, unit: UnitName) -> FloatArray:
-        """PRIVATE: centred scores ``(n, k)``; a point that failed has the lowest one, where another worked.
+        """PRIVATE: mean centred scores ``(n, k)``; a point that failed has the lowest one, where another worked.
 
-        Where one reward is the unit of privacy, a point that failed is sent as 0, so that no reward moves
-        another entry than its own.
+        Where one reward is the unit of privacy, an evaluation that failed counts as 0, so that no reward moves
+        another entry than its own, nor its own by more than one evaluation's part.
         """
         known = np.isfinite(values)
-        inside = np.clip(np.where(known, values, self.low), self.low, self.high) - self.middle
+        inside = np.where(known, np.clip(np.where(known, values, self.low), self.low, self.high) - self.middle, 0.0)
         if unit == "reward":
-            return np.where(known, inside, 0.0)
-        return np.where(known.any(axis=1, keepdims=True), inside, np.nan)
+            return np.asarray(inside.mean(axis=1))
+        worked = known.sum(axis=1)
+        means = np.where(worked > 0, inside.sum(axis=1) / np.maximum(worked, 1), self.low - self.middle)
+        return np.where(worked.any(axis=1, keepdims=True), means, np.nan)
 
-    def request(self, count: int, total: int, setting: Setting) -> Request:
+    def request(self, count: int, total: int, pulls: int, setting: Setting) -> Request:
         """Ask for the mean; every point of the run has the same noise, however many its round has."""
         half, n = 0.5 * (self.high - self.low), setting.n_clients
         by_client = setting.unit == "client"
-        rounding = 8 * _UNIT_ROUNDOFF * max(abs(self.low), abs(self.high))
+        rounding = 4 * (pulls + 8) * _UNIT_ROUNDOFF * max(abs(self.low), abs(self.high))
         return Request(
             dim=count,
             clipping_norm=half * math.sqrt(count),
             weights=np.full((1, n), 1.0 / n),
-            reward_bound=None if by_client else 2.0 * half + rounding,
+            reward_bound=None if by_client else 2.0 * half / pulls + rounding,
             noise_scale=math.sqrt(total / count) if by_client else 1.0,
         )
 
@@ -68,14 +70,15 @@ class Votes:
     ballot: Ballot
 
     def vectors(self, values: FloatArray, unit: UnitName) -> FloatArray:  # noqa: ARG002 (the form's)
-        """PRIVATE: ballots ``(n, k)``; NaN where nothing worked."""
+        """PRIVATE: ballots ``(n, k)`` on the first evaluation of every point; NaN where nothing worked."""
+        values = values[:, 0]
         if self.ballot == "graded":
             return ballots(values)
         known = np.isfinite(values)
         best = np.where(known, values, -np.inf).argmax(axis=1)
         return np.where(known.any(axis=1, keepdims=True), np.eye(values.shape[1])[best], np.nan)
 
-    def request(self, count: int, total: int, setting: Setting) -> Request:  # noqa: ARG002 (the form's)
+    def request(self, count: int, total: int, pulls: int, setting: Setting) -> Request:  # noqa: ARG002 (the form's)
         """Ask for the mean ballot; one reward moves a single vote at most to another point."""
         asked = ballot_request(count, setting.n_clients, 1.0)
         if setting.unit == "client":

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from privbo.algorithms.common.search import Search, Seen
+from privbo.algorithms.common.search import Question, Search, Seen
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, Broadcast, FloatArray, Release, Request, Setting
@@ -19,26 +18,27 @@ class SearchServer:
     def __init__(self, search: Search, setting: Setting, *, alone: bool) -> None:
         self._search, self._setting, self._alone = search, setting, alone
         self._seen = Seen.nothing(setting.space.n_dims)
+        self._announced = False
         self._round = 0
-        self._points = self._next()
+        self._asked = self._next()
 
     def plan(self) -> Iterator[Request]:
-        """Every request of the run, in order."""
+        """Every request of the run, in order; a search that is over earlier leaves some out."""
         rounds = range(0 if self._alone else len(self._search.counts))
-        return (self._search.request(round_, self._setting) for round_ in rounds)
+        return (self._search.planned(round_, self._setting) for round_ in rounds)
 
     def ask(self) -> Ask | None:
         """The points of the current round; the winner in the last one."""
-        last = len(self._search.counts)
-        if self._round > last or (self._alone and self._round == last):
+        if self._alone:
+            is_over = self._round == len(self._search.counts)
+            return None if is_over else Ask(broadcast=Broadcast(round=self._round), request=None)
+        if self._asked is not None:
+            arrays = {"points": self._asked.points, "pulls": np.array(self._asked.pulls)}
+            request = self._search.request(self._asked, self._setting)
+            return Ask(broadcast=Broadcast(round=self._round, arrays=arrays), request=request)
+        if self._announced:
             return None
-        request, arrays = None, dict[str, npt.NDArray[np.generic]]()
-        if self._round == last:
-            arrays[CHOSEN] = self.chosen
-        elif not self._alone:
-            request = self._search.request(self._round, self._setting)
-            arrays["points"] = self._points
-        return Ask(broadcast=Broadcast(round=self._round, arrays=arrays), request=request)
+        return Ask(broadcast=Broadcast(round=self._round, arrays={CHOSEN: self.chosen}), request=None)
 
     def tell(self, release: Release | None) -> None:
         """Take in what was released of the round's points, and name the next ones.
@@ -46,23 +46,23 @@ class SearchServer:
         Raises:
             ConfigurationError: If there is a release where none was asked for, or none where one was.
         """
-        asked = self._round < len(self._search.counts) and not self._alone
-        if (release is not None) != asked:
-            raise ConfigurationError(
-                f"round {self._round} {'ends with' if asked else 'has no'} release, told {release!r}"
-            )
-        if release is not None:
-            self._seen = self._seen.with_more(self._points, release.values[0], release.noise_stddev)
+        if (release is not None) != (self._asked is not None):
+            wanted = "has no" if self._asked is None else "ends with"
+            raise ConfigurationError(f"round {self._round} {wanted} release, told {release!r}")
         self._round += 1
-        self._points = self._next()
+        if release is None or self._asked is None:
+            self._announced = not self._alone
+            return
+        self._seen = self._seen.with_more(self._asked, release.values[0], release.noise_stddev)
+        self._asked = self._next()
 
     @property
     def chosen(self) -> FloatArray:
         """The point that wins by all that was released so far, ``(n_dims,)``."""
         return np.asarray(self._seen.points[self._search.choose(self._seen)])
 
-    def _next(self) -> FloatArray:
+    def _next(self) -> Question | None:
         counts = self._search.counts
         if self._alone or self._round >= len(counts):
-            return np.empty((0, self._setting.space.n_dims))
+            return None
         return self._search.propose(self._seen, counts[self._round])

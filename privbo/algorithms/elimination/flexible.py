@@ -43,7 +43,7 @@ class FlexibleXArmed(FlexibleSettings):
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: 1 - p["x"], n_clients=40)
         >>> algorithm = pb.FlexibleXArmed(evaluations=22)
         >>> pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=20).releases
-        4
+        3
     """
 
     def server(self, setting: Setting) -> PFPNEServer:
