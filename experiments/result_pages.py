@@ -9,8 +9,8 @@ first; then everything on the page is made from what is kept, so that it can be 
 - ``<!-- verdicts -->`` to ``<!-- end -->`` says what holds of everything kept, one row per claim;
 - ``NAME.png`` is drawn where the page shows it, and ``NAME.csv`` has every number of the experiment's tables.
 
-An experiment is shown where a block or a link names it. One with tables over all its panels (``overall``) has
-them from ``RESULTS`` alone.
+``--beside FOLDER`` names another folder, for a page that repeats a table. An experiment is shown where a block or a
+link names it. One with tables over all its panels (``overall``) has them from ``RESULTS`` alone.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _BLOCK = re.compile(
 )
 
 
-def refresh(results: Path, page: Path) -> list[str]:
-    """Bring one page up to date; returns the experiments it shows.
+def refresh(results: Path, page: Path, beside: Path | None = None) -> list[str]:
+    """Bring one page up to date, with what is kept in a folder of its name or in another; returns what it shows.
 
     Raises:
         ConfigurationError: If an experiment it names was never run, or has no such panel.
     """
-    text, beside = page.read_text(), page.with_suffix("")
+    text, beside = page.read_text(), beside or page.with_suffix("")
     named = {match["name"] for match in _BLOCK.finditer(text)}
     names = [n for n in titles() if n in named or f"({page.stem}/{_kept(beside, n).stem}." in text]
     beside.mkdir(exist_ok=True)
@@ -121,10 +121,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.result_pages", description=__doc__)
     parser.add_argument("results", type=Path, help="folder of the experiments' folders; may be missing")
     parser.add_argument("pages", type=Path, nargs="+")
+    parser.add_argument("--beside", type=Path, help="folder of what is kept, in place of one with the page's name")
     arguments = parser.parse_args()
     try:
         for page in arguments.pages:
-            sys.stdout.write(f"{page}: {', '.join(refresh(arguments.results, page)) or 'shows no table'}\n")
+            sys.stdout.write(
+                f"{page}: {', '.join(refresh(arguments.results, page, arguments.beside)) or 'shows no table'}\n"
+            )
     except (ConfigurationError, FileNotFoundError) as error:
         sys.stderr.write(f"result_pages: {error}\n")
         return 2

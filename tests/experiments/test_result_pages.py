@@ -153,3 +153,14 @@ def test_published_verdicts_are_those_of_the_published_numbers(tmp_path):
     assert {one.figure for one in every(STORED / "dp-fts-de")} >= {"2a", "3a", "3b", "4", "5", "12b"}
     assert not any(one.on == "writers" for one in every(STORED / "dp-fts-de"))
     assert not study("dp-fts-de-3c", "paper").panels[-1].claims
+
+
+def test_a_page_may_repeat_a_table_of_another_folder(tmp_path):
+    first, again = tmp_path / "docs/dp-fts-de.md", tmp_path / "README.md"
+    first.parent.mkdir()
+    for page in (first, again):
+        page.write_text("<!-- table dp-fts-de-12a: synthetic, as written -->\n<!-- end -->\n")
+    refresh(results(tmp_path / "results"), first)
+    assert refresh(tmp_path / "gone", again, first.with_suffix("")) == ["dp-fts-de-12a"]
+    assert again.read_text() == first.read_text()
+    assert not again.with_suffix("").exists()

@@ -90,7 +90,7 @@ class TopTwo:
             fitting = min(len(self.arms), left // 2**level)
             count, left = count + fitting, left - fitting * 2**level
             if fitting < len(self.arms):
-                return min(rounds, count)
+                return int(min(rounds, count))
         raise AssertionError("levels never end")
 
     def propose(self, seen: Seen, count: int) -> Question | None:  # noqa: ARG002 (one arm, but at the start)
