@@ -6,10 +6,11 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import TypeVar, cast
+from typing import NoReturn, TypeVar, cast
 
 from privbo.protocol.errors import ConfigurationError
 
@@ -33,38 +34,43 @@ def within(seconds: float, call: Callable[[], T]) -> T:
         >>> within(60.0, lambda: 1 + 1)
         2
     """
-    if "fork" not in multiprocessing.get_all_start_methods():
+    if not hasattr(os, "fork"):
         raise ConfigurationError("a time limit on evaluations needs processes that fork; drop [times] on this system")
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, call))
-    process.start()
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = os.fork()  # not multiprocessing's: the workers of clusters are daemons, which it lets have no children
+    if not process:
+        _answer(theirs, call)
     theirs.close()
     try:
         if not ours.poll(None if math.isinf(seconds) else seconds):
             raise NoAnswerError(f"TimeoutError: no value within {seconds:.3g} s, which is what was left of its time")
         kind, value = ours.recv()
     except EOFError:
-        process.join()
-        raise NoAnswerError(f"its process ended with code {process.exitcode} and gave no value") from None
+        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        process = 0
+        raise NoAnswerError(f"its process ended with code {code} and gave no value") from None
     finally:
-        _end(process.pid)
-        process.join()
+        _end(process)
         ours.close()
     if kind == "error":
         raise NoAnswerError(str(value))
     return cast("T", value)
 
 
-def _answer(theirs: Connection, call: Callable[[], T]) -> None:
+def _answer(theirs: Connection, call: Callable[[], T]) -> NoReturn:
     """Give the value of the call, or its error's class and text, to the process that waits."""
-    os.setpgid(0, 0)  # of its own, so that its children end with it and the operator's Ctrl-C is not its own
     try:
-        found: tuple[str, object] = ("value", call())
-    except BaseException as error:
-        found = ("error", named(error))
-    theirs.send(found)
-    theirs.close()
+        os.setpgid(0, 0)  # of its own, so that its children end with it and the operator's Ctrl-C is not its own
+        try:
+            found: tuple[str, object] = ("value", call())
+        except BaseException as error:
+            found = ("error", named(error))
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        theirs.send(found)
+    finally:
+        os._exit(0)
 
 
 def named(error: BaseException) -> str:
@@ -75,9 +81,11 @@ def named(error: BaseException) -> str:
         return type(error).__name__
 
 
-def _end(process: int | None) -> None:
-    if process is None:
+def _end(process: int) -> None:
+    """End a process and its children, and wait for it; 0 is one that was waited for."""
+    if not process:
         return
     for end in (os.killpg, os.kill):  # it may not have a group of its own yet
         with suppress(ProcessLookupError, PermissionError):
             end(process, signal.SIGKILL)
+    os.waitpid(process, 0)

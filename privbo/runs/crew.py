@@ -191,7 +191,7 @@ class Crew:
         hand, losses = self._hand(group), list[LostWorkerError]()
         while len(losses) < _ATTEMPTS:
             try:
-                return once(bool(losses))
+                return once(len(losses) > 1)
             except LostWorkerError as error:
                 if self._ended:
                     raise

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import socket
@@ -144,10 +145,12 @@ def serve(descriptor: int) -> NoReturn:
     import cloudpickle
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the operator's is whoever's that started it
-    connection = Connection(descriptor)
+    connection, printed = Connection(descriptor), io.StringIO()
+    sys.stdout = sys.stderr = printed  # handed on with a task's news, and shown where the operator wants it
     try:
         try:
-            worker = RemoteWorker(pickle.loads(connection.recv_bytes()))  # noqa: S301 (from the process that started it)
+            job = pickle.loads(connection.recv_bytes())  # noqa: S301 (from the process that started this one)
+            worker = RemoteWorker(job, printed)
         except Exception as error:
             connection.send_bytes(cloudpickle.dumps(("error", f"{type(error).__name__}: {error}")))
             os._exit(1)

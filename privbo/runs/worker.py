@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -181,12 +180,13 @@ class RemoteWorker:
 
     Args:
         job: The run.
+        printed: Where clients' code prints to in this process; None where that is nobody's business but the worker's.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, printed: io.StringIO | None = None) -> None:
         self._changed = threading.Condition()
         self._told: list[Told] = []
-        self._printed = io.StringIO()
+        self._printed = io.StringIO() if printed is None else printed
         self._over: Outcome | BaseException | None = None
         self._threads = job.spec.threads
         self._worker = Worker(job, evaluator_of(job, self._tell), self._tell)
@@ -219,11 +219,7 @@ class RemoteWorker:
     def _work(self, task: Task) -> None:
         found: Outcome | BaseException
         try:
-            with (
-                limited_loaded_threads(self._threads),
-                redirect_stdout(self._printed),
-                redirect_stderr(self._printed),
-            ):
+            with limited_loaded_threads(self._threads):
                 found = self._worker.work(task)
         except BaseException as error:  # handed on to whoever asked, who raises it
             found = error

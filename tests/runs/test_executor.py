@@ -226,3 +226,63 @@ def test_who_works_on_clients_is_no_part_of_a_runs_identity():
     assert other.digest() == spec.digest()
     assert dataclasses.replace(spec, evaluation_seconds=1.0).digest() != spec.digest()
     assert Spec.from_dict(other.to_dict()).jobs == 8
+
+
+def test_dask_workers_give_the_same(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    whole = play(Noting(tmp_path / "whole"))
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "processes": False}
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+        require_same(play(Noting(tmp_path / "calls"), executor=client), whole)
+    assert sorted(Noting(tmp_path / "calls").lines()) == sorted(Noting(tmp_path / "whole").lines())
+
+
+@pytest.mark.slow
+def test_a_dask_worker_killed_inside_a_round_is_replaced(tmp_path):
+    whole = play(Noting(tmp_path / "whole"))
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED.format(path=str(tmp_path / "calls"), root=str(ROOT)))
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, script], check=False, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "killed" in done.stdout
+    made = Noting(tmp_path / "calls")
+    assert set(made.lines()) == set(Noting(tmp_path / "whole").lines())
+    assert made.repeated() <= 1
+    assert json.loads(done.stdout.splitlines()[-1]) == [release.values.tolist() for release in whole.releases]
+
+
+KILLED = """
+import json, os, signal, threading, time
+from pathlib import Path
+from distributed import Client, LocalCluster
+from tests.executor_problem import Noting
+from tests.runs.test_executor import play
+
+if __name__ == "__main__":
+    calls = Noting(Path({path!r}), seconds=0.05)
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+        processes = list(client.run(os.getpid).values())
+
+        def kill():
+            while len(calls.lines()) < 10:
+                time.sleep(0.01)
+            os.kill(processes[0], signal.SIGKILL)
+            print("killed", flush=True)
+
+        threading.Thread(target=kill).start()
+        record = play(calls, executor=client)
+        print(json.dumps([release.values.tolist() for release in record.releases]), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_ray_actors_give_the_same(tmp_path):
+    ray = pytest.importorskip("ray")
+    whole = play(Noting(tmp_path / "whole"))
+    try:
+        require_same(play(Noting(tmp_path / "calls"), executor="ray", jobs=2), whole)
+    finally:
+        ray.shutdown()

@@ -23,6 +23,7 @@ from privbo.algorithms.thompson.beliefs import Moments, posterior
 from privbo.algorithms.thompson.draws import draw_paths
 from privbo.algorithms.thompson.evaluations import Evaluations, Failures
 from privbo.algorithms.thompson.features import draw_frequencies
+from privbo.algorithms.thompson.long_history import narrowed
 from privbo.algorithms.thompson.maximise import Functions, Search, maximise
 from privbo.algorithms.thompson.own import chunks
 from privbo.algorithms.thompson.own_model import OwnModel
@@ -45,8 +46,9 @@ class Known:
     Attributes:
         rows: Which of the cohort's clients, ``(n,)``.
         round: The round they choose in.
-        units: Their points in the cube, ``(n, t, n_dims)``.
-        observations: Their values.
+        units: The points in the cube that they model, ``(n, t, n_dims)``.
+        been: All their points.
+        observations: The values.
         shared: The shared part of their models at those points; None where nothing is shared.
         pooled: The same anywhere.
         fits: Their models.
@@ -55,6 +57,7 @@ class Known:
     rows: IntArray
     round: int
     units: FloatArray
+    been: FloatArray
     observations: Observations
     shared: Shared | None
     pooled: Pooled | None
@@ -155,14 +158,24 @@ class LocalEngine:
     ) -> Iterator[Known]:
         """Clients' knowledge before a round, in pieces whose work at so many points stays within the memory."""
         t, space = int((seen.rounds < round_).sum()), self._setting.space
+        t = t if self._own.max_points is None else min(t, self._own.max_points)
         own = self._own if pooled is None else self._own.scaled(pooled.rest)
         width = t + space.n_embedded if pooled is None else 2 * t + space.n_embedded + pooled.width
         for some in chunks(rows, n_points * width + t * t * (space.n_embedded + 5), self._device):
-            observations, units = seen.observations(some, round_ - 1, failures=failures), seen.before(some, round_)
+            been = seen.before(some, round_)
+            whole = seen.observations(some, round_ - 1, failures=failures)
+            observations, units = narrowed(whole, been, own.max_points)
             shared = None if pooled is None else pooled.at(units, observations.mask)
             fits = self._models(some, observations, shared, round_, own)
             yield Known(
-                rows=some, round=round_, units=units, observations=observations, shared=shared, pooled=pooled, fits=fits
+                rows=some,
+                round=round_,
+                units=units,
+                been=been,
+                observations=observations,
+                shared=shared,
+                pooled=pooled,
+                fits=fits,
             )
 
     def _wishes(self, known: Known) -> Functions:
@@ -170,7 +183,7 @@ class LocalEngine:
         wishes = self._draws(known) if self._acquisition == "thompson" else self._improvement(known)
 
         def functions(points: FloatArray) -> torch.Tensor:
-            been = torch.as_tensor(_among(points, known.units), device=self._device)
+            been = torch.as_tensor(_among(points, known.been), device=self._device)
             return wishes(points).masked_fill(been, -torch.inf)
 
         return functions if self._avoid else wishes

@@ -26,6 +26,7 @@ from privbo.algorithms.thompson.draws import (
 )
 from privbo.algorithms.thompson.features import Kernel, draw_frequencies
 from privbo.algorithms.thompson.hyperparameters import fit, known_noise, start
+from privbo.algorithms.thompson.long_history import narrowed
 from privbo.algorithms.thompson.maximise import Search, candidates, maximise
 from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.posterior import Hyperparameters, Observations
@@ -110,7 +111,7 @@ class OwnActors:
 
     def entries(self, n_observations: int) -> int:
         """Numbers held at once for one client."""
-        own, t = self._own, n_observations
+        own, t = self._own, min(n_observations, self._own.max_points or n_observations)
         if own.draw != "exact":
             return own.n_candidates * (own.n_features + t)
         if own.is_common and self._grid is not None:
@@ -135,15 +136,16 @@ class OwnActors:
             round_: The round they act in.
             mean: What becomes a part of their models' means.
         """
-        models = self._models_of(rows, observations, round_)
         inflation = self._inflation(units.shape[1])
+        observations, units = narrowed(observations, units, self._own.max_points)
+        models = self._models_of(rows, observations, round_)
         prior_noise = inflation * self._normals(rows, round_, Stream.OBSERVATION_NOISE, units.shape[1])
         with torch.no_grad():
             explained = None if mean is None else mean.explain(observations, models, units)
             if explained is not None:
                 observations, models = explained.observations, explained.models
             if self._own.draw == "exact":
-                pool, values = self._exact_draws(rows, observations, models, prior_noise, units, round_)
+                pool, values = self._exact_draws(rows, observations, models, prior_noise, units, round_, inflation)
                 if explained is not None:
                     values = explained.add(values, pool[None])
                 return np.asarray(pool[values.argmax(dim=1).cpu().numpy()])
@@ -173,6 +175,7 @@ class OwnActors:
         observation_noise: torch.Tensor,
         units: FloatArray,
         round_: int,
+        inflation: float,
     ) -> tuple[FloatArray, torch.Tensor]:
         """Joint draws ``(n, c)`` at the points that are searched, and those points."""
         own, space = self._own, self._setting.space
@@ -193,7 +196,7 @@ class OwnActors:
             models.noise,
             known=known,
             points=points,
-            prior=self._inflation(units.shape[1]) * self._normals(rows, round_, Stream.PRIOR, known.shape[-1]),
+            prior=inflation * self._normals(rows, round_, Stream.PRIOR, known.shape[-1]),
             observation_noise=observation_noise,
         )
         return pool, values if scale is None else values * scale[:, None]

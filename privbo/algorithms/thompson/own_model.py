@@ -67,6 +67,8 @@ class OwnModel:
         fit_steps: Adam steps of a fit.
         n_candidates: Candidates in the search for a draw's maximum; also the largest finite
             space searched whole.
+        max_points: Most points that a model is made of; of a longer history the best, the newest, and others spread
+            over the space (``privbo.algorithms.thompson.long_history``). None takes all, at a cost like their cube.
         ard: One length scale per coordinate; otherwise one for all.
         lengthscale: Prior, in units of the cube.
         outputscale: Prior of the kernel's variance, on standardised values.
@@ -94,6 +96,7 @@ class OwnModel:
     refit_every: Annotated[int, Field(ge=0)] = 1
     fit_steps: Count = 40
     n_candidates: Count = 512
+    max_points: Annotated[int, Field(ge=8)] | None = None
     ard: bool = True
     lengthscale: Prior = Prior(median=0.4, spread=0.7, low=0.02, high=10.0)
     outputscale: Prior = Prior(median=1.0, spread=0.5, low=0.05, high=20.0)
