@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 JOBS ?= auto
 PARALLEL := -n $(JOBS) --maxprocesses=8 --dist=worksteal
 
-.PHONY: run fast test slow deployment lint bench docs package coverage clean
+.PHONY: run fast test slow deployment lint bench history docs package coverage clean
 
 run: $(VENV)/.installed
 	$(BIN)/privbo run experiments/quickstart.toml --show-private
@@ -33,10 +33,20 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/codespell
+	$(BIN)/python -m tests.docs.prose
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks experiments.baselines.speed --out bench-baselines.json
+
+# Timings of this commit, kept beside those of earlier ones and drawn into build/asv/site. On a quiet machine.
+ASV := $(BIN)/asv --config benchmarks/over_time/asv.conf.json
+history: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet asv
+	$(ASV) machine --yes
+	$(ASV) run --environment existing:$(BIN)/python --set-commit-hash $$(git rev-parse HEAD)
+	$(ASV) publish
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -W --keep-going -j 2 -q -d build/doctrees docs build/site

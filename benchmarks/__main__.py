@@ -19,7 +19,7 @@ from benchmarks._rows import Row
 
 def main() -> None:
     """Run the named benchmarks, or all of them."""
-    names = sorted(m.name for m in pkgutil.iter_modules(benchmarks.__path__) if not m.name.startswith("_"))
+    names = sorted(m.name for m in pkgutil.iter_modules(benchmarks.__path__) if not (m.ispkg or m.name.startswith("_")))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(names)}; all by default")
     parser.add_argument("--out", type=Path, default=Path("bench.json"))

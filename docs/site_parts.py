@@ -7,6 +7,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from docutils import nodes
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.writers.html5 import HTML5Translator
 
+HERE = Path(__file__).parent
 Table: TypeAlias = Mapping[str, Any]  # a part of the JSON schema
 _MARK = re.compile(r"^<!-- (settings|commands|defaults: (?P<kind>[\w-]+)) -->$", re.MULTILINE)
 _PAGE = re.compile(r"``docs/([\w/-]+)\.md``|docs/([\w/-]+)\.md")
@@ -38,8 +40,13 @@ def docstring_for_sphinx(
     _app: Sphinx, _what: str, _name: str, _thing: object, _options: object, lines: list[str]
 ) -> None:
     """Turn what docstrings have for readers of the code into what Sphinx links and draws: pages, Markdown tables."""
-    text = _PAGE.sub(lambda found: f":doc:`/{found[1] or found[2]}`", "\n".join(lines))
-    lines[:] = _tables(_blocks(text.split("\n")))
+    lines[:] = _tables(_blocks(_PAGE.sub(_link, "\n".join(lines)).split("\n")))
+
+
+def _link(found: re.Match[str]) -> str:
+    """Give a link to a page that is there; what is not in the site stays a name."""
+    name = found[1] or found[2]
+    return f":doc:`/{name}`" if (HERE / f"{name}.md").exists() else found[0]
 
 
 def _blocks(lines: list[str]) -> Iterator[str]:

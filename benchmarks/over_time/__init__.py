@@ -1,0 +1,1 @@
+"""Timings that asv keeps per version and draws (``make history``); beside a peer they stand in ``make bench``."""
