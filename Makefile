@@ -36,9 +36,10 @@ lint: $(VENV)/.installed-test
 	$(BIN)/codespell
 	$(BIN)/python -m tests.docs.prose
 
-bench: $(VENV)/.installed-test
+bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks experiments.baselines.speed --out bench-baselines.json
+	$(BIN)/python -m benchmarks._page bench.json bench-baselines.json
 
 # Timings of this commit, kept beside those of earlier ones and drawn into build/asv/site. On a quiet machine.
 ASV := $(BIN)/asv --config benchmarks/over_time/asv.conf.json
@@ -77,6 +78,10 @@ $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e '.[docs]'
 	touch $(VENV)/.installed $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet -e '.[test,bench]'
+	touch $@
 
 $(VENV)/.installed-deployment: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet -e '.[test,flower-sim]'

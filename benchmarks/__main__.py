@@ -11,6 +11,7 @@ import importlib
 import json
 import pkgutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import benchmarks
@@ -32,10 +33,25 @@ def main() -> None:
         for measured in importlib.import_module(name if "." in name else f"benchmarks.{name}").rows():
             row = measured if isinstance(measured, Row) else Row(*measured)
             found.append(row)
-            sys.stdout.write(f"{row}\n")
-            sys.stdout.flush()
+            if row.kind != "recorded":
+                sys.stdout.write(f"{row}\n")
+                sys.stdout.flush()
+    _tail(found)
     arguments.out.write_text(json.dumps([row.to_dict() for row in found], indent=2) + "\n")
     sys.stdout.write(f"written: {arguments.out}\n")
+
+
+def _tail(found: Sequence[Row]) -> None:
+    """Print how far from the machine's limit the rows are, and apart from all others those recorded elsewhere."""
+    limited = {row.name: row for row in found if row.least is not None}
+    for row in limited.values():
+        share = (row.least or 0.0) / row.ours
+        sys.stdout.write(
+            f"of the machine's peak: {share:.2g} ({row.name}: {row.ours:.3g} s, {row.least:.3g} s at least)\n"
+        )
+    for row in found:
+        if row.kind == "recorded":
+            sys.stdout.write(f"recorded elsewhere, no comparison: {row}\n")
 
 
 if __name__ == "__main__":

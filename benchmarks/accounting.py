@@ -236,7 +236,7 @@ def calibration_bars() -> Iterator[Row]:
 
         bar = 0.1 if rate >= 1e-3 else 1.0
         name = f"calibration at rate {rate:g}, {rounds:g} rounds, epsilon {target:g}"
-        yield Row(name, smallest(fresh(ours), REPEATS), f"the bar of {bar:g} s", bar)
+        yield Row(name, smallest(fresh(ours), REPEATS), f"the bar of {bar:g} s", bar, kind="bar")
 
 
 def charge_rows() -> Iterator[Row]:
@@ -252,4 +252,4 @@ def charge_rows() -> Iterator[Row]:
                     spent.add(event).epsilon(DELTA)
 
         seconds = smallest(charge, 5)
-        yield Row(f"charge after release {made}", seconds / 1000, "the bar of 200 microseconds", 200e-6)
+        yield Row(f"charge after release {made}", seconds / 1000, "the bar of 200 microseconds", 200e-6, kind="bar")
