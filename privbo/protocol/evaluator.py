@@ -67,6 +67,9 @@ class Evaluated(Protocol):
         ...
 
 
+NOT_ALLOWED = "a point that does not keep the space's constraints was chosen; it is not evaluated"
+
+
 @dataclass(kw_only=True)
 class Evaluator:
     """Calls the objective and turns failures into NaN, noting each client's first failure once.
@@ -142,6 +145,7 @@ class Evaluator:
         rows, left = None, np.arange(len(clients))
         if self.memory is not None:
             rows, left = self.memory.recall(clients, units, counts)
+        left = left[self._allowed(clients, units)[left]]
         values = np.full(len(clients), np.nan) if rows is None else np.array(rows["value"])
         for piece in left[:, None] if each else ([left] if len(left) else []):
             values[piece] = make(clients[piece], units[piece], asked[piece])
@@ -151,6 +155,13 @@ class Evaluator:
             if moves:
                 self.moved()
         return values
+
+    def _allowed(self, clients: IntArray, units: FloatArray) -> npt.NDArray[np.bool_]:
+        """Tell which points keep the space's constraints, ``(n,)``: no objective ever sees another one."""
+        kept = self.problem.search_space.allows(units)
+        for client in map(int, clients[~kept]):
+            self.note(client, NOT_ALLOWED)
+        return kept
 
     def earlier(self, client: int) -> list[tuple[FloatArray, float]]:
         """PRIVATE: give what a client evaluated before the run; what can't be used is left out, and told to it."""

@@ -17,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from privbo.protocol.evaluator import NOT_ALLOWED
 from privbo.protocol.files import load_arrays, save_arrays
 from privbo.protocol.limited import named
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, Evaluate, FloatArray, IntArray
@@ -60,8 +61,13 @@ class _Asking:
         self._round, self._place, self.waits = round_, 0, waits
 
     def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:  # noqa: ARG002 (there is one client)
-        """Values told, ``(n,)``; NaN where a failure was."""
-        numbers = self.journal.ask(self.client, self._round, self._place, np.asarray(units, dtype=np.float64))
+        """Values told, ``(n,)``; NaN where a failure was, and for points that nobody may evaluate."""
+        points = np.asarray(units, dtype=np.float64)
+        kept = self.journal.space.allows(points)
+        if not kept.all():
+            self.note(self.client, NOT_ALLOWED)
+        found = np.full(len(points), np.nan)
+        numbers = self.journal.ask(self.client, self._round, self._place, points[kept])
         self._place += len(units)
         while (values := self.journal.values(numbers)) is None:
             if not self.waits():
@@ -70,7 +76,8 @@ class _Asking:
         for number in numbers:
             if (failure := self.journal.trials[number].failure) is not None:
                 self.note(self.client, f"trial {number}: {failure}")
-        return values
+        found[kept] = values
+        return found
 
     def earlier(self, client: int) -> Sequence[tuple[FloatArray, float]]:
         """PRIVATE: as of any evaluation."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from experiments.examples.zoom import Zoom
 from privbo.protocol.constraints import constraint
 from privbo.protocol.messages import Setting
 
@@ -114,6 +115,27 @@ def test_what_halves_boxes_or_climbs_refuses_them() -> None:
     ):
         with pytest.raises(pb.ConfigurationError, match="constraints"):
             pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=3)
+
+
+def test_an_algorithm_of_ones_own_that_chooses_other_points_has_none_of_them_evaluated(tmp_path: Path) -> None:
+    """Whether the objective is called or asked: a client whose point nobody may evaluate has a failure, and is told."""
+    run = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": 3, "seed": 1}
+    space = {"space": PARAMETERS, "constraints": CONSTRAINTS, "n_clients": 3}
+    ASKED.clear()
+    record = pb.run(pb.Problem(objective=score, **space), Zoom(), **run)
+    n_points = 3 * Zoom().n_candidates * run["rounds"]
+    assert 0 < len(ASKED) < n_points
+    assert all(map(kept, ASKED))
+    assert np.isnan(record.clients.values).sum() == n_points - len(ASKED)
+    assert all("constraints" in words for words in record.failures.values())
+    asked = pb.start(pb.Problem(objective="ask", **space), Zoom(), directory=tmp_path / "run", **run)
+    while trials := asked.site.ask():
+        for trial in trials:
+            assert kept(trial.params)
+            asked.site.tell(trial, score(trial.client, trial.params))
+    found = asked.result()
+    for ours, theirs in zip(found.releases, record.releases, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
 
 
 def test_they_are_a_part_of_the_run() -> None:
