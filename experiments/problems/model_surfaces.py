@@ -74,6 +74,12 @@ TUNINGS = {
     "gradient-boosting": Tuning(
         data="wine", smallest=24, grid={"rate": 9, "depth": 4, "trees": 12}, score=scores.gradient_boosting
     ),
+    "decision-tree": Tuning(
+        data="breast_cancer", smallest=24, grid={"depth": 9, "leaf": 8, "features": 6}, score=scores.decision_tree
+    ),
+    "boosted-regression": Tuning(
+        data="diabetes", smallest=24, grid={"rate": 9, "depth": 4, "trees": 10}, score=scores.boosted_regression
+    ),
     "nearest-neighbours": Tuning(
         data="digits",
         smallest=40,

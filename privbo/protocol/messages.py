@@ -286,6 +286,11 @@ class Setting:
     unit: UnitName = "client"
     single_release_noise: Callable[[], float] | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether releases are known to be exact sums: without privacy nothing is clipped and nothing added."""
+        return self.single_release_noise is not None and self.single_release_noise() == 0.0
+
     def at_most(self, rounds: int) -> Setting:
         """Give the facts of a run of at most so many rounds."""
         return replace(self, rounds=min(self.rounds, rounds))

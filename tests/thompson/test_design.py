@@ -18,18 +18,26 @@ def test_a_client_alone_starts_where_it_starts_among_others(space):
         np.testing.assert_array_equal(first_points(where, np.array([client]), 3)[0], whole[client])
 
 
-def test_all_starts_together_fill_the_space_more_evenly_than_chance():
-    where = setting(PLANE, n_clients=64)
-    ours = first_points(where, np.arange(64), 2).reshape(-1, 2)
-    chance = [qmc.discrepancy(np.random.default_rng(i).random((128, 2))) for i in range(50)]
-    assert qmc.discrepancy(ours) < 0.5 * min(chance)
+def test_two_points_of_a_client_lie_in_different_halves_and_four_in_different_quarters():
+    points = first_points(setting(PLANE, n_clients=64), np.arange(64), 4)
+    assert (np.sort((points[:, :2] * 2).astype(int), axis=1) == np.array([0, 1])[:, None]).all()
+    assert (np.sort((points * 4).astype(int), axis=1) == np.arange(4)[:, None]).all()
 
 
-def test_two_points_of_a_client_lie_apart():
+def test_clients_pairs_compare_points_at_all_distances():
+    """Planted: of one sequence that is cut up every client's pair is as far apart."""
     points = first_points(setting(PLANE, n_clients=64), np.arange(64), 2)
-    around = np.abs(points[:, 0] - points[:, 1])
-    around = np.minimum(around, 1 - around)  # the sequence is shifted around the cube
-    assert np.linalg.norm(around, axis=1).min() > 0.45
+    cut = qmc.Sobol(2, scramble=False).random(128).reshape(64, 2, 2)
+    spread, planted = (np.abs(pairs[:, 0] - pairs[:, 1]).std(axis=0) for pairs in (points, cut))
+    assert (spread > 0.15).all()
+    assert (planted < 0.01).all()
+
+
+def test_starts_of_all_clients_fill_the_space():
+    """A quarter of a plane has a quarter of 512 points, within six standard errors."""
+    points = first_points(setting(PLANE, n_clients=256), np.arange(256), 2).reshape(-1, 2)
+    inside = np.bincount((points * 2).astype(int) @ [2, 1], minlength=4)
+    assert np.abs(inside - 128).max() < 6 * np.sqrt(512 * 0.25 * 0.75)
 
 
 def test_a_finite_space_is_not_asked_twice():

@@ -1,11 +1,13 @@
 """Trust in the pooled function rests on public numbers, and noise alone seldom earns any."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from privbo.algorithms.thompson.evaluations import without_depths
-from privbo.algorithms.thompson.pooled import _SHARES, Blur, blur, pool, public_points, sharpen
+from privbo.algorithms.thompson.pooled import _SHARES, Blur, Blurs, blur, pool, public_points, sharpen
 from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.algorithms.thompson.shared_prior import SharedPrior
 from tests.thompson.conftest import FINITE, MIXED, PLANE, setting
@@ -96,6 +98,17 @@ def test_a_blur_is_what_clients_do_to_what_they_have_in_common():
     assert found.norm == pytest.approx(np.sqrt(np.square(answers).sum(axis=1).mean()), rel=0.05)
     plain = common / np.sqrt(total)
     assert (answers * plain).sum() / np.square(plain).sum() < 0.7
+
+
+def test_a_blur_is_told_whether_answers_are_clipped():
+    """Without privacy nothing is: answers of two points are longer than S, and whoever thinks them clipped finds
+    in unlike clients much in common."""
+    algorithm, norms = SharedPrior(), []
+    for noise in (0.0, 0.1):
+        where = dataclasses.replace(setting(PLANE), single_release_noise=lambda noise=noise: noise)
+        norms.append(Blurs(algorithm, where, algorithm.draw_features(where)).before(1).norm)
+    assert norms[0] > 1.2
+    assert norms[1] <= 1.0 + 1e-9
 
 
 @pytest.mark.parametrize(("noise", "gain"), [(0.0, 0.02), (0.03, 0.01), (1.0, -0.03)])

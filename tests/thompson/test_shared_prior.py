@@ -87,7 +87,7 @@ def test_the_pool_is_the_mean_of_the_releases_weighted_by_budget_and_evidence():
             release = Release(round=round_, values=values, noise_stddev=stddev, sequence=len(told), head="")
             told.append((round_, ask.request.noise_scale**-2, values[0], stddev))
         server.tell(release)
-    assert [round_ for round_, *_ in told] == [2, 4, 7]  # the exploring start ends with round 2
+    assert [round_ for round_, *_ in told] == [0, 2, 5]
     assert sum(share for _, share, *_ in told) == pytest.approx(1.0)
 
 
@@ -96,7 +96,7 @@ def test_answers_are_the_ridge_weights_of_the_history():
     trace, cohort = play(SMALL, where)
     history, features = cohort.history(), SMALL.draw_features(where)
     asked = [(ask, answers) for ask, answers in trace if ask.request is not None]
-    assert [ask.broadcast.round for ask, _ in asked] == [1, 3]
+    assert [ask.broadcast.round for ask, _ in asked] == [0, 2]
     for ask, answers in asked:
         known = history.rounds <= ask.broadcast.round
         y = history.values[:, known]
@@ -174,12 +174,30 @@ def test_failed_evaluations_are_absences_and_the_client_goes_on():
     assert np.isfinite(cohort.history().recommended[::2]).all()
 
 
-def test_exploring_rounds_share_nothing_of_the_model():
-    algorithm = dataclasses.replace(SMALL, explore=2)
+def test_exploring_rounds_know_nothing_of_values():
+    algorithm = dataclasses.replace(SMALL, explore=2, schedule=(3,))
     _, cohort = play(algorithm, setting(), evaluate=bumps)
     _, other = play(algorithm, setting(), evaluate=lambda clients, units: -bumps(clients, units))
     np.testing.assert_array_equal(cohort.history().units[:, :4], other.history().units[:, :4])
     assert not np.array_equal(cohort.history().units[:, 4:], other.history().units[:, 4:])
+
+
+@pytest.mark.parametrize(("alike", "explored"), [(1.0, 0), (0.0, 2)])
+def test_clients_explore_unless_the_pool_leads(alike, explored):
+    """The first release of 60 equal clients ends their start; that of clients who have nothing in common does not."""
+    where, rng = setting(n_clients=60, rounds=8), np.random.default_rng(0)
+    noise = rng.standard_normal((60, 40))
+
+    def surfaces(clients, units):
+        waves = np.cos(units @ rng_waves + phases)
+        own = (waves * noise[clients]).sum(axis=1)
+        return alike * 6.0 * units.sum(axis=1) + (1.0 - alike) * own
+
+    rng_waves, phases = 4.0 * rng.standard_normal((2, 40)), rng.uniform(0, 6.28, 40)
+    _, cohort = play(SMALL, where, evaluate=surfaces)
+    _, alone = play(dataclasses.replace(SMALL, schedule=()), where, evaluate=surfaces)
+    same = (cohort.history().units[:, 2:4] == alone.history().units[:, 2:4]).all(axis=(0, 2))
+    assert int(same.sum()) == explored
 
 
 @pytest.mark.parametrize(("rounds", "explored"), [(1, 0), (4, 1), (8, 2), (40, 2)])

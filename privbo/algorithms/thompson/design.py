@@ -1,8 +1,9 @@
-"""Exploring starts: the first points of every client, spread over the space by all clients together.
+"""Exploring starts: the first points of every client, spread over the space for each of them.
 
-Client n takes the n-th block of one Sobol sequence that is shifted by the public seed. A block
-of few points is spread by itself, and all blocks together are the sequence, so that a
-federation's first release has seen the whole space however few points a client can afford.
+A client's points are those of a Sobol sequence, scrambled by a public stream for every client anew: the first two lie
+in different halves of every coordinate, the first four in different quarters. Clients' points must not be one
+sequence that is cut up: its neighbours are as far apart in every client, so that a first release would compare points
+at one distance only and say little of what clients have in common.
 """
 
 from __future__ import annotations
@@ -25,14 +26,9 @@ def first_points(setting: Setting, clients: IntArray, count: int) -> FloatArray:
 
     A client's points differ from each other as far as the space has so many.
     """
-    space, first, last = setting.space, int(clients.min(initial=0)), int(clients.max(initial=0))
-    sobol = qmc.Sobol(space.n_dims, scramble=False)
-    if first:
-        sobol.fast_forward(first * count)
-    wanted = (last - first + 1) * count
-    net = sobol.random(1 << (wanted - 1).bit_length())[:wanted].reshape(-1, count, space.n_dims)
-    shift = public_stream(setting.public_seed, Stream.INITIAL).random(space.n_dims)
-    points = space.snap((net[clients - first] + shift) % 1.0)
+    space = setting.space
+    generator = public_stream(setting.public_seed, Stream.INITIAL)
+    points = space.snap(_scrambled(generator, setting.n_clients, count, space.n_dims)[clients])
     if space.constraints:
         _replace(points, space, client_streams(setting.public_seed, clients, 0, Stream.REPLACEMENT))
     if not _is_coarse(space):
@@ -40,6 +36,19 @@ def first_points(setting: Setting, clients: IntArray, count: int) -> FloatArray:
     for row, generator in zip(points, client_streams(setting.public_seed, clients, 0, Stream.INITIAL), strict=True):
         _spread(row, space, generator)
     return points
+
+
+def _scrambled(generator: np.random.Generator, n_clients: int, count: int, n_dims: int) -> FloatArray:
+    """A Sobol sequence's first points, scrambled for every client (Owen 1995), ``(n_clients, count, n_dims)``."""
+    levels = (count - 1).bit_length()
+    net = qmc.Sobol(n_dims, scramble=False).random(1 << levels)[:count]
+    cells = (net * (1 << levels)).astype(np.int64)
+    taken = np.zeros((n_clients, count, n_dims), dtype=np.int64)
+    for level in range(levels):
+        above, digit = cells >> (levels - level), cells >> (levels - level - 1) & 1
+        flips = generator.integers(2, size=(n_clients, 1 << level, n_dims))
+        taken = 2 * taken + (digit ^ np.take_along_axis(flips, np.broadcast_to(above, taken.shape), axis=1))
+    return np.asarray((taken + generator.random(taken.shape)) / (1 << levels))
 
 
 def _replace(points: FloatArray, space: Space, generators: Iterator[np.random.Generator]) -> None:

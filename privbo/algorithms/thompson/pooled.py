@@ -43,6 +43,7 @@ _DESIGNS = 512  # over which a blur is averaged
 _SHARES = np.concatenate([np.array([1e-4, 0.003, 0.01, 0.03]), np.linspace(0.05, 1.0, 20)])
 _TINY = 1e-9
 _LEAST_REST = 0.1
+_LED = 0.5
 _SLOPE = SlopePrior(mean=1.0, stddev=0.4)
 
 
@@ -66,6 +67,11 @@ class Pooled:
     slope: SlopePrior
     width: int
     rest: float
+
+    @property
+    def leads(self) -> bool:
+        """Whether the larger part of surfaces is expected to be common: it then guides better than exploring."""
+        return self.rest <= _LED
 
     def __call__(self, units: FloatArray) -> Terms:
         """Heights and uncertainty at points of the cube ``(n or 1, c, n_dims)``."""
@@ -195,7 +201,7 @@ class Blurs:
                 self._setting,
                 algorithm.n_init + release.round,
                 noise=algorithm.noise,
-                clipping_norm=algorithm.clipping_norm,
+                clipping_norm=math.inf if self._setting.is_exact else algorithm.clipping_norm,
             )
         return self._made[release.round]
 

@@ -68,7 +68,7 @@ class PriorClients:
             for points in self._start()[:, :n_init].swapaxes(0, 1):
                 self._seen.query(points, INITIAL_ROUND)
         if round_ > max(0, self._seen.rounds[-1]):
-            if round_ <= self._exploring:
+            if round_ <= self._exploring and (pooled is None or not pooled.leads):
                 self._seen.query(self._start()[:, n_init + round_ - 1], round_)
             else:
                 self._seen.query(self._engine.points(self._seen, round_, pooled), round_)

@@ -95,8 +95,7 @@ class SharedPriorSettings:
 
     def usable(self, setting: Setting) -> tuple[PlannedRelease, ...]:
         """The releases that a later round uses, whatever their noise."""
-        first = self.exploring(setting)  # what is released earlier is used no earlier, and rests on less
-        used = [first + round_ for round_ in self.schedule if first + round_ < setting.rounds]
+        used = [round_ for round_ in self.schedule if round_ < setting.rounds]
         shares = self.shares[: len(used)]
         return tuple(
             PlannedRelease(round=round_, share=share / sum(shares)) for round_, share in zip(used, shares, strict=True)
@@ -116,7 +115,7 @@ class SharedPriorSettings:
         )
 
     def exploring(self, setting: Setting) -> int:
-        """Give the rounds in which clients go on with their exploring start.
+        """Give the rounds in which clients go on with their exploring start, unless the pool leads by then.
 
         Two points are too few to fit a model to: alone, two more made later ones better on most problems, and eight
         were too many. A short run spends a quarter of its rounds at most.

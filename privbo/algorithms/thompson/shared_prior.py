@@ -32,16 +32,15 @@ class SharedPrior(SharedPriorSettings):
     | of any kind | no point after the first, no value, no own model | they stay in memory and in ``private/`` |
 
     Attributes:
-        schedule: Rounds that end with a release, counted from the end of the exploring start, as far as a later round
-            uses them.
+        schedule: Rounds that end with a release, as far as a later round uses them; round 0 is the first points.
         shares: Shares of the run's squared budget, one per release: a release of share s has 1 / sqrt(s / sum)
             times the noise multiplier that the run's only release would have.
         least_signal: Nothing is released, and nothing charged, where even equal answers of all clients stand
             less than this above the noise: where (N / z)^2 / M is smaller, z the noise multiplier of
             a run's only release. 0 always releases.
         n_init: Points that clients evaluate before the first release.
-        explore: Rounds in which clients go on with their exploring start; None is two, or a quarter of the rounds where
-            that is less.
+        explore: Rounds in which clients go on with their exploring start, unless by then the pool says that their
+            surfaces are common for the larger part; None is two, or a quarter of the rounds where that is less.
         n_features: M, length of the shared vectors.
         clipping_norm: S, of the shared vectors.
         lengthscale: Of the shared features' kernel, in units of the cube; public. None is .5 (e / 2)^(3/4) in e
