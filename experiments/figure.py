@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 Draw: TypeAlias = Callable[["Axes", Panel, Rows, Picture], None]
 CONTROLS = {"local TS": "black", "DE start, uniform steps": "dimgray", "DP-FTS-DE, sum zeroed": "darkgray"}
 _CROWDED = 10  # lines beyond which no corner of the axes is free
+_CLOSE = 1.5  # curves that end within this ratio
+_APART = 0.012  # of the axis: series with the same places stand beside each other
 
 
 def draw(
@@ -81,10 +84,12 @@ def _curves(axes: Axes, panel: Panel, rows: Rows, picture: Picture) -> None:
         style = "--" if "zeroed" in label or label in CONTROLS else "-"
         (line,) = axes.plot(x, mean, style, label=_legend(row, picture), color=CONTROLS.get(label))
         axes.fill_between(x, mean - spread, mean + spread, color=line.get_color(), alpha=0.15, lw=0)
-    _scales(axes, picture)
+    ends = [row.curves[picture.measure][0, -1] for row in rows.values() if picture.measure in row.curves]
+    close = max(ends) < _CLOSE * min(ends)  # on a logarithmic axis such curves would be one line
+    _scales(axes, replace(picture, log=picture.log.replace("y", "")) if close else picture)  # type: ignore[arg-type]
     if not panel.horizon:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_ylim(bottom=1 if "y" in picture.log else None)
+    axes.set_ylim(bottom=1 if "y" in picture.log and not close else None)
 
 
 def _trade_off(axes: Axes, _panel: Panel, rows: Rows, picture: Picture) -> None:
@@ -106,9 +111,12 @@ def _trade_off(axes: Axes, _panel: Panel, rows: Rows, picture: Picture) -> None:
             axes.axhspan(found - half, found + half, color=colour, alpha=0.08, lw=0)
         else:
             series.setdefault(row.series or row.label, []).append(row)
+    log = "x" in picture.log
+    apart = _apart(series, log=log)
     for name, points in series.items():
         colour = CONTROLS.get(name) or next(free)
-        x = [place(row) or 0.0 for row in points]
+        at = np.array([place(row) or 0.0 for row in points])
+        x = list(at * np.exp(apart[name]) if log else at + apart[name])
         y = [row.measures[picture.measure].mean for row in points]
         errors = [_spread(row.measures[picture.measure], picture) for row in points]
         text = name if points[0].series else _legend(points[0], picture)
@@ -123,6 +131,15 @@ def _trade_off(axes: Axes, _panel: Panel, rows: Rows, picture: Picture) -> None:
     if ticks := sorted({row.x for row in rows.values() if row.x is not None}):
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
+
+
+def _apart(series: Mapping[str, list[Row]], *, log: bool) -> dict[str, float]:
+    """Give every series its own shift where several stand at the same places, so that none hides another."""
+    places = [sorted({row.x for row in rows if row.x is not None}) for rows in series.values() if len(rows) > 1]
+    if len(places) < 2 or not places[0] or any(places[0] != other for other in places):
+        return dict.fromkeys(series, 0.0)
+    first, last = np.log(places[0])[[0, -1]] if log else (places[0][0], places[0][-1])
+    return {name: _APART * (last - first) * (index - (len(series) - 1) / 2) for index, name in enumerate(series)}
 
 
 def place(row: Row) -> float | None:
