@@ -86,7 +86,7 @@ def _curves(axes: Axes, panel: Panel, rows: Rows, picture: Picture) -> None:
         axes.fill_between(x, mean - spread, mean + spread, color=line.get_color(), alpha=0.15, lw=0)
     ends = [row.curves[picture.measure][0, -1] for row in rows.values() if picture.measure in row.curves]
     close = max(ends) < _CLOSE * min(ends)  # on a logarithmic axis such curves would be one line
-    _scales(axes, replace(picture, log=picture.log.replace("y", "")) if close else picture)  # type: ignore[arg-type]
+    _scales(axes, replace(picture, log="x" if "x" in picture.log else "") if close else picture)
     if not panel.horizon:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylim(bottom=1 if "y" in picture.log and not close else None)

@@ -10,6 +10,7 @@ at N^-1.1 and at min(1e-5, 1/(10 N))), ``minus[LABEL]`` (paired difference), ``o
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping
 
 import numpy as np
@@ -20,7 +21,7 @@ from experiments.summary import Row, Rows, deltas, zeroed
 
 def table(panel: Panel, rows: Rows) -> str:
     """Give the panel as Markdown: what it is, one row per arm, then differences, ratios and slope."""
-    lines = [f"**{panel.title}** ({_facts(panel, rows)})", ""]
+    lines = [*textwrap.wrap(f"**{panel.title}** ({_facts(panel, rows)})", 119), ""]
     lines += ["| arm | " + " | ".join(panel.columns) + " |", "|---" * (len(panel.columns) + 1) + "|"]
     for label, row in rows.items():
         lines.append(f"| {label} | " + " | ".join(columns_of(panel, row, zeroed(label, rows, panel))) + " |")
