@@ -144,11 +144,11 @@ def counted_server(home: Path, out: Path) -> ServerApp:
     return app
 
 
-def guarded(n_guardians: int, *, regions: int, rounds: int, clients: int) -> Traffic:
-    """Traffic of a deployed run of three sites with so many clients each; 0 guardians are a trusted server."""
+def guarded(n_guardians: int, *, regions: int, rounds: int, clients: int, sites: int = 3) -> Traffic:
+    """Traffic of a deployed run of sites with so many clients each; 0 guardians are a trusted server."""
     with tempfile.TemporaryDirectory() as folder:
         app, out = Path(folder) / "app", Path(folder) / "traffic.json"
-        write_app(app, n_sites=3, clients_per_site=clients, n_guardians=n_guardians)
+        write_app(app, n_sites=sites, clients_per_site=clients, n_guardians=n_guardians)
         table = tomllib.loads((app / "run.toml").read_text()) | {"rounds": rounds}
         table["algorithm"] = {"type": "dp-fts-de", "n_features": 64, "n_regions": regions, "n_init": 2}
         (app / "run.toml").write_text(tomli_w.dumps(table))
@@ -156,7 +156,7 @@ def guarded(n_guardians: int, *, regions: int, rounds: int, clients: int) -> Tra
         environment = {"PYTHONPATH": str(Path(__file__).parents[1])}
         with Deployment(root=Path(folder) / "flower", environment=environment) as deployment:
             deployment.start_superlink()
-            for site in range(3):
+            for site in range(sites):
                 path = Path(folder) / "sites" / f"site{site}" / "site.toml"
                 write_site(path, f"site{site}")
                 deployment.start_supernode(f"site{site}", path)

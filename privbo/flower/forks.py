@@ -113,15 +113,20 @@ def start(program: str, arguments: Sequence[str], resident: Callable[[], object]
         raise ConfigurationError(f"{program!r} is none of {', '.join(STARTS)}")
     os.environ.update({name: value for name, value in (QUIET | _BRISK).items() if name not in os.environ})
     if sys.platform != "linux" or "--simulation" in arguments:
-        os.execv(found(program), [program, *arguments])  # noqa: S606 (our own arguments)
+        _become(program, arguments)
     programs = {**_loaded((program, *STARTS[program])), RESIDENT: resident}
     folder = Path(tempfile.mkdtemp(prefix="privbo-"))
     alive, ends = os.pipe()
-    _here.append(House(folder=folder, token=secrets.token_bytes(32), alive=alive))
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(_here[0].address)
-    listener.listen()
-    _write_scripts(_here[0], STARTS[program])
+    shared = House(folder=folder, token=secrets.token_bytes(32), alive=alive)
+    try:
+        listener = _listening(shared, STARTS[program])
+    except OSError as error:  # a path that is too long for a socket, a file system that runs nothing
+        shutil.rmtree(folder, ignore_errors=True)
+        sys.stderr.write(
+            f"privbo: {folder} can't be used ({error}), so every round starts processes anew; set TMPDIR\n"
+        )
+        _become(program, arguments)
+    _here.append(shared)
     os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", "")])
     gc.collect()
     gc.freeze()  # pages that nobody writes to stay shared
@@ -163,7 +168,19 @@ def _loaded(names: Sequence[str]) -> Programs:
     return {name: commands[name].load() for name in names}
 
 
-def _write_scripts(house: House, names: Sequence[str]) -> None:
+def _become(program: str, arguments: Sequence[str]) -> NoReturn:
+    os.execv(found(program), [program, *arguments])  # noqa: S606 (our own arguments)
+
+
+def _listening(house: House, names: Sequence[str]) -> socket.socket:
+    """Write the scripts, and listen for their orders.
+
+    Raises:
+        OSError: If the folder is no place for sockets or programs.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(house.address)
+    listener.listen()
     # Python without site-packages starts in a hundredth of a second. A shell names it, because a path may have spaces.
     asking = house.folder / "ask.py"
     asking.write_text(_ASKING.format(address=house.address))
@@ -172,6 +189,9 @@ def _write_scripts(house: House, names: Sequence[str]) -> None:
         script = house.folder / name
         script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         script.chmod(0o700)
+        if not os.access(script, os.X_OK):
+            raise PermissionError(f"{script} may not be executed")
+    return listener
 
 
 def _ordered(listener: socket.socket, alive: int) -> _Order | None:

@@ -36,11 +36,13 @@ class Deployment:
         root: Folder for logs and for what Flower keeps (one folder per process).
         certificates: The federation's keys: TLS and node authentication; None is plaintext for trying out.
         environment: Further environment variables of every process.
+        forked: Let Flower's processes be forks of one per node; False runs Flower's own commands.
     """
 
     root: Path
     certificates: KeyFolder | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    forked: bool = True
     port: int = field(default_factory=lambda: free_port(), init=False)  # noqa: PLW0108 (defined below)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
 
@@ -151,7 +153,8 @@ class Deployment:
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a process whose output goes to its log; Flower's own start theirs as forks."""
         name_of, *arguments = command
-        starts = [sys.executable, "-m", "privbo.flower", name_of] if name_of in STARTS else [found(name_of)]
+        forked = self.forked and name_of in STARTS
+        starts = [sys.executable, "-m", "privbo.flower", name_of] if forked else [found(name_of)]
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 (our own arguments)
                 [*starts, *arguments],
