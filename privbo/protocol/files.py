@@ -172,11 +172,13 @@ class OnceLines:
         path: The file.
         key: Name of the field that tells rows apart.
         superseded: Tells of a row that another one of its key may follow; it stays where it is.
+        durable: Whether a row is on the disk when ``add`` returns.
     """
 
     path: Path
     key: str
     superseded: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    durable: bool = False
     _known: dict[object, list[Mapping[str, Any]]] = field(default_factory=dict, init=False, repr=False)
     _read: int = field(default=0, init=False, repr=False)
 
@@ -204,6 +206,9 @@ class OnceLines:
                     "of them was restored from a copy; restore both from the same time"
                 )
             file.write((json.dumps(row, allow_nan=False) + "\n").encode())
+            file.flush()
+            if self.durable:
+                os.fsync(file.fileno())
 
 
 def extend_lines(

@@ -148,6 +148,6 @@ def keep_cards(home: RunDirectory, cards: dict[str, Card], where: str) -> None:
 
 
 def keeping(home: RunDirectory) -> Callable[[Json], None]:
-    """Give what keeps a guardian's signed receipts in public, each once."""
-    lines = OnceLines(path=home.path / RECEIPTS, key="signature")
+    """Give what keeps a guardian's signed receipts in public, each once, on the disk before the release is stored."""
+    lines = OnceLines(path=home.path / RECEIPTS, key="signature", durable=True)
     return lambda receipt: lines.add({**receipt["content"], "key": receipt["key"], "signature": receipt["signature"]})

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from accountant.ledger import Ledger
+from accountant.ledger.officer import verify_bundle
 from privbo.protocol.errors import RunError
+from privbo.reports.bundle import write_bundle
 from privbo.runs.record import load
 from tests.deployment.processes import deployed, start_sites
 from tests.guardians.test_flower import NAMES, guarded, guardian_ledger
@@ -25,6 +27,7 @@ def test_a_federation_with_guardians_plays_to_its_end(algorithm: str, tmp_path: 
         for name in NAMES:
             deployment.start_supernode(name, tmp_path / name / "guardian.toml", role="guardian")
         deployment.play(federation.home, timeout=500)
+    assert verify_bundle(write_bundle(federation.run.path).path).verified
     record = load(federation.run.path)
     paid = [entry.event for entry in record.ledger.entries()]
     assert len(paid) == record.plan.releases > 0

@@ -15,6 +15,7 @@ from flwr.app import Message
 
 import privbo as pb
 from accountant.ledger import Ledger
+from accountant.ledger.officer import verify_bundle
 from privbo.door.noise import SecureNoise
 from privbo.door.shares import expand, own_units, split
 from privbo.flower.apps import client_app, serve
@@ -25,6 +26,7 @@ from privbo.guardians.keys import guardian_keys
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Setting
+from privbo.reports.bundle import write_bundle
 from privbo.reports.data import report
 from privbo.runs.record import load
 from tests.conformance.cases import ROUNDS, problem
@@ -112,6 +114,9 @@ def test_every_guardian_pays_and_signs_and_the_report_names_them(finished) -> No
     lines = read_lines(federation.run.path / "guardians.jsonl")
     assert [row["guardian"] for row in lines] == list(NAMES) * len(events)
     assert "(guardians: guardian1, guardian2)" in report(record).trust
+    found = verify_bundle(write_bundle(federation.run.path).path)
+    assert found.verified, found.problems
+    assert sum("of its own ledger" in words for words in found.promise) == len(NAMES)
     assert not list(federation.root.glob("guardian*/kept/*/rounds/*.npz"))
 
 

@@ -16,8 +16,10 @@ import pytest
 
 from accountant.errors import LedgerError
 from accountant.ledger import Ledger
+from accountant.ledger.officer import verify_bundle
 from privbo.door.guardian import NoisySum
 from privbo.door.shares import joined
+from privbo.reports.bundle import write_bundle
 from tests.deployment.federations import Federation
 from tests.deployment.reading import releases
 from tests.guardians.test_flower import NAMES, guarded, play
@@ -109,3 +111,5 @@ def check(federation: Federation) -> None:
     for book in books:
         assert len(book.entries()) == len(book.release_rows())
         book.close()
+    found = verify_bundle(write_bundle(federation.run.path).path)  # no signature of a release was lost
+    assert found.verified, found.problems
