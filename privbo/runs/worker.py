@@ -122,7 +122,7 @@ class Worker:
         if task.known is not None:
             evaluate.memory.begin(task.broadcast.round, task.known)
         answers = clients.answer(task.broadcast, task.dim)
-        now = clients.snapshot() if task.keeps else None
+        now = _copied(clients.snapshot()) if task.keeps else None
         if task.stays:
             self._held[task.group] = clients, now
         else:
@@ -148,7 +148,7 @@ class Worker:
             desk=self._desk,
         )
         if task.state is not None:
-            made.restore(task.state)
+            made.restore(_copied(task.state))
         return made, task.state
 
     def _sending(self, cohort: Cohort) -> Cohort:
@@ -156,6 +156,11 @@ class Worker:
         spec = self._job.spec
         sending: Cohort = zeroed(cohort) if spec.control == "zeroed" else cohort
         return sending if spec.attendance is None else UnreliableCohort(cohort=sending, attendance=spec.attendance)
+
+
+def _copied(state: Snapshot) -> Snapshot:
+    """The state in arrays of its own: clients may change theirs in place, and what changed is found by comparing."""
+    return {name: np.array(array) for name, array in state.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
