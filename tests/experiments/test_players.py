@@ -131,6 +131,14 @@ def rows(name: str, seeds: int = 10) -> dict[str, dict[str, float]]:
     return found
 
 
+@pytest.mark.parametrize("name", ["heavy_arms", "strongly_convex_heavy_arms", "strongly_convex_inexact_arms"])
+def test_the_methods_of_table_2_stay_below_their_bounds(name: str) -> None:
+    given = task(problem={"type": f"experiments.problems.suites:{name}"}, budget=1503)
+    runs = [f_lcb.suite(dataclasses.replace(given, seed=seed)).figures for seed in range(3)]
+    assert all(run["below"] and run["returned"] for run in runs)
+    assert sum(run["violations"] for run in runs) == 0
+
+
 def test_smooth_suite() -> None:
     """Prototype: regret 89 (5), pulls 181 / 14 / 8, best arm 10 of 10."""
     row = rows("f-lcb-smooth")["certified"]
