@@ -27,6 +27,8 @@ from privbo.algorithms.thompson.streams import Stream, client_normals, client_st
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
+_LARGEST = 2**15  # clients of one cohort, as runs group them
+
 
 class Habits(Protocol):
     """Choices of clients that experiments make in other ways than the paper.
@@ -166,11 +168,13 @@ class Agents:
     def _initialise(self) -> None:
         """Query n_init random points of every client's own region (Algorithm 2, line 2)."""
         space, count = self.setting.space, self.algorithm.n_init
-        points = np.empty((len(self._clients), count, space.n_dims))
         regions = self._regions if self.algorithm.start == "region" else Regions.of(1, space)
-        streams = client_streams(self._seed, self._clients, 0, Stream.INITIAL)
-        for row, region, generator in zip(points, self._home % regions.count, streams, strict=True):
-            row[...] = regions.sample(int(region), count, space, generator)
+        homes, width = self._home % regions.count, regions.n_draws(count, space)
+        draws = client_uniforms(self._seed, self._clients, 0, Stream.INITIAL, width)
+        points, short = regions.first(homes, count, space, draws)
+        streams = client_streams(self._seed, self._clients[short], 0, Stream.INITIAL)
+        for row, generator in zip(short, streams, strict=True):
+            points[row] = regions.sample(int(homes[row]), count, space, generator)
         for index in range(count):
             self.seen.query(points[:, index], INITIAL_ROUND)
 
@@ -181,7 +185,7 @@ class Agents:
     def alone(self, round_: int) -> npt.NDArray[np.bool_]:
         """Clients whose coin says that they act on their own posteriors, ``(n,)``."""
         probability = self.algorithm.exploration.own_probability(round_)
-        return client_uniforms(self._seed, self._clients, round_, Stream.CHOICE) < probability
+        return client_uniforms(self._seed, self._clients, round_, Stream.CHOICE)[:, 0] < probability
 
     def own_points(self, points: FloatArray, rows: IntArray, round_: int, mean: PriorMean | None = None) -> None:
         """Write the maximisers of draws from own models into ``points``."""
@@ -245,12 +249,14 @@ class Agents:
         """Factors that grow with the histories; None where they would not fit in memory."""
         algorithm, setting = self.algorithm, self.setting
         size = {
-            "n_clients": len(self._clients),
+            # Of the run's clients, not the cohort's: whether factors grow must not depend on how clients are grouped.
+            "n_clients": min(setting.n_clients, _LARGEST),
             "capacity": self.seen.n_earlier + algorithm.n_init + setting.rounds,
             "n_features": algorithm.n_features,
         }
         if not algorithm.asks(0, setting.rounds) or not GrowingRidge.fits(**size):
             return None
+        size["n_clients"] = len(self._clients)
         return GrowingRidge(**size, noise=algorithm.regularisation(setting.rounds), device=self._device)
 
     def _extend_ridge(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import qmc
 
 from privbo.algorithms.thompson.streams import Stream, client_streams, public_stream
@@ -30,11 +31,13 @@ def first_points(setting: Setting, clients: IntArray, count: int) -> FloatArray:
     generator = public_stream(setting.public_seed, Stream.INITIAL)
     points = space.snap(_scrambled(generator, setting.n_clients, count, space.n_dims)[clients])
     if space.constraints:
-        _replace(points, space, client_streams(setting.public_seed, clients, 0, Stream.REPLACEMENT))
+        some = np.flatnonzero(~space.allows(points).all(axis=1))
+        _replace(points, some, space, client_streams(setting.public_seed, clients[some], 0, Stream.REPLACEMENT))
     if not _is_coarse(space):
         return points
-    for row, generator in zip(points, client_streams(setting.public_seed, clients, 0, Stream.INITIAL), strict=True):
-        _spread(row, space, generator)
+    some = np.flatnonzero(_repeats(points))
+    for row, generator in zip(some, client_streams(setting.public_seed, clients[some], 0, Stream.INITIAL), strict=True):
+        _spread(points[row], space, generator)
     return points
 
 
@@ -51,9 +54,18 @@ def _scrambled(generator: np.random.Generator, n_clients: int, count: int, n_dim
     return np.asarray((taken + generator.random(taken.shape)) / (1 << levels))
 
 
-def _replace(points: FloatArray, space: Space, generators: Iterator[np.random.Generator]) -> None:
-    """Put random points that keep the constraints in the place of those that do not."""
-    for row, generator in zip(points, generators, strict=True):
+def _repeats(points: FloatArray) -> npt.NDArray[np.bool_]:
+    """Whether two of a client's points ``(n, count, n_dims)`` are the same, ``(n,)``."""
+    found = np.zeros(len(points), dtype=bool)
+    for index in range(1, points.shape[1]):
+        found |= (points[:, :index] == points[:, [index]]).all(axis=2).any(axis=1)
+    return found
+
+
+def _replace(points: FloatArray, some: IntArray, space: Space, generators: Iterator[np.random.Generator]) -> None:
+    """Put random points that keep the constraints in the place of some clients' that do not."""
+    for place, generator in zip(some, generators, strict=True):
+        row = points[place]
         for index in np.flatnonzero(~space.allows(row)):
             drawn = space.snap(generator.random((_DRAWS, space.n_dims)))
             row[index] = drawn[space.allows(drawn)][0]

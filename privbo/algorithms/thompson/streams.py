@@ -12,6 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from privbo.algorithms.thompson.philox import uniforms
 from privbo.protocol.messages import FloatArray, IntArray
 
 
@@ -69,9 +70,9 @@ def client_normals(seed: int, clients: IntArray, round_: int, stream: Stream, sh
     return draws
 
 
-def client_uniforms(seed: int, clients: IntArray, round_: int, stream: Stream) -> FloatArray:
-    """One uniform draw of every client, ``(n_clients,)``."""
-    return np.array([generator.random() for generator in _moved(seed, clients, round_, stream)])
+def client_uniforms(seed: int, clients: IntArray, round_: int, stream: Stream, count: int = 1) -> FloatArray:
+    """The first uniform draws of every client, ``(n_clients, count)``, all at once."""
+    return uniforms(_key(seed), np.asarray(clients, dtype=np.int64), round_, int(stream), count)
 
 
 def public_stream(public_seed: int, stream: Stream, round_: int = 0) -> np.random.Generator:

@@ -1,0 +1,44 @@
+"""Draws of many streams at once are numpy's, bit for bit, and so are initial points."""
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.algorithms.thompson.design import first_points
+from privbo.algorithms.thompson.exploration import Regions
+from privbo.algorithms.thompson.streams import Stream, client_streams, client_uniforms
+from privbo.protocol.messages import PlainEvaluate
+from tests.thompson.conftest import MIXED, PLANE, bumps, setting
+
+CLIENTS = np.array([0, 1, 7, 1000, 2**31, 2**40 + 3])
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 64])
+@pytest.mark.parametrize("seed", [0, 3, 2**62 + 11])
+def test_uniform_draws_are_those_of_numpys_generators(seed: int, count: int):
+    for round_, stream in ((0, Stream.INITIAL), (5, Stream.CHOICE)):
+        expected = [g.random(count) for g in client_streams(seed, CLIENTS, round_, stream)]
+        np.testing.assert_array_equal(client_uniforms(seed, CLIENTS, round_, stream, count), expected)
+
+
+@pytest.mark.parametrize("space", [PLANE, MIXED], ids=["plane", "mixed"])
+@pytest.mark.parametrize("start", ["region", "everywhere"])
+def test_initial_points_are_those_of_every_clients_own_stream(space, start: str):
+    algorithm, where = pb.DPFTSDE(n_features=8, n_regions=4, start=start, n_init=3), setting(n_clients=30, space=space)
+    cohort = algorithm.cohort(where, clients=np.arange(30), evaluate=PlainEvaluate(bumps), seed=5)
+    cohort.respond(algorithm.server(where).ask().broadcast)
+    regions = algorithm.regions(where) if start == "region" else Regions.of(1, space)
+    homes = np.arange(30) % 4 if start == "region" else np.zeros(30, dtype=int)
+    units = cohort.history().units
+    for client, generator in enumerate(client_streams(5, np.arange(30), 0, Stream.INITIAL)):
+        home = int(regions.index(units[client])[0]) if start == "region" else int(homes[client])
+        np.testing.assert_array_equal(units[client, :3], regions.sample(home, 3, space, generator))
+
+
+def test_exploring_starts_of_a_coarse_space_are_spread_client_by_client():
+    space = pb.Space({"k": pb.Int(1, 3), "kind": pb.Categorical(["a", "b"])})
+    where = setting(n_clients=50, space=space)
+    whole = first_points(where, np.arange(50), 5)
+    for client in range(50):
+        np.testing.assert_array_equal(first_points(where, np.array([client]), 5)[0], whole[client])
+        assert len(np.unique(whole[client], axis=0)) == 5
