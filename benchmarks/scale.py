@@ -102,8 +102,12 @@ def _histories() -> Iterator[Row]:
         seen = Evaluations(clients, evaluate, space, torch.device("cpu"))
         for round_ in range(t):
             seen.query(rng.random((len(clients), 2)), round_)
-        settings = {"acquisition": "log-ei", "avoid": True, "clients": clients, "seed": 0}
-        return lambda: LocalEngine(own, setting, **settings).points(seen, t, None)
+
+        def once() -> object:
+            engine = LocalEngine(own, setting, acquisition="log-ei", avoid=True, clients=clients, seed=0)
+            return engine.points(seen, t, None)
+
+        return once
 
     short, long = (smallest(at(t)) / len(clients) for t in (100, 1000))
     name = f"a round with a fit at 1,000 evaluations, max_points={MAX_POINTS}, CPU seconds per client"

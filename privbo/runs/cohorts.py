@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from privbo.door.partial import Partial, Summing
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.limited import named
 from privbo.protocol.messages import Ask, FloatArray
 from privbo.protocol.problem import Evaluator
 from privbo.runs.aside import printed_to
@@ -74,7 +75,7 @@ class InProcess:
 
 
 def require_executor(spec: Spec, executor: object) -> None:
-    """Refuse an executor that there is not, or that has nothing to do.
+    """Refuse an executor that there is not, that has nothing to do, or to which the problem can't be sent.
 
     Raises:
         ConfigurationError: Naming it.
@@ -83,6 +84,17 @@ def require_executor(spec: Spec, executor: object) -> None:
         raise ConfigurationError(
             f"executor={executor!r}: trials of objective='ask' are evaluated elsewhere already; drop the executor"
         )
+    if kind_of(executor) in ("serial", "threads"):
+        return
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(spec.problem)
+    except Exception as error:
+        raise ConfigurationError(
+            f"executor={executor!r}: the problem can't be sent to workers ({named(error)}); let it open files and "
+            "connections where they are used, or use 'threads'"
+        ) from None
 
 
 def in_process(

@@ -26,7 +26,7 @@ from privbo.runs.states import Stamp, States, applied
 from privbo.runs.worker import Group, Outcome, Task
 
 LARGEST_GROUP = 2**15
-_RESIDENT = 2**18  # clients whose states stay in memory; of more, those of one group per hand
+RESIDENT = 2**18
 _ATTEMPTS = 4
 
 
@@ -95,12 +95,14 @@ class Crew:
         hands: Who works; each group has one.
         shelf: Where states are kept.
         journal: Where evaluations are kept until they are part of a state.
+        resident: Most clients whose states stay in memory; of more, those of one group per hand.
     """
 
     groups: Sequence[Group]
     hands: Sequence[Hand]
     shelf: Shelf
     journal: EvaluationJournal
+    resident: int = RESIDENT
     _held: set[Group] = field(default_factory=set, repr=False)
     _ended: bool = field(default=False, repr=False)
 
@@ -137,7 +139,7 @@ class Crew:
         seen, broadcast = ask.standing, ask.broadcast
         stamp = None if seen is None else Stamp(round=broadcast.round, sequence=seen.sequence, head=seen.head)
         dim = 0 if ask.request is None else ask.request.dim
-        stays = self.shelf.home is None or self.groups[-1][1] <= _RESIDENT
+        stays = self.shelf.home is None or self.groups[-1][1] <= self.resident
 
         def task(group: Group) -> Callable[[bool], Outcome]:
             def once(isolated: bool) -> Outcome:

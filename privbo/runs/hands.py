@@ -166,18 +166,19 @@ class DaskPlace:
     """A worker that is an actor on one of a Dask cluster's workers.
 
     Args:
-        client: Of the cluster.
+        executor: A client of the cluster, or its address, to which a connection is made and closed again.
         job: What it works on.
         at: Which of the cluster's workers, by number; the next one that lives takes its place.
     """
 
-    def __init__(self, client: Any, job: Job, at: int) -> None:  # noqa: ANN401 (untyped library)
-        alive = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    def __init__(self, executor: object, job: Job, at: int) -> None:
+        self._client, self._is_ours = _dask(executor), isinstance(executor, str)
+        alive = _workers(self._client)
         if not alive:
             raise OSError("the Dask cluster has no worker")
         where = [alive[at % len(alive)]]
-        made = client.submit(RemoteWorker, job, actor=True, workers=where, pure=False)
-        self._future, self._actor = made, made.result()
+        self._future = self._client.submit(RemoteWorker, job, actor=True, workers=where, pure=False)
+        self._actor = self._future.result()
 
     def call(self, name: str, *given: object) -> object:
         """Call a method of the actor."""
@@ -186,6 +187,8 @@ class DaskPlace:
     def end(self) -> None:
         """Let go of the actor, which ends with the last one who knows it."""
         self._future.release()
+        if self._is_ours:
+            self._client.close()
 
 
 class RayPlace:
@@ -239,8 +242,10 @@ def starts(executor: object, jobs: int | None, job: Job, *, quiet: bool) -> list
     match kind_of(executor):
         case "dask":
             client = _dask(executor)
-            n_workers = len(client.scheduler_info(n_workers=-1)["workers"])
-            return [partial(DaskPlace, client, job, at) for at in range(jobs or n_workers or 1)]
+            n_workers = len(_workers(client))
+            if isinstance(executor, str):
+                client.close()
+            return [partial(DaskPlace, executor, job, at) for at in range(jobs or n_workers or 1)]
         case "ray":
             n_workers = _ray(str(executor))
             return [partial(RayPlace, job)] * (jobs or n_workers)
@@ -260,6 +265,11 @@ def _dask(executor: object) -> Any:  # noqa: ANN401 (untyped library)
     if not isinstance(executor, str):
         return executor
     return _library("distributed", "dask").Client(executor.partition(":")[2], set_as_default=False)
+
+
+def _workers(client: Any) -> list[str]:  # noqa: ANN401 (untyped library)
+    """Addresses of a Dask cluster's workers."""
+    return sorted(client.scheduler_info(n_workers=-1)["workers"])
 
 
 def _ray(executor: str) -> int:

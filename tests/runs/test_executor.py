@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import ClassVar
@@ -18,8 +19,13 @@ from privbo.cli.run import carry_out
 from privbo.comparisons.verdict import SCORES
 from privbo.protocol.files import read_json
 from privbo.protocol.memory import Memory
+from privbo.runs.cohorts import in_process
 from privbo.runs.config import read_spec
+from privbo.runs.crew import groups_of
 from privbo.runs.loop import run_spec
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.opening import open_run, plan_run
+from privbo.runs.play import play as run_over
 from privbo.runs.spec import Spec
 from tests.conformance import cases
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
@@ -218,6 +224,29 @@ def test_executors_that_there_are_not_are_refused_before_anything_is_made(tmp_pa
             play(Noting(tmp_path / "calls"), executor=executor, directory=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     assert not Noting(tmp_path / "calls").lines()
+
+
+def test_a_problem_that_cannot_be_sent_is_refused_before_anything_is_made(tmp_path):
+    lock = threading.Lock()
+    held = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, p: 0.0 if lock else 1.0, n_clients=3)
+    for executor in ("processes", "ray"):
+        with pytest.raises(pb.ConfigurationError, match="can't be sent to workers"):
+            pb.run(held, pb.SharedPrior(), privacy=SIMULATED, rounds=1, executor=executor, directory=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_states_that_are_paged_out_come_back_as_they_were(tmp_path):
+    whole = play(Noting(tmp_path / "whole"))
+    spec = dataclasses.replace(whole.spec, problem=problem(Noting(tmp_path / "calls")))
+    home = RunDirectory(tmp_path / "run")
+    opened = open_run(spec, plan_run(spec), home)
+    made = in_process(opened, home, spec.problem.evaluator(), None)
+    paged = dataclasses.replace(made.crew, groups=groups_of(7, 3), resident=0)
+    record = run_over(opened, dataclasses.replace(made, crew=paged))
+    require_same(dataclasses.replace(record, _clients=paged.history()), whole)
+    assert len(home.all_states()) == 3
+    assert not Noting(tmp_path / "calls").repeated()
+    paged.end()
 
 
 def test_who_works_on_clients_is_no_part_of_a_runs_identity():

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from privbo.algorithms.thompson.design import first_in_regions
 from privbo.algorithms.thompson.engine import LocalEngine
 from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, Values
 from privbo.algorithms.thompson.exploration import Regions, assign_regions
@@ -169,9 +170,9 @@ class Agents:
         """Query n_init random points of every client's own region (Algorithm 2, line 2)."""
         space, count = self.setting.space, self.algorithm.n_init
         regions = self._regions if self.algorithm.start == "region" else Regions.of(1, space)
-        homes, width = self._home % regions.count, regions.n_draws(count, space)
-        draws = client_uniforms(self._seed, self._clients, 0, Stream.INITIAL, width)
-        points, short = regions.first(homes, count, space, draws)
+        homes = self._home % regions.count
+        draws = client_uniforms(self._seed, self._clients, 0, Stream.INITIAL, 4 * count * space.n_dims)
+        points, short = first_in_regions(regions, homes, count, space, draws)
         streams = client_streams(self._seed, self._clients[short], 0, Stream.INITIAL)
         for row, generator in zip(short, streams, strict=True):
             points[row] = regions.sample(int(homes[row]), count, space, generator)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import qmc
 
+from privbo.algorithms.thompson.exploration import Regions
 from privbo.algorithms.thompson.streams import Stream, client_streams, public_stream
 from privbo.protocol.messages import FloatArray, IntArray, Setting
 from privbo.protocol.space import Space
@@ -52,6 +53,31 @@ def _scrambled(generator: np.random.Generator, n_clients: int, count: int, n_dim
         flips = generator.integers(2, size=(n_clients, 1 << level, n_dims))
         taken = 2 * taken + (digit ^ np.take_along_axis(flips, np.broadcast_to(above, taken.shape), axis=1))
     return np.asarray((taken + generator.random(taken.shape)) / (1 << levels))
+
+
+def first_in_regions(
+    regions: Regions, homes: IntArray, count: int, space: Space, draws: FloatArray
+) -> tuple[FloatArray, IntArray]:
+    """Points that ``Regions.sample`` gives every client from its first draws, and clients for whom those are too few.
+
+    Args:
+        regions: Of the space.
+        homes: Region of every client, ``(n,)``.
+        count: Points of each.
+        space: The search space.
+        draws: From [0, 1), ``(n, 4 * count * n_dims)``.
+
+    Returns:
+        Canonical points, ``(n, count, n_dims)``; rows that are short, which hold nothing of use.
+    """
+    corner = np.unravel_index(homes, regions.splits)
+    edges = [np.array(one) for one in regions.edges]
+    low = np.stack([one[i] for one, i in zip(edges, corner, strict=True)], axis=-1)[:, None]
+    high = np.stack([one[i + 1] for one, i in zip(edges, corner, strict=True)], axis=-1)[:, None]
+    drawn = space.snap(low + draws.reshape(len(homes), -1, space.n_dims) * (high - low))
+    stays = (regions.index(drawn) == homes[:, None]) & space.allows(drawn)
+    order = np.argsort(~stays, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(drawn, order[..., None], axis=1), np.flatnonzero(stays.sum(axis=1) < count)
 
 
 def _repeats(points: FloatArray) -> npt.NDArray[np.bool_]:

@@ -230,31 +230,6 @@ class Regions:
         cells = [np.searchsorted(edges[1:-1], units[..., i], side="right") for i, edges in enumerate(self.edges)]
         return np.asarray(np.ravel_multi_index(tuple(cells), self.splits), dtype=np.int64)
 
-    @staticmethod
-    def n_draws(count: int, space: Space) -> int:
-        """Uniform draws that ``sample`` makes before it looks whether they are enough."""
-        return 4 * count * space.n_dims
-
-    def first(self, homes: IntArray, count: int, space: Space, draws: FloatArray) -> tuple[FloatArray, IntArray]:
-        """Points that ``sample`` gives every client from its first draws, and clients for whom those are too few.
-
-        Args:
-            homes: Region of every client, ``(n,)``.
-            count: Points of each.
-            space: The search space.
-            draws: From [0, 1), ``(n, n_draws)``.
-
-        Returns:
-            Canonical points, ``(n, count, n_dims)``; rows that are short, which hold nothing of use.
-        """
-        corner = np.unravel_index(homes, self.splits)
-        low = np.stack([np.array(edges)[i] for edges, i in zip(self.edges, corner, strict=True)], axis=-1)[:, None]
-        high = np.stack([np.array(edges)[i + 1] for edges, i in zip(self.edges, corner, strict=True)], axis=-1)[:, None]
-        drawn = space.snap(low + draws.reshape(len(homes), -1, space.n_dims) * (high - low))
-        stays = (self.index(drawn) == homes[:, None]) & space.allows(drawn)
-        order = np.argsort(~stays, axis=1, kind="stable")[:, :count]
-        return np.take_along_axis(drawn, order[..., None], axis=1), np.flatnonzero(stays.sum(axis=1) < count)
-
     def sample(self, region: int, count: int, space: Space, generator: np.random.Generator) -> FloatArray:
         """``count`` random canonical points of one region, ``(count, n_dims)``."""
         corner = np.unravel_index(region, self.splits)
