@@ -9,6 +9,7 @@ tenth of that; and a round of the default model at a history of 1,000 beside fiv
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -68,8 +70,7 @@ def _executors() -> Iterator[Row]:
 @contextmanager
 def _cluster(workers: int) -> Iterator[object]:
     """A scheduler and worker processes of their own."""
-    import distributed
-
+    distributed: Any = importlib.import_module("distributed")
     settings = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
         yield client

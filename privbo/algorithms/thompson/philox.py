@@ -34,7 +34,7 @@ def uniforms(key: tuple[int, int], clients: IntArray, round_: int, stream: int, 
     first = np.full((len(clients), 1), key[0], dtype=np.uint64)
     second = (np.uint64(key[1]) ^ np.asarray(clients, dtype=np.int64).view(np.uint64))[:, None]
     words = np.stack(_philox(counters, first, second), axis=-1).reshape(len(clients), blocks * _WIDTH)
-    return (words[:, :count] >> np.uint64(11)) * 2.0**-53
+    return np.asarray((words[:, :count] >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
 
 
 def _philox(words: list[Words], first: Words, second: Words) -> list[Words]:
