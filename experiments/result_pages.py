@@ -6,7 +6,8 @@ first; then everything on the page is made from what is kept, so that it can be 
 
 - ``<!-- table NAME -->`` to ``<!-- end -->`` holds the experiment's table, ``<!-- table NAME: PANEL -->`` one panel's;
 - ``<!-- brief NAME: PANEL -->`` to ``<!-- end -->`` holds what the paper shows of a panel, in three columns;
-- ``<!-- verdicts -->`` to ``<!-- end -->`` says what holds of everything kept, one row per claim;
+- ``<!-- verdicts -->`` to ``<!-- end -->`` says what holds of everything kept, one row per claim, ``<!-- digest -->``
+  in a few lines;
 - ``NAME.png`` is drawn where the page shows it, and ``NAME.csv`` has every number of the experiment's tables.
 
 ``--beside FOLDER`` names another folder, for a page that repeats a table. An experiment is shown where a block or a
@@ -28,13 +29,14 @@ from experiments.figure import draw
 from experiments.stored import panels_of
 from experiments.study import Study, study, titles
 from experiments.table import brief, table
-from experiments.verdicts import every
+from experiments.verdicts import digest, every
 from experiments.verdicts import table as verdicts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json, write_atomically
 
 _BLOCK = re.compile(
-    r"<!-- (?P<kind>table|brief|verdicts)(?: (?P<name>[\w-]+))?(?:: (?P<panel>[^>]+?))? -->\n.*?<!-- end -->", re.DOTALL
+    r"<!-- (?P<kind>table|brief|verdicts|digest)(?: (?P<name>[\w-]+))?(?:: (?P<panel>[^>]+?))? -->\n.*?<!-- end -->",
+    re.DOTALL,
 )
 
 
@@ -71,8 +73,8 @@ def _take(found: Path, kept: Path) -> None:
 
 
 def _part(results: Path, beside: Path, match: re.Match[str]) -> str:
-    if match["kind"] == "verdicts":
-        return verdicts(every(beside))
+    if match["kind"] in ("verdicts", "digest"):
+        return (digest if match["kind"] == "digest" else verdicts)(every(beside))
     name, panel = match["name"], match["panel"]
     chosen = study(name, "paper")
     if chosen.overall:

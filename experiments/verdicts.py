@@ -117,13 +117,28 @@ def every(folder: Path, names: Iterable[str] = ()) -> list[Judged]:
 def table(judged: Sequence[Judged]) -> str:
     """Give the findings as Markdown, one row per claim: found under X, not under Y."""
     lines = ["| figure | the paper says | verdict | differences |", "|---|---|---|---|"]
+    for cells in _by_claim(judged):
+        claim = cells[0].claim
+        said = f"*our control:* {claim.says}" if claim.ours else claim.says
+        lines.append(f"| {cells[0].figure} | {said} | {sentence(cells)} | {numbers(cells)} |")
+    return "\n".join(lines)
+
+
+def digest(judged: Sequence[Judged]) -> str:
+    """Give the papers' claims by what became of them, as a short Markdown table without numbers."""
+    found: dict[str, list[str]] = {}
+    for cells in _by_claim(judged):
+        if not cells[0].claim.ours:
+            found.setdefault(sentence(cells), []).append(f"{cells[0].claim.says} ({cells[0].figure})")
+    lines = [f"| {said} | {'; '.join(claims)} |" for said, claims in found.items()]
+    return "\n".join(["| verdict | the paper's claims (figure) |", "|---|---|", *lines])
+
+
+def _by_claim(judged: Sequence[Judged]) -> list[list[Judged]]:
     claims: dict[tuple[str, str, str], list[Judged]] = {}
     for one in judged:
         claims.setdefault((one.figure, one.claim.says, _problem(one)), []).append(one)
-    for (figure, says, _), cells in claims.items():
-        said = f"*our control:* {says}" if cells[0].claim.ours else says
-        lines.append(f"| {figure} | {said} | {sentence(cells)} | {numbers(cells)} |")
-    return "\n".join(lines)
+    return list(claims.values())
 
 
 def _problem(one: Judged) -> str:

@@ -11,7 +11,7 @@ from experiments.result_pages import refresh
 from experiments.stored import rows_of
 from experiments.study import Panel, study
 from experiments.summary import Measure
-from experiments.verdicts import every, judge, numbers, sentence, shown, table
+from experiments.verdicts import digest, every, judge, numbers, sentence, shown, table
 
 PAGE = """# Found
 
@@ -143,6 +143,13 @@ def test_readings_and_measures_are_told_apart():
     assert numbers(cells) == "-0.50 ± 0.20 at the end; -0.50 ± 0.20 over all rounds"
     assert shown(Measure((), (-0.00031, 0.00055))) == "-0.0003 ± 0.0006"
     assert table(cells).splitlines()[-1].startswith("| 9z | s | **found** under both |")
+    mixed = judged(Claim(says="t", less="a*", than="b"), [(-0.5, 0.2), (0.5, 0.2)])
+    control = judged(Claim(says="u", less="a0", than="b", ours=True), [(-0.5, 0.2)])
+    short = digest([*cells, *mixed, *control]).splitlines()
+    assert short[2:] == [
+        "| **found** under both | s (9z) |",
+        "| **open (found in 1 of 2, contradicted in 1 of 2)** | t (9z) |",
+    ]
 
 
 def test_published_verdicts_are_those_of_the_published_numbers(tmp_path):
