@@ -102,7 +102,7 @@ def test_processes_give_the_same_and_one_that_dies_is_replaced_without_repeating
     assert [row["first"] for row in [read_json(tmp_path / "run" / "private" / "groups.json")]] == [[0, 3]]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_client_that_ends_its_process_every_time_is_absent_and_the_run_goes_on(tmp_path):
     record = play(Noting(tmp_path / "calls", always=2), executor="processes", jobs=2)
     assert np.isnan(record.clients.values[2]).all()
