@@ -25,7 +25,7 @@ from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, In
 from privbo.runs.asked import Asked, Desk
 from privbo.runs.trial import Trial
 from privbo.runs.trials import TRIALS, Journal
-from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
+from tests.conformance.cases import ALIKE, CASES, ROUNDS, VOTES, Case, problem
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.reading import releases, sites
 
@@ -83,7 +83,7 @@ QUICKLY = {
 }
 EVERY = [
     pytest.param(case, id=str(case), marks=() if str(case) in QUICKLY else pytest.mark.slow)
-    for case in [*CASES, *VOTES]
+    for case in [*CASES, *ALIKE, *VOTES]
 ]
 
 
