@@ -18,7 +18,8 @@ NAMED = 2.0  # epsilon of the tables that have one only
 
 def overall(panels: Sequence[tuple[Panel, Found]]) -> Seen:
     """Give tables over all families, the same as JSON, and the picture."""
-    every = [family for family in families(panels) if epsilons([family])]
+    # A family of which some arms are missing yet would rank the others too well.
+    every = [family for family in families(panels) if len(family.arms) == len(family.panel.arms)]
     reporting = [family for family in every if family.panel.purpose == "reporting"] or every
     if not every:
         return Seen(text="", summary={})

@@ -67,7 +67,10 @@ def _kept(beside: Path, name: str) -> Path:
 
 def _take(found: Path, kept: Path) -> None:
     if (found / "summary.json").exists():
-        write_atomically(kept, json.dumps(_rounded(read_json(found / "summary.json"))).encode())
+        summary = read_json(found / "summary.json")
+        if "overall" in summary:  # its panels are shown by nobody, and long
+            summary = {key: value for key, value in summary.items() if key != "panels"}
+        write_atomically(kept, json.dumps(_rounded(summary)).encode())
     if not kept.exists():
         raise ConfigurationError(f"{found} does not exist; run `python -m experiments {found.name} --out {found}`")
 
