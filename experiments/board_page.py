@@ -72,7 +72,7 @@ def _or_dash(ratio: Ratio | None) -> str:
 
 def _wins(every: Sequence[Family], boards: dict[float, list[Standing]]) -> str:
     """Classes that each algorithm of the house wins at some epsilon, or that there is none."""
-    lines = ["**Where the house wins**", ""]
+    lines = ["**Where the house wins**", "", "| algorithm | problems |", "|---|---|"]
     for name in HOUSE:
         won = [
             f"{title} (epsilon {epsilon:g})"
@@ -80,7 +80,7 @@ def _wins(every: Sequence[Family], boards: dict[float, list[Standing]]) -> str:
             for title, kept in classed(every).items()
             if _best(kept, epsilon)[0].name == name
         ]
-        lines.append(f"- {name}: {'; '.join(won) if won else 'in no class'}.")
+        lines.append(f"| {name} | {'; '.join(won) if won else 'none of the classes'} |")
     return "\n".join([*lines, ""])
 
 

@@ -168,7 +168,7 @@ def test_tables_name_what_is_best_and_what_wins_nowhere() -> None:
     seen = overall([(one.panel, one.found) for one in (family("one"), family("two"))])
     assert epsilons([family("one")]) == [2.0]
     assert "**Leaderboard at epsilon 2**" in seen.text
-    assert "- SharedPrior: in no class." in seen.text
+    assert "| SharedPrior | none of the classes |" in seen.text
     assert "| fewer than 20 clients | 2 | A | 0.75" in seen.text
     assert "| B and a vote | 0.200 ± 0.000 |" in seen.text
     assert common([family("one")], 2.0)["A"].value == pytest.approx(0.6)
