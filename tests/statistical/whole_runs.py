@@ -121,7 +121,9 @@ def play_once(spec: Spec, seed: int) -> Record:
     """One run in memory with the noise of a seed."""
     opened = open_run(dataclasses.replace(spec, seed=seed), plan_run(spec), None)
     transport = in_process(opened, None, spec.problem.evaluator(), None)
-    return dataclasses.replace(play(opened, transport), _clients=transport.clients.history())
+    record = dataclasses.replace(play(opened, transport), _clients=transport.crew.history())
+    transport.crew.end()
+    return record
 
 
 def log_ratio(record: Record) -> float:
