@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 JOBS ?= auto
 PARALLEL := -n $(JOBS) --maxprocesses=8 --dist=worksteal
 
-.PHONY: run fast test slow deployment lint bench history docs package coverage clean
+.PHONY: run fast test slow deployment lint forms bench scale history docs package coverage clean
 
 run: $(VENV)/.installed
 	$(BIN)/privbo run experiments/quickstart.toml --show-private
@@ -36,10 +36,27 @@ lint: $(VENV)/.installed-test
 	$(BIN)/codespell
 	$(BIN)/python -m tests.docs.prose
 
+# Forms that only GitHub and pre-commit read: their schemas, and what zizmor knows of workflows that leak.
+forms: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet check-jsonschema zizmor pre-commit
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[bpq]*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+	$(BIN)/zizmor --offline .github
+	$(BIN)/pre-commit validate-config
+
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks experiments.baselines.speed --out bench-baselines.json
-	$(BIN)/python -m benchmarks._page bench.json bench-baselines.json
+	$(BIN)/python -m benchmarks._page docs/speed.md bench.json bench-baselines.json
+
+# Half an hour, on a machine that does nothing else: many clients and many workers, onto docs/scale.md.
+CLIENTS ?= 100000
+scale: $(VENV)/.installed-bench
+	PRIVBO_SCALE_CLIENTS=$(CLIENTS) $(BIN)/python -m benchmarks scale --out scale.json
+	$(BIN)/python -m benchmarks._page docs/scale.md scale.json
 
 # Timings of this commit, kept beside those of earlier ones and drawn into build/asv/site. On a quiet machine.
 ASV := $(BIN)/asv --config benchmarks/over_time/asv.conf.json

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 _SERIES_BOUND = 0.2  # |a u| below it: binomial series, 24 terms leave less than 1e-17 of the sum
-_SERIES_TERMS = 24
+_SERIES_PLACES = np.arange(24.0, 2.0, -1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +72,13 @@ def log_phi(grid: Grid, orders: FloatArray) -> FloatArray:
     u, lr = grid.excess[None, :], grid.log_ratio[None, :]
     growth = b * lr
     small = np.maximum(a, 1.0) * np.abs(u) < _SERIES_BOUND
+    if small.all():
+        return _log_phi_series(orders, u)
     large = ~small & ((growth > 1.0) | (lr > 200.0))
     middle = ~small & ~large
     out = np.empty(np.broadcast_shapes(a.shape, u.shape))
     rows, columns = np.nonzero(small)
-    out[small] = _log_phi_series(orders[rows], grid.excess[columns])
+    out[small] = _log_phi_series(orders, grid.excess[columns], rows)
     rows, columns = np.nonzero(large)
     aa, ll = orders[rows], grid.log_ratio[columns]
     out[large] = aa * ll + np.log1p(-(aa * np.exp(-(aa - 1.0) * ll) - (aa - 1.0) * np.exp(-aa * ll)))
@@ -85,11 +88,19 @@ def log_phi(grid: Grid, orders: FloatArray) -> FloatArray:
     return out
 
 
-def _log_phi_series(a: FloatArray, u: FloatArray) -> FloatArray:
-    """The binomial series of phi from its second term on: a (a-1)/2 u^2 (1 + (a-2)/3 u (1 + ...))."""
-    inner = np.ones_like(u)
-    for k in range(_SERIES_TERMS, 2, -1):
-        inner = 1.0 + (a - k + 1.0) / k * u * inner
+def _log_phi_series(orders: FloatArray, u: FloatArray, rows: IntArray | None = None) -> FloatArray:
+    """The binomial series of phi from its second term on: a (a-1)/2 u^2 (1 + (a-2)/3 u (1 + ...)).
+
+    At all orders, ``(1, n)`` values of u each; with ``rows`` at a value of u for each of these orders.
+    """
+    a = orders[:, None] if rows is None else orders[rows]
+    inner = np.ones(np.broadcast_shapes(a.shape, u.shape))
+    term = np.empty_like(inner)
+    places = _SERIES_PLACES[:, None]
+    for of_order in (orders - places + 1.0) / places:  # inner becomes 1 + (a - k + 1) / k u inner
+        factor = of_order[:, None] if rows is None else of_order[rows]
+        inner *= np.multiply(factor, u, out=term)
+        inner += 1.0
     with np.errstate(divide="ignore"):
         value = np.log(0.5 * a * (a - 1.0)) + 2.0 * np.log(np.abs(u)) + np.log(inner)
     return np.asarray(value, dtype=np.float64)

@@ -74,3 +74,12 @@ class LedgerError(PrivacyError):
         Traceback (most recent call last):
         accountant.errors.LedgerError: nowhere.sqlite is no file; create a ledger there or name another
     """
+
+
+class DisagreementError(LedgerError):
+    """Signed evidence that disagrees: not as it was signed, or of another run.
+
+    Example:
+        >>> issubclass(DisagreementError, LedgerError)
+        True
+    """

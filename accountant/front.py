@@ -55,6 +55,8 @@ class EqualRounds(_Needed, total=False):
 def epsilon(*, noise_multiplier: float, **plan: Unpack[EqualRounds]) -> float:
     """Epsilon of equal rounds: the certified upper end.
 
+    .. versionadded:: 0.3.0
+
     Args:
         noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
         **plan: ``EqualRounds``; zero rounds cost nothing.
@@ -73,6 +75,8 @@ def epsilon(*, noise_multiplier: float, **plan: Unpack[EqualRounds]) -> float:
 
 def noise_multiplier(*, epsilon: float, **plan: Unpack[EqualRounds]) -> float:
     """The smallest noise multiplier at which equal rounds cost at most ``epsilon``.
+
+    .. versionadded:: 0.3.0
 
     Args:
         epsilon: Target, positive.
@@ -99,6 +103,8 @@ class Accountant:
 
     It prices what it was told and stops nobody: a bound that holds while noise or rate are chosen
     from outputs is a filter's (``accountant.filters``) or a ledger's.
+
+    .. versionadded:: 0.3.0
 
     Example:
         >>> from accountant import PoissonSampledGaussian

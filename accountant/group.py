@@ -8,9 +8,11 @@ zeroed). ``of_group`` says what a release is for them:
 - a Poisson sample: every unit of the group joins independently, so with chance Binomial(k, q) of j the sum moves by
   the lengths of j contributions. Domination by ``MixtureOfGaussians`` of the lengths 0 .. k is proven below;
 - a mixture of Gaussians: k such lengths, independent, are added;
-- zero-concentrated (xi, rho): (xi k (1 + 1/2 + ... + 1/k), rho k^2) (Bun and Steinke 2016, Proposition 27).
+- zero-concentrated (xi, rho): (xi k (1 + 1/2 + ... + 1/k), rho k^2) (Bun and Steinke 2016, Proposition 27);
+- the best of a random number of runs: the same of a run as it is for the group. Its theorem takes the Rényi curve of a
+  run between any two data sets, and those with and without the group are two.
 
-Everything else is refused: of samples of a fixed or bounded size, secret rounds and selections nothing tight is proven.
+Everything else is refused: of samples of a fixed or bounded size and of secret rounds nothing tight is proven.
 
 **Claim.** Let S be a random set with chances p_S, and |v_S| <= c_S. Then the pair of sum p_S N(v_S, z^2 I) against
 N(0, z^2 I) is dominated by that of sum p_S N(c_S, z^2) against N(0, z^2), in both directions.
@@ -31,6 +33,7 @@ from accountant.errors import AccountingError, EventError
 from accountant.events import (
     Adjacency,
     Basic,
+    BestOfRandomRuns,
     Event,
     Gaussian,
     Laplace,
@@ -48,6 +51,8 @@ _LEAST = 1e-300  # a chance that underflows is at least this
 
 def of_group(event: Event, size: int, *, adjacency: Adjacency) -> Event:
     """``event`` as it is for ``size`` units together.
+
+    .. versionadded:: 0.3.0
 
     Args:
         event: Releases, described for one unit.
@@ -74,7 +79,7 @@ def of_group(event: Event, size: int, *, adjacency: Adjacency) -> Event:
     return compose((_of_group(part, size, Adjacency(adjacency)), count) for part, count in parts(event))
 
 
-def _of_group(part: Basic, size: int, adjacency: Adjacency) -> Basic:
+def _of_group(part: Basic, size: int, adjacency: Adjacency) -> Basic:  # noqa: PLR0911  # one return per kind of event
     match part:
         case Gaussian(noise_multiplier=z) | PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=z):
             return Gaussian(noise_multiplier=z / size)
@@ -86,6 +91,8 @@ def _of_group(part: Basic, size: int, adjacency: Adjacency) -> Basic:
             return Laplace(scale_multiplier=b / size)
         case ZeroConcentrated(xi=xi, rho=rho):
             return ZeroConcentrated(xi=xi * size * sum(1.0 / i for i in range(1, size + 1)), rho=rho * size * size)
+        case BestOfRandomRuns(run=run, eta=eta, gamma=gamma):
+            return BestOfRandomRuns(run=compose([of_group(run, size, adjacency=adjacency)]), eta=eta, gamma=gamma)
         case NonPrivate():
             return part
     raise EventError(

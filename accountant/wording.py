@@ -1,9 +1,9 @@
-"""Events, intervals and accountants in words, a line each, for reports."""
+"""Events, bounds, intervals and accountants in words, a line each, for reports."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from accountant.events import (
@@ -26,11 +26,42 @@ from accountant.events import (
 if TYPE_CHECKING:
     from accountant.tight.numerical import Interval
 
+_DUST = 1e-9  # of the last digit: what floating-point arithmetic leaves
+_LISTED = 4  # noise multipliers of one plan
 _FOUND = {
     "closed-form": "in closed form",
     "numerical": "by certified bounds",
     "renyi": "the upper one is Rényi's bound",
 }
+
+
+def upper_text(value: float | None, digits: int = 4) -> str:
+    """Write an upper bound with so many significant digits, rounded up so that it stays one.
+
+    Example:
+        >>> upper_text(3.2500238), upper_text(2.9999999998), upper_text(None)
+        ('3.251', '3', '-')
+    """
+    return _rounded(value, digits, math.ceil, -_DUST)
+
+
+def lower_text(value: float | None, digits: int = 4) -> str:
+    """Write a lower bound, rounded down so that it stays one.
+
+    Example:
+        >>> lower_text(3.2509), lower_text(0.0)
+        ('3.25', '0')
+    """
+    return _rounded(value, digits, math.floor, _DUST)
+
+
+def _rounded(value: float | None, digits: int, towards: Callable[[float], int], dust: float) -> str:
+    if value is None:
+        return "-"
+    if value == 0.0 or not math.isfinite(value):
+        return "infinite" if value == math.inf else f"{value:g}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return f"{towards(value / unit + dust) * unit:.{digits}g}"
 
 
 def interval_text(interval: Interval, event: Event) -> str:
@@ -43,7 +74,8 @@ def interval_text(interval: Interval, event: Event) -> str:
         >>> words.endswith("(by certified bounds); the mechanism itself may cost less")
         True
     """
-    upper, between = f"{interval.upper:.6g}", f"lies between {interval.lower:.6g} and {interval.upper:.6g}"
+    upper = upper_text(interval.upper, 6)
+    between = f"lies between {lower_text(interval.lower, 6)} and {upper}"
     if interval.method == "renyi" and interval.lower == 0.0:
         return f"epsilon is at most {upper} by Rényi's bound alone; no lower end is known"
     how = _FOUND[interval.method]
@@ -67,6 +99,31 @@ def accountant_text(name: str, *tables: Mapping[str, float]) -> str:
     pairs = [(table["tight"], table["renyi"]) for table in tables if {"tight", "renyi"} <= table.keys()]
     fell_back = any(0.0 < tight == looser < math.inf for tight, looser in pairs)
     return "tight (the Rényi bound)" if name == "tight" and fell_back else name
+
+
+def noise_multipliers(event: Event) -> tuple[float, ...]:
+    """Give the noise multipliers of an event's releases in ascending order, each once.
+
+    Example:
+        >>> from accountant import Gaussian, compose
+        >>> noise_multipliers(compose([Gaussian(noise_multiplier=2.5), Gaussian(noise_multiplier=1.75)]))
+        (1.75, 2.5)
+    """
+    found = {each for part, _ in parts(event) if (each := getattr(part, "noise_multiplier", None)) is not None}
+    return tuple(sorted(found))
+
+
+def multipliers_text(of: Event | Sequence[float]) -> str:
+    """List noise multipliers, or those of an event's releases, to four digits; the ends where they are more than four.
+
+    Example:
+        >>> from accountant import Gaussian, compose
+        >>> multipliers_text(compose([Gaussian(noise_multiplier=1.75), Gaussian(noise_multiplier=2.5)]))
+        '1.75, 2.5'
+    """
+    multipliers = of if isinstance(of, Sequence) else noise_multipliers(of)
+    texts = list(dict.fromkeys(f"{each:.4g}" for each in multipliers))
+    return "none" if not texts else ", ".join(texts) if len(texts) <= _LISTED else f"{texts[0]} to {texts[-1]}"
 
 
 def event_text(event: Event) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks._flower_rounds import guarded
+from benchmarks._held import held
 from privbo.flower.launch import Deployment
 from privbo.flower.scaffold import write_app, write_site
 
@@ -34,13 +35,13 @@ client = ClientApp()
 @server.main()
 def main(grid, context):
     while len(list(grid.get_node_ids())) < {nodes}:
-        time.sleep(0.2)
+        time.sleep(1)
     seconds = []
     for turn in range({rounds}):
         start = time.monotonic()
         nodes = grid.get_node_ids()
         asked = [Message(filled(), dst_node_id=node, message_type="query", group_id=str(turn)) for node in nodes]
-        answers = list(grid.send_and_receive(asked, timeout=600))
+        answers = list(grid.send_and_receive(asked, timeout=1800))
         assert len(answers) == {nodes} and all(answer.has_content() for answer in answers)
         seconds.append(time.monotonic() - start)
     with open({out!r}, "w") as file:
@@ -59,17 +60,19 @@ def filled():
 
 @dataclass(frozen=True)
 class Beside:
-    """Seconds of a round of ours and of plain Flower's, and the bytes of a message."""
+    """Seconds of a round of ours and of plain Flower's, GiB of all processes of both, and the bytes of a message."""
 
     nodes: int
     ours: float
     plain: float
+    memory: tuple[float, float]
     n_bytes: int
 
     def __str__(self) -> str:
         return (
             f"{self.nodes} nodes, {self.n_bytes} bytes a message: {self.ours:.2f} s per round, plain Flower "
-            f"{self.plain:.2f} s, {self.ours / self.plain:.2f} times (the bar is 1.3)"
+            f"{self.plain:.2f} s, {self.ours / self.plain:.2f} times (the bar is 1.3); "
+            f"{self.memory[0]:.1f} and {self.memory[1]:.1f} GiB of memory"
         )
 
 
@@ -77,11 +80,12 @@ def beside(nodes: int, rounds: int) -> Beside:
     """Play both."""
     ours = guarded(0, regions=1, rounds=rounds, clients=1, sites=nodes)
     n_bytes = round(ours.n_bytes / (2 * nodes * len(ours.questions)))
-    return Beside(nodes=nodes, ours=ours.seconds, plain=plain(nodes, rounds, n_bytes), n_bytes=n_bytes)
+    seconds, memory = plain(nodes, rounds, n_bytes)
+    return Beside(nodes=nodes, ours=ours.seconds, plain=seconds, memory=(ours.memory, memory), n_bytes=n_bytes)
 
 
-def plain(nodes: int, rounds: int, n_bytes: int) -> float:
-    """Seconds of a round of plain Flower."""
+def plain(nodes: int, rounds: int, n_bytes: int) -> tuple[float, float]:
+    """Seconds of a round of plain Flower, and GiB of its processes."""
     with tempfile.TemporaryDirectory() as folder:
         app, out = Path(folder) / "app", Path(folder) / "seconds.json"
         write_app(app, n_sites=nodes, clients_per_site=1)
@@ -92,8 +96,9 @@ def plain(nodes: int, rounds: int, n_bytes: int) -> float:
                 path = Path(folder) / "sites" / f"site{node}" / "site.toml"
                 write_site(path, f"site{node}")
                 deployment.start_supernode(f"site{node}", path)
-            deployment.play(app, timeout=1800)
-        return float(statistics.median(json.loads(out.read_text())[1:]))
+            deployment.play(app, timeout=3600)
+            memory = held(deployment)
+        return float(statistics.median(json.loads(out.read_text())[1:])), memory
 
 
 def main() -> None:

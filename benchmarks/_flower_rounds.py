@@ -4,6 +4,8 @@ The objective costs nothing, so what is left is the way there and back. Simulate
 nodes of one client each by Flower's simulation (Ray). Deployed: a SuperLink and three
 SuperNodes on loopback. Every figure is the median over rounds after the first.
 
+``--nodes 1000 --rounds 10`` plays one run on so many simulated nodes and says whether every node answered every round.
+
 ``--guardians`` plays DP-FTS-DE (64 features) twice on loopback, with a trusted server and with two guardians, and
 prints bytes and seconds of a round of both: every byte of every message that the server's app sends or takes, without
 Flower's own frames, and the time from one question to sites to the next.
@@ -29,6 +31,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 import privbo as pb
+from benchmarks._held import held
 from privbo.flower.apps import serve
 from privbo.flower.launch import Deployment
 from privbo.flower.scaffold import write_app, write_site
@@ -60,15 +63,49 @@ noise = "simulation"
 """
 
 
-def simulated(n: int, algorithm: str, rounds: int) -> float:
-    """Seconds per round with ``n`` simulated nodes of one client each."""
+@dataclass(frozen=True)
+class Simulated:
+    """A run on simulated nodes of one client each.
+
+    Attributes:
+        nodes: Their number.
+        rounds: Number of questions.
+        seconds: Of a round, the median after the first.
+        whole: Seconds of the whole run, Flower's start included.
+        answers: Fewest nodes that answered a question.
+    """
+
+    nodes: int
+    rounds: int
+    seconds: float
+    whole: float
+    answers: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.nodes} nodes simulated: {self.seconds:.2f} s per round, {self.rounds} rounds finished in "
+            f"{self.whole:.0f} s, at least {self.answers} nodes answered each"
+        )
+
+
+def simulated(n: int, algorithm: str, rounds: int) -> Simulated:
+    """Play a run with ``n`` simulated nodes of one client each."""
     with tempfile.TemporaryDirectory() as folder:
         app = _app(Path(folder), n_sites=n, n_clients=n, algorithm=algorithm, rounds=rounds)
+        _patient(app)
+        started = time.monotonic()
         with Deployment(root=Path(folder) / "flower") as deployment:
             deployment.start_superlink(simulation=True)
             nodes = f"num-supernodes={n} client-resources-num-cpus=1"
-            deployment.play(app, "--federation-config", nodes, timeout=560)
-        return _median(app)
+            deployment.play(app, "--federation-config", nodes, timeout=7200)
+        rows = read_lines(app / "run" / "private" / "transport.jsonl")
+        return Simulated(
+            nodes=n,
+            rounds=len(rows),
+            seconds=_median(app),
+            whole=time.monotonic() - started,
+            answers=min(len(row["answered"]) for row in rows),
+        )
 
 
 def deployed(algorithm: str, rounds: int) -> float:
@@ -92,10 +129,12 @@ class Traffic:
     Attributes:
         n_bytes: Of all messages in both directions.
         questions: When a round's question went out to the sites, in seconds of one clock.
+        memory: GiB that all processes hold together after the last round; pages they share count once.
     """
 
     n_bytes: int
     questions: tuple[float, ...]
+    memory: float
 
     @property
     def seconds(self) -> float:
@@ -152,6 +191,7 @@ def guarded(n_guardians: int, *, regions: int, rounds: int, clients: int, sites:
         table = tomllib.loads((app / "run.toml").read_text()) | {"rounds": rounds}
         table["algorithm"] = {"type": "dp-fts-de", "n_features": 64, "n_regions": regions, "n_init": 2}
         (app / "run.toml").write_text(tomli_w.dumps(table))
+        _patient(app)
         (app / "federated_app.py").write_text(COUNTED.format(app=str(app), out=str(out)))
         environment = {"PYTHONPATH": str(Path(__file__).parents[1])}
         with Deployment(root=Path(folder) / "flower", environment=environment) as deployment:
@@ -163,9 +203,10 @@ def guarded(n_guardians: int, *, regions: int, rounds: int, clients: int, sites:
             for number in range(1, n_guardians + 1):
                 path = app / "guardians" / f"guardian{number}" / "guardian.toml"
                 deployment.start_supernode(f"guardian{number}", path, role="guardian")
-            deployment.play(app, timeout=560)
+            deployment.play(app, timeout=3600)
+            memory = held(deployment)
         found = read_json(out)
-    return Traffic(n_bytes=int(found["n_bytes"]), questions=tuple(found["questions"]))
+    return Traffic(n_bytes=int(found["n_bytes"]), questions=tuple(found["questions"]), memory=memory)
 
 
 def print_guarded(rounds: int) -> None:
@@ -210,6 +251,13 @@ def _app(folder: Path, *, n_sites: int, n_clients: int, algorithm: str, rounds: 
     return app
 
 
+def _patient(app: Path) -> None:
+    """Let the run wait for its last node: on few cores it takes minutes until thirty of them have started."""
+    path = app / "federation.toml"
+    table = tomllib.loads(path.read_text()) | {"start_timeout": 1800.0, "round_timeout": 1800.0}
+    path.write_text(tomli_w.dumps(table))
+
+
 def _median(app: Path) -> float:
     rows = read_lines(app / "run" / "private" / "transport.jsonl")
     return float(statistics.median(float(str(row["seconds"])) for row in rows[1:]))
@@ -219,6 +267,7 @@ def main() -> None:
     """Print one line per figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="*", default=[10, 50, 200])
+    parser.add_argument("--nodes", type=int, nargs="*", help="Simulated nodes only, instead of --clients.")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--algorithm", choices=["fed-pne", "dp-fts-de"], default="fed-pne")
     parser.add_argument("--deployed", action="store_true", help="The deployment only.")
@@ -232,10 +281,13 @@ def main() -> None:
             f"deployed, 3 nodes of 10 clients: {deployed(chosen.algorithm, chosen.rounds):.2f} s per round\n"
         )
         return
-    for n in chosen.clients:
+    for n in chosen.nodes or ():
+        sys.stdout.write(f"{simulated(n, chosen.algorithm, chosen.rounds)}\n")
+        sys.stdout.flush()
+    for n in () if chosen.nodes else chosen.clients:
         one = single_process(n, chosen.algorithm, chosen.rounds)
         sys.stdout.write(f"{n} clients, one process: {one:.4f} s per round\n")
-        sys.stdout.write(f"{n} nodes simulated: {simulated(n, chosen.algorithm, chosen.rounds):.2f} s per round\n")
+        sys.stdout.write(f"{simulated(n, chosen.algorithm, chosen.rounds)}\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""``python -m benchmarks._page BENCH.json ...``: the measured part of ``docs/speed.md``, from files of the benchmarks.
+"""``python -m benchmarks._page PAGE BENCH.json ...``: the measured part of a page, from files of the benchmarks.
 
-What stands between the two marks is replaced: measured peers, bars, how far from the machine's limit, and, apart from
-all of these, what was recorded elsewhere.
+What stands between the two marks of ``docs/speed.md`` or ``docs/scale.md`` is replaced: pictures with their tables,
+measured peers, bars, how far from the machine's limit, and, apart from all of these, what was recorded elsewhere. A
+picture stands beside the page, as ``PAGE-NAME.png``.
 """
 
 from __future__ import annotations
@@ -9,36 +10,43 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from benchmarks._pictures import PICTURES, Measured, drawn, table
+
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
-
-Measured = Mapping[str, str | float]
+_TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 
 
-def measured(files: Iterable[Path]) -> str:
-    """Give the part of the page that the files' rows make."""
-    rows: list[Measured] = [row for file in files for row in json.loads(file.read_text())]
-
-    def of(kind: str) -> list[Measured]:
-        return [row for row in rows if row["kind"] == kind]
-
+def measured(rows: Sequence[Measured], page: Path) -> str:
+    """Give the part of a page that the rows make."""
     beside = ("what", "ours", "peer", "peer's", "ratio")
-    near = sorted((row for row in _once(rows) if "machine_s" in row), key=lambda row: -float(row["of_machine"]))
-    machine = f"{platform.machine()}, Python {platform.python_version()}"
+    plain = [row for row in rows if "picture" not in row]
+    near = sorted(_once(row for row in rows if "limit" in row), key=lambda row: -float(row["of_limit"]))
+    machine = f"{platform.machine()}, {_cores()}, Python {platform.python_version()}"
     parts = [
         f"Measured on one machine in one run ({machine}); the smaller of as many calls on both sides.",
-        _table("Beside peers", beside, of("peer"), _beside),
-        _table("Beside bars", ("what", "ours", "bar", "of", "times below"), of("bar"), _beside),
+        *_pictures(rows, page),
+        _table("Beside peers", beside, [row for row in plain if row["kind"] == "peer"], _beside),
+        _table(
+            "Beside bars",
+            ("what", "ours", "bar", "of", "times better"),
+            [row for row in rows if row["kind"] == "bar"],
+            _beside,
+        ),
         _table(
             "How far from the machine's limit",
-            ("what", "ours", "at the machine's peak", "share of the peak"),
+            ("what", "ours", "at the limit", "which is", "share of the limit"),
             near,
-            lambda row: (row["name"], _time(row["ours_s"]), _time(row["machine_s"]), f"{float(row['of_machine']):.2g}"),
+            _near,
         ),
-        _table("Recorded elsewhere, on another day: no comparison", beside, of("recorded"), _beside),
+        _table(
+            "Recorded elsewhere, on another day: no comparison",
+            beside,
+            [row for row in plain if row["kind"] == "recorded"],
+            _beside,
+        ),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -56,41 +64,77 @@ def written(page: str, part: str) -> str:
     return f"{before}{BEGIN}\n\n{part}\n\n{END}{after}"
 
 
+def refresh(page: Path, rows: Sequence[Measured]) -> None:
+    """Rewrite a page and draw its pictures."""
+    page.write_text(written(page.read_text(), measured(rows, page)))
+    for name, found in _by_picture(rows).items():
+        _beside_page(page, name).write_bytes(drawn(PICTURES[name], found))
+
+
+def _pictures(rows: Sequence[Measured], page: Path) -> Iterator[str]:
+    for name, found in _by_picture(rows).items():
+        picture = PICTURES[name]
+        head, *lines = table(picture, found, lambda row, key: _number(row[key], row["unit"]))
+        yield "\n".join([f"**{picture.title}**", "", *_lines(head, lines)])
+        yield f"![{picture.title}]({_beside_page(page, name).name})"
+
+
+def _by_picture(rows: Iterable[Measured]) -> dict[str, list[Measured]]:
+    found: dict[str, list[Measured]] = {}
+    for row in rows:
+        if "picture" in row:
+            found.setdefault(str(row["picture"]), []).append(row)
+    return found
+
+
+def _beside_page(page: Path, name: str) -> Path:
+    return page.with_name(f"{page.stem}-{name}.png")
+
+
 def _once(rows: Iterable[Measured]) -> list[Measured]:
     """One row of every name: the machine's limit does not depend on the peer."""
     return list({row["name"]: row for row in rows}.values())
 
 
-def _beside(row: Measured) -> tuple[str | float, ...]:
-    return row["name"], _time(row["ours_s"]), row["peer"], _time(row["peer_s"]), f"{float(row['ratio']):.3g}"
+def _cores() -> str:
+    import os
+
+    return f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores"
+
+
+def _beside(row: Measured) -> tuple[str, ...]:
+    ours, theirs = (_number(row[key], row["unit"]) for key in ("ours", "theirs"))
+    return str(row["name"]), ours, str(row["peer"]), theirs, f"{float(row['ratio']):.3g}"
+
+
+def _near(row: Measured) -> tuple[str, ...]:
+    ours, limit = _number(row["ours"], "s"), _number(row["limit"], "s")
+    return str(row["name"]), ours, limit, str(row["limited_by"]), f"{float(row['of_limit']):.2g}"
 
 
 def _table(
-    title: str, head: tuple[str, ...], rows: list[Measured], cells: Callable[[Measured], tuple[str | float, ...]]
+    title: str, head: Sequence[str], rows: Sequence[Measured], cells: Callable[[Measured], tuple[str, ...]]
 ) -> str:
-    if not rows:
-        return ""
-    lines = [f"**{title}**", "", _line(head), _line(("---",) * len(head))]
-    return "\n".join([*lines, *(_line(cells(row)) for row in rows)])
+    return "\n".join([f"**{title}**", "", *_lines(head, map(cells, rows))]) if rows else ""
 
 
-def _line(cells: Iterable[str | float]) -> str:
-    return f"| {' | '.join(str(cell) for cell in cells)} |"
+def _lines(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *lines)]
 
 
-def _time(seconds: str | float) -> str:
-    value = float(seconds)
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
+def _number(value: str | float, unit: str | float) -> str:
+    number = float(value)
+    if unit != "s":
+        return f"{number:.3g}" if unit == "share" else f"{number:.3g} {unit}"
+    name, size = next((one for one in _TIMES if number >= one[1]), _TIMES[-1])
+    return f"{number / size:.3g} {name}"
 
 
 def main() -> None:
     """Rewrite the page."""
-    files = [Path(name) for name in sys.argv[1:]]
-    PAGE.write_text(written(PAGE.read_text(), measured(files)))
-    sys.stdout.write(f"written: {PAGE}\n")
+    page, *files = map(Path, sys.argv[1:])
+    refresh(page, [row for file in files for row in json.loads(file.read_text())])
+    sys.stdout.write(f"written: {page}\n")
 
 
 if __name__ == "__main__":

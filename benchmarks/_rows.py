@@ -18,21 +18,52 @@ REPEATS = 3
 TRANSCENDENTAL = 10.0  # flops that one cosine, sine or exponential counts for
 
 Kind = Literal["peer", "bar", "recorded"]
+Unit = Literal["s", "GB", "bytes", "share", "runs"]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Seconds below which no program does some work on this machine.
+
+    Attributes:
+        seconds: The bound.
+        by: What is at its peak then: arithmetic, memory, the disk, calls of Python functions, the objective.
+    """
+
+    seconds: float
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Place of a row in a picture and in its table.
+
+    Attributes:
+        picture: Name of the picture, of ``benchmarks._pictures``.
+        series: Rows of one series are one line, and one column.
+        x: Place on the horizontal axis, and the table's line.
+    """
+
+    picture: str
+    series: str
+    x: float
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement of ours beside a peer's, in seconds unless the name says otherwise.
+    """One measurement of ours beside a peer's.
 
     Attributes:
         name: What was measured.
-        ours: Seconds of ours.
+        ours: Of ours, in ``unit``.
         peer: Name of the peer, or of a bar.
-        theirs: Seconds of the peer.
-        more_is_better: Whether the numbers are shares, of which a larger one is better.
+        theirs: Of the peer.
+        more_is_better: Whether a larger number is the better one.
         kind: ``"peer"`` was measured in this run, ``"bar"`` is a limit somebody set, ``"recorded"`` was measured
             on another machine on another day, and is no comparison.
-        least: Seconds that this machine needs for the same work at its measured peak, where the work is stated.
+        least: What this machine needs for the same work at its measured peak, where the work is stated.
+        unit: Of both numbers.
+        place: In a picture; None for rows of tables alone.
     """
 
     name: str
@@ -41,22 +72,30 @@ class Row:
     theirs: float
     more_is_better: bool = False
     kind: Kind = "peer"
-    least: float | None = None
+    least: Limit | None = None
+    unit: Unit = "s"
+    place: Place | None = None
 
     @property
     def ratio(self) -> float:
-        """Peer over ours, or ours over the peer for shares: larger is better."""
+        """Peer over ours, or ours over the peer where more is better: larger is better."""
         return self.ours / self.theirs if self.more_is_better else self.theirs / self.ours
 
     def to_dict(self) -> dict[str, str | float]:
         """Give the row as JSON."""
-        found: dict[str, str | float] = {"name": self.name, "kind": self.kind, "ours_s": self.ours, "peer": self.peer}
-        found |= {"peer_s": self.theirs, "ratio": self.ratio}
-        return found if self.least is None else found | {"machine_s": self.least, "of_machine": self.least / self.ours}
+        found: dict[str, str | float] = {"name": self.name, "kind": self.kind, "unit": self.unit, "ours": self.ours}
+        found |= {"peer": self.peer, "theirs": self.theirs, "ratio": self.ratio}
+        if self.least is not None:
+            share = self.least.seconds / self.ours
+            found |= {"limit": self.least.seconds, "limited_by": self.least.by, "of_limit": share}
+        return found if self.place is None else found | vars(self.place)
 
     def __str__(self) -> str:
-        said = f"{self.name}: {self.ours:.4g} s, {self.peer} {self.theirs:.4g} s, ratio {self.ratio:.3g}"
-        return said if self.least is None else f"{said}; the machine's limit is {self.least:.3g} s"
+        unit = "" if self.unit == "share" else f" {self.unit}"
+        said = f"{self.name}: {self.ours:.4g}{unit}, {self.peer} {self.theirs:.4g}{unit}, ratio {self.ratio:.3g}"
+        if self.least is None:
+            return said
+        return f"{said}; the machine's limit is {self.least.seconds:.3g} s ({self.least.by})"
 
 
 def timed(work: Callable[[], T], *, clock: Callable[[], float] = time.process_time) -> tuple[float, T]:
@@ -73,9 +112,15 @@ def smallest(
     return min(timed(work, clock=clock)[0] for _ in range(times))
 
 
-def least(*, flops: float = 0.0, bytes_moved: float = 0.0) -> float:
-    """Seconds of work at the machine's peak on one thread: arithmetic and memory overlap, so the longer of both."""
-    return max(flops / peak_flops(), bytes_moved / peak_bytes())
+def least(*, flops: float = 0.0, bytes_moved: float = 0.0) -> Limit:
+    """Give the time of work at the machine's peak on one thread: both overlap, so the longer one counts."""
+    limits = Limit(flops / peak_flops(), "arithmetic"), Limit(bytes_moved / peak_bytes(), "memory")
+    return max(limits, key=lambda limit: limit.seconds)
+
+
+def called(times: float) -> Limit:
+    """Give the time of so many calls of Python functions, for work that asks a user's Python objects."""
+    return Limit(times * call_seconds(), "calls of Python functions")
 
 
 @cache
@@ -97,6 +142,23 @@ def peak_bytes() -> float:
     source = np.ones(1 << 25)
     target = np.empty_like(source)
     return 2.0 * source.nbytes / smallest(lambda: np.copyto(target, source), 5)
+
+
+@cache
+def call_seconds() -> float:
+    """Seconds of calling a method of one argument that returns it, the loop around it included."""
+
+    class Plain:
+        def step(self, state: int) -> int:
+            return state
+
+    plain, times = Plain(), 100_000
+
+    def calls() -> None:
+        for turn in range(times):
+            plain.step(turn)
+
+    return smallest(calls, 5) / times
 
 
 @cache

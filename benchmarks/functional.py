@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks._rows import Row, smallest
+from benchmarks._rows import Row, called, smallest
 from privbo.algorithms.functional.f_lcb import f_lcb
 from privbo.training.central import central_run
 from privbo.training.plan import RecordPrivacy
@@ -58,7 +58,8 @@ def rows() -> Iterator[Row]:
     """Timed rows: name, our seconds, the peer and its seconds, the ratio."""
     arms = [Empty(limit) for limit in np.linspace(0.0, 1.0, N_ARMS)]
     seconds = smallest(lambda: f_lcb(arms, budget=N_PULLS), clock=time.perf_counter) / N_PULLS
-    yield Row(f"F-LCB's own time per pull, K = {N_ARMS}", seconds, "the bar, 50 microseconds", LIMIT, kind="bar")
+    name, limit = f"F-LCB's own time per pull, K = {N_ARMS}", called(3)  # an arm's step, value and rate
+    yield Row(name, seconds, "the bar, 50 microseconds", LIMIT, kind="bar", least=limit)
     yield _private_training()
 
 

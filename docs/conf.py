@@ -34,6 +34,7 @@ nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 180
 nb_merge_streams = True
+nb_code_prompt_show, nb_code_prompt_hide = "The code of this picture", "Hide the code"
 html_math_renderer = "mathml"
 
 # The reference: one argument a line, types where the arguments are.

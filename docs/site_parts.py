@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import re
 import textwrap
@@ -21,6 +22,7 @@ HERE = Path(__file__).parent
 Table: TypeAlias = Mapping[str, Any]  # a part of the JSON schema
 _MARK = re.compile(r"^<!-- (settings|commands|defaults: (?P<kind>[\w-]+)) -->$", re.MULTILINE)
 _PAGE = re.compile(r"``docs/([\w/-]+)\.md``|docs/([\w/-]+)\.md")
+_AS_FOR = re.compile(r"As for ``(\w+)``\.")
 _ATTRIBUTE = re.compile(r"^(\w+(?:, \w+)*): ")
 
 
@@ -82,13 +84,25 @@ def described(schema: Table) -> dict[str, str]:
     texts: dict[str, str] = {}
     names: list[str] = []
     _, _, attributes = inspect.cleandoc(str(schema.get("description", ""))).partition("Attributes:\n")
-    for line in textwrap.dedent(attributes.partition("\n\n")[0]).split("\n"):
+    inside = itertools.takewhile(lambda line: not line or line.startswith(" "), attributes.split("\n"))
+    for line in textwrap.dedent("\n".join(inside)).rstrip().split("\n"):
         if found := _ATTRIBUTE.match(line):
             names = found[1].split(", ")
             texts |= dict.fromkeys(names, line[found.end() :].strip())
         else:
             texts |= {name: f"{texts[name]} {line.strip()}" for name in names}
-    return texts
+    return {name: _followed(name, text) for name, text in texts.items()}
+
+
+def _followed(name: str, text: str) -> str:
+    """Give a text, or the one that it sends its reader to."""
+    if (found := _AS_FOR.fullmatch(text)) is None:
+        return text
+    from privbo.protocol.settings import settings_schema
+    from privbo.runs.algorithms import algorithms
+
+    (kind,) = (kind for kind in algorithms().values() if kind.__name__ == found[1])
+    return described(settings_schema(kind))[name]
 
 
 def allowed(part: Table, definitions: Table) -> str:
@@ -132,6 +146,8 @@ def settings_table(schema: Table, definitions: Table) -> Iterator[str]:
         if name != "type" or "const" not in part:
             default = "must be given" if name in needed else f"`{_written(part.get('default'))}`"
             text = texts.get(name, "").replace("``", "`").replace("|", "\\|")
+            if not text:
+                raise ValueError(f"{schema.get('title')}.{name} has no words under Attributes")
             cells = [f"`{name}`", allowed(part, definitions).replace("|", "\\|"), default, text]
             yield f"| {' | '.join(cells)} |"
 
@@ -142,7 +158,8 @@ def settings_reference() -> Iterator[str]:
     from privbo.runs.spec import Spec
 
     found = dict(schema())
-    found["description"] = Spec.__doc__  # the table of the file has no words of its own
+    words = "Attributes:\n        directory: Where the run is kept; none for a new folder below ``runs``."
+    found["description"] = str(Spec.__doc__).replace("Attributes:", words)  # the file's table has no words of its own
     definitions: Table = found["$defs"]  # type: ignore[assignment]  # the schema's own form
     top: Any = found["properties"]
     yield from ["", "## The file", "", *settings_table({**found, "properties": top}, definitions), ""]
@@ -156,6 +173,21 @@ def settings_reference() -> Iterator[str]:
     yield from ["## Tables inside these", ""]
     for name, part in sorted(definitions.items()):
         if "properties" in part:
+            yield from [f"(table-{name.lower()})=", "", f"### {name}", "", *settings_table(part, definitions), ""]
+    yield from _sweep_reference(definitions)
+
+
+def _sweep_reference(known: Table) -> Iterator[str]:
+    """Give the tables of a sweep's file that are not a run's as well."""
+    from privbo.comparisons.sweep_file import SweepConfig
+    from privbo.protocol.settings import settings_schema
+
+    schema: Any = settings_schema(SweepConfig)
+    definitions = schema["$defs"]
+    yield from ["## A sweep", "", "What `privbo compare FILE` reads ([compare](how-to/compare.md)).", ""]
+    yield from [*settings_table(schema, definitions), ""]
+    for name, part in sorted(definitions.items()):
+        if "properties" in part and name not in known:
             yield from [f"(table-{name.lower()})=", "", f"### {name}", "", *settings_table(part, definitions), ""]
 
 
@@ -211,9 +243,16 @@ def _generated(_app: Sphinx, _name: str, source: list[str]) -> None:
     source[0] = _MARK.sub(made, source[0])
 
 
+def _lazily(_app: Sphinx, doctree: nodes.document, _name: str) -> None:
+    """Have pictures loaded when a reader comes near them."""
+    for image in doctree.findall(nodes.image):
+        image["loading"] = "lazy"
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the parts."""
     app.add_html_math_renderer("mathml", (formula_in_line, None), (formula_on_its_own, None))
     app.connect("source-read", _generated)
+    app.connect("doctree-resolved", _lazily)
     app.connect("autodoc-process-docstring", docstring_for_sphinx, priority=400)  # before napoleon
     return {"parallel_read_safe": True, "parallel_write_safe": True}

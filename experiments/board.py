@@ -1,7 +1,8 @@
 """Standings of the leaderboard: ranks and ratios of all algorithms over families of problems.
 
-A competitor is a series of arms at an epsilon, or an arm alone. It is ranked on every family and seed among all
-that played them; a rank's interval is Student's over families, which are what another user's problem is drawn from.
+A competitor is a series of arms at an epsilon, or an arm alone. It is ranked on every family among all that played
+every one, over the seeds that all of them have; a rank's interval is Student's over families, which are what another
+user's problem is drawn from.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import numpy as np
 from scipy.stats import rankdata
 from scipy.stats import t as student
 
-from experiments.worth import CONFIDENCE, Family, Measure, Ratio, geometric
+from experiments.played import Played
+from experiments.worth import CONFIDENCE, Measure, Ratio, geometric
 
-VOTED = " and a vote"  # ends the names of series that are judged by their common setting only
 HOUSE = ("SharedPrior", "DP-FTS-DE", "Fed-PNE", "PF-PNE", "parallel", "F-LCB")
 
 
@@ -52,6 +53,7 @@ class Standing:
         worse: Mean share of clients worse off than alone; None for who is alone.
         won: Titles of the families where its regret over all evaluations is the smallest.
         families: Number of families it played.
+        seeds: Fewest and most seeds of a family.
     """
 
     name: str
@@ -61,66 +63,55 @@ class Standing:
     worse: float | None
     won: tuple[str, ...]
     families: int
+    seeds: tuple[int, int]
 
 
-def competitors(family: Family, epsilon: float) -> dict[str, str]:
-    """Give the labels of a family's competitors at an epsilon by name; those alone compete at every epsilon."""
-    found = {label: label for label in family.alone}
-    for label, arm in family.arms.items():
-        if arm.x == epsilon and arm.control is None and not arm.series.endswith(VOTED):
-            found[arm.series] = label
-    return found
-
-
-def ranks(family: Family, epsilon: float, measure: Measure, names: Sequence[str]) -> dict[str, float]:
+def ranks(family: Played, epsilon: float, measure: Measure, names: Sequence[str]) -> dict[str, float]:
     """Give mean ranks over the seeds that all of some competitors have."""
-    labels = competitors(family, epsilon)
-    values = [family.values(labels[name], measure) for name in names]
+    labels = family.competitors(epsilon)
+    values = [family.entries[labels[name]].values(measure) for name in names]
     seeds = sorted(set.intersection(*(set(one) for one in values)))
     table = rankdata([[one[seed] for seed in seeds] for one in values], axis=0)
     return dict(zip(names, table.mean(axis=1).tolist(), strict=True))
 
 
-def standings(every: Sequence[Family], epsilon: float, measure: Measure = "mean") -> list[Standing]:
+def standings(every: Sequence[Played], epsilon: float, measure: Measure = "mean") -> list[Standing]:
     """Give all competitors, best mean rank first, then those that did not play every family."""
-    played = [competitors(family, epsilon) for family in every]
-    names = list(dict.fromkeys(name for one in played for name in one))
-    ranked = [name for name in names if all(name in one for one in played)]
+    players = [family.competitors(epsilon) for family in every]
+    names = list(dict.fromkeys(name for one in players for name in one))
+    ranked = [name for name in names if all(name in one for one in players)]
     by_family = [ranks(family, epsilon, measure, ranked) for family in every]
     best = [winner(family, epsilon) for family in every]
     found = []
     for name in names:
-        here = [(family, one[name]) for family, one in zip(every, played, strict=True) if name in one]
+        here = [(family, one[name]) for family, one in zip(every, players, strict=True) if name in one]
+        counts = [len(family.entries[label].seeds) for family, label in here]
+        worse = [share for family, label in here if (share := family.entries[label].worse) is not None]
         found.append(
             Standing(
                 name=name,
                 rank=Mean.of([one[name] for one in by_family]) if name in ranked else None,
                 ratios={m: geometric([family.ratio(label, m) for family, label in here]) for m in ("mean", "end")},
                 zeroed=_zeroed(every, name, epsilon),
-                worse=_worse(here),
+                worse=float(np.mean(worse)) if worse else None,
                 won=tuple(family.title for family, first in zip(every, best, strict=True) if first == name),
                 families=len(here),
+                seeds=(min(counts), max(counts)),
             )
         )
     return sorted(found, key=lambda one: math.inf if one.rank is None else one.rank.value)
 
 
-def winner(family: Family, epsilon: float) -> str:
+def winner(family: Played, epsilon: float) -> str:
     """Give the competitor with the smallest regret over all evaluations."""
-    labels = competitors(family, epsilon)
+    labels = family.competitors(epsilon)
     return min(labels, key=lambda name: family.ratio(labels[name], "mean").value)
 
 
-def _zeroed(every: Sequence[Family], name: str, epsilon: float) -> Ratio | None:
+def _zeroed(every: Sequence[Played], name: str, epsilon: float) -> Ratio | None:
     found = [(family, family.label(name, epsilon, zeroed=True)) for family in every]
     known = [family.ratio(label, "mean") for family, label in found if label is not None]
     return geometric(known) if known else None
-
-
-def _worse(here: Sequence[tuple[Family, str]]) -> float | None:
-    beside = [family.clients(label) for family, label in here if label not in family.alone]
-    shares = [clients.worse for clients in beside if clients is not None]
-    return float(np.mean(shares)) if shares else None
 
 
 @dataclass(frozen=True)
@@ -128,40 +119,43 @@ class Class:
     """A class of problems: families of which something holds."""
 
     title: str
-    holds: Callable[[Family], bool]
-
-
-def _is_model(family: Family) -> bool:
-    return "model_surfaces" in str(family.panel.arms[0].problem["type"])
+    holds: Callable[[Played], bool]
 
 
 # In this order: a family is of the first class that holds.
 CLASSES = (
     Class("fewer than 20 clients", lambda f: f.n_clients < 20),
     Class("surfaces hardly alike (correlation below .4)", lambda f: f.correlation < 0.4),
-    Class("models with categories among their settings", lambda f: _is_model(f) and "mixed" in f.title),
-    Class("models with numbers for settings", _is_model),
+    Class("categories among the settings", lambda f: "mixed" in f.title),
+    Class("models with numbers for settings", lambda f: f.is_model),
+    Class("simulated systems with numbers for settings", lambda f: f.purpose == "own"),
     Class("smooth surfaces, 100 clients or more", lambda f: f.n_clients >= 100),
     Class("smooth surfaces, fewer clients", lambda _: True),
 )
 
 
-def classed(every: Sequence[Family]) -> dict[str, list[Family]]:
+def classed(every: Sequence[Played]) -> dict[str, list[Played]]:
     """Give families by class."""
-    found: dict[str, list[Family]] = {}
+    found: dict[str, list[Played]] = {}
     for family in every:
         found.setdefault(next(one.title for one in CLASSES if one.holds(family)), []).append(family)
     return {one.title: found[one.title] for one in CLASSES if one.title in found}
 
 
-def common(every: Sequence[Family], epsilon: float, *, zeroed: bool = False) -> dict[str, Mean]:
-    """Give the regret of clients that all use the announced setting, by series: mean over families."""
-    found: dict[str, list[float]] = {}
-    for family in every:
-        for label, arm in family.arms.items():
-            if arm.x != epsilon or (arm.control == "zeroed") != zeroed:
-                continue
-            known = [run.figures["common"] for run in family.found[label].values() if "common" in run.figures]
-            if known:
-                found.setdefault(arm.series, []).append(float(np.mean(known)))
-    return {series: Mean.of(values) for series, values in found.items()}
+def common(every: Sequence[Played], epsilon: float, *, zeroed: bool = False) -> dict[str, Mean]:
+    """Give the regret of clients that all use the announced setting, by series: mean over families.
+
+    Families on which more than one series is missing are left out, so that means are over the same families but for
+    a series that cannot play everywhere.
+    """
+    found = [
+        {
+            entry.series: float(np.mean(entry.common))
+            for entry in family.entries.values()
+            if (entry.epsilon, entry.zeroed) == (epsilon, zeroed) and entry.common
+        }
+        for family in every
+    ]
+    names = dict.fromkeys(name for one in found for name in one)
+    whole = [one for one in found if len(one) >= len(names) - 1]
+    return {name: Mean.of([one[name] for one in whole if name in one]) for name in names}

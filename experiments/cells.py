@@ -25,7 +25,7 @@ from privbo.comparisons.results import CellResult, Kept
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings
 from privbo.runs.algorithms import ForeignAlgorithm, algorithm_table, algorithms, read_algorithm
-from privbo.runs.code import CodeKey, code_key
+from privbo.runs.code import CODE, CodeKey, code_key
 from privbo.runs.sources import load_function
 from privbo.runs.spec import read_privacy
 
@@ -43,6 +43,7 @@ class Context:
         jobs: Parallel processes.
         finished: Run nothing, read what is finished.
         older: Versions that made cells of older code, counted as they are read.
+        made: The same of all cells, with the first digits of the toolkit's digest.
     """
 
     panel: Panel
@@ -51,6 +52,7 @@ class Context:
     jobs: int = 1
     finished: bool = False
     older: Counter[str] = field(default_factory=Counter)
+    made: Counter[str] = field(default_factory=Counter)
 
     def outcomes(self) -> Found:
         """Run what is missing and give all outcomes by label and seed.
@@ -61,6 +63,7 @@ class Context:
         cells = [self._cell(*arm, seed) for seed in self.seeds for arm in arms if self._due(arm[0], seed)]
         kept = finished(cells) if self.finished else self._completed(cells)
         self.older.update(one.made_by for one in kept if one is not None and not one.is_current)
+        self.made.update(f"{one.made_by}, code {one.code.parts[CODE][:8]}" for one in kept if one is not None)
         found: Found = {}
         for cell, one in zip(cells, kept, strict=True):
             if one is not None:

@@ -7,7 +7,6 @@ python -m experiments.frontier results/levels docs/frontier.png
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from experiments.figure import png_of
 from privbo.comparisons.setting import standard_error
 from privbo.protocol.files import read_json, write_atomically
 
@@ -46,15 +46,13 @@ def draw(found: Found) -> bytes:
     priced = sorted((s for s in settings if s["kind"] == "private"), key=lambda s: float(s["strict_epsilon"]))
     ours = [s for s in priced if not s["setting"].startswith(OTHER)]
     theirs = [s for s in priced if s["setting"].startswith(OTHER)]
-    figure = Figure(figsize=(9.6, 4.0), dpi=110, layout="constrained")
+    figure = Figure(figsize=(9.6, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2)
     _curves(left, settings, ours, theirs)
     _gains(right, settings, ours, theirs)
     lines = {line.get_label(): line for line in left.get_lines()}
     figure.legend(lines.values(), list(lines), loc="outside upper center", ncols=3, frameon=False, fontsize=9)
-    content = io.BytesIO()
-    figure.savefig(content, format="png")
-    return content.getvalue()
+    return png_of(figure, dpi=110)
 
 
 def _curves(axes: Axes, settings: Sequence[Found], ours: Sequence[Found], theirs: Sequence[Found]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias, cast
 
+import privbo as pb
 from experiments.cells import Collect, Context, Found
 from experiments.export import comma_separated, latex
 from experiments.figure import draw
@@ -20,6 +22,7 @@ from experiments.verdicts import table as verdicts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_atomically, write_json
 from privbo.protocol.settings import JsonObject
+from privbo.runs.code import CODE, toolkit
 from privbo.runs.sources import load_function
 
 
@@ -79,23 +82,25 @@ def write(chosen: Study, out: Path, options: Options) -> None:
     paper = f" The paper: {chosen.statement}" if chosen.statement else ""
     text = f"`{command(chosen, options)}`.{paper} {chosen.note}".strip() + "\n"
     details = ""
+    made: Counter[str] = Counter()
     for panel in chosen.panels:
         if panel.needs and local(*panel.needs) is None:
             continue
-        found, older = _outcomes(panel, out, options)
+        found, context = _outcomes(panel, out, options)
+        made.update(context.made or [_here()])  # what has no cells is made anew
         if found:
             rows = summarise(panel, found)
             panels.append((panel, rows))
             every.append((panel, found))
-            details += "\n" + table(panel, rows) + _of_older_code(older)
+            details += "\n" + table(panel, rows) + _of_older_code(context.older)
     if not panels:
         raise ConfigurationError(f"no arm of {chosen.name} has two finished runs in {out.parent / 'cells'}")
-    results = {panel.title: {label: row.to_dict() for label, row in rows.items()} for panel, rows in panels}
     summary: dict[str, object] = {
         "name": chosen.name,
         "scale": options.scale,
         "statement": chosen.statement,
-        "panels": results,
+        "made": dict(sorted(made.items())),
+        "panels": {panel.title: {label: row.to_dict() for label, row in rows.items()} for panel, rows in panels},
     }
     if chosen.overall:
         seen = cast("Overall", load_function(chosen.overall, "overall"))(every)
@@ -107,17 +112,20 @@ def write(chosen: Study, out: Path, options: Options) -> None:
     if judged:
         text += f"\n{verdicts(judged)}\n"
     write_json(out / "summary.json", summary)
-    write_atomically(out / "table.md", (text + details).encode())
-    write_atomically(out / "table.csv", comma_separated(panels).encode())
-    write_atomically(out / "table.tex", latex(panels).encode())
+    tables = {"md": text + details, "csv": comma_separated(panels), "tex": latex(panels)}
+    for form, content in tables.items():
+        write_atomically(out / f"table.{form}", content.encode())
+    _draw(chosen, panels, out, f"{chosen.name} ({options.scale} scale)")
+
+
+def _draw(chosen: Study, panels: Sequence[tuple[Panel, Rows]], out: Path, title: str) -> None:
     for file, asked in chosen.pictures.items():
         shown = [(panel, rows) for panel, rows in panels if panel.picture == (asked.of or file)]
         for form in ("png", "pdf") if shown else ():
-            title = f"{chosen.name} ({options.scale} scale)"
             write_atomically(out / f"{file}.{form}", draw(shown, asked, title, form))
 
 
-def _outcomes(panel: Panel, out: Path, options: Options) -> tuple[Found, Counter[str]]:
+def _outcomes(panel: Panel, out: Path, options: Options) -> tuple[Found, Context]:
     count = panel.seeds if options.seeds is None or panel.seeds_fixed else options.seeds
     context = Context(
         panel=panel,
@@ -127,7 +135,11 @@ def _outcomes(panel: Panel, out: Path, options: Options) -> tuple[Found, Counter
         finished=options.finished,
     )
     collect = cast("Collect", load_function(panel.collect, "collect")) if panel.collect else Context.outcomes
-    return collect(context), context.older
+    return collect(context), context
+
+
+def _here() -> str:
+    return f"privbo {pb.__version__}, {datetime.now(UTC):%Y-%m-%d}, code {toolkit()[CODE][:8]}"
 
 
 def _of_older_code(older: Counter[str]) -> str:

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from experiments.outcome import Outcome
 from experiments.study import Arm, Panel, Study
 from experiments.summary import Measure, Ratio, Row, Rows, paired_values, regions
 from privbo.protocol.errors import ConfigurationError
@@ -49,7 +48,7 @@ def _row(label: str, arm: Arm | None, row: Stored) -> Row:
         seeds=tuple(row["seeds"]),
         n_clients=row["n_clients"],
         measures={name: _measure(value) for name, value in row["measures"].items()},
-        curves={name: _curve(value) for name, value in row["curves"].items()},
+        curves={name: _curve(value, len(row["seeds"])) for name, value in row["curves"].items()},
         releases=row["releases"],
         z=row["noise_multiplier"],
         printed=row["printed_epsilon"],
@@ -57,7 +56,6 @@ def _row(label: str, arm: Arm | None, row: Stored) -> Row:
         n_regions=regions(arm),
         series="" if arm is None else arm.series,
         x=None if arm is None else arm.x,
-        first=Outcome(),
         minus={o: {name: _measure(value) for name, value in by.items()} for o, by in row["minus"].items()},
         over={other: Ratio(**ratio) for other, ratio in row["over"].items()},
     )
@@ -68,7 +66,7 @@ def _measure(value: Stored) -> Measure:
     return Measure(by_seed, None if by_seed else (value["mean"], value["standard_error"]))
 
 
-def _curve(value: Stored) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Mean, standard error, and a deviation that was not kept."""
+def _curve(value: Stored, runs: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Mean, standard error and deviation; the last one follows where curves are of one length."""
     mean, error = np.array(value["mean"]), np.array(value["standard_error"])
-    return np.stack([mean, error, np.full_like(mean, np.nan)])
+    return np.stack([mean, error, error * math.sqrt(runs)])

@@ -36,7 +36,7 @@ from privbo.protocol.settings import Count, JsonObject, Sequence, read_settings,
 FOLDER = Path(__file__).parent / "studies"
 Scale: TypeAlias = Literal["small", "paper"]
 _OF_ARMS = ("problem", "play", "rounds", "options")
-_OF_STUDY = ("title", "statement", "note", "pictures", "overall")
+_OF_STUDY = ("title", "statement", "note", "pictures", "overall", "again")
 
 
 @settings(table="arm")
@@ -92,7 +92,8 @@ class Panel:
         prices: Whether epsilons are computed.
         collect: In place of cells: ``module:function`` that gives outcomes by label.
         picture: The picture that shows the panel; empty for none.
-        purpose: ``"choosing"`` (settings were chosen looking at it), ``"reporting"``, or ``"stress"``.
+        purpose: ``"choosing"`` (settings were chosen looking at it), ``"reporting"``, ``"own"`` (systems
+            of our own making, on which nothing was chosen either) or ``"stress"``.
         correlation: Between clients' surfaces, where it is stated.
         horizon: Value of the horizontal axis at a curve's end; 0 counts rounds.
         reading: What the panel takes the paper to mean, where it can be taken in several ways.
@@ -119,7 +120,7 @@ class Panel:
     options: JsonObject = field(default_factory=dict)
     picture: str = "figure"
     horizon: float = 0.0
-    purpose: Literal["", "choosing", "reporting", "stress"] = ""
+    purpose: Literal["", "choosing", "reporting", "own", "stress"] = ""
     correlation: float | None = None
     reading: str = ""
     claims: Sequence[Claim] = ()
@@ -168,6 +169,7 @@ class Study:
         panels: Its parts.
         pictures: By the name of the file, without ``.png``.
         overall: ``module:function`` that adds tables and pictures over the outcomes of all panels.
+        again: ``module:function`` that makes the same from what ``overall`` keeps; empty where it keeps too little.
     """
 
     name: str
@@ -177,6 +179,7 @@ class Study:
     panels: Sequence[Panel]
     pictures: dict[str, Picture]
     overall: str = ""
+    again: str = ""
 
 
 def titles() -> dict[str, str]:

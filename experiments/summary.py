@@ -110,7 +110,6 @@ class Row:
         n_regions: Regions in which clients start; 0 for algorithms without.
         series: Line of a picture.
         x: Place in a picture.
-        first: Outcome of the first seed.
         minus: Differences to other arms, paired by seed, by label and measure.
         over: Ratios to other arms by label.
     """
@@ -127,7 +126,6 @@ class Row:
     n_regions: int
     series: str
     x: float | None
-    first: Outcome
     minus: dict[str, dict[str, Measure]] = dataclasses.field(default_factory=dict)
     over: dict[str, Ratio] = dataclasses.field(default_factory=dict)
 
@@ -184,7 +182,6 @@ def _row(label: str, arm: Arm | None, runs: Mapping[int, Outcome], *, prices: bo
         n_regions=regions(arm),
         series="" if arm is None else arm.series,
         x=None if arm is None else arm.x,
-        first=first,
     )
 
 

@@ -1,14 +1,13 @@
-"""Results over all families of the study ``worth``: what sharing changes against being alone.
+"""Regret of arms by seed, and the ratios that families are judged by.
 
-A family is a panel. Every ratio is mean regret over mean regret of the best arm of series ``"alone"``, chosen per
-measure after the fact, which favours being alone; arms are paired by seed. Peers that ran on a few clients only
-are scaled by how the first arm alone fares on all clients and on those few.
+A family is a panel; arms are paired by seed. Peers that ran on a few clients only are scaled by how the first arm alone
+fares on all clients and on those few.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -51,10 +50,16 @@ class Ratio:
 
     def upper(self, comparisons: int) -> float:
         """Give the upper end that holds for so many ratios together with 95 % confidence (Sidak, Student's t)."""
+        return self.value + self._reach(comparisons)
+
+    def lower(self, comparisons: int) -> float:
+        """Give the lower end that holds for so many ratios together with 95 % confidence."""
+        return self.value - self._reach(comparisons)
+
+    def _reach(self, comparisons: int) -> float:
         if self.seeds < 2:
             return math.inf
-        each = CONFIDENCE ** (1.0 / comparisons)
-        return self.value + float(student.ppf(each, self.seeds - 1)) * self.error
+        return float(student.ppf(CONFIDENCE ** (1.0 / comparisons), self.seeds - 1)) * self.error
 
     def __format__(self, spec: str) -> str:
         return f"{self.value:{spec}}" + (f" ({self.error:{spec}})" if math.isfinite(self.error) else "")
@@ -128,26 +133,6 @@ class Family:
             found[seed] = scale * run.figures[measure]
         return found
 
-    def best_alone(self, measure: Measure) -> str:
-        """Give the label of the best arm alone, over the seeds all of them have."""
-        every = {label: self.values(label, measure) for label in self.alone}
-        common = set.intersection(*(set(values) for values in every.values()))
-        means = {label: np.mean([values[seed] for seed in common]) for label, values in every.items()}
-        return min(means, key=lambda label: float(means[label]))
-
-    def ratio(self, label: str, measure: Measure) -> Ratio:
-        """Give an arm over the best arm alone."""
-        ours, theirs = self.values(label, measure), self.values(self.best_alone(measure), measure)
-        both = sorted(ours.keys() & theirs.keys())
-        return Ratio.of(np.array([ours[s] for s in both]), np.array([theirs[s] for s in both]))
-
-    def label(self, series: str, epsilon: float | None = None, *, zeroed: bool = False) -> str | None:
-        """Give the label of an arm of a series at an epsilon, if it has outcomes."""
-        for label, arm in self.arms.items():
-            if (arm.series, arm.x, arm.control == "zeroed") == (series, epsilon, zeroed):
-                return label
-        return None
-
     def clients(self, label: str) -> Clients | None:
         """Compare every client with itself alone; None where clients were left out."""
         own = [name for name in self.alone if not self._partial(name)]
@@ -174,36 +159,6 @@ def families(panels: Iterable[tuple[Panel, Found]]) -> list[Family]:
     """Give the panels of which at least one arm alone and one more are there."""
     every = (Family(panel=panel, found=found) for panel, found in panels)
     return [family for family in every if family.alone and len(family.arms) > len(family.alone)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A bar that the default is held to, on average over families.
-
-    Attributes:
-        epsilon: Of the run, at delta 1e-5.
-        clients: Families of at least so many.
-        correlation: And of at least so much.
-        limits: By measure.
-    """
-
-    epsilon: float
-    clients: int
-    correlation: float
-    limits: Mapping[Measure, float]
-
-    def speaks_of(self, family: Family, purpose: str) -> bool:
-        """Whether a family is one of those it is about."""
-        enough = family.n_clients >= self.clients and family.correlation >= self.correlation
-        return enough and family.panel.purpose == purpose
-
-
-BARS = (
-    Bar(epsilon=2.0, clients=40, correlation=0.6, limits={"mean": 0.75, "end": 0.85}),
-    Bar(epsilon=1.0, clients=40, correlation=0.6, limits={"mean": 0.82, "end": 0.90}),
-    Bar(epsilon=1.0, clients=200, correlation=0.6, limits={"mean": 0.65, "end": 0.65}),
-)
-NEVER_WORSE = 1.05
 
 
 def geometric(ratios: Sequence[Ratio]) -> Ratio:

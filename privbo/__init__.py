@@ -51,10 +51,11 @@ if TYPE_CHECKING:
     from privbo.runs.site import Site
     from privbo.runs.spec import Spec
     from privbo.runs.trial import Trial
+    from privbo.training.price import TrainingPlan, plan_training
     from privbo.training.private_neural import Split
     from privbo.training.train import Trained, train_private
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOME = {
     "Attendance": "privbo.runs.attendance",
@@ -111,6 +112,8 @@ _HOME = {
     "Split": "privbo.training.private_neural",
     "start": "privbo.runs.session",
     "Trained": "privbo.training.train",
+    "TrainingPlan": "privbo.training.price",
+    "plan_training": "privbo.training.price",
     "train_private": "privbo.training.train",
     "write_report": "privbo.reports.data",
 }
@@ -156,6 +159,7 @@ __all__ = [
     "Theorem1",
     "Times",
     "Trained",
+    "TrainingPlan",
     "Trial",
     "Weighting",
     "audit",
@@ -166,6 +170,7 @@ __all__ = [
     "load",
     "paper_delta",
     "plan",
+    "plan_training",
     "report",
     "run",
     "start",
@@ -180,3 +185,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  # a module attribute may be 
     module, colon, attribute = _HOME[name].partition(":")
     found = importlib.import_module(module)
     return found if colon and not attribute else getattr(found, attribute or name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__version__", "optuna"})

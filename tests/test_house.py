@@ -132,3 +132,16 @@ def test_planted_arrows_are_seen(planted: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([linter, "--no-cache"], cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert done.returncode == (0 if planted == "kept" else 1), done.stdout
+
+
+def test_no_epsilon_is_written_with_a_format_that_may_round_it_down() -> None:
+    """Bounds are written by ``accountant.wording.upper_text``; budgets that were typed in (``:g``) stay as typed."""
+    price = re.compile(r"(epsilon|price|cost|paid|spent|least|quoted|whole|projected)s?\b(?!_lower)")
+    found = []
+    for path, text in sources("accountant", "privbo"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
+                form, value = ast.unparse(node.format_spec), ast.unparse(node.value)
+                if re.search(r"\.\d+[gfe]", form) and price.search(value) and "_lower" not in value:
+                    found.append(f"{path}: {value}")
+    assert not found

@@ -63,6 +63,16 @@ def stands(place: Path | PostgresAddress) -> bool:
     return isinstance(place, PostgresAddress) or place.exists()
 
 
+def is_here(host: str) -> bool:
+    """Tell whether a host, its address, or its socket's folder is on this machine; "" is the database's own default.
+
+    Example:
+        >>> is_here("127.0.0.1"), is_here("/run/postgresql"), is_here("db.example")
+        (True, True, False)
+    """
+    return host in _HERE or host.startswith("/")
+
+
 def encrypted(url: str) -> str:
     """Demand a verified, encrypted connection wherever one leaves the machine.
 
@@ -73,7 +83,7 @@ def encrypted(url: str) -> str:
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     named = query.get("host", unquote(parts.netloc.rpartition("@")[2])).split(",")
     hosts = [re.sub(r"^\[(.*)\](:\d*)?$|:\d*$", r"\1", host) for host in [*named, query.get("hostaddr", "")]]
-    if all(host in _HERE or host.startswith("/") for host in hosts):
+    if all(map(is_here, hosts)):
         return url
     if query.setdefault("sslmode", "verify-full") != "verify-full":
         raise LedgerError(

@@ -7,11 +7,12 @@ the ledger binds, and epsilon is computed anew by arithmetic of its own (``accou
 everybody takes part, between certified ends where participants are sampled. A report that quotes less than its
 releases cost at least does not verify; it may quote more, as it has to after a recovery or beside a publication.
 
-    python -m accountant.ledger.officer BUNDLE
+    python -m accountant.ledger.officer BUNDLE [--receipt FILE]
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import math
@@ -19,20 +20,22 @@ import sys
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from accountant.errors import LedgerError, PrivacyError
-from accountant.events import Composed, Json, compose
+from accountant.errors import DisagreementError, LedgerError, PrivacyError
+from accountant.events import Json
 from accountant.ledger.book import Book
 from accountant.ledger.extension import require_chain
 from accountant.ledger.file import Identity
-from accountant.ledger.guardians import Countersigned, in_words, read_countersigned, require_countersigned
+from accountant.ledger.guardians import require_countersigned
 from accountant.ledger.policy import LedgerPolicy, canonical
+from accountant.ledger.promise import countersigned, is_guarded, paid_by, promised, quoted_delta, unknowable
 from accountant.ledger.recount import recount
-from accountant.ledger.signing import checked
+from accountant.ledger.signing import BUNDLE, RECEIPT, checked
 from accountant.ledger.store import Row
+from accountant.wording import lower_text, upper_text
 
-PURPOSE = "bundle"
 _ROUNDING = 1e-6  # relative, of either number
 
 
@@ -46,7 +49,8 @@ class Findings:
         head: Digest of the ledger's last row.
         checks: What holds, in words.
         problems: What does not; empty for a sound bundle.
-        promise: What was promised to whom, in paragraphs.
+        promise: What was promised to whom, a line each.
+        unknown: What no check of a bundle can know, a line each.
     """
 
     run: str
@@ -55,6 +59,7 @@ class Findings:
     checks: tuple[str, ...]
     problems: tuple[str, ...]
     promise: tuple[str, ...]
+    unknown: tuple[str, ...]
 
     @property
     def verified(self) -> bool:
@@ -69,20 +74,20 @@ class Findings:
         lines += [f"  ok       {words}" for words in self.checks] + [f"  PROBLEM  {words}" for words in self.problems]
         lines += ["", "What was promised", ""]
         lines += [f"  {words}" for words in self.promise]
+        lines += ["", "What this check cannot know", ""]
+        lines += [f"  {words}" for words in self.unknown]
         return "\n".join([*lines, "", f"signed by Ed25519 key {self.key}", f"ledger head {self.head}", ""])
 
 
-def verify_bundle(path: Path) -> Findings:
-    """Check a bundle; raises only where there is nothing to check.
+def verify_bundle(path: Path, receipts: Sequence[Path] = ()) -> Findings:
+    """Check a bundle, and hold it against receipts of its run; raises only where there is nothing to check.
 
     Raises:
-        LedgerError: If the file is no bundle, or not as it was signed.
+        DisagreementError: If the bundle is not as it was signed.
+        LedgerError: If a file is no bundle, or no receipt.
     """
-    try:
-        statement = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise LedgerError(f"{path} is no bundle ({error}); name a file that privbo bundle wrote") from None
-    content = checked(statement, PURPOSE)
+    statement = _read(path, BUNDLE)
+    content = checked(statement, BUNDLE)
     checks, problems = ["the bundle is as it was signed"], list[str]()
 
     def hold(words: str, check: Callable[[], None]) -> bool:
@@ -96,14 +101,20 @@ def verify_bundle(path: Path) -> Findings:
 
     book = _empty_book(content)
     hold("every row of the ledger follows the one before it, and every charge its plan", lambda: _fill(book, content))
-    hold("every release that is stored was charged, in a chain of its own", lambda: _releases(book, content))
+    hold("every release that is stored was charged", lambda: _releases(book, content))
     run = str(content["run"])
-    hold("the manifest is what the ledger binds: plan, settings, delta", lambda: _manifest(book, content, run))
-    hold("the report quotes what the ledger binds", lambda: _report(book, content, run))
-    if _is_guarded(content):
+    hold(
+        "plan, settings and delta are those that the ledger fixed before the first release",
+        lambda: _manifest(book, content, run),
+    )
+    hold("the report agrees with that plan and quotes no less than it costs", lambda: _report(book, content, run))
+    if is_guarded(content):
         words = "every guardian has signed every release, once, at a later place of its own ledger"
         hold(words, lambda: _guardians(content, run))
-    promise = _promise(book, content, run) if book.plan_of(run) is not None else ["The ledger binds no plan."]
+    for receipt in receipts:
+        kept = _read(receipt, RECEIPT)
+        hold(f"the ledger extends {receipt.name}, by the same key", partial(_extends, book, statement, kept))
+    promise = promised(book, content, run) if book.plan_of(run) is not None else ["The ledger binds no plan."]
     return Findings(
         run=run,
         key=str(statement["key"]),
@@ -111,7 +122,32 @@ def verify_bundle(path: Path) -> Findings:
         checks=tuple(checks),
         problems=tuple(problems),
         promise=tuple(promise),
+        unknown=unknowable(content, receipts),
     )
+
+
+def _read(path: Path, purpose: str) -> Json:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"{path} is no {purpose} ({error}); name a file that privbo wrote") from None
+    if not isinstance(found, dict):
+        raise LedgerError(f"{path} is no {purpose}; name a file that privbo wrote")
+    return found
+
+
+def _extends(book: Book, statement: Json, kept: Json) -> None:
+    """Hold a bundle against a receipt of an earlier day."""
+    seen, content = checked(kept, RECEIPT), statement["content"]
+    for what, theirs, ours in (
+        ("run", seen["run"], content["run"]),
+        ("ledger", seen["ledger"], content["ledger"]["ledger_id"]),
+        ("key", kept["key"], statement["key"]),
+    ):
+        if theirs != ours:
+            raise LedgerError(f"the receipt is of another {what}, {theirs}")
+    if book.digest_at(int(seen["sequence"])) != seen["head"]:
+        raise LedgerError(f"it has seen row {seen['sequence']}, which is not in the ledger, or is another one")
 
 
 def _identity(content: Json) -> Identity:
@@ -170,29 +206,24 @@ def _report(book: Book, content: Json, run: str) -> None:
     bound = (run, plan.declared.delta, plan.declared.releases, made, book.policy.unit.value)
     if stated != bound:
         raise LedgerError(f"the report says {stated}, the ledger {bound}")
-    if report["delta"] != (delta := _quoted_delta(report, asked)):
+    delta = quoted_delta(report, asked)
+    if report["total"]["delta"] != report["delta"]:
+        raise LedgerError("the report quotes its ledger's total at another delta than the run's")
+    if report["delta"] != delta:
         raise LedgerError(f"the report quotes epsilon at delta {report['delta']}, over the {asked} that was asked for")
-    quoted = math.inf if report["smallest_epsilon"] is None else float(report["smallest_epsilon"])
-    found = recount(_paid(book, run), delta, book.policy.adjacency)
-    if found is not None and quoted < found.lower * (1 - _ROUNDING):
-        raise LedgerError(f"the report quotes epsilon {quoted:.6g}, computed here it is at least {found.lower:.6g}")
-
-
-def _is_guarded(content: Json) -> bool:
-    spec = content.get("manifest", {}).get("spec", {})
-    return "guardians" in content or spec.get("privacy", {}).get("trust") == "guardians"
-
-
-def _countersigned(content: Json, run: str) -> tuple[list[Countersigned], dict[str, str]]:
-    if "guardians" not in content:
-        raise LedgerError("the settings name guardians, and the bundle holds nothing that they have signed")
-    found = content["guardians"]
-    cards = {str(name): str(card["signing"]) for name, card in found["cards"].items()}
-    return read_countersigned(found["signed"], run), cards
+    for whose, stated_epsilon, paid in (
+        ("the run", report["smallest_epsilon"], paid_by(book, run)),
+        ("the ledger", report["total"]["epsilon"], book.committed),
+    ):
+        quoted = math.inf if stated_epsilon is None else float(stated_epsilon)
+        found = recount(paid, delta, book.policy.adjacency)
+        if found is not None and quoted < found.lower * (1 - _ROUNDING):
+            said, least = upper_text(quoted, 6), lower_text(found.lower, 6)
+            raise LedgerError(f"the report quotes epsilon {said} for {whose}, computed here it is at least {least}")
 
 
 def _guardians(content: Json, run: str) -> None:
-    signed, cards = _countersigned(content, run)
+    signed, cards = countersigned(content, run)
     privacy = content["manifest"]["spec"]["privacy"]
     if privacy.get("trust") != "guardians":
         raise LedgerError("guardians have signed, and the settings name none")
@@ -201,74 +232,20 @@ def _guardians(content: Json, run: str) -> None:
     require_countersigned(signed, cards, n_guardians=privacy["guardians"] or 2, released=released)
 
 
-def _trust(content: Json, run: str) -> list[str]:
-    if not _is_guarded(content):
-        return []
-    try:
-        signed, cards = _countersigned(content, run)
-    except (PrivacyError, KeyError, TypeError, ValueError):
-        return ["Guardians:      what they have signed does not hold"]
-    where = content["guardians"].get("where")
-    together = ": IN ONE PROCESS, WHICH SAW EVERY VECTOR" if where == "one process" else ""
-    return [
-        f"Guardians:      one of them honest is enough{together}",
-        *(f"  {line}" for line in in_words(signed, cards)),
-    ]
-
-
-def _quoted_delta(report: Json, asked: float) -> float:
-    """The delta of the report's headline: any that is no larger than the one asked for; else that one."""
-    delta = float(report["delta"])
-    return delta if 0.0 < delta <= asked else asked
-
-
-def _paid(book: Book, run: str) -> Composed:
-    """Everything that a run committed to, and what was published beside it under a name that begins with the run's."""
-    return compose(book.committed_by(name) for name in sorted(book.runs) if name == run or name.startswith(f"{run}-"))
-
-
-def _promise(book: Book, content: Json, run: str) -> list[str]:
-    plan, policy, report = book.plan_of(run), book.policy, content["report"]
-    if plan is None:
-        raise LedgerError("the ledger binds no plan of this run")
-    declared, made = plan.declared, sum(entry.run == run for entry in book.entries)
-    delta = _quoted_delta(report, declared.delta)
-    found, total = recount(_paid(book, run), delta, policy.adjacency), report["total"]
-    quoted, paid = ("infinite" if e is None else f"{e:.6g}" for e in (report["smallest_epsilon"], total["epsilon"]))
-    said = {
-        "secure": "the noise was drawn from a cryptographic source",
-        "exact": "the noise was drawn exactly, from a cryptographic source",
-        "simulation": "THE NOISE WAS SEEDED: this was a simulation and protects nobody",
-        "none": "THERE WAS NO NOISE: nobody is protected",
-    }[declared.noise_source]
-    own = "not computed here (a kind of release that this check has no arithmetic for)"
-    if found is not None:
-        ends = f"{found.upper:.6g}" if found.lower == found.upper else f"{found.lower:.5g} to {found.upper:.5g}"
-        own = f"{ends}, {found.how}"
-    return [
-        f"To whom:        each {policy.unit.value} of population {policy.population!r} ({policy.n_clients} clients)",
-        f"Neighbours:     {policy.adjacency.value}",
-        f"Epsilon quoted: {quoted} at delta {delta:.3g}, for the whole run",
-        f"Computed here:  {own}",
-        f"Plan:           {declared.releases} releases, bound in row {plan.sequence} before the first; {made} made",
-        f"Ending:         {declared.stopping}; the whole plan is paid for, however early it ended",
-        f"Noise:          {said}",
-        f"Population:     epsilon {paid} at delta {total['delta']:.3g} for {total['runs']} run(s): {total['rule']}",
-        *(f"Recovered:      {words}" for words in report["ledger"]["recovered"]),
-        *_trust(content, run),
-    ]
-
-
 def main(arguments: Sequence[str]) -> int:
-    """Check the bundle named on the command line; 0 if it holds, 3 if not, 2 if there is nothing to check."""
-    if len(arguments) != 1:
-        sys.stderr.write("name one bundle: python -m accountant.ledger.officer BUNDLE\n")
-        return 2
+    """Check the bundle named on the command line; 0 if it holds, 3 if anything disagrees, 2 without one to check."""
+    parser = argparse.ArgumentParser(
+        prog="python -m accountant.ledger.officer",
+        description="Check a bundle: exit code 0 if it holds, 3 if anything disagrees, 2 if there is nothing to check.",
+    )
+    parser.add_argument("bundle", type=Path, help="file that privbo bundle wrote")
+    parser.add_argument("--receipt", type=Path, action="append", default=[], help="receipt that it has to extend")
+    asked = parser.parse_args(arguments)
     try:
-        found = verify_bundle(Path(arguments[0]))
+        found = verify_bundle(asked.bundle, asked.receipt)
     except LedgerError as error:
         sys.stderr.write(f"{error}\n")
-        return 2
+        return 3 if isinstance(error, DisagreementError) else 2
     sys.stdout.write(found.page)
     return 0 if found.verified else 3
 

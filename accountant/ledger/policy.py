@@ -22,6 +22,7 @@ from accountant.events import (
     to_dict,
 )
 from accountant.ledger.store import Row
+from accountant.wording import upper_text
 
 Rule: TypeAlias = Literal["planned", "gaussian", "renyi", "envelope"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -268,8 +269,9 @@ def unwritten_entry(run: str, event: Event, policy: LedgerPolicy, sequence: int)
 
 def refusal(event: Event | None, spent: float, projected: float, budget: Budget) -> str:
     """Why a charge is not allowed."""
-    what = "what was charged" if event is None else f"{event} on top of epsilon {spent:.6g}"
-    return f"{what} comes to epsilon {projected:.6g} at delta {budget.delta:.3g}, over the budget {budget.epsilon:.6g}"
+    what = "what was charged" if event is None else f"{event} on top of epsilon {upper_text(spent, 6)}"
+    comes, bound = upper_text(projected, 6), upper_text(budget.epsilon, 6)
+    return f"{what} comes to epsilon {comes} at delta {upper_text(budget.delta)}, over the budget {bound}"
 
 
 def sampler_of(event: Event) -> str:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from accountant.errors import LedgerError
-from accountant.ledger.address import PostgresAddress, encrypted
+from accountant.ledger.address import PostgresAddress, encrypted, is_here
 from accountant.ledger.file import BUSY_SECONDS, SCHEMA_VERSION, Identity
 
 try:
@@ -87,6 +87,7 @@ def make(address: PostgresAddress, owner: str, policy: str, ledger_id: str) -> N
     """
     names = {"ledger": sql.Identifier(address.ledger), "role": sql.Identifier(address.role)}
     with _failing_closed(address), psycopg.connect(_conninfo(owner)) as connection:
+        _require_verified(connection, address)
         for statement in _SCHEMA:
             connection.execute(sql.SQL(statement).format(**names))
         connection.execute(
@@ -199,6 +200,7 @@ def _connected(place: PostgresAddress) -> psycopg.Connection[Any]:
     with _failing_closed(place):
         connection = psycopg.connect(_conninfo(place.url), autocommit=True)
         try:
+            _require_verified(connection, place)
             _require_durable(connection, place)
         except BaseException:
             connection.close()
@@ -208,6 +210,16 @@ def _connected(place: PostgresAddress) -> psycopg.Connection[Any]:
 
 def _conninfo(url: str) -> str:
     return make_conninfo(encrypted(url), **_SESSION)
+
+
+def _require_verified(connection: psycopg.Connection[Any], place: PostgresAddress) -> None:
+    """Look where the connection leads: the environment, or a service's file, may have sent it elsewhere."""
+    info = connection.info
+    if not is_here(info.hostaddr) and info.get_parameters().get("sslmode") != "verify-full":
+        raise LedgerError(
+            f"{place} leads to {info.hostaddr} (by PGHOST, PGHOSTADDR or a service's file); a ledger is reached over a "
+            "network by 'verify-full' only: name its host in the address"
+        )
 
 
 def _require_durable(connection: psycopg.Connection[Any], place: PostgresAddress) -> None:

@@ -20,7 +20,7 @@ from accountant.errors import LedgerError
 from accountant.events import Adjacency, Composed, Event, compose, parts
 from accountant.filters import Filter, fixed_order_filter, gaussian_filter
 from accountant.ledger.policy import Budget, LedgerPolicy
-from accountant.wording import event_text
+from accountant.wording import event_text, upper_text
 
 Price = Callable[[Composed], float]
 
@@ -66,8 +66,8 @@ def opened(policy: LedgerPolicy, budget: Budget) -> Account:
     whole = reserved.epsilon_at(budget.delta)
     if whole > budget.epsilon:
         raise LedgerError(
-            f"the slots together cost epsilon {whole:.6g} at delta {budget.delta:.3g}, over the bound "
-            f"{budget.epsilon:.6g}; declare fewer, a lower rate, more noise, or a larger epsilon"
+            f"the slots together cost epsilon {upper_text(whole, 6)} at delta {upper_text(budget.delta)}, over the "
+            f"bound {upper_text(budget.epsilon, 6)}; declare fewer, a lower rate, more noise, or a larger epsilon"
         )
     return _Placed(places=free_places(reserved), whole=whole)
 

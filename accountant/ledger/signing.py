@@ -8,16 +8,22 @@ is for the reader to know.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from accountant.errors import LedgerError
+from accountant.errors import DisagreementError, LedgerError
 from accountant.events import Json
+from accountant.ledger.file import sync_folder
 from accountant.ledger.policy import canonical
+
+BUNDLE, RECEIPT = "bundle", "receipt"
+FILES = (BUNDLE, RECEIPT)  # purposes of files that people hand on, and may mix up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +66,23 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
 
 
 def kept_secret(path: Path, make: Callable[[], bytes]) -> bytes:
-    """Read the bytes at a path; makes them, durable and for their owner's eyes only, where there are none."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    except FileExistsError:
-        pass
-    else:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(make())
-            file.flush()
-            os.fsync(file.fileno())
+    """Read the bytes at a path; makes them, durable and for their owner's eyes only, where there are none.
+
+    They appear under their name whole or not at all, whoever is killed and however many make them at once.
+    """
+    if not path.exists():
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+        try:
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(make())
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(beside, path)
+            sync_folder(path.parent)
+        finally:
+            beside.unlink(missing_ok=True)
     return path.read_bytes()
 
 
@@ -86,18 +99,28 @@ def checked(statement: object, purpose: str) -> Json:
     """Give a statement's content once its signature is known to be good.
 
     Raises:
-        LedgerError: If it is no signed statement, or not as it was signed.
+        LedgerError: If it is no signed statement, or one for another purpose.
+        DisagreementError: If it is not as it was signed.
     """
     try:
         content, key, signature = (statement[name] for name in ("content", "key", "signature"))  # type: ignore[index]  # refused below
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(
-            bytes.fromhex(signature), _bytes(purpose, content)
-        )
+        public, signed = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)), bytes.fromhex(signature)
+        if not _is_good(public, signed, _bytes(purpose, content)):
+            for other in FILES:
+                if _is_good(public, signed, _bytes(other, content)):
+                    raise LedgerError(f"this is a signed {other} and no {purpose}; name the other file")
+            raise DisagreementError(f"this {purpose} is not as it was signed; ask for a genuine one")
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise LedgerError(f"this is no signed {purpose} ({error!r}); ask for a whole one") from None
-    except InvalidSignature:
-        raise LedgerError(f"this {purpose} is not as it was signed; ask for a genuine one") from None
     return dict(content)
+
+
+def _is_good(public: Ed25519PublicKey, signature: bytes, said: bytes) -> bool:
+    try:
+        public.verify(signature, said)
+    except InvalidSignature:
+        return False
+    return True
 
 
 def _bytes(purpose: str, content: Json) -> bytes:

@@ -2,7 +2,8 @@
 
 asv calls ``setup``, then every function whose name begins with ``time_``, several times, and stores the medians; those
 that begin with ``timeraw_`` give code for a fresh interpreter. Names and work stay as they are once results are stored:
-a changed piece of work gets another name.
+a changed piece of work gets another name. asv takes names of this module such as ``repeat`` and ``number`` for its own
+settings, so nothing of that name is imported.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 import accountant
 import privbo as pb
-from accountant import Adjacency, PoissonSampledGaussian, epsilon_interval, repeat
+from accountant import Adjacency, PoissonSampledGaussian, epsilon_interval
 from accountant.events import Gaussian, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 from privbo.protocol.messages import FloatArray, IntArray
@@ -30,7 +31,7 @@ class Accounting:
     def time_interval_of_forty_sampled_releases(self) -> None:
         """Price forty Poisson-sampled releases."""
         self.multiplier += 1e-4
-        event = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=self.multiplier), 40)
+        event = accountant.repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=self.multiplier), 40)
         epsilon_interval(event, 1e-5, adjacency=Adjacency.ZERO_OUT)
 
     def time_calibration_of_forty_sampled_releases(self) -> None:

@@ -36,7 +36,7 @@ class Server:  # public: deterministic, and told releases only
         return iter([] if self.zoom.alone else [self.request] * self.setting.rounds)
 
     def ask(self):
-        if self.round == self.setting.rounds:
+        if self.round >= self.setting.rounds:
             return None
         random = np.random.default_rng([self.setting.public_seed, self.round])
         moves = random.uniform(-0.5, 0.5, (self.zoom.n_candidates, len(self.centre)))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.heavy_bandits import Policy, RobustUCBMedian, SGDUCBSMoM
 from experiments.baselines.heavy_bandits import play as play_bandit
 from experiments.cells import Context, Found
+from experiments.figure import scales
 from experiments.outcome import Outcome, Task, make, paid, world
 from experiments.problems.suites import minima
 from experiments.problems.three_functions import arm_of
@@ -20,12 +23,14 @@ from experiments.study import Panel, Picture
 from experiments.summary import Rows
 from privbo.algorithms.functional.bounds import RateViolated
 from privbo.algorithms.functional.f_lcb import f_lcb
+from privbo.protocol.messages import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MEANS = np.arange(10) / 10.0
 WIDTH = 4.0
+POINTS = 200  # of every curve
 
 
 def suite(task: Task) -> Outcome:
@@ -56,18 +61,34 @@ def suite(task: Task) -> Outcome:
         "most pulled": float(int(np.argmax(pulls)) == best),
         "violations": float(len(found.violations)),
     }
-    curves = {"regret": regret.cumsum().tolist(), "value": found.after.tolist(), "played": found.played.tolist()}
-    return Outcome(figures=figures | {f"pulls {i + 1}": float(n) for i, n in enumerate(pulls)}, curves=curves)
+    curves = {"regret": regret.cumsum(), "value": found.after[len(arms) :]}
+    curves |= {f"f{i + 1}": _held(found.after, found.played == i)[len(arms) :] for i in range(len(arms))}
+    return Outcome(
+        figures=figures | {f"pulls {i + 1}": float(n) for i, n in enumerate(pulls)},
+        curves={name: _thin(curve) for name, curve in curves.items()},
+    )
 
 
-def values(axes: Axes, _panel: Panel, rows: Rows, _picture: Picture) -> None:
-    """Draw the value of every arm against pulls, in the first run of the first rate."""
-    curves = next(iter(rows.values())).first.curves
-    played, after = np.array(curves["played"]), np.array(curves["value"])
-    for arm in np.unique(played):
-        at = np.flatnonzero(played == arm)
-        axes.step(at, after[at], where="post", label=f"f{int(arm) + 1}: {len(at)} pulls")
-    axes.set_yscale("log")
+def _held(values: FloatArray, seen: npt.NDArray[np.bool_]) -> FloatArray:
+    """Give at every time the value that was seen last."""
+    last = np.maximum.accumulate(np.where(seen, np.arange(len(values)), 0))
+    return np.asarray(values[last])
+
+
+def _thin(curve: FloatArray) -> list[float]:
+    at = np.linspace(0, len(curve) - 1, min(len(curve), POINTS + 1)).astype(int)
+    return [float(x) for x in curve[at]]
+
+
+def values(axes: Axes, panel: Panel, rows: Rows, picture: Picture) -> None:
+    """Draw the value of every arm under the first rate, mean and standard error over runs."""
+    row = next(iter(rows.values()))
+    for name in (name for name in row.curves if re.fullmatch(r"f\d+", name)):
+        mean, error, _ = row.curves[name]
+        x = np.linspace(0, panel.horizon, len(mean))
+        (line,) = axes.plot(x, mean, label=f"{name}: {row.measures[f'pulls {name[1:]}']:.0f} pulls")
+        axes.fill_between(x, mean - error, mean + error, color=line.get_color(), alpha=0.15, lw=0)
+    scales(axes, picture)
 
 
 def federated(task: Task) -> Outcome:

@@ -124,11 +124,11 @@ def search_curves(context: Context) -> Found:
             continue
         search, budget = SEARCHES[str(arm.options["search"])], cast("int", arm.options["budget"])
         selected = {seed: search(arms, budget, seed) for seed, arms in curves.items()}
+        ranks = {seed: order[names[s.chosen or 0]] for seed, s in selected.items()}
+        failed = {seed: float(len({v.arm for v in s.violations})) for seed, s in selected.items()}
         found[arm.label] = {
-            seed: Outcome(
-                figures={"rank": order[names[s.chosen or 0]], "violations": float(len({v.arm for v in s.violations}))}
-            )
-            for seed, s in selected.items()
+            seed: Outcome(figures={"rank": rank, "best": float(rank == 1), "violations": failed[seed]})
+            for seed, rank in ranks.items()
         }
     for name, rank in order.items():
         for run in found[long.get(name, name)].values():
@@ -177,14 +177,15 @@ def private(task: Task) -> Outcome:
 
 
 def _price(epsilons: dict[str, float]) -> dict[str, float]:
-    both = epsilons.get("sum", epsilons.get("both", math.nan))
-    return {"training": epsilons["training"], "validation": epsilons["validation"], "both": both}
+    return {part: epsilons[part] for part in ("training", "validation", "both")}
 
 
 def _selected(task: Task, digits: Digits) -> Outcome:
     epsilon, names = cast("float", task.options["epsilon"]), cast("list[str]", task.options["models"])
     privacy = RecordPrivacy(epsilon=epsilon, delta=DELTA, pulls=1, steps=RUN_STEPS, noise="simulation")
-    selection = private_selection(privacy, RUNS, n_training=N_TRAINING, n_validation=N_VALIDATION, seed=task.seed)
+    selection = private_selection(
+        privacy, RUNS, candidates=names, n_training=N_TRAINING, n_validation=N_VALIDATION, seed=task.seed
+    )
     trained = partial(PrivateNeuralArm, trainer=selection.trainer, judge=selection.judge, steps=RUN_STEPS)
     seeds = itertools.count(1000 * task.seed)
 
@@ -194,7 +195,7 @@ def _selected(task: Task, digits: Digits) -> Outcome:
         state = arm.step(arm.init())
         return arm.value(state), state.model.state_dict()
 
-    found = selection.select(len(names), run_one)
+    found = selection.select(run_one)
     return Outcome(figures={"chosen": float(found.chosen), "violations": 0.0} | _price(selection.epsilon()))
 
 

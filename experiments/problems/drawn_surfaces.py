@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -33,6 +35,12 @@ def gaussian_process(
     """
     if not 0 <= correlation <= 1:
         raise pb.ConfigurationError(f"correlation={correlation!r} must lie in [0, 1]")
+    return replace(_process(seed, n_clients, n_dims, correlation, lengthscale), noise=noise)
+
+
+# Many arms in turn play the same clients, and finding their best values takes longer than most runs.
+@lru_cache(maxsize=2)
+def _process(seed: int, n_clients: int, n_dims: int, correlation: float, lengthscale: float) -> Surfaces:
     generator = np.random.default_rng([seed, 71])
     # Matern-5/2 is a mixture of squared exponentials: normal frequencies over the root of a chi-square / 5.
     scale = np.sqrt(generator.chisquare(5, (_FEATURES, 1)) / 5) * lengthscale * math.sqrt(n_dims)
@@ -58,7 +66,6 @@ def gaussian_process(
         best=best,
         low=low,
         probes=heights[:, :PROBES],
-        noise=noise,
     )
 
 
@@ -72,6 +79,11 @@ def shifted(seed: int, function: str, n_clients: int, shift: float = 0.1, noise:
         shift: Standard deviation of a client's shift per coordinate of the cube.
         noise: See ``Surfaces``.
     """
+    return replace(_shifted(seed, function, n_clients, shift), noise=noise)
+
+
+@lru_cache(maxsize=2)
+def _shifted(seed: int, function: str, n_clients: int, shift: float) -> Surfaces:
     test = named(function)
     generator = np.random.default_rng([seed, 73])
     # Otherwise every seed would have its optimum in the same place, where a search may happen to begin.
@@ -94,5 +106,4 @@ def shifted(seed: int, function: str, n_clients: int, shift: float = 0.1, noise:
         best=best,
         low=low,
         probes=heights[:, :PROBES],
-        noise=noise,
     )

@@ -86,7 +86,9 @@ class Surfaces:
         """Give the noiseless regret of every evaluation in units of the range; the first clients are enough."""
         n, k, d = history.units.shape
         found = self.values(np.repeat(np.arange(n), k), history.units.reshape(-1, d)).reshape(n, k)
-        regret = (self.best[:n, None] - found) / (self.best - self.low)[:n, None]
+        spread = (self.best - self.low)[:n, None]
+        # On a constant surface every point is a best one.
+        regret = (self.best[:n, None] - found) / np.where(spread > 0.0, spread, 1.0)
         return np.where(np.isfinite(history.values), np.maximum(regret, 0.0), np.nan)
 
     def correlation(self) -> float:

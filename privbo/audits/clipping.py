@@ -21,7 +21,6 @@ from privbo.protocol.plain import fields_of, in_two_lines, notebook_table
 from privbo.protocol.settings import JsonObject
 from privbo.runs.algorithms import algorithm_table
 from privbo.runs.record import Record
-from privbo.runs.replay import stored_releases
 
 NOTE = "private diagnostics, not covered by epsilon"
 
@@ -131,11 +130,13 @@ def clipping_audit(record: Record) -> ClippingAudit:
     lines = {row["round"]: row for row in read_lines(home.clipping_path)}
     rounds = tuple(
         _round(lines[r.round], noise_stddev=r.noise_stddev, shape=r.values.shape)
-        for r in stored_releases(record.ledger, record.run_id)
+        for r in record.releases
         if r.round in lines and lines[r.round]["bound"] is not None
     )
     if not rounds and record.plan.privacy.trust == "guardians":
         raise RunError("this run's vectors were shared among guardians, so nobody knows how clipping met them")
+    if not rounds and record.plan.privacy.trust == "sites":
+        raise RunError("this run's sites summed their own clients' vectors; each keeps clipping.jsonl on its own disk")
     if not rounds:
         raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
     last = rounds[-1]

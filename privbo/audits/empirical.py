@@ -18,6 +18,7 @@ from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import SecureNoise
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
+from privbo.runs.algorithms import ForeignAlgorithm
 from privbo.runs.code import CODE
 from privbo.runs.manifest import versions
 from privbo.runs.opening import planned_requests
@@ -63,14 +64,16 @@ class Empirical:
         return "within the claim" if self.passed else "ABOVE THE CLAIM"
 
 
-def audit_run(record: Record, *, trials: int) -> tuple[Empirical, ...]:
+def audit_run(record: Record, *, trials: int, trust: bool = False) -> tuple[Empirical, ...]:
     """Audit the mechanisms of a run's plan, from its public configuration.
 
     Args:
         record: A private run, finished or not.
         trials: Releases with and without the canary, each.
+        trust: Import the algorithm that a loaded run names, where it is one of the user's own.
 
     Raises:
+        RunError: If the algorithm is a user's own, and was not imported.
         ConfigurationError: If the run is not private, or was made by other code than is installed, which
             is what would be attacked.
 
@@ -85,7 +88,10 @@ def audit_run(record: Record, *, trials: int) -> tuple[Empirical, ...]:
     if record.plan.noise_multiplier is None:
         raise ConfigurationError("a run without noise claims nothing, so there is nothing to audit")
     _require_same_code(record.manifest.versions)
-    return audit_plan(planned_requests(record.spec), record.plan.mechanism, delta=record.delta, trials=trials)
+    spec = record.spec
+    if trust and isinstance(spec.algorithm, ForeignAlgorithm):
+        spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
+    return audit_plan(planned_requests(spec), record.plan.mechanism, delta=record.delta, trials=trials)
 
 
 def _require_same_code(made_by: Mapping[str, str]) -> None:

@@ -22,7 +22,7 @@ from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import FloatArray
 from privbo.runs.record import Record
-from privbo.runs.replay import replay, stored_releases
+from privbo.runs.replay import replay
 from privbo.runs.seeds import derive_seed
 from privbo.runs.separate import clients_of
 
@@ -62,7 +62,7 @@ def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | Non
     request = norm_histogram_request(np.array(_FACTORS), record.spec.problem.n_clients)
     event = mechanism_for(request, noise_multiplier=noise_multiplier).event()
     run, book = _run_of(record), record.ledger.book()
-    last = max((release.round for release in stored_releases(record.ledger, record.run_id)), default=None)
+    last = max((release.round for release in record.releases), default=None)
     if book.find(f"{run}/{last}") is not None:
         return None
     return spending(book, record.plan.safe_delta, f"the norms of round {last}", charges={run: event})

@@ -1,8 +1,14 @@
-"""Optuna: a sampler that asks a federation, its distributions, and a site's trials as a study."""
+"""Optuna: a sampler that asks a federation, its distributions, and a site's trials as a study.
+
+.. versionadded:: 0.3.0
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +28,7 @@ try:
 except ImportError:
     raise ConfigurationError("Optuna is not installed; install privbo[optuna]") from None
 
-_PATIENCE = 1.0  # seconds between two looks whether another worker has handed a trial back
+_PATIENCE = 0.1  # seconds between two looks whether another worker has handed a trial back
 
 
 def distributions_of(space: Space) -> dict[str, BaseDistribution]:
@@ -70,9 +76,9 @@ class FederatedSampler(BaseSampler):
     """A sampler whose points come from a federated run, and which tells the run what became of them.
 
     Every trial of the study is a trial of one client of the run (see ``privbo.Site``): its parameters are what the
-    client asks for, and its value, or that it failed or was pruned, is what the client is told. Values reported on the
-    way stay with the client's trials and no model learns from them, so Optuna's pruners work as ever. When the run is
-    over the study stops. Several workers may share one sampler.
+    client asks for, and its value, or that it failed, is what the client is told. A pruned trial counts with the last
+    value that it reported, as for Optuna's own samplers: one that taught the client nothing would be asked for again.
+    When the run is over the study stops. Several workers may share one sampler.
 
     Args:
         site: The desk, or its directory.
@@ -99,6 +105,7 @@ class FederatedSampler(BaseSampler):
         if self._client not in clients:
             raise ConfigurationError(f"client={client} is not here; those that are: {list(clients)}")
         self._working: dict[int, Trial] = {}  # by the number of the study's trial
+        self._choosing = threading.Lock()  # workers of ``optimize(n_jobs=...)`` are threads
 
     def infer_relative_search_space(
         self,
@@ -119,20 +126,25 @@ class FederatedSampler(BaseSampler):
 
     def sample_relative(
         self,
-        study: Study,  # noqa: ARG002 (Optuna's signature)
+        study: Study,
         trial: FrozenTrial,
         search_space: dict[str, BaseDistribution],  # noqa: ARG002 (Optuna's signature)
     ) -> dict[str, Value]:
         """Give what the client asks for next.
 
         Raises:
-            RunError: If the run is over.
+            TrialPruned: If the run ended while a worker of ``study.optimize`` waited for a trial; the study stops.
+            RunError: If the run is over and nobody runs ``study.optimize``.
         """
-        asked = self._next()
-        if asked is None:
-            raise RunError("the run is over: its client asks for no further trial")
-        self._working[trial.number] = asked
-        return asked.params
+        asked = self._next(trial.number)
+        if asked is not None:
+            return asked.params
+        over = "the run is over: its client asks for no further trial"
+        try:
+            study.stop()
+        except RuntimeError:
+            raise RunError(over) from None
+        raise optuna.TrialPruned(over)
 
     def sample_independent(
         self,
@@ -154,34 +166,60 @@ class FederatedSampler(BaseSampler):
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         """Tell the client; stop the study once the run is over."""
-        asked = self._working.pop(trial.number, None)
+        asked = self._working.get(trial.number)
         if asked is None:  # it was never asked for
             return
+        self._require_bounds(trial)
+        try:
+            self._tell(study, trial, state, values, asked)
+        finally:
+            self._working.pop(trial.number)  # once it is told: no other worker takes it in between
+        if not self._site.ask(self._client):
+            with contextlib.suppress(RuntimeError):  # nobody runs study.optimize: the study was asked and told
+                study.stop()
+
+    def _require_bounds(self, trial: FrozenTrial) -> None:
+        """Refuse a study that suggests other bounds than are searched; its trial goes on waiting."""
+        ours = distributions_of(self._site.space)
+        for name, theirs in trial.distributions.items():
+            if name in ours and theirs != ours[name]:  # a constant of the study's own is nobody's business
+                self._working.pop(trial.number)
+                raise ConfigurationError(
+                    f"{name}: the study suggests {theirs}, the run searches {ours[name]}; suggest the same bounds"
+                )
+
+    def _tell(
+        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None, asked: Trial
+    ) -> None:
         sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
         for step, value in sorted(trial.intermediate_values.items()):
             with contextlib.suppress(ConfigurationError):  # Optuna allows values that are not finite
                 self._site.report(asked, step, sign * value)
         if state == TrialState.COMPLETE and values is not None:
             self._site.tell(asked, sign * float(values[0]))
+        elif state == TrialState.PRUNED and math.isfinite(last := _last_value(trial)):
+            self._site.tell(asked, sign * last)
         elif state == TrialState.PRUNED:
-            self._site.tell(asked, failure=f"pruned after step {trial.last_step}")
+            self._site.tell(asked, failure="pruned before it reported a finite value")
         else:
             self._site.tell(asked, failure=str(trial.system_attrs.get("fail_reason", "the objective failed")))
-        if not self._site.ask(self._client):
-            with contextlib.suppress(RuntimeError):  # nobody runs study.optimize: the study was asked and told
-                study.stop()
 
-    def _next(self) -> Trial | None:
-        """The next trial that no other worker of this study has."""
-        while True:
-            open_ = self._site.ask(self._client)
-            taken = {trial.number for trial in self._working.values()}
-            for trial in open_:
-                if trial.number not in taken:
-                    return trial
-            if not open_:
-                return None
-            self._site.ask(self._client, wait=_PATIENCE)
+    def _next(self, number: int) -> Trial | None:
+        """The next trial that no other worker of this study has, taken for a trial of the study."""
+        while self._site.ask(self._client):
+            with self._choosing:
+                taken = {trial.number for trial in list(self._working.values())}
+                for trial in self._site.ask(self._client, wait=0.0):
+                    if trial.number not in taken:
+                        self._working[number] = trial
+                        return trial
+            time.sleep(_PATIENCE)
+        return None
+
+
+def _last_value(trial: FrozenTrial) -> float:
+    """The value that a trial reported last; NaN without one."""
+    return math.nan if trial.last_step is None else trial.intermediate_values[trial.last_step]
 
 
 def study_of(
@@ -189,7 +227,8 @@ def study_of(
 ) -> Study:
     """PRIVATE: give a site's trials as an Optuna study, for its pictures, its importances and its dashboard.
 
-    Trials that wait for a value are left out.
+    Trials that wait for a value are left out. The study maximises, whichever way the client's own study goes: values of
+    one that minimises are negated.
 
     Args:
         site: The desk, or its directory.

@@ -1,7 +1,8 @@
 """Trackers that follow a run in TensorBoard, MLflow or Weights & Biases.
 
-A tracker is told public quantities only: rounds through ``privbo.run(..., on_round=tracker.on_round)``, and at the end
-the run's settings, price, ledger head and report through ``tracker.finished(record)``::
+A tracker is told public quantities only, and no time but the day, because how long rounds take may depend on clients:
+rounds through ``privbo.run(..., on_round=tracker.on_round)``, and at the end the run's settings, price, ledger head and
+report through ``tracker.finished(record)``::
 
     with mlflow("first try") as tracker:
         record = privbo.run(..., on_round=tracker.on_round)
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -85,6 +87,7 @@ class Tracker:
                 self.tool.metric("privacy/epsilon", spent, int(entry.release.rpartition("/")[2]))
         if record.directory is not None:
             self.tool.file(write_page(found, record.home.report_path))
+            record.home.settle(record.manifest.created)
 
 
 def public_scalars(event: Round) -> dict[str, float]:
@@ -99,6 +102,11 @@ def public_scalars(event: Round) -> dict[str, float]:
     }
 
 
+def _day() -> float:
+    """Seconds from the epoch to the beginning of today (UTC)."""
+    return datetime.combine(datetime.now(UTC), datetime.min.time(), UTC).timestamp()
+
+
 @contextmanager
 def tensorboard(folder: str | Path) -> Iterator[Tracker]:
     """Open a tracker that writes TensorBoard events into a folder; TensorBoard keeps no files, so none is copied.
@@ -111,19 +119,20 @@ def tensorboard(folder: str | Path) -> Iterator[Tracker]:
     except ImportError:
         raise ConfigurationError("TensorBoard is not installed; install privbo[tensorboard]") from None
     with SummaryWriter(str(folder)) as writer:
-        yield Tracker(_TensorBoard(writer))
+        yield Tracker(_TensorBoard(writer, _day()))
 
 
 @dataclass(frozen=True)
 class _TensorBoard:
     writer: SummaryWriter
+    day: float
 
     def metric(self, name: str, value: float, step: int) -> None:
-        self.writer.add_scalar(name, value, step, new_style=True)
+        self.writer.add_scalar(name, value, step, walltime=self.day, new_style=True)
 
     def facts(self, texts: Mapping[str, str]) -> None:
         rows = "".join(f"| {name} | {text} |\n" for name, text in texts.items())
-        self.writer.add_text("run", f"| | |\n|---|---|\n{rows}")
+        self.writer.add_text("run", f"| | |\n|---|---|\n{rows}", walltime=self.day)
 
     def file(self, path: Path) -> None:
         pass
@@ -148,22 +157,24 @@ def mlflow(name: str, *, tracking_uri: str | None = None, artifacts: str | None 
     client = MlflowClient(tracking_uri=tracking_uri)
     experiment = client.get_experiment_by_name("privbo")
     home = client.create_experiment("privbo", artifacts) if experiment is None else experiment.experiment_id
-    run = client.create_run(home, run_name=name).info.run_id
+    day = round(1000 * _day())
+    run = client.create_run(home, start_time=day, run_name=name).info.run_id
     try:
-        yield Tracker(_MLflow(client, run))
+        yield Tracker(_MLflow(client, run, day))
     except BaseException:
-        client.set_terminated(run, "FAILED")
+        client.set_terminated(run, "FAILED", end_time=day)
         raise
-    client.set_terminated(run)
+    client.set_terminated(run, end_time=day)
 
 
 @dataclass(frozen=True)
 class _MLflow:
     client: MlflowClient
     run: str
+    day: int
 
     def metric(self, name: str, value: float, step: int) -> None:
-        self.client.log_metric(self.run, name, value, step=step)
+        self.client.log_metric(self.run, name, value, timestamp=self.day, step=step)
 
     def facts(self, texts: Mapping[str, str]) -> None:
         from mlflow.entities import Param

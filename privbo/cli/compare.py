@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from accountant.wording import upper_text
 from privbo.cli.spend import agree
 from privbo.cli.terminal import number, render, total_line, verbatim
 from privbo.comparisons.cells import OnCell, OnReuse
@@ -148,7 +149,9 @@ def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
     if comparison.recommendation is not None:
         chosen = comparison.recommendation
         price = (
-            f"epsilon {number(chosen.epsilon)} at delta {chosen.delta:.3g}" if chosen.epsilon else "nothing is shared"
+            f"epsilon {upper_text(chosen.epsilon)} at delta {upper_text(chosen.delta)}"
+            if chosen.epsilon
+            else "nothing is shared"
         )
         yield f"recommended: {chosen.label} ({price})"
         yield chosen.because
@@ -161,11 +164,12 @@ def _comparison_table(comparison: Comparison) -> Table:
     table = Table(title=verbatim(f"{comparison.name}: {what} ({comparison.data} data)"), title_justify="left")
     table.add_column("setting", overflow="fold", ratio=1)
     deltas = sorted({row.strict_delta for row in rows})
-    named = f" at delta {deltas[0]:.3g}" if len(deltas) == 1 else ""
+    named = f" at delta {upper_text(deltas[0])}" if len(deltas) == 1 else ""
     for column in (f"epsilon{named}", *(("utility", "error") if shows else ()), "seeds"):
         table.add_column(column, justify="right", max_width=13)
     for row in rows:
-        price = strict_text(row) if named or not row.releases else f"{strict_text(row)} ({row.strict_delta:.3g})"
+        at = "" if named or not row.releases else f" ({upper_text(row.strict_delta)})"
+        price = f"{strict_text(row)}{at}"
         values = (number(row.utility), number(row.standard_error)) if shows else ()
         table.add_row(verbatim(row.setting), price, *values, str(row.seeds))
     return table
@@ -239,4 +243,4 @@ def cell_progress(planned: Mapping[str, int], *, jobs: int | None) -> Iterator[t
 def _price(result: CellResult) -> str:
     if result.releases == 0:
         return "nothing released"
-    return f"epsilon {number(result.epsilon or math.inf)} at delta {result.delta:.3g}"
+    return f"epsilon {upper_text(result.epsilon or math.inf)} at delta {upper_text(result.delta)}"

@@ -22,6 +22,7 @@ from privbo.reports.audit_page import write_audit
 from privbo.reports.bundle import read_receipts
 from privbo.reports.data import report, write_page
 from privbo.reports.diagnostics import diagnostics
+from privbo.reports.signing import known_public_key, public_key
 from privbo.reports.statement import write_statement
 from privbo.runs.config import read_spec
 from privbo.runs.evidence import LedgerCheck, check_directory
@@ -62,8 +63,9 @@ def report_run(
     require_no_link(RunDirectory(directory).private)
     home, found = RunDirectory(directory), read_report(directory, private=private, regret=regret)
     target = out or (home.report_path if found.diagnostics is None else home.private / "report.html")
-    page = write_page(found.report, target, private=found.diagnostics, interactive=interactive)
-    sheet = write_statement(found.report, target.with_name("statement.html")) if statement else None
+    key = public_key(home) if statement else known_public_key(home)
+    page = write_page(found.report, target, private=found.diagnostics, key=key, interactive=interactive)
+    sheet = write_statement(found.report, target.with_name("statement.html"), key=key) if statement else None
     return replace(found, page=page, statement=sheet)
 
 
@@ -76,6 +78,7 @@ def audit_target(
     out: Path | None,
     interactive: bool,
     yes: bool = False,
+    trust: bool = False,
 ) -> Audit:
     """Audit a run's clipping, or the mechanism of a run or a configuration, and write the private page.
 
@@ -86,7 +89,7 @@ def audit_target(
     if target.suffix == ".toml":
         if publish is not None or not empirical:
             raise ConfigurationError(f"{target} is a configuration: only --empirical audits it; name a run's directory")
-        found, page = _audit_configuration(target, trials), out
+        found, page = _audit_configuration(target, trials, trust=trust), out
     else:
         require_no_link(RunDirectory(target).private)
         record = load(target)
@@ -96,7 +99,7 @@ def audit_target(
         found = Audit(
             name=record.spec.name,
             published=None if publish is None else publish_norms(record, noise_multiplier=publish),
-            empirical=audit_run(record, trials=trials) if empirical else (),
+            empirical=audit_run(record, trials=trials, trust=trust) if empirical else (),
             clipping=clipping_audit(record) if here or not empirical else None,
         )
         page = out or (record.home.private / "audit.html" if here else None)
@@ -105,8 +108,8 @@ def audit_target(
     return found if page is None else replace(found, page=write_audit(found, page, interactive=interactive))
 
 
-def _audit_configuration(path: Path, trials: int) -> Audit:
-    spec, _ = read_spec(path, load=False)
+def _audit_configuration(path: Path, trials: int, *, trust: bool) -> Audit:
+    spec, _ = read_spec(path, load=trust)
     plan = plan_run(spec)
     attacked = audit_plan(planned_requests(spec), plan.mechanism, delta=plan.delta, trials=trials)
     return Audit(name=spec.name, clipping=None, empirical=attacked)
@@ -130,8 +133,9 @@ def verify_ledger(directory: Path, receipts: Sequence[Path] = ()) -> LedgerCheck
     """Read a run's whole ledger again, and hold it against everything that stands beside it, and against receipts.
 
     Raises:
-        LedgerError: If a receipt is not as it was signed.
-        RunError: If no run stands there, or a receipt is another run's.
+        DisagreementError: If a receipt is not as it was signed, or of another run.
+        LedgerError: If a file is no receipt.
+        RunError: If no run stands there.
     """
     home = RunDirectory(directory)
     return check_directory(home, read_receipts(receipts, home))

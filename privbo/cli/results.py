@@ -187,8 +187,8 @@ class FinishedRun:
         page: The report's page.
         milestones: PRIVATE: mean best score over clients at a few points of the run, by arm; None unless
             it was asked for.
-        verdicts: PRIVATE: the run's clients at the end beside each control; None unless asked for, empty
-            without controls.
+        verdicts: PRIVATE: the run's clients beside each control, over rounds and at the end; None unless
+            asked for, empty without controls.
     """
 
     report: Report

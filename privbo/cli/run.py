@@ -19,14 +19,16 @@ from privbo.plans.counting import loudness
 from privbo.plans.prices import finite, price
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import save_arrays, write_json
+from privbo.protocol.homes import fresh_directory
 from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.protocol.threads import limited_threads
 from privbo.reports.data import report, write_page
-from privbo.reports.diagnostics import LABELS, best_per_client, diagnostics
+from privbo.reports.diagnostics import LABELS, best_per_client, diagnostics, mean_per_client
+from privbo.reports.signing import known_public_key
 from privbo.runs.best import read_history
 from privbo.runs.config import read_spec
 from privbo.runs.loop import run_spec
-from privbo.runs.manifest import RunDirectory, fresh_directory
+from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import make_shared, plan_run, planned_requests
 from privbo.runs.record import Record, mean_best_so_far
 from privbo.runs.spec import Spec
@@ -156,12 +158,13 @@ def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: C
     curves = _same_length({name: mean_best_so_far(arm) for name, arm in arms.items()})
     kept = {
         "mean_best_so_far": {name: curve.tolist() for name, curve in curves.items()},
+        "mean_per_client": {name: list(map(finite, mean_per_client(arm))) for name, arm in arms.items()},
         "best_per_client": {name: list(map(finite, best_per_client(a.values))) for name, a in arms.items()},
     }
     write_json(record.home.private / SCORES, kept)
     with record.ledger:
         found = report(record)
-    page = write_page(found, record.home.report_path)
+    page = write_page(found, record.home.report_path, key=known_public_key(record.home))
     record.home.settle(record.manifest.created)
     return FinishedRun(
         report=found,

@@ -9,22 +9,22 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from accountant.ledger.total import Total
+from accountant.wording import upper_text
 from privbo.algorithms.thompson.scout import Scout, likeness
 from privbo.cli.results import Scouted
 from privbo.cli.run import carry_out
 from privbo.cli.spend import agree
-from privbo.cli.terminal import number, render, table_of, total_line
+from privbo.cli.terminal import render, table_of, total_line
 from privbo.comparisons.payment import declared
 from privbo.plans.gains import Gain, gains_near
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import Privacy
 from privbo.plans.spending import Spending, spending
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.homes import fresh_directory
 from privbo.runs.config import read_spec
-from privbo.runs.manifest import fresh_directory
 from privbo.runs.opening import considered_shared, plan_run
 from privbo.runs.record import load
-from privbo.runs.replay import stored_releases
 from privbo.runs.spec import Spec
 
 
@@ -51,8 +51,8 @@ def scout(
     home = directory or fresh_directory(spec.name)
     done = carry_out(spec, home, resume=False, progress=False)
     record = load(home)
-    with record.ledger as ledger:
-        (release,) = stored_releases(ledger, record.run_id)
+    with record.ledger:
+        (release,) = record.releases
     found = likeness(release, n_clients=plan.n_clients)
     return Scouted(
         report=done.report,
@@ -89,6 +89,7 @@ def scouting(spec: Spec, *, epsilon: float, n_points: int) -> Spec:
             against=asked.against,
         ),
         rounds=1,
+        final=None,
         controls=(),
         control=None,
     )
@@ -112,7 +113,7 @@ def _scouted(found: Scouted) -> Iterator[RenderableType]:
         f"correlation between two clients' surfaces: {found.correlation:.2f} +- {found.standard_error:.2f} "
         f"(standard error of the noise), over {found.n_points} public points"
     )
-    yield f"paid: epsilon {number(found.report.smallest_epsilon)} at delta {found.report.delta:.3g}"
+    yield f"paid: epsilon {upper_text(found.report.smallest_epsilon)} at delta {upper_text(found.report.delta)}"
     yield total_line(found.report.total)
     families: dict[str, dict[float, Gain]] = {}
     for gain in found.gains:

@@ -12,17 +12,11 @@ from rich.text import Text
 
 from accountant.events import PoissonSampledGaussian
 from accountant.ledger.total import Total
-from accountant.wording import accountant_text, interval_text, sampler_text
+from accountant.wording import accountant_text, interval_text, multipliers_text, sampler_text, upper_text
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import ClippingAudit
 from privbo.audits.empirical import Empirical
-from privbo.cli.results import (
-    FinishedRun,
-    Milestones,
-    PricedPlan,
-    Rehearsal,
-    WrittenReport,
-)
+from privbo.cli.results import FinishedRun, Milestones, PricedPlan, Rehearsal, WrittenReport
 from privbo.plans.calibration import Calibration
 from privbo.plans.prices import PriceColumn
 from privbo.plans.trust import trust_lines, trust_text
@@ -32,6 +26,7 @@ from privbo.reports.document import percent_bound
 from privbo.reports.ledger import LedgerView
 from privbo.reports.report import Report
 from privbo.reports.tables import verdict_lines
+from privbo.reports.training import TrainingLedgers
 from privbo.runs.evidence import LedgerCheck
 from privbo.runs.recovery import Recovered
 
@@ -72,7 +67,9 @@ def _report(report: Report) -> Iterator[RenderableType]:
     yield verbatim(report.name, "bold")
     yield from trust_lines(report.trust, report.exposures)
     if report.shares_its_ledger:
-        yield verbatim(f"everything that was paid on {report.population}: {total_line(report.total)}", "bold")
+        yield verbatim(
+            f"everything that this ledger knows was paid on {report.population}: {total_line(report.total)}", "bold"
+        )
     yield factstable_of(report)
     yield price_table(report.epsilon_at)
     yield attacker_line(report)
@@ -102,12 +99,12 @@ def _finished(found: FinishedRun) -> Iterator[RenderableType]:
 @render.register
 def _plan(found: PricedPlan) -> Iterator[RenderableType]:
     plan = found.plan
-    if guarded := plan.exposures(found.epsilon_at[0].delta):
-        yield from trust_lines(trust_text(plan.privacy), guarded)
+    if (exposed := plan.exposures(found.epsilon_at[0].delta)) or plan.privacy.trust != "server":
+        yield from trust_lines(trust_text(plan.privacy), exposed)
     yield price_table(found.epsilon_at)
     yield (
         f"plan of {found.name}: {found.rounds} rounds, {plan.releases} releases, noise multiplier "
-        f"{number(plan.noise_multiplier)}, {plan.adjacency.value} adjacency, noise {plan.noise_source}; "
+        f"{multipliers_text(plan.event)}, {plan.adjacency.value} adjacency, noise {plan.noise_source}; "
         "no data was touched"
     )
     if (drawn := sampler_text(plan.event)) and not drawn.startswith("none"):
@@ -139,16 +136,25 @@ def _rehearsal(found: Rehearsal) -> Iterator[RenderableType]:
 @render.register
 def _ledger(found: LedgerView) -> Iterator[RenderableType]:
     title = f"{found.run}: {found.releases} of {found.planned_releases} planned, {found.ledger.text}"
-    rows = ((e.sequence, e.release, e.text, e.noise_source, e.digest[:12]) for e in found.entries)
-    yield table_of(title, ("charge", "release", "event", "noise", "chain hash"), rows)
+    rows = (
+        (e.sequence, e.release, e.text, e.noise_source, upper_text(e.cumulative_epsilon), e.digest[:12])
+        for e in found.entries
+    )
+    yield table_of(title, ("charge", "release", "event", "noise", "epsilon so far", "chain hash"), rows, right=(4,))
     yield total_line(found.total)
     yield from (each.words for each in found.exposures)
 
 
 @render.register
+def _training(found: TrainingLedgers) -> Iterator[RenderableType]:
+    yield verbatim(found.plan)
+    yield from (table_of(part.text, part.columns, part.rows) for part in found.parts)
+
+
+@render.register
 def _check(found: LedgerCheck) -> Iterator[RenderableType]:
     yield f"{found.run}: {found.entries} charges, {found.text}, head {found.head}"
-    yield f"held against {found.receipts} public heads that stand beside the ledger, and against all private ones"
+    yield f"held against {found.receipts} earlier heads that public files beside it keep, and all that private ones do"
     if found.absent:
         yield f"absent, so nothing was learnt from it: {', '.join(found.absent)}"
 
@@ -157,7 +163,7 @@ def _check(found: LedgerCheck) -> Iterator[RenderableType]:
 def _file(found: Written) -> Iterator[RenderableType]:
     yield f"{found.run}: {found.path}"
     yield f"ledger head {found.head}"
-    yield f"signed by Ed25519 key {found.key}; give this key to the reader by another way"
+    yield f"signed by Ed25519 key {found.key}, which stands on the statement for a board too"
 
 
 @render.register
@@ -173,6 +179,12 @@ def _audit(found: Audit) -> Iterator[RenderableType]:
         yield from render(found.clipping)
     for row in found.empirical:
         yield from render(row)
+    if found.empirical:
+        within = sum(row.passed for row in found.empirical)
+        yield (
+            f"{within} of {len(found.empirical)} attacks stay within the claim of one release; they try out the code "
+            "that draws the noise, not the noise that this run drew"
+        )
     if (norms := found.published) is not None:
         yield (
             f"published: median norm about {number(norms.median)} in round {norms.round}, charge {norms.sequence} of "
@@ -200,7 +212,7 @@ def _empirical(row: Empirical) -> Iterator[RenderableType]:
         f"{row.event}, {row.world}: at epsilon {number(row.epsilon)} delta measured at least "
         f"{number(row.delta_lower)}, claimed {number(row.delta_claimed)}: {row.verdict}"
     )
-    bounds = f"{number(row.epsilon_lower)} (attack) <= epsilon <= {number(row.epsilon_claimed)} (claim)"
+    bounds = f"{number(row.epsilon_lower)} (attack) <= epsilon <= {upper_text(row.epsilon_claimed)} (claim)"
     yield f"  {bounds} at delta {number(row.delta)}, one release"
 
 
@@ -211,32 +223,32 @@ def _calibration(found: Calibration) -> Iterator[RenderableType]:
     yield f"adjacency: {found.adjacency.value}"
     for accountant, value in found.epsilon.items():
         label = accountant_text(accountant, found.epsilon)
-        yield f"epsilon ({label}): {number(value)} at delta {number(found.delta)}"
+        yield f"epsilon ({label}): {upper_text(value)} at delta {upper_text(found.delta)}"
     event = PoissonSampledGaussian(sample_rate=found.sample_rate, noise_multiplier=found.noise_multiplier)
     yield f"at delta {number(found.delta)} {interval_text(found.interval, event)}"
 
 
 def price_table(columns: Sequence[PriceColumn]) -> Table:
     """Tabulate epsilon by accountant at the run's delta and at the two deltas every table names."""
-    head = ("accountant", *(f"delta={column.delta:.3g} ({column.label})" for column in columns))
+    head = ("accountant", *(f"delta={upper_text(column.delta)} ({column.label})" for column in columns))
     tables = [column.epsilon for column in columns]
-    rows = ((accountant_text(name, *tables), *(number(t.get(name)) for t in tables)) for name in tables[0])
+    rows = ((accountant_text(name, *tables), *(upper_text(t.get(name)) for t in tables)) for name in tables[0])
     return table_of("Price of the plan (epsilon)", head, rows, right=range(1, len(head)))
 
 
 def factstable_of(report: Report) -> Table:
     """Tabulate plan, releases, adjacency, noise source and the ledger's state."""
-    held, at = report.guarantee, f" at delta {report.epsilon_at[0].delta:.3g}"
+    held, at = report.guarantee, f" at delta {upper_text(report.epsilon_at[0].delta)}"
     rows = {
         "rounds": str(report.rounds),
         "releases charged": f"{report.releases} of {report.planned_releases} planned",
-        "noise multiplier": number(report.noise_multiplier),
+        "noise multiplier": multipliers_text(report.planned_event),
         "sample rate": number(report.sample_rate),
         "unit of privacy, adjacency": f"{report.unit.value}, {report.adjacency.value}",
         "noise source": report.noise_source_text,
-        "guaranteed": f"{number(held.guaranteed)}{at} ({held.because})",
-        "as if non-adaptive, so far": f"{number(held.as_if_non_adaptive)}{at}",
-        "total of the population": total_line(report.total),
+        "guaranteed": f"{upper_text(held.guaranteed)}{at} ({held.because})",
+        "as if non-adaptive, so far": f"{upper_text(held.as_if_non_adaptive)}{at}",
+        "paid on this ledger": total_line(report.total),
         "ledger": f"{report.ledger.text}, head {report.ledger.head[:12]}",
     }
     if report.vote is not None:
@@ -251,9 +263,9 @@ def factstable_of(report: Report) -> Table:
 
 
 def total_line(total: Total) -> str:
-    """Say what a population has paid in total, and by which rule."""
-    runs = "1 run" if total.runs == 1 else f"{total.runs} runs"
-    return f"epsilon {number(total.epsilon)} at delta {total.delta:.3g} for {runs} together ({total.rule})"
+    """Say what a ledger knows that a population has paid, and by which rule."""
+    runs = "1 run" if total.runs == 1 else f"{total.runs} runs together"
+    return f"epsilon {upper_text(total.epsilon)} at delta {upper_text(total.delta)} for {runs} ({total.rule})"
 
 
 def attacker_line(report: Report) -> str:

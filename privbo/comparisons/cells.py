@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import joblib
 from joblib.externals.loky import get_reusable_executor
@@ -62,6 +63,7 @@ class Cell:
         return self.folder / f"{self.name}-{self.code.digest or 'once'}.json"
 
 
+Shelves: TypeAlias = Mapping[Path, Mapping[str, Sequence[Path]]]
 OnCell = Callable[[Cell, CellResult], None]
 OnReuse = Callable[[Reuse], None]
 
@@ -106,8 +108,9 @@ def complete(
         on_cell: Called with every finished cell and its result, old ones first.
         on_reuse: Told before the first cell runs which are reused, which are run, and why.
     """
-    kept = [None if fresh else _usable(cell) for cell in cells]
-    reasons = [_reason(cell, fresh=fresh) if k is None else None for cell, k in zip(cells, kept, strict=True)]
+    there = _shelves(cells)
+    kept = [None if fresh else _usable(cell, there) for cell in cells]
+    reasons = [_reason(cell, there, fresh=fresh) if k is None else None for cell, k in zip(cells, kept, strict=True)]
     reuse = summarised(kept, reasons)
     todo = list({cell.path: cell for cell, k in zip(cells, kept, strict=True) if k is None}.values())
     ready = prepare(todo)
@@ -129,7 +132,8 @@ def finished(
 
     An older one names the version that made it (``Kept.made_by``); None where a cell was never run.
     """
-    found = [_usable(cell) or next(_older(cell), None) for cell in cells]
+    there = _shelves(cells)
+    found = [_usable(cell, there) or next(_older(cell, there), None) for cell in cells]
     if on_reuse is not None:
         on_reuse(summarised(found, [None] * len(found)))
     for cell, kept in zip(cells, found, strict=True):
@@ -148,25 +152,37 @@ def _attempt(name: str) -> int:
     return int(name.partition(".")[2] or 0)
 
 
-def _usable(cell: Cell) -> Kept | None:
+def _shelves(cells: Sequence[Cell]) -> Shelves:
+    """Files of results by folder and settings; every folder is listed once, however many cells there are."""
+    return {folder: _by_settings(folder) for folder in {cell.folder for cell in cells}}
+
+
+def _by_settings(folder: Path) -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    for path in folder.glob("*-*.json"):
+        found.setdefault(path.stem.rpartition("-")[0].partition(".")[0], []).append(path)
+    return found
+
+
+def _usable(cell: Cell, there: Shelves) -> Kept | None:
     if cell.charges:
-        return next(_older(cell), None)
+        return next(_older(cell, there), None)
     if cell.code.digest is None or not cell.path.exists():
         return None
     found = read_kept(cell.path, cell.code)
     return found if found is not None and found.is_current else None
 
 
-def _older(cell: Cell) -> Iterator[Kept]:
+def _older(cell: Cell, there: Shelves) -> Iterator[Kept]:
     """Kept results of a cell's settings, whatever code made them, the newest first."""
-    paths = cell.folder.glob(f"{cell.settings}*-*.json")
+    paths = there[cell.folder].get(cell.settings, [])
     order = sorted(paths, key=lambda p: (_attempt(p.stem.rpartition("-")[0]), p.stat().st_mtime_ns), reverse=True)
     return (kept for path in order if (kept := read_kept(path, cell.code)) is not None)
 
 
-def _reason(cell: Cell, *, fresh: bool) -> str:
+def _reason(cell: Cell, there: Shelves, *, fresh: bool) -> str:
     """Say why a cell is run."""
-    older = next(_older(cell), None)
+    older = next(_older(cell, there), None)
     if older is None:
         return "never run before"
     if fresh:

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from accountant.events import Adjacency
 from accountant.ledger import Ledger
+from accountant.wording import upper_text
 from privbo.comparisons.cells import digest
 from privbo.comparisons.comparison import Comparison, Recommendation
 from privbo.comparisons.payment import quoted_at
@@ -143,17 +144,17 @@ def affordable(comparison: Comparison, budget: float) -> Sequence[Setting]:
     deltas = sorted({s.strict_delta for s in comparison.private})
     if len(deltas) > 1:
         raise ConfigurationError(
-            f"the settings have no safe delta in common ({', '.join(f'{d:.3g}' for d in deltas)}: their numbers of "
-            "clients differ); compare settings of one population"
+            f"the settings have no safe delta in common ({', '.join(upper_text(d) for d in deltas)}: their "
+            "numbers of clients differ); compare settings of one population"
         )
     priced = [s for s in comparison.private if s.strict_epsilon is not None]
     fitting = [s for s in priced if s.strict_epsilon is not None and s.strict_epsilon <= budget * (1 + 1e-9)]
     if not fitting:
         least = min((s.strict_epsilon for s in priced if s.strict_epsilon is not None), default=math.inf)
-        at = f" at delta {deltas[0]:.3g}" if deltas else ""
+        at = f" at delta {upper_text(deltas[0])}" if deltas else ""
         raise ConfigurationError(
-            f"no setting that shares costs at most epsilon={budget:g}{at}; the cheapest costs {least:.6g} (sharing "
-            "nothing costs nothing)"
+            f"no setting that shares costs at most epsilon={budget:g}{at}; the cheapest costs {upper_text(least, 6)} "
+            "(sharing nothing costs nothing)"
         )
     return fitting
 
@@ -162,7 +163,7 @@ def _lead_words(lead: Difference | None, beyond: bool) -> str:
     if lead is None:
         return "no other setting fits the budget"
     if lead.standard_error is None or lead.p_value is None:
-        return f"it leads {lead.second} by {abs(lead.mean):.4g} on one seed, which says nothing about noise"
+        return f"it leads {lead.second} by {abs(lead.mean):.4g} on one seed, which cannot say how large the noise is"
     gap = f"it leads {lead.second} by {abs(lead.mean):.4g} ± {lead.standard_error:.2g}"
     words = f"{gap} over {lead.n_seeds} paired seeds (p = {lead.p_value:.2g})"
     return f"{words}: {'beyond' if beyond else 'not beyond'} noise"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from accountant.ledger.total import Total
+from accountant.wording import upper_text
 from privbo.comparisons.setting import (
     Data,
     Difference,
@@ -48,7 +49,7 @@ class Row:
     delta: float
     strict_epsilon: float | None
     strict_delta: float
-    noise_multiplier: float | None
+    noise_multipliers: tuple[float, ...]
     releases: int
     seeds: int
     utility: float | None = None
@@ -127,8 +128,8 @@ class Comparison:
     recommendation: Recommendation | None = None
 
     def __repr__(self) -> str:
-        prices = ", ".join("infinite" if s.epsilon is None else f"{s.epsilon:.3g}" for s in self.private)
-        deltas = ", ".join(f"{delta:.3g}" for delta in sorted({s.delta for s in self.private}))
+        prices = ", ".join("infinite" if s.epsilon is None else upper_text(s.epsilon) for s in self.private)
+        deltas = ", ".join(upper_text(delta) for delta in sorted({s.delta for s in self.private}))
         seeds = max(len(s.seeds) for s in self.settings)
         return in_two_lines(
             "Comparison",
@@ -141,9 +142,9 @@ class Comparison:
         """Show a line per setting in a notebook; over private data prices alone."""
         facts = {}
         for row in self.exportable().rows():
-            price = "infinite" if row.epsilon is None else f"{row.epsilon:.4g}"
+            price = "infinite" if row.epsilon is None else upper_text(row.epsilon)
             score = "" if row.utility is None else f", {self.measure} {row.utility:.4g}"
-            facts[row.setting] = f"epsilon {price} at delta {row.delta:.3g}{score}"
+            facts[row.setting] = f"epsilon {price} at delta {upper_text(row.delta)}{score}"
         return notebook_table(self.name, facts)
 
     @property
@@ -217,7 +218,7 @@ def _row(setting: Setting, measure: Measure) -> Row:
         delta=setting.delta,
         strict_epsilon=setting.strict_epsilon,
         strict_delta=setting.strict_delta,
-        noise_multiplier=setting.noise_multiplier,
+        noise_multipliers=setting.noise_multipliers,
         releases=setting.releases,
         seeds=len(setting.seeds),
         utility=None if values is None else float(values.mean()),

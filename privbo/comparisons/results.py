@@ -16,7 +16,7 @@ from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.settings import JsonObject, read_settings
 from privbo.runs.code import CodeKey
 
-_FORMAT = 3  # of a kept file; files of other formats are made again
+_FORMAT = 4  # of a kept file; files of other formats are made again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class CellResult:
         delta: Of that epsilon.
         strict_epsilon: The same at ``strict_delta``.
         strict_delta: min(1e-5, 1/(10 N)).
-        noise_multiplier: Of the plan; None without noise.
+        noise_multipliers: Of the planned releases, each once; empty without noise.
         releases: Planned releases.
         best_per_client: PRIVATE: every client's best score, None where it has none; private sweeps only.
         extra: Whatever else a driver of its own keeps.
@@ -42,7 +42,7 @@ class CellResult:
     delta: float = 0.0
     strict_epsilon: float | None = 0.0
     strict_delta: float = 0.0
-    noise_multiplier: float | None = None
+    noise_multipliers: tuple[float, ...] = ()
     releases: int = 0
     best_per_client: tuple[float | None, ...] = ()
     extra: JsonObject = field(default_factory=dict)
@@ -66,7 +66,7 @@ def setting_of(
         delta=first.delta,
         strict_epsilon=first.strict_epsilon,
         strict_delta=first.strict_delta,
-        noise_multiplier=first.noise_multiplier,
+        noise_multipliers=first.noise_multipliers,
         releases=first.releases,
         overrides=overrides or {},
         seeds=tuple(results),

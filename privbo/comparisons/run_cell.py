@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 from pydantic import JsonValue
 
+from accountant.wording import noise_multipliers
 from privbo.comparisons.cells import digest
 from privbo.comparisons.payment import Paid
 from privbo.comparisons.results import CellResult
@@ -176,6 +177,6 @@ def summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
         delta=record.delta,
         strict_epsilon=finite(record.epsilon(at)) if plan.releases else 0.0,
         strict_delta=at,
-        noise_multiplier=plan.noise_multiplier,
+        noise_multipliers=noise_multipliers(plan.event),
         releases=plan.releases,
     )

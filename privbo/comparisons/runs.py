@@ -138,7 +138,7 @@ def _alone(setting: Setting, group: Sequence[Record]) -> Setting | None:
         kind="local",
         epsilon=0.0,
         strict_epsilon=0.0,
-        noise_multiplier=None,
+        noise_multipliers=(),
         releases=0,
         curves=np.array(curves, dtype=np.float64),
     )

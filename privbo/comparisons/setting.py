@@ -36,7 +36,7 @@ class Setting:
         delta: Of that epsilon.
         strict_epsilon: The same at ``strict_delta``.
         strict_delta: min(1e-5, 1/(10 N)), whatever delta was asked for.
-        noise_multiplier: Of the plan; None without noise.
+        noise_multipliers: Of the planned releases, each once; empty without noise.
         releases: Planned releases.
         overrides: What distinguishes it.
         seeds: Seeds, ``(n_seeds,)``.
@@ -52,7 +52,7 @@ class Setting:
     delta: float
     strict_epsilon: float | None
     strict_delta: float
-    noise_multiplier: float | None
+    noise_multipliers: tuple[float, ...]
     releases: int
     overrides: JsonObject
     seeds: tuple[int, ...]

@@ -34,7 +34,7 @@ from pydantic import Field
 from privbo.comparisons.choice import Selection
 from privbo.comparisons.setting import Data, Kind, Measure
 from privbo.plans.shared_ledger import SharedLedger
-from privbo.protocol.settings import Count, JsonObject, Sequence, settings
+from privbo.protocol.settings import NAME, Count, JsonObject, Sequence, settings
 
 Control = Literal["local", "non-private", "zeroed"]
 
@@ -95,7 +95,8 @@ class SweepConfig:
         base: The same as a table.
         seeds: Number or list of seeds.
         first_seed: Seeds start here where their number is given.
-        seed_keys: Dotted keys that are set to the cell's seed too.
+        seed_keys: Dotted keys that are set to the cell's seed too, such as ``problem.arguments.seed``, so that a
+            factory deals other clients with every seed.
         data: Whose data the clients hold; private unless the file says otherwise. Only over private data
             is noise secret: elsewhere it is seeded and protects nobody.
         controls: By default ``["local", "non-private"]`` beside a grid, none beside arms alone, and
@@ -109,7 +110,7 @@ class SweepConfig:
         grid: Dotted keys and lists of their values; settings are all combinations.
         arms: Settings by name.
         panels: Several problems instead of one.
-        small: Overrides of a small version.
+        small: Overrides of the small version of an experiment of ours; ``privbo compare`` plays none.
         small_seeds: Its number of seeds.
         ledger: The population's ledger; private data only.
         selection: How a choice on private data is paid for.
@@ -118,7 +119,7 @@ class SweepConfig:
         ConfigurationError: If a value is not allowed, or two contradict each other.
     """
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: Annotated[str, Field(pattern=NAME)]
     config: str | None = None
     base: JsonObject | None = None
     seeds: int | Sequence[int] = 5

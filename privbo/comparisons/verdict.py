@@ -22,6 +22,8 @@ from privbo.protocol.messages import FloatArray
 
 Answer = Literal["helped", "hurt", "made no difference beyond noise", "is not known to help"]
 LEVEL = 0.05
+AT_THE_END, OVER_ROUNDS = "score at the end", "mean score over rounds"
+_MEASURED: dict[Measure, str] = {"final": AT_THE_END, "mean over rounds": OVER_ROUNDS}
 SCORES = "diagnostics.json"  # of a run's private folder: best scores of the run and of its controls
 
 
@@ -38,10 +40,12 @@ class Verdict:
         p_hurt: The same of so large a loss.
         pairs: Number of pairs.
         over: Name of the pairs, such as ``"seeds"``.
+        measure: What is compared, such as ``"score at the end"``.
 
     Example:
         >>> import numpy as np
-        >>> found = verdict_of_pairs(np.array([0.7, 0.8, 0.75, 0.8]), np.array([0.5, 0.61, 0.56, 0.6]), over="clients")
+        >>> sharing, alone = np.array([0.7, 0.8, 0.75, 0.8]), np.array([0.5, 0.61, 0.56, 0.6])
+        >>> found = verdict_of_pairs(sharing, alone, over="clients", measure="score at the end")
         >>> found.answer, round(found.gain, 3), found.pairs
         ('helped', 0.195, 4)
     """
@@ -54,6 +58,7 @@ class Verdict:
     p_hurt: float | None
     pairs: int
     over: str
+    measure: str
 
     @property
     def answer(self) -> Answer:
@@ -69,10 +74,10 @@ class Verdict:
         """The verdict with its numbers, in one line."""
         if self.standard_error is None or self.p_helped is None or self.p_hurt is None:
             return (
-                f"sharing {self.answer}: {self.gain:+.3g} beside {self.alone}; one of the {self.over} says nothing "
-                "about noise"
+                f"sharing {self.answer}: {self.measure} {self.gain:+.3g} beside {self.alone}; one pair alone can't say "
+                f"how large the noise is, so compare several {self.over}"
             )
-        found = f"{self.gain:+.3g} ± {self.standard_error:.2g} beside {self.alone}"
+        found = f"{self.measure} {self.gain:+.3g}, standard error {self.standard_error:.2g}, beside {self.alone}"
         chance = f"{self.pairs} {self.over}, one-sided p = {min(self.p_helped, self.p_hurt):.2g}"
         return f"sharing {self.answer}: {found} ({chance})"
 
@@ -82,6 +87,7 @@ def verdict_of_pairs(
     alone: FloatArray,
     *,
     over: str,
+    measure: str,
     names: tuple[str, str] = ("this run", "the same clients alone"),
     larger_is_better: bool = True,
     are_means: bool = False,
@@ -92,6 +98,7 @@ def verdict_of_pairs(
         sharing: Numbers with sharing, ``(n_pairs,)``.
         alone: Numbers without, ``(n_pairs,)``.
         over: Name of the pairs.
+        measure: What is compared, in words.
         names: Labels of the two.
         larger_is_better: Whether a larger number is the better one.
         are_means: Whether numbers are means over many clients, whose differences are not lopsided.
@@ -113,6 +120,7 @@ def verdict_of_pairs(
         p_hurt=_p_above(-gains, error, are_means=are_means),
         pairs=len(gains),
         over=over,
+        measure=measure,
     )
 
 
@@ -127,7 +135,8 @@ def verdict_of_release(gain: float, error: float, names: tuple[str, str]) -> Ver
         p_helped=0.5 * math.erfc(beyond),
         p_hurt=0.5 * math.erfc(-beyond),
         pairs=1,
-        over="paid release",
+        over="paid releases",
+        measure="released mean score",
     )
 
 
@@ -170,18 +179,27 @@ def best_alone(settings: Sequence[Setting], measure: Measure) -> Setting | None:
 
 
 def verdicts(settings: Sequence[Setting], measure: Measure) -> tuple[Verdict, ...]:
-    """Hold every private setting against the best that shares nothing, on the seeds both have.
+    """Hold every private setting against the best that shares nothing for as many rounds, on the seeds both have.
 
-    Where sharing does nothing anywhere, at most 5 % of comparisons call any of their settings helpful: p is adjusted
-    for their number (Holm 1979). Empty without a setting that shares nothing, or without utilities.
+    Where none has as many rounds it is the best of all that share nothing. Where sharing does nothing anywhere, at most
+    5 % of comparisons call any of their settings helpful: p is adjusted for their number (Holm 1979). Empty without a
+    setting that shares nothing, or without utilities.
     """
-    alone = best_alone(settings, measure)
-    sharing = [s for s in settings if s.kind == "private" and s.curves is not None]
-    if alone is None:
-        return ()
+    pairs = [(s, _rival(s, settings, measure)) for s in settings if s.kind == "private" and s.curves is not None]
     return adjusted(
-        [_on_seeds(setting, alone, measure) for setting in sharing if set(setting.seeds) & set(alone.seeds)]
+        [
+            _on_seeds(setting, alone, measure)
+            for setting, alone in pairs
+            if alone is not None and set(setting.seeds) & set(alone.seeds)
+        ]
     )
+
+
+def _rival(setting: Setting, settings: Sequence[Setting], measure: Measure) -> Setting | None:
+    """The best that shares nothing and has as many rounds; more of them would be another question."""
+    length = 0 if setting.curves is None else setting.curves.shape[1]
+    alike = [s for s in settings if s.curves is not None and s.curves.shape[1] == length]
+    return best_alone(alike, measure) or best_alone(settings, measure)
 
 
 def _on_seeds(setting: Setting, alone: Setting, measure: Measure) -> Verdict:
@@ -192,6 +210,7 @@ def _on_seeds(setting: Setting, alone: Setting, measure: Measure) -> Verdict:
         np.array([ours[seed] for seed in common]),
         np.array([theirs[seed] for seed in common]),
         over="seeds",
+        measure=_MEASURED.get(measure, measure),
         names=(setting.label, alone.label),
         larger_is_better=curve_of(measure) == "score",
         are_means=True,

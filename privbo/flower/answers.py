@@ -9,6 +9,7 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 
 from accountant.ledger.reservation import Place
+from privbo.door.site_sums import encode_sum
 from privbo.flower.forks import house
 from privbo.flower.messages import (
     Header,
@@ -30,6 +31,7 @@ from privbo.flower.settings import (
     timeouts_of,
 )
 from privbo.flower.site import Question, SiteRecord
+from privbo.flower.summed import summing
 from privbo.guardians.letters import encode_letter
 from privbo.guardians.panel import unpacked
 from privbo.protocol.common import CHOSEN
@@ -117,15 +119,26 @@ def _answer(
     )
     record.keep_facts(clients, problem.search_space)
     with limited_loaded_threads(spec.threads):
-        if question.guarded is None:
-            vectors, receipt = record.answer(question, own)
-            _say_over(own, spec, question)
-            return clients, vector_messages(question.broadcast.round, vectors), receipt
-        sent, receipt = record.sealed(question, own, sealer(spec, federation, header, question, clients))
+        sent = _sent(run, record, header, question, own)
     _say_over(own, spec, question)
-    letters = unpacked(sent, len(federation.guardians))
+    return sent
+
+
+def _sent(
+    run: SiteRun, record: SiteRecord, header: Header, question: Question, own: Clients
+) -> tuple[IntArray, list[bytes], bytes]:
+    """Clients under whose numbers messages are sent, the messages, and the receipt, by who is trusted with what."""
+    spec, round_, clients = run.spec, question.broadcast.round, own.clients
+    if question.guarded is None:
+        vectors, receipt = record.answer(question, own)
+        return clients, vector_messages(round_, vectors), receipt
+    if spec.privacy.trust == "sites":
+        made, receipt = record.sealed(question, own, summing(spec, header, question, clients, record))
+        return clients[:1], [encode_sum(round_, np.asarray(made["totals"], dtype=np.int64))], receipt
+    made, receipt = record.sealed(question, own, sealer(spec, run.federation, header, question, clients))
+    letters = unpacked(made, len(run.federation.guardians))
     spoken = np.array([letter.client for letter in letters], dtype=np.int64)
-    return spoken, [encode_letter(question.broadcast.round, letter) for letter in letters], receipt
+    return spoken, [encode_letter(round_, letter) for letter in letters], receipt
 
 
 def _say_over(own: Clients, spec: Spec, question: Question) -> None:

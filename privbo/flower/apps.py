@@ -25,6 +25,7 @@ from privbo.flower.settings import (
     public_spec,
     read_federation,
     require_guardians,
+    require_hidden,
     timeouts_of,
 )
 from privbo.flower.site import Guarded
@@ -34,7 +35,7 @@ from privbo.protocol.messages import Request, Standing
 from privbo.reports.data import write_report
 from privbo.runs.algorithms import ForeignAlgorithm
 from privbo.runs.evidence import declaration, plan_of
-from privbo.runs.guarded import keep_cards, keeping, plan_name
+from privbo.runs.guarded import keep_cards, keep_sites, keeping, plan_name
 from privbo.runs.history import Round
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
@@ -79,6 +80,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     registry = federation.registry(spec.problem.n_clients)
     timeouts, councils = timeouts_of(federation, spec), list[FlowerCouncil]()
     cards = require_guardians(federation, spec.privacy)
+    require_hidden(spec, registry)
 
     def gather(manifest: Manifest) -> Gather:
         keep_cards(directory, cards, "Flower")
@@ -93,7 +95,11 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         councils.append(council)
         return council.gather
 
-    run = open_run(spec, plan_run(spec), directory, resume=directory.config_path.exists(), gather=gather)
+    sums = spec.privacy.trust == "sites"
+    plan, resume = plan_run(spec), directory.config_path.exists()
+    run = open_run(spec, plan, directory, resume=resume, gather=gather, sums_at_sites=sums)
+    if sums:
+        keep_sites(directory, registry.clients)
     directory.countersigned_path.touch()  # whether it is there shall not tell whether anybody was
     transport = Flower(
         grid=grid,
@@ -104,7 +110,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         chain=lambda standing, seen: _chain(run, standing, seen),
         seen=_countersigned(directory),
         receipt=lambda site, seen: append_durably(directory.countersigned_path, {"site": site} | seen),
-        guarded=(lambda request: _guarded(run, request)) if councils else None,
+        guarded=(lambda request: _guarded(run, request)) if councils or sums else None,
         n_guardians=len(cards),
         apart=lambda: [node for council in councils for node in council.nodes.values()],
     )

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.limited import stir_generators
 
 STARTS = {
     "flower-supernode": ("flower-superexec", "flwr-clientapp"),
@@ -228,7 +229,7 @@ def _carry_out(order: _Order, programs: Programs) -> NoReturn:
     for number in _ENDING:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _stir_generators()
+    stir_generators()
     sys.argv = [order.program, *order.arguments]
     if order.program != RESIDENT:  # nobody waits for that one
         threading.Thread(target=_end_with, args=[order.link], daemon=True).start()
@@ -236,15 +237,6 @@ def _carry_out(order: _Order, programs: Programs) -> NoReturn:
     with suppress(OSError):
         order.link.send(bytes([code]))
     sys.exit(code)
-
-
-def _stir_generators() -> None:
-    """Forks shall not repeat one another's global generators; Python's own and OpenSSL's see to it themselves."""
-    import numpy as np
-
-    np.random.seed()  # noqa: NPY002 (an objective may use it)
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.seed()
 
 
 def _end_with(link: socket.socket) -> None:

@@ -29,7 +29,7 @@ class Post:
 
     Attributes:
         grid: Flower's grid.
-        poll: Seconds between two looks at the same node's reply.
+        poll: Seconds that a thread waits after it has looked in vain.
         n_asked: Number of nodes that were asked.
         waiting: Names of the questions that nobody asks about right now.
         found: Replies, and what ends the run.
@@ -74,7 +74,8 @@ class Post:
                 self.found.put((message.metadata.reply_to_message_id, message))
             if not replies:
                 self.waiting.put(identity)
-                self.over.wait(self.poll / max(1, self.waiting.qsize() // _PULLERS))
+                # However many are asked, so many looks in vain a second and no more: each costs the SuperLink a call.
+                self.over.wait(self.poll)
 
 
 def replies(grid: Grid, sent: Collection[str], *, poll: float, seconds: float) -> Iterator[tuple[str, Message | None]]:
@@ -88,7 +89,7 @@ def replies(grid: Grid, sent: Collection[str], *, poll: float, seconds: float) -
     Args:
         grid: Flower's grid.
         sent: Names of the questions.
-        poll: Seconds between two looks at the same node's reply.
+        poll: Seconds that a thread waits after it has looked in vain.
         seconds: Seconds until nobody waits any more.
 
     Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -48,7 +49,7 @@ class Registry:
                 f"sites {sorted(set(self.clients) ^ set(self.keys))} have no public key or no clients; "
                 "give every site a key, or none (for trying out only)"
             )
-        if len({self.key_of(site) for site in self.keys}) != len(self.keys):
+        if len(self._by_key) != len(self.keys):
             raise ConfigurationError("two sites have the same public key; make one key per site")
 
     @property
@@ -63,10 +64,14 @@ class Registry:
     def site_with(self, key: bytes) -> str | None:
         """Find the site that registered a key, or None."""
         try:
-            wanted = canonical_key(key)
+            return self._by_key.get(canonical_key(key))
         except ConfigurationError:
             return None
-        return next((site for site in self.keys if self.key_of(site) == wanted), None)
+
+    @cached_property
+    def _by_key(self) -> Mapping[bytes, str]:
+        """Sites by their keys: every node is looked up in every round, and reading a key takes its time."""
+        return {self.key_of(site): site for site in self.keys}
 
 
 def canonical_key(key: bytes) -> bytes:

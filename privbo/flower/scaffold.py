@@ -51,9 +51,7 @@ objective = "objective:score"  # a site may name its own in its site.toml
 space = {{ x = {{ type = "real", low = 0.0, high = 1.0 }} }}
 
 [algorithm]
-type = "dp-fts-de"
-n_regions = 1  # the paper's four regions and ten initial points want more clients and rounds
-n_init = 2
+type = "shared-prior"
 
 [privacy]
 epsilon = 4.0

@@ -22,13 +22,13 @@ from privbo.runs.spec import Spec
 
 
 def require_same_trust(spec: Spec, site: SiteSettings, federation: Federation, question: Question) -> None:
-    """Refuse to send a vector in the clear where guardians share them, or to seal it to other keys than the site's own.
+    """Refuse to send a vector in the clear where guardians share them or sites sum, or to seal it to foreign keys.
 
     Raises:
         ConfigurationError: Naming what differs.
     """
     cards = require_guardians(federation, spec.privacy)
-    if question.dim and bool(cards) != (question.guarded is not None):
+    if question.dim and (spec.privacy.trust != "server") != (question.guarded is not None):
         raise ConfigurationError(f"run.toml says trust={spec.privacy.trust!r}, the server asks otherwise")
     if site.guardians is not None and dict(site.guardians) != cards:
         raise ConfigurationError(

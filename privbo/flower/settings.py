@@ -29,6 +29,7 @@ import hashlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -41,7 +42,7 @@ from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import Count, Positive, dump_settings, read_settings, settings
-from privbo.runs.config import read_toml
+from privbo.runs.config import parse_toml, read_bytes, read_toml
 from privbo.runs.spec import Spec
 
 RUN_FILE = "run.toml"
@@ -121,7 +122,20 @@ def read_federation(home: Path) -> Federation:
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
-    return read_settings(Federation, read_toml(home / FEDERATION_FILE), FEDERATION_FILE)
+    return _federation(read_bytes(home / FEDERATION_FILE))
+
+
+@lru_cache(maxsize=4)
+def _federation(content: bytes) -> Federation:
+    """The federation in a file's bytes: where one process plays a thousand sites, it is read once for all of them."""
+    table = parse_toml(content, FEDERATION_FILE)
+    sites = table.get("sites")
+    if isinstance(sites, dict) and "sum" in sites and not isinstance(sites["sum"], dict):
+        raise ConfigurationError(
+            f"sites.sum={sites['sum']!r}: the run's ledger binds who is trusted, so {RUN_FILE} says it; "
+            'write trust = "sites" under [privacy] there, and drop this line'
+        )
+    return read_settings(Federation, table, FEDERATION_FILE)
 
 
 def read_site(path: Path) -> SiteSettings:
@@ -157,6 +171,29 @@ def require_guardians(federation: Federation, privacy: Privacy | NoPrivacy) -> d
             f"{wanted}; write a [guardians.NAME] table for each, or change privacy.trust"
         )
     return dict(federation.guardians)
+
+
+def require_hidden(spec: Spec, registry: Registry) -> None:
+    """Refuse to ask sampled clients alone where that would show the sample to those it has to be hidden from.
+
+    Raises:
+        ConfigurationError: Naming what is missing.
+    """
+    if not isinstance(spec.privacy, Privacy) or spec.privacy.channel != "anonymous":
+        return
+    missing = None
+    if not registry.keys:
+        missing = "nodes without keys can't be asked one by one; give every site a public_key"
+    elif any(len(clients) > 1 for clients in registry.clients.values()):
+        missing = (
+            "whoever shares a site sees that it is asked, and acts or not by it; give every client a site of its own"
+        )
+    elif spec.times is None:
+        missing = "how long a round lasts would show who is asked; declare a grid ([times] in run.toml)"
+    elif spec.privacy.sampling != "poisson":
+        missing = "a client that is not asked does not act, which is priced for coins alone; use sampling='poisson'"
+    if missing is not None:
+        raise ConfigurationError(f"privacy.channel='anonymous': {missing}, or use channel='open'")
 
 
 def site_keys(federation: Federation, n_clients: int) -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 Every registered client is asked in every round, whoever takes part: the sample is drawn
 by the door and never leaves it, so neither the network nor a site learns who was sampled.
+Only over a channel that is declared to hide who is asked are sampled clients asked alone.
 A round ends when every node that was asked has answered or failed, or at its timeout.
 Whatever is late, duplicate, foreign or malformed is an absence, and an absence changes
 neither the noise nor what the sum is divided by.
@@ -13,7 +14,7 @@ import dataclasses
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +24,8 @@ from flwr.serverapp import Grid
 from accountant.events import Json
 from accountant.ledger.reservation import Place
 from privbo.door.inbox import Inbox
+from privbo.door.noise import BoolArray
+from privbo.door.site_sums import SiteSums, SumBox
 from privbo.flower.messages import MESSAGE_TYPE, Header, Reply, decode_reply, encode_question
 from privbo.flower.post import replies
 from privbo.flower.receipts import countersigned
@@ -76,7 +79,7 @@ class Flower:
         chain: Gives the ledger's rows up to a place, as a site is shown them: from what it has seen, else the plan, on.
         seen: By site, the last place of the ledger that it has countersigned, or named when it refused.
         receipt: Receives every good countersignature with its site's name: PRIVATE, it tells who was there.
-        guarded: Gives what clients need to share their vectors; None where the server is trusted.
+        guarded: Gives what clients need to share their vectors, or sites to sum them; None where the server is trusted.
         n_guardians: Number of guardians.
         apart: Nodes that are no sites.
     """
@@ -104,13 +107,54 @@ class Flower:
             RunError: If fewer than ``min_sites`` nodes are there or the SuperLink is gone; the
                 run can be resumed.
         """
-        nodes = self._gather()
+        guarded = self._guarded(ask)
+        inbox = self._inbox(ask, guarded)
+        self._fill(inbox, ask, guarded)
+        found = inbox.close()
+        return found[:, : 0 if ask.request is None else ask.request.dim] if isinstance(found, np.ndarray) else found
+
+    def collect_site_sums(self, ask: Ask, box: Callable[[Iterable[Sequence[int]]], SumBox | None]) -> SiteSums:
+        """Ask every site for the sum of its clients' vectors, in a box made for these sites.
+
+        Raises:
+            RunError: As ``collect``; or if nothing is wanted that sites could sum.
+        """
+        inbox, guarded = box(list(self.registry.clients.values())), self._guarded(ask)
+        if inbox is None or guarded is None:
+            raise RunError("the server's run is not one whose sites sum; play it through privbo.flower.apps.serve")
+        self._fill(inbox, ask, guarded)
+        return inbox.close()
+
+    def collect_from(self, ask: Ask, senders: BoolArray) -> FloatArray:
+        """Ask the senders alone, over a channel that hides it; see ``require_hidden``.
+
+        Raises:
+            RunError: As ``collect``.
+        """
+        inbox = Inbox(
+            round=ask.broadcast.round, n_clients=self.registry.n_clients, dim=ask.request.dim if ask.request else 1
+        )
+        sites = {site for site, clients in self.registry.clients.items() if senders[list(clients)].any()}
+        self._fill(inbox, ask, None, only=sites)
+        return np.where(senders[:, None], inbox.close(), np.nan)
+
+    def _guarded(self, ask: Ask) -> Guarded | None:
+        return None if self.guarded is None or ask.request is None else self.guarded(ask.request)
+
+    def _fill(
+        self,
+        inbox: Inbox | LetterBox | SumBox,
+        ask: Ask,
+        guarded: Guarded | None,
+        only: Collection[str] | None = None,
+    ) -> None:
+        """Play one round: push the question to every node, or some sites', and put what comes in time into the box."""
+        there = self._gather()
+        nodes = {node: site for node, site in there.items() if only is None or site in only}
         dim = 0 if ask.request is None else ask.request.dim
         if (standing := ask.standing) is None:
             raise RunError("a question to sites needs a ledger behind it; play it through privbo.runs.loop.play")
-        guarded = None if self.guarded is None or ask.request is None else self.guarded(ask.request)
         question = Question(run=self.header.run, broadcast=ask.broadcast, dim=dim, standing=standing, guarded=guarded)
-        inbox = self._inbox(ask, guarded)
         refused: Counter[str] = Counter()
         answered: set[str] = set()
         started = time.monotonic()
@@ -126,9 +170,8 @@ class Flower:
                 else:
                     self.receipt(reply.site, seen)
                     self.seen[reply.site] = (standing.sequence, standing.head)
-        if not sent:
+        if nodes and not sent:
             raise RunError("the SuperLink takes no question; look at its log and run the app again")
-        found = inbox.close()
         self.note(
             Exchange(
                 round=ask.broadcast.round,
@@ -138,7 +181,6 @@ class Flower:
                 seconds=round(time.monotonic() - started, 3),
             )
         )
-        return found[:, :dim] if isinstance(found, np.ndarray) else found
 
     def _inbox(self, ask: Ask, guarded: Guarded | None) -> Inbox | LetterBox:
         round_, n_clients = ask.broadcast.round, self.registry.n_clients
@@ -207,7 +249,7 @@ class Flower:
         sent: _Sent,
         message: Message,
         nodes: dict[int, str | None],
-        inbox: Inbox | LetterBox,
+        inbox: Inbox | LetterBox | SumBox,
         refused: Counter[str],
     ) -> Reply | None:
         """Put one node's answers into the inbox; returns the reply under its site's name, if it was an answer."""

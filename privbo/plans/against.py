@@ -9,6 +9,9 @@ from privbo.protocol.errors import ConfigurationError
 # Who looks: the server with all guardians but one, one guardian, or whoever reads what is broadcast.
 Against: TypeAlias = Literal["coalition", "guardian", "outsiders"]
 
+# Who may see a client's vector.
+Trust: TypeAlias = Literal["server", "sites", "guardians"]
+
 
 def unknown_noises(against: Against, n_guardians: int) -> int:
     """Give the number of noises that somebody does not know.
@@ -20,7 +23,7 @@ def unknown_noises(against: Against, n_guardians: int) -> int:
     return {"coalition": 1, "guardian": max(1, n_guardians - 1), "outsiders": n_guardians}[against]
 
 
-def require_shareable(sampling: str, channel: str, *, adapts: bool) -> None:
+def require_shareable(trust: Trust, sampling: str, channel: str, *, adapts: bool) -> None:
     """Refuse settings that need somebody who sees vectors or knows the sample.
 
     Raises:
@@ -28,16 +31,16 @@ def require_shareable(sampling: str, channel: str, *, adapts: bool) -> None:
     """
     if sampling != "poisson":
         raise ConfigurationError(
-            f"sampling={sampling!r} needs somebody who draws and knows the sample, and with trust='guardians' "
+            f"sampling={sampling!r} needs somebody who draws and knows the sample, and with trust={trust!r} "
             "nobody does; use sampling='poisson', where each client draws its own coin"
         )
     if adapts:
         raise ConfigurationError(
-            "adaptive_clipping moves the bound from round to round by the server's word, and a guardian draws "
-            "noise by the plan that it holds itself; drop it, or set privacy.trust='server'"
+            f"adaptive_clipping moves the bound from round to round by the server's word, and {trust} go by the plan "
+            "that they hold themselves; drop it, or set privacy.trust='server'"
         )
     if channel != "open":
         raise ConfigurationError(
-            f"channel={channel!r}: with trust='guardians' every client sends letters of one size in every "
-            "round; use channel='open'"
+            f"channel={channel!r}: with trust={trust!r} nobody knows who was drawn, so letters of one size are sent "
+            "in every round; use channel='open'"
         )

@@ -10,6 +10,7 @@ from accountant.events import Adjacency
 from accountant.tight import numerical
 from accountant.tight.numerical import Interval
 from accountant.tightest import epsilon_table
+from accountant.wording import upper_text
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.plain import notebook_table
 
@@ -42,7 +43,7 @@ class Calibration:
         """Show the plan and its price in a notebook."""
         facts = {name: value for name, value in vars(self).items() if name not in {"epsilon", "interval"}}
         return notebook_table(
-            "Calibrated plan", facts | {f"epsilon ({k})": f"{v:.5g}" for k, v in self.epsilon.items()}
+            "Calibrated plan", facts | {f"epsilon ({k})": upper_text(v) for k, v in self.epsilon.items()}
         )
 
 

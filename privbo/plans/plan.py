@@ -21,6 +21,7 @@ from accountant.events import Adjacency, Event, from_dict, to_dict
 from accountant.ledger import Budget
 from accountant.rounds import of_one_run
 from accountant.tightest import epsilon_table
+from accountant.wording import multipliers_text, upper_text
 from privbo.door.mechanism import Mechanism
 from privbo.plans.counting import counted, merged, over_noise, priced, whole_event
 from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, paper_delta, safe_delta
@@ -38,7 +39,8 @@ class Plan:
 
     Attributes:
         privacy: What was asked for.
-        noise_multiplier: Nominal z, that of a release of noise scale 1; None for a non-private run or an empty plan.
+        noise_multiplier: Nominal z, that of a release of noise scale 1, which no release of the plan may have; its
+            events have their own. None for a non-private run or an empty plan.
         delta: The delta that was asked for.
         n_clients: N.
         event: The planned event of the whole run.
@@ -71,22 +73,22 @@ class Plan:
 
     def __repr__(self) -> str:
         delta = self.safe_delta
-        shared = f"{self.releases} releases of {self.n_clients} clients, noise multiplier "
+        epsilon = upper_text(min(self.epsilon(delta).values()))
         return in_two_lines(
             "Plan",
             "",
-            f"{shared}{'none' if self.noise_multiplier is None else f'{self.noise_multiplier:.3g}'}",
-            f"epsilon {min(self.epsilon(delta).values()):.4g} at delta {delta:.3g} (noise: {self.noise_source})",
+            f"{self.releases} releases of {self.n_clients} clients, noise multiplier {multipliers_text(self.event)}",
+            f"epsilon {epsilon} at delta {upper_text(delta)} (noise: {self.noise_source})",
         )
 
     def _repr_html_(self) -> str:
         """Show what the plan costs in a notebook."""
         delta = self.safe_delta
         facts = {
-            "epsilon": f"{min(self.epsilon(delta).values()):.4g} at delta = {delta:.3g}",
+            "epsilon": f"{upper_text(min(self.epsilon(delta).values()))} at delta = {upper_text(delta)}",
             "unit, adjacency": f"{self.unit}, {self.adjacency.value}",
             "releases": f"{self.releases}, of {self.n_clients} clients",
-            "noise": f"multiplier {self.noise_multiplier or 0.0:.3g}, {self.noise_source}",
+            "noise": f"multiplier {multipliers_text(self.event)}, {self.noise_source}",
         }
         return notebook_table("Plan", facts | ({} if self.outlook is None else {"sharing": self.outlook}))
 
@@ -244,8 +246,8 @@ def price_plan(
     )
     if privacy.budget is not None and (cost := min(plan.epsilon().values())) > privacy.budget:
         raise BudgetExceeded(
-            f"the plan of {plan.releases} releases costs epsilon {cost:.6g} at delta {delta:.3g}, over the "
-            f"budget {privacy.budget:.6g}; plan fewer rounds, more noise or a larger budget"
+            f"the plan of {plan.releases} releases costs epsilon {upper_text(cost, 6)} at delta {upper_text(delta)}, "
+            f"over the budget {privacy.budget:.6g}; plan fewer rounds, more noise or a larger budget"
         )
     return plan
 

@@ -19,7 +19,7 @@ from accountant.ledger.total import odometer, odometer_delta
 from accountant.rounds import of_one_run
 from accountant.tight import numerical
 from accountant.tightest import epsilon_table
-from privbo.plans.privacy import default_delta, paper_delta, safe_delta
+from privbo.plans.privacy import default_delta, safe_delta
 from privbo.protocol.plain import plain
 from privbo.protocol.settings import JsonObject
 
@@ -35,7 +35,7 @@ class PriceColumn:
     """Epsilon of a plan at one delta.
 
     Attributes:
-        label: Which delta this is: ``"this run"``, ``"default"`` (min(1e-5, 1/(10 N))) or ``"paper"`` (N^-1.1).
+        label: Which delta this is: ``"this run"`` or ``"default"`` (min(1e-5, 1/(10 N))).
         delta: Failure probability, in (0, 1).
         epsilon: Upper bounds on epsilon by accountant.
     """
@@ -119,8 +119,18 @@ class Attacker:
     caught: tuple[Caught, ...]
 
     def caught_at(self, false_alarms: float) -> float:
-        """The bound at one of the rates that the trade-off lists."""
+        """Give the bound at one of the rates that the trade-off lists."""
         return next(point.caught for point in self.caught if point.false_alarms == false_alarms)
+
+
+def worst_guess(epsilon: float, delta: float) -> float:
+    """Bound the same right guess for any mechanism of this epsilon; a plan's own bound is lower.
+
+    Example:
+        >>> round(worst_guess(3.0, 1e-5), 3)
+        0.953
+    """
+    return 1.0 - (1.0 - delta) / (1.0 + math.exp(min(epsilon, 700.0)))
 
 
 def finite(value: float) -> float | None:
@@ -131,7 +141,7 @@ def finite(value: float) -> float | None:
 def price(
     event: Event, *, delta: float, n_clients: int, adjacency: Adjacency, recovered: bool = False
 ) -> tuple[PriceColumn, ...]:
-    """Price a plan at the run's delta, at min(1e-5, 1/(10 N)) and at N^-1.1; each delta once, the headline's first.
+    """Price a plan at the run's delta and at min(1e-5, 1/(10 N)); each delta once, the headline's first.
 
     Plan and recoveries of a ``recovered`` run are priced by an odometer alone.
 
@@ -139,9 +149,9 @@ def price(
         >>> from accountant import Adjacency, Gaussian
         >>> found = price(Gaussian(noise_multiplier=4.0), delta=1e-5, n_clients=40, adjacency=Adjacency.ZERO_OUT)
         >>> [column.label for column in found], round(found[0].smallest, 3)
-        (['this run', 'paper'], 0.926)
+        (['this run'], 0.926)
     """
-    deltas = {"this run": delta, "default": default_delta(n_clients), "paper": paper_delta(n_clients)}
+    deltas = {"this run": delta, "default": default_delta(n_clients)}
     kept: dict[str, float] = {}
     for label, at in sorted(deltas.items(), key=lambda column: column[1] != safe_delta(delta, n_clients)):
         if not any(math.isclose(at, other) for other in kept.values()):

@@ -18,7 +18,7 @@ from privbo.door.adaptive import AdaptiveClipping
 from privbo.door.mechanism import Mechanism, mechanism_for
 from privbo.door.reward_unit import require_reward_unit
 from privbo.door.sampling import Sample, Sampling, require_sampling
-from privbo.plans.against import Against, require_shareable, unknown_noises
+from privbo.plans.against import Against, Trust, require_shareable, unknown_noises
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.settings import Count, Positive, Probability, settings
@@ -90,14 +90,17 @@ class Privacy:
         channel: ``"open"``: who sends may be seen, so every client sends in every round and the
             sample stays secret; ``"anonymous"``: the channel hides who sends, so clients outside
             a round's sample send nothing (communication falls by the sample rate). A
-            transport that can't hide it refuses.
+            transport that can't hide it refuses. Plans and reports print beside epsilon what a run costs against
+            whoever sees who is asked or sends nevertheless: the sampling is worth nothing to them.
         unit: Whose data is hidden. ``"client"``: all of one client. ``"reward"``: the
             outcome of one evaluation, for algorithms that can bound what it does; far less
             noise, and a client's habits as a whole stay unprotected. A run then costs
             what its dearest release costs, because no reward enters two.
-        trust: Who may see a client's vector. ``"server"``: the aggregating server; ``"guardians"``: nobody, as long as
-            one of the guardians is honest. Each holds a share, adds noise of its own and keeps a ledger of its own
-            (docs/guardians.md). Everybody takes part, or each client draws its own coin (``sample_rate`` below 1).
+        trust: Who may see a client's vector. ``"server"``: the aggregating server; ``"sites"``: the client's own site,
+            which clips and sums, and the server sees sums of sites (docs/deployment.md); ``"guardians"``: nobody, as
+            long as one of the guardians is honest. Each holds a share, adds noise of its own and keeps a ledger of its
+            own (docs/guardians.md). With sites and with guardians everybody takes part, or each client draws its own
+            coin (``sample_rate`` below 1).
         guardians: Number of guardians, 2 by default; with ``trust="guardians"``.
         against: Whom epsilon is stated and noise is calibrated for, with ``trust="guardians"``: ``"coalition"``, the
             server with all guardians but one, who know all noises but one; ``"guardian"``, one guardian, who knows its
@@ -128,7 +131,7 @@ class Privacy:
     noise: Literal["secure", "exact", "simulation"] = "secure"
     channel: Literal["open", "anonymous"] = "open"
     unit: UnitName = "client"
-    trust: Literal["server", "guardians"] = "server"
+    trust: Trust = "server"
     guardians: Annotated[int, Field(ge=2, le=16)] | None = None
     against: Against | None = None
 
@@ -143,9 +146,9 @@ class Privacy:
             raise ConfigurationError("privacy: a target epsilon is its own budget; drop budget")
         if self.unit == "reward":
             self._require_reward_unit()
-        if self.trust == "guardians":
-            require_shareable(self.sampling, self.channel, adapts=self.adaptive_clipping is not None)
-        elif self.guardians is not None or self.against is not None:
+        if self.trust != "server":
+            require_shareable(self.trust, self.sampling, self.channel, adapts=self.adaptive_clipping is not None)
+        if self.trust != "guardians" and (self.guardians is not None or self.against is not None):
             raise ConfigurationError(
                 f"privacy: guardians={self.guardians!r}, against={self.against!r} belong to trust='guardians'; set "
                 "it, or "
@@ -248,6 +251,9 @@ class NoPrivacy:
     """A non-private baseline: the plain sum leaves the clients, epsilon is infinity.
 
     It answers the questions that ``Privacy`` answers.
+
+    Attributes:
+        none: True; ``[privacy] none = true`` in a file.
 
     Example:
         >>> NoPrivacy().noise_source

@@ -29,6 +29,8 @@ SharedRule: TypeAlias = Literal["automatic", "gaussian", "renyi", "envelope"]
 class DeclaredReleases:
     """Releases that runs on a shared ledger will make, declared before the first of them; public.
 
+    .. versionadded:: 0.3.0
+
     Attributes:
         count: Number of them; with ``"random-allocation"`` all that one run makes, which are one slot. Several such
             runs are declared one by one.

@@ -11,6 +11,7 @@ from accountant.ledger.book import Book
 from accountant.ledger.reservation import Declaration
 from accountant.ledger.total import Total, total
 from accountant.tightest import epsilon_table
+from accountant.wording import upper_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +31,10 @@ class Spending:
     @property
     def words(self) -> str:
         """The price and the new total at one delta, in a line."""
-        at = f"at delta {self.total.delta:.3g}"
+        at = f"at delta {upper_text(self.total.delta)}"
         return (
-            f"{self.what}: this charges epsilon {self.price:.4g} {at}; with it everything paid on this ledger comes to "
-            f"epsilon {self.total.epsilon:.4g} {at} ({self.total.rule})"
+            f"{self.what}: this charges epsilon {upper_text(self.price)} {at}; with it everything paid on this ledger "
+            f"comes to epsilon {upper_text(self.total.epsilon)} {at} ({self.total.rule})"
         )
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
-from accountant.events import Adjacency, Event
+from accountant.events import Adjacency, Event, compose
 from accountant.noises import SLACK, of_noises
+from accountant.seen_samples import of_seen_samples
 from accountant.tightest import epsilon_table
+from accountant.wording import upper_text
 from privbo.plans.against import Against, unknown_noises
 from privbo.plans.privacy import NoPrivacy, Privacy
 
@@ -16,22 +19,35 @@ _WORDS: tuple[tuple[Against, str], ...] = (
     ("guardian", "one guardian"),
     ("outsiders", "the server alone, other clients and readers of broadcasts"),
 )
-SERVER = "the aggregating server is trusted; readers of broadcasts, other clients among them, are not"
+_READERS: tuple[Literal["readers"], str] = ("readers", "readers of broadcasts, other clients among them")
+_TRAFFIC: tuple[Literal["traffic"], str] = (
+    "traffic",
+    "whoever sees who is asked or sends all the same: the network, the channel's operators",
+)
+SITES = (
+    "every site sees its own clients' vectors, has to clip them, and sums them: its clients trust it; whoever operates "
+    "the server sees the sums of sites and has to be trusted with them; epsilon holds against readers of what is "
+    "published, other sites and their clients among them"
+)
+SERVER = (
+    "whoever operates the aggregating server sees every client's vector and has to be trusted with it; epsilon holds "
+    "against readers of what is published, other clients among them"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """Price of a run against somebody who knows some of the guardians' noises.
+    """Price of a run against somebody who knows some of the guardians' noises, or sees who is asked.
 
     Attributes:
-        against: Who it is, as ``privacy.against`` names it.
+        against: Who it is, as ``privacy.against`` names it; ``"readers"`` and ``"traffic"`` of an anonymous channel.
         who: The same in words.
         unknown: Number of noises that it does not know.
         epsilon: Upper bound.
         delta: Where it is quoted.
     """
 
-    against: Against
+    against: Against | Literal["readers", "traffic"]
     who: str
     unknown: int
     epsilon: float
@@ -40,14 +56,29 @@ class Exposure:
     @property
     def words(self) -> str:
         """The price in words."""
-        noises = "1 noise" if self.unknown == 1 else f"{self.unknown} noises"
-        return f"against {self.who}: epsilon {self.epsilon:.4g} at delta {self.delta:.3g} ({noises})"
+        return (
+            f"against {self.who}: epsilon {upper_text(self.epsilon)} at delta {upper_text(self.delta)} ({self.aside})"
+        )
+
+    @property
+    def aside(self) -> str:
+        """The reason why the price is no higher."""
+        match self.against:
+            case "readers":
+                return "the sample is secret"
+            case "traffic":
+                return "the sample is seen"
+            case _:
+                return "1 unknown noise" if self.unknown == 1 else f"{self.unknown} unknown noises"
 
 
 def exposures(
     privacy: Privacy | NoPrivacy, event: Event, delta: float, *, adjacency: Adjacency
 ) -> tuple[Exposure, ...]:
-    """Price a run against the server with all guardians but one, one guardian, and outsiders; empty without guardians.
+    """Price a run against those who know more than what is broadcast; empty where there are none.
+
+    With guardians: the server with all of them but one, one guardian, and outsiders. Where only sampled clients send
+    over an anonymous channel: who reads what is broadcast, and who sees the traffic nevertheless.
 
     Args:
         privacy: What was asked for.
@@ -62,7 +93,20 @@ def exposures(
         >>> [(each.against, round(each.epsilon, 3)) for each in found]
         [('coalition', 0.926), ('guardian', 0.634), ('outsiders', 0.508)]
     """
-    if isinstance(privacy, NoPrivacy) or privacy.trust == "server":
+    if isinstance(privacy, NoPrivacy):
+        return ()
+    if privacy.channel == "anonymous" and (seen := of_seen_samples(event)) != compose([event]):
+        return tuple(
+            Exposure(
+                against=against,
+                who=who,
+                unknown=1,
+                epsilon=min(epsilon_table(one, delta, adjacency=adjacency).values()),
+                delta=delta,
+            )
+            for against, who, one in ((*_READERS, event), (*_TRAFFIC, seen))
+        )
+    if privacy.trust != "guardians":
         return ()
     found = []
     for against, who in _WORDS:
@@ -85,6 +129,8 @@ def trust_text(privacy: Privacy | NoPrivacy) -> str:
     """Say who has to be trusted with a client's vector."""
     if privacy.trust == "server":
         return SERVER
+    if privacy.trust == "sites":
+        return SITES
     return (
         f"nobody has to be trusted with a vector, as long as one of {privacy.n_noises} guardians is honest: each "
         "holds a "

@@ -8,6 +8,7 @@ from typing import cast
 
 from accountant.events import Adjacency, Event, from_dict, to_dict
 from accountant.tightest import epsilon_table
+from accountant.wording import upper_text
 from privbo.door.mechanism import Mechanism
 from privbo.protocol.messages import Request
 from privbo.protocol.settings import JsonObject
@@ -35,8 +36,8 @@ class FinalVote:
         """Say what the vote is and costs."""
         return (
             f"over at most {self.candidates} public candidates; alone it would cost epsilon "
-            f"{self.epsilon(delta, adjacency):.3g} at delta {delta:.3g}; noise of {self.noise_stddev:.3g} ballots in "
-            f"every total of {n_clients}"
+            f"{upper_text(self.epsilon(delta, adjacency))} at delta {upper_text(delta)}; noise of "
+            f"{self.noise_stddev:.3g} ballots in every total of {n_clients}"
         )
 
     def to_dict(self) -> JsonObject:

@@ -135,7 +135,7 @@ class Evaluator:
         clients: IntArray,
         units: FloatArray,
         counts: IntArray | None,
-        make: Callable[[IntArray, FloatArray, IntArray], FloatArray],
+        make: Callable[[IntArray, FloatArray, IntArray], FloatArray | float],
         *,
         each: bool = False,
         moves: bool = True,
@@ -147,11 +147,13 @@ class Evaluator:
             rows, left = self.memory.recall(clients, units, counts)
         left = left[self._allowed(clients, units)[left]]
         values = np.full(len(clients), np.nan) if rows is None else np.array(rows["value"])
-        for piece in left[:, None] if each else ([left] if len(left) else []):
+        together = [left] if len(left) else []
+        for piece in (slice(i, i + 1) for i in left.tolist()) if each else together:
             values[piece] = make(clients[piece], units[piece], asked[piece])
             if self.memory is not None and rows is not None:
-                rows["value"][piece] = values[piece]
-                self.memory.keep(rows[piece])
+                made = rows[piece]
+                made["value"] = values[piece]
+                self.memory.keep(made)
             if moves:
                 self.moved()
         return values
@@ -269,7 +271,7 @@ class Evaluator:
         halves = (slice(n // 2), slice(n // 2, n)) if n else ()
         return np.concatenate([np.empty(0), *(self._guarded(function, *(a[half] for a in given)) for half in halves)])
 
-    def _one(self, objective: Objective, client: int, unit: FloatArray) -> FloatArray:
+    def _one(self, objective: Objective, client: int, unit: FloatArray) -> float:
         params = self.problem.search_space.decode(unit)
         try:
             value = self._timed(client, lambda: float(objective(client, params)))
@@ -280,7 +282,7 @@ class Evaluator:
             if not abs(value) <= LARGEST_VALUE:
                 self.note(client, f"the objective returned {value!r}; {_NOT_FINITE}")
                 value = math.nan
-        return np.array([value])
+        return value
 
     def _reason(self, error: BaseException) -> str:
         """Why a client has no value, in words; raises what ends the run instead."""

@@ -125,20 +125,30 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def append_line(path: Path, row: Mapping[str, Any]) -> None:
-    """Append one JSON line; a line cut off by a crash is dropped by ``read_lines``."""
+    """Append one JSON line; what a crash or a full disk has cut off before is dropped."""
     with _appended(path) as file:
+        _drop_cut(file)
         file.write((json.dumps(row, allow_nan=False) + "\n").encode())
 
 
 def append_durably(path: Path, row: Mapping[str, Any]) -> None:
-    """Append one JSON line and wait until it is on the disk; what a crash cut off starts no second line."""
+    """Append one JSON line as ``append_line`` does, and wait until it is on the disk."""
     with _appended(path) as file:
-        file.seek(0)
-        whole = file.read()
-        file.truncate(whole.rfind(b"\n") + 1)
+        _drop_cut(file)
         file.write((json.dumps(row, allow_nan=False) + "\n").encode())
         file.flush()
         os.fsync(file.fileno())
+
+
+def _drop_cut(file: IO[bytes]) -> None:
+    """Drop a last line without its end, which would make one line of itself and the next."""
+    end = file.seek(0, os.SEEK_END)
+    if not end:
+        return
+    file.seek(end - 1)
+    if file.read(1) != b"\n":
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def append_bytes(path: Path, payload: bytes, end: int | None = None, *, durable: bool = True) -> None:

@@ -24,7 +24,8 @@ class NoAnswerError(Exception):
 def within(seconds: float, call: Callable[[], T]) -> T:
     """Call a function in a forked process, and kill that with all of its children when the time is up.
 
-    What the call changes in memory is lost with its process.
+    What the call changes in memory is lost with its process, and global generators are drawn anew in it: two calls that
+    draw from one of them would otherwise draw the same.
 
     Raises:
         NoAnswerError: Saying in words why no value came.
@@ -62,6 +63,7 @@ def _answer(theirs: Connection, call: Callable[[], T]) -> NoReturn:
     try:
         os.setpgid(0, 0)  # of its own, so that its children end with it and the operator's Ctrl-C is not its own
         try:
+            stir_generators()
             found: tuple[str, object] = ("value", call())
         except BaseException as error:
             found = ("error", named(error))
@@ -71,6 +73,15 @@ def _answer(theirs: Connection, call: Callable[[], T]) -> NoReturn:
         theirs.send(found)
     finally:
         os._exit(0)
+
+
+def stir_generators() -> None:
+    """Draw global generators anew in a fork; Python's own and OpenSSL's see to it themselves."""
+    import numpy as np
+
+    np.random.seed()  # noqa: NPY002 (an objective may use it)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.seed()
 
 
 def named(error: BaseException) -> str:

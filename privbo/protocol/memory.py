@@ -24,14 +24,6 @@ def row_type(n_dims: int) -> np.dtype[np.void]:
     return np.dtype([*numbers, ("value", "<f8"), ("unit", "<f8", (n_dims,)), ("seal", "<u8")])
 
 
-def sealed(rows: Rows) -> Rows:
-    """Give rows with the checksum by which torn ones are told."""
-    made = rows.copy()
-    made["seal"] = _SEAL
-    made["seal"] = _checksums(made)
-    return made
-
-
 def whole_rows(payload: bytes, n_dims: int) -> Rows:
     """Read the rows of a file; what a crash left of a row is dropped, and so is one whose checksum fails."""
     kind = row_type(n_dims)
@@ -77,7 +69,9 @@ class Memory:
         """
         rows = np.zeros(len(clients), dtype=row_type(self._n_dims))
         rows["client"], rows["round"], rows["place"] = clients, self._round, self._next(clients)
-        rows["count"], rows["unit"], rows["value"] = 0 if counts is None else counts, units, np.nan
+        rows["count"], rows["unit"], rows["seal"] = 0 if counts is None else counts, units, _SEAL
+        rows["seal"] = _checksums(rows)  # a value of zero changes no checksum; ``keep`` adds its own
+        rows["value"] = np.nan
         if not len(self._known):
             return rows, np.arange(len(rows))
         last = np.searchsorted(self._named, _names(rows["client"], rows["place"]), side="right") - 1
@@ -89,8 +83,9 @@ class Memory:
         return rows, np.flatnonzero(~found)
 
     def keep(self, rows: Rows) -> None:
-        """Keep what was evaluated."""
-        self._keep(sealed(rows))
+        """Keep what was evaluated: some of the rows that were recalled, each once, with its value."""
+        rows["seal"] ^= rows["value"].view(np.uint64)
+        self._keep(rows)
 
     def _next(self, clients: IntArray) -> IntArray:
         """Place of each evaluation among its client's in this round, ``(n,)``."""

@@ -120,19 +120,15 @@ class Real:
         """Value at a unit coordinate."""
         if self.step is not None:
             return _at_step(self.low, int(_bin(np.asarray(unit), self.n_values)), self.step)
-        if self.log:
-            value = self.low * (self.high / self.low) ** unit
-        else:
-            value = self.low + unit * (self.high - self.low)
+        value = self.low * (self.high / self.low) ** unit if self.log else self.low + unit * (self.high - self.low)
         return float(min(max(value, self.low), self.high))
 
     def values(self, units: FloatArray) -> FloatArray:
         """Values at many coordinates, for comparing; up to rounding those of ``decode``."""
         if self.step is not None:
             return np.asarray(self.low + self.step * _bin(units, self.n_values))
-        if self.log:
-            return np.asarray(np.clip(self.low * (self.high / self.low) ** units, self.low, self.high))
-        return np.asarray(np.clip(self.low + units * (self.high - self.low), self.low, self.high))
+        raw = self.low * (self.high / self.low) ** units if self.log else self.low + units * (self.high - self.low)
+        return np.asarray(np.clip(raw, self.low, self.high))
 
     def snap(self, units: FloatArray) -> FloatArray:
         """Canonical coordinates: inside the cube; in steps, the centre of the bin."""
@@ -222,7 +218,11 @@ class Int:
 
 @settings(table="problem.space", kw_only=False)
 class Categorical:
-    """One of several choices without order; ``when`` as of ``Real``.
+    """One of several choices without order.
+
+    Attributes:
+        choices: At least two, all different.
+        when: Choices of other parameters beside which this one matters, as of ``Real``.
 
     Raises:
         ConfigurationError: If there are fewer than two choices or two are equal.

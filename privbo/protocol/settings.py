@@ -48,6 +48,7 @@ Count: TypeAlias = Annotated[int, Field(ge=1)]
 _UNKNOWN = {"unexpected_keyword_argument", "extra_forbidden"}
 _MISSING = {"missing", "missing_argument"}
 _NO_TABLE = {"dict_type", "dataclass_type"}
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of runs and sweeps: part of paths
 _BOUNDS = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
 _CONFIG = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False)
 
@@ -231,6 +232,8 @@ def _fault(key: str, items: list[ErrorDetails], allowed: str) -> str:
 
 
 def _expected(item: ErrorDetails) -> str:
+    if item.get("ctx", {}).get("pattern") == NAME:
+        return "input should be letters, digits, dots, underscores and hyphens, no spaces, a letter or digit first"
     sign = _BOUNDS.get(item["type"])
     if sign is not None:
         return f"input should be a number {sign} {next(iter(item['ctx'].values())):g}"

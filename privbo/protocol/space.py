@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -72,7 +73,7 @@ class Space:
         """Number of parameters (one unit coordinate each)."""
         return len(self.parameters)
 
-    @property
+    @cached_property
     def has_conditions(self) -> bool:
         """Whether some parameter matters only beside certain values of others."""
         return any(parameter.when for parameter in self.parameters.values())
@@ -120,6 +121,9 @@ class Space:
     def decode(self, unit: npt.ArrayLike) -> dict[str, Value]:
         """Values by name at one point of the unit cube, shape ``(n_dims,)``, of the parameters that matter there."""
         coordinates = np.asarray(unit, dtype=np.float64).reshape(self.n_dims)
+        if not self.has_conditions:
+            pairs = zip(self.parameters.items(), coordinates.tolist(), strict=True)
+            return {name: parameter.decode(u) for (name, parameter), u in pairs}
         matters = active(self.parameters, coordinates)
         triples = zip(self.parameters.items(), coordinates, matters, strict=True)
         return {name: parameter.decode(float(u)) for (name, parameter), u, here in triples if here}

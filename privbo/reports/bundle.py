@@ -12,23 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
+from accountant.errors import DisagreementError
 from accountant.events import Json
-from accountant.ledger.officer import PURPOSE
-from accountant.ledger.signing import checked, sign, signing_key
+from accountant.ledger.signing import BUNDLE, RECEIPT, checked, sign
 from accountant.ledger.store import Row
-from privbo.protocol.errors import RunError
-from privbo.protocol.files import private_folder, read_json, read_lines, write_json
+from privbo.protocol.files import read_json, read_lines, write_json
 from privbo.protocol.plain import plain
 from privbo.reports.data import report
+from privbo.reports.signing import operator_key
 from privbo.runs.evidence import plan_of
 from privbo.runs.guarded import GUARDIANS, RECEIPTS
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import Record, load
 from privbo.runs.seen import Seen
-
-RECEIPT = "receipt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +69,15 @@ def read_receipts(paths: Sequence[Path], home: RunDirectory) -> list[Seen]:
     """Read receipts of a run: the places of the ledger that each saw, once its signature is known to be good.
 
     Raises:
-        LedgerError: If a file is no receipt, or not as it was signed.
-        RunError: If it is of another run, or of a ledger that this one isn't.
+        LedgerError: If a file is no receipt.
+        DisagreementError: If it is not as it was signed, or of another run.
     """
     run = home.manifest().run_id
     found = []
     for path in paths:
         content = checked(read_json(path), RECEIPT)
         if content["run"] != run:
-            raise RunError(f"{path} is a receipt of {content['run']}, not of {run}; name one of this run")
+            raise DisagreementError(f"{path} is a receipt of {content['run']}, not of {run}; name one of this run")
         place, stored = (content["sequence"], content["head"]), content["stored"]
         found.append(Seen(by=path.name, place=place, round=-1, stored=None if stored is None else tuple(stored)))
     return found
@@ -104,7 +100,7 @@ def write_bundle(directory: Path, out: Path | None = None) -> Written:
             "manifest": read_json(record.home.config_path),
             "report": found.to_dict() | {"smallest_epsilon": plain(found.smallest_epsilon)},
         } | _guardians(record.home)
-    return _signed(record, PURPOSE, content, out or record.home.path / "bundle.json")
+    return _signed(record, BUNDLE, content, out or record.home.path / "bundle.json")
 
 
 def _guardians(home: RunDirectory) -> Json:
@@ -124,11 +120,6 @@ def _lines(rows: Sequence[Row]) -> list[list[object]]:
 
 
 def _signed(record: Record, purpose: str, content: Json, path: Path) -> Written:
-    made = sign(_operator_key(record.home), purpose, content)
+    made = sign(operator_key(record.home), purpose, content)
     write_json(path, made.to_dict())
     return Written(path=path, run=record.run_id, head=record.ledger.head, key=made.key)
-
-
-def _operator_key(home: RunDirectory) -> Ed25519PrivateKey:
-    """The key of who runs it, on the private side."""
-    return signing_key(private_folder(home.path) / "signing.key")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accountant.wording import upper_text
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.setting import Kind, Measure, Setting, curve_of, standard_error
 from privbo.comparisons.verdict import best_alone
@@ -105,7 +106,7 @@ def _panel(comparison: Comparison, suffix: str) -> _Panel:
     return _Panel(
         comparison=comparison,
         suffix=suffix,
-        words=f"{len(comparison.private)} settings, {seeds} seeds each, on {comparison.data} data.",
+        words=f"Settings: {len(comparison.private)}; seeds of each: {seeds}; data: {comparison.data}.",
         curve=_CURVES[curve_of(comparison.measure)],
         warnings=_warnings(comparison),
         head=head,
@@ -138,7 +139,7 @@ def _warnings(comparison: Comparison) -> list[str]:
     notes += older_lines(comparison)
     if (paid := comparison.total) is not None:
         notes.append(
-            f"The population has paid epsilon {doc.bound(paid.epsilon)} at delta {paid.delta:.3g} in total "
+            f"The population has paid epsilon {upper_text(paid.epsilon)} at delta {upper_text(paid.delta)} in total "
             f"({paid.rule}); whoever was in one cell was in all."
         )
     return notes

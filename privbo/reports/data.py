@@ -28,9 +28,10 @@ from privbo.reports.document import write_document
 from privbo.reports.page import document, report_figures
 from privbo.reports.parts import Communication, Released, ReleaseRow, Utility
 from privbo.reports.report import Report
-from privbo.runs.guarded import GUARDIANS, HERE
+from privbo.reports.signing import known_public_key
+from privbo.runs.guarded import GUARDIANS, HERE, SITES
 from privbo.runs.record import Record, check_record
-from privbo.runs.replay import active_nodes, stored_releases
+from privbo.runs.replay import active_nodes
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -50,7 +51,8 @@ def write_report(record: Record, path: str | Path | None = None) -> Path:
         >>> write_report(record, "report.html").name
         'report.html'
     """
-    return write_page(report(record), record.home.report_path if path is None else Path(path))
+    key = None if record.directory is None else known_public_key(record.home)
+    return write_page(report(record), record.home.report_path if path is None else Path(path), key=key)
 
 
 def figures(record: Record) -> dict[str, go.Figure]:
@@ -69,16 +71,24 @@ def figures(record: Record) -> dict[str, go.Figure]:
     return {name: go.Figure(drawn) for name, drawn in report_figures(report(record)).items()}
 
 
-def write_page(report: Report, path: Path, *, private: Diagnostics | None = None, interactive: bool = False) -> Path:
+def write_page(
+    report: Report,
+    path: Path,
+    *,
+    private: Diagnostics | None = None,
+    key: str | None = None,
+    interactive: bool = False,
+) -> Path:
     """Write a report's HTML page atomically; returns its path.
 
     Args:
         report: The report.
         path: Where to.
         private: PRIVATE diagnostics to add in a marked section; such a page is not for export.
+        key: Public key that signs what leaves, for readers to compare.
         interactive: Add Plotly, some 5 MB, to zoom and to read values off.
     """
-    return write_document(document(report, private), path, interactive=interactive)
+    return write_document(document(report, private, key=key), path, interactive=interactive)
 
 
 def report(record: Record) -> Report:
@@ -158,6 +168,11 @@ def _trust(record: Record) -> str:
     words = trust_text(record.plan.privacy)
     if record.plan.privacy.trust == "server":
         return words
+    if record.plan.privacy.trust == "sites":
+        sites = None if record.directory is None else record.home.path / SITES
+        if sites is None or not sites.exists():
+            return f"{words}. Here all of them were played in one process: whoever runs it sees every vector"
+        return f"{words} (sites: {', '.join(read_json(sites))})"
     path = None if record.directory is None else record.home.path / GUARDIANS
     known = read_json(path) if path is not None and path.exists() else {"where": HERE, "cards": {}}
     if known["where"] == HERE:
@@ -193,11 +208,11 @@ def cumulative_of(record: Record) -> tuple[prices.CumulativePrice, ...]:
 
 def broadcast_of(record: Record) -> tuple[Released, ...]:
     """Describe every release of a run so far, in order of the rounds."""
-    return tuple(map(_released, stored_releases(record.ledger, record.run_id)))
+    return tuple(map(_released, record.releases))
 
 
 def _utility(record: Record) -> Utility:
-    releases, share = stored_releases(record.ledger, record.run_id), record.plan.sending_share
+    releases, share = record.releases, record.plan.sending_share
     sent = sum(8 * release.values.shape[1] for release in releases)
     return Utility(
         releases=tuple(map(_released, releases)),

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privbo.comparisons.verdict import SCORES, Verdict, verdict_of_pairs
+from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, SCORES, Verdict, verdict_of_pairs
 from privbo.protocol.files import load_arrays, read_json
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.runs.manifest import RunDirectory
+from privbo.runs.record import best_so_far_by_client
 
 NOTE = (
     "Computed from clients' own scores. Publishing any of it breaks the guarantee above; it is here because this "
@@ -48,7 +49,7 @@ class Diagnostics:
         best_score_per_client: Number and best score of every client; NaN without a finite one.
         regret: Distance from the best attainable scores, where it was asked for.
         first_errors: First error of every client that ever failed, in its own words.
-        verdicts: Whether sharing helped: the clients' best scores at the end beside each control's.
+        verdicts: Whether sharing helped: the clients' best scores beside each control's, over rounds and at the end.
         note: What all of this is.
     """
 
@@ -85,24 +86,42 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
         best_score_per_client=tuple(enumerate(best.tolist())),
         regret=regret,
         first_errors=home.failures(),
-        verdicts=_verdicts(kept.get("best_per_client", {})),
+        verdicts=_verdicts(kept),
     )
 
 
-def _verdicts(best: Mapping[str, Sequence[float | None]]) -> tuple[Verdict, ...]:
-    """The run beside each of its controls, over the clients that have a score in both."""
-    scores = {name: np.array(values, dtype=np.float64) for name, values in best.items()}
-    return tuple(
-        verdict_of_pairs(scores["private"], other, over="clients of one run", names=(LABELS["private"], LABELS[name]))
-        for name, other in scores.items()
-        if name != "private" and np.isfinite(scores["private"] - other).any()
-    )
+def _verdicts(kept: Mapping[str, Mapping[str, Sequence[float | None]]]) -> tuple[Verdict, ...]:
+    """The run beside each of its controls, over the clients that have a score in both: on the way, and at the end."""
+    found = []
+    for key, measure in (("mean_per_client", OVER_ROUNDS), ("best_per_client", AT_THE_END)):
+        scores = {name: np.array(values, dtype=np.float64) for name, values in kept.get(key, {}).items()}
+        found += [
+            verdict_of_pairs(
+                scores["private"],
+                other,
+                over="clients of one run",
+                measure=measure,
+                names=(LABELS["private"], LABELS[name]),
+            )
+            for name, other in scores.items()
+            if name != "private" and np.isfinite(scores["private"] - other).any()
+        ]
+    return tuple(found)
 
 
 def _best(home: RunDirectory) -> FloatArray:
     if not home.evaluations_path.exists():
         return np.empty(0)
     return best_per_client(load_arrays(home.evaluations_path)["values"].astype(np.float64))
+
+
+def mean_per_client(history: ClientHistory) -> FloatArray:
+    """PRIVATE: give every client's best score so far, on average over rounds, ``(n_clients,)``; NaN without one."""
+    after = best_so_far_by_client(history)
+    rounds = after[:, 1:] if after.shape[1] > 1 else after
+    seen = np.isfinite(rounds)
+    totals = np.where(seen, rounds, 0.0).sum(axis=1)
+    return np.where(seen.any(axis=1), totals / np.maximum(seen.sum(axis=1), 1), np.nan)
 
 
 def best_per_client(values: FloatArray) -> FloatArray:

@@ -21,6 +21,7 @@ from typing import TypeAlias
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from accountant.wording import upper_text
 from privbo.protocol.files import write_atomically
 from privbo.reports.svg import svg_of
 
@@ -83,7 +84,13 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"text": plain_text, "exact": exact, "bound": bound, "percent": _unbroken_percent, "svg": svg_of}
+    made.filters |= {
+        "text": plain_text,
+        "exact": exact,
+        "bound": upper_text,
+        "percent": _unbroken_percent,
+        "svg": svg_of,
+    }
     made.globals["infinity"] = math.inf
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return made
@@ -120,14 +127,6 @@ def plain_text(value: object) -> str:
 def exact(value: object) -> str:
     """Write a setting as it was asked for, all digits."""
     return repr(value) if isinstance(value, float) and math.isfinite(value) else plain_text(value)
-
-
-def bound(value: float | None) -> str:
-    """Write an upper bound with three significant digits, rounded up so that it stays one."""
-    if value is None or value == 0 or math.isinf(value):
-        return plain_text(value)
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 2)
-    return f"{math.ceil(value / unit - 1e-9) * unit:.3g}"
 
 
 def percent_bound(share: float) -> str:

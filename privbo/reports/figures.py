@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from accountant.wording import upper_text
 from privbo.plans.prices import Caught, CumulativePrice, CurvePoint, finite
 from privbo.reports.colours import COLOURS, DASHES
 from privbo.reports.document import Figure
@@ -63,7 +64,7 @@ def epsilon_by_release(
         for index, (name, found) in enumerate((name, [p.epsilon[name] for p in points]) for name in names)
         if min(found) < math.inf
     ]
-    return figure(lines, "releases", f"epsilon at delta = {delta:.3g}", yaxis={"rangemode": "tozero"})
+    return figure(lines, "releases", f"epsilon at delta = {upper_text(delta)}", yaxis={"rangemode": "tozero"})
 
 
 def delta_epsilon(curve: Sequence[CurvePoint], epsilon: float, delta: float) -> Figure:

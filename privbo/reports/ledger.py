@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accountant.ledger.total import Total, total
+from accountant.wording import upper_text
 from privbo.plans.prices import Epsilons
 from privbo.plans.trust import Exposure
 from privbo.protocol.plain import in_two_lines, notebook_table
@@ -42,7 +43,7 @@ class LedgerView:
 
     def __repr__(self) -> str:
         made = f"{self.releases} of {self.planned_releases} planned releases, {self.ledger.text}"
-        paid = f"epsilon {self.total.epsilon:.4g} at delta {self.total.delta:.3g} paid in total"
+        paid = f"epsilon {upper_text(self.total.epsilon)} at delta {upper_text(self.total.delta)} paid in total"
         return in_two_lines("LedgerView", self.run, made, paid)
 
     def _repr_html_(self) -> str:

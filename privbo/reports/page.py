@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 
-from accountant.wording import accountant_text, interval_text
+from accountant.wording import accountant_text, interval_text, multipliers_text, upper_text
 from privbo.protocol.files import flat
 from privbo.protocol.plain import plain
 from privbo.reports import document as doc
@@ -18,15 +18,15 @@ from privbo.reports.report import Report
 _ENDS = 200  # charges that are listed of either end of a long run
 
 
-def document(report: Report, private: Diagnostics | None = None) -> doc.Document:
-    """Compose the page; ``private`` adds diagnostics that are not covered by epsilon."""
+def document(report: Report, private: Diagnostics | None = None, *, key: str | None = None) -> doc.Document:
+    """Compose the page; ``private`` adds diagnostics that are not covered by epsilon, ``key`` signs what leaves."""
     tables = [column.epsilon for column in report.epsilon_at]
     content = {
         "report": report,
         "private": private,
         "regret": {} if private is None or private.regret is None else flat(vars(private.regret)),
         "notes": _notes(report, private),
-        "price_head": ["accountant", *(f"delta {c.delta:.4g} ({c.label})" for c in report.epsilon_at)],
+        "price_head": ["accountant", *(f"delta {upper_text(c.delta)} ({c.label})" for c in report.epsilon_at)],
         "price_rows": [
             [accountant_text(name, *tables), *(table.get(name) for table in tables)] for name in report.epsilon
         ],
@@ -44,7 +44,7 @@ def document(report: Report, private: Diagnostics | None = None) -> doc.Document
             for entry in _listed(report.entries)
         ],
         "left_out": max(0, len(report.entries) - 2 * _ENDS),
-        "facts": _run_facts(report),
+        "facts": _run_facts(report) | {"signing key": key or "none yet; privbo bundle makes it"},
         "glossary": glossary(report),
         "configuration": _configuration(report),
         "source": json.dumps(report.spec.to_dict(), indent=1) if _is_repeatable(report) else None,
@@ -90,7 +90,7 @@ def glossary(report: Report) -> dict[str, str]:
         "delta": "the probability with which that factor may be exceeded; it has to be far below one in the number of "
         "people",
         "adjacency": f"what is compared: the run as it was, and the run in which one {unit}'s part was "
-        f"{_CHANGED[report.adjacency.value]}",
+        f"{CHANGED[report.adjacency.value]}",
         "release": "something computed from clients' answers and published: a sum with noise added",
         "noise multiplier": f"the noise's standard deviation, in units of the most that one {unit} can move a release",
         "sample rate": "the probability with which a client is drawn, in secret, into a release",
@@ -103,7 +103,7 @@ def glossary(report: Report) -> dict[str, str]:
     }
 
 
-_CHANGED = {
+CHANGED = {
     "zero-out": "replaced by nothing",
     "add-or-remove-one": "added or removed",
     "replace-one": "replaced by another's",
@@ -137,7 +137,7 @@ def _run_facts(report: Report) -> dict[str, object]:
         "trust": report.trust,
         "sampler": "; ".join(report.samplers) or "nothing is released",
         "noise source": report.noise_source_text,
-        "noise multiplier": report.noise_multiplier,
+        "noise multiplier": multipliers_text(report.planned_event),
         "sample rate": report.sample_rate,
         "clients": report.n_clients,
         "rounds": report.rounds,

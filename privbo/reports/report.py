@@ -13,11 +13,11 @@ from accountant.events import Adjacency, Event, Unit, to_dict
 from accountant.ledger import Budget
 from accountant.ledger.total import Total
 from accountant.tight.numerical import Interval
+from accountant.wording import upper_text
 from privbo.plans.prices import Attacker, CumulativePrice, CurvePoint, Epsilons, Guarantee, PriceColumn
 from privbo.plans.trust import Exposure
 from privbo.protocol.plain import fields_of, in_two_lines, notebook_table, plain
 from privbo.protocol.settings import JsonObject
-from privbo.reports.document import bound
 from privbo.reports.parts import ReleaseRow, Utility
 from privbo.runs.common import Common
 from privbo.runs.evidence import LedgerCheck
@@ -186,16 +186,16 @@ class Report:
 
     def __repr__(self) -> str:
         made = f"{self.releases} of {self.planned_releases} planned releases, ledger {self.ledger.text}"
-        price = f"epsilon {bound(self.smallest_epsilon)} at delta {self.delta:.3g} (noise: {self.noise_source})"
-        return in_two_lines("Report", self.name, made, price)
+        price = f"epsilon {upper_text(self.smallest_epsilon)} at delta {upper_text(self.delta)}"
+        return in_two_lines("Report", self.name, made, f"{price} (noise: {self.noise_source})")
 
     def _repr_html_(self) -> str:
         """Show the headline in a notebook."""
-        everybody = f"{bound(self.total.epsilon)} at delta = {self.delta:.4g} ({self.total.rule})"
+        everybody = f"{upper_text(self.total.epsilon)} at delta = {upper_text(self.delta)} ({self.total.rule})"
         return notebook_table(
             f"Privacy report: {self.name}",
-            {"epsilon": f"{bound(self.smallest_epsilon)} at delta = {self.delta:.4g}", "trust": self.trust}
-            | ({"everything that was paid": everybody} if self.shares_its_ledger else {})
+            {"epsilon": f"{upper_text(self.smallest_epsilon)} at delta = {upper_text(self.delta)}", "trust": self.trust}
+            | ({"paid on this ledger": everybody} if self.shares_its_ledger else {})
             | {
                 "unit, adjacency": f"{self.unit.value}, {self.adjacency.value}",
                 "releases": f"{self.releases} of {self.planned_releases} planned",

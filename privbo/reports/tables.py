@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from accountant.wording import multipliers_text, upper_text
 from privbo.comparisons.comparison import Comparison, Row
 from privbo.comparisons.verdict import Verdict
 from privbo.protocol.frames import frame_of
@@ -47,7 +48,11 @@ def frame(comparison: Comparison) -> pd.DataFrame:
 
 def _dicts(comparison: Comparison) -> list[dict[str, object]]:
     hidden = set() if comparison.shows_utility else {"utility", "standard_error", "final"}
-    return [{k: v for k, v in asdict(row).items() if k not in hidden} for row in comparison.rows()]
+    return [
+        {k: v for k, v in asdict(row).items() if k not in hidden}
+        | {"noise_multipliers": multipliers_text(row.noise_multipliers)}
+        for row in comparison.rows()
+    ]
 
 
 _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -65,18 +70,18 @@ def latex(comparison: Comparison) -> str:
 
 def cells(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Write a comparison's table as text: its head, and a row per setting."""
-    judged = [comparison.measure, "final"] if comparison.shows_utility else []
+    judged = list(dict.fromkeys((comparison.measure, "final"))) if comparison.shows_utility else []
     strict = strict_head(comparison)
-    head = ["setting", "epsilon", "delta", *strict, "noise multiplier", "releases", *judged, "seeds"]
+    head = ["setting", "epsilon", "delta", *strict, "noise multipliers", "releases", *judged, "seeds"]
     return head, [
         [
             row.setting,
             epsilon_text(row),
             delta_text(row),
             *(strict_text(row) for _ in strict),
-            "-" if row.noise_multiplier is None else f"{row.noise_multiplier:.3g}",
+            multipliers_text(row.noise_multipliers) if row.noise_multipliers else "-",
             str(row.releases),
-            *(_judged(row) if judged else []),
+            *_judged(row)[: len(judged)],
             str(row.seeds),
         ]
         for row in comparison.rows()
@@ -103,9 +108,13 @@ def contrast_lines(comparison: Comparison) -> Sequence[str]:
 
 
 def verdict_lines(found: Sequence[Verdict]) -> Sequence[str]:
-    """PRIVATE: say whether sharing helped, a line for each control; what is missing is said, too."""
+    """PRIVATE: say whether sharing helped, a line for each control and measure; what is missing is said, too."""
     unknown = "whether sharing helped is not known: add controls = ['local'], the same clients alone"
-    return [verdict.text for verdict in found] or [unknown]
+    measures = {verdict.measure for verdict in found}
+    numbers = {(verdict.measure, verdict.gain, verdict.standard_error) for verdict in found}
+    agree = len({verdict.alone for verdict in found}) > 1 and len(numbers) == len(measures)
+    same = ["the controls agree to all digits: noise alone changed nothing that any client did"] * agree
+    return [*(verdict.text for verdict in found), *same] or [unknown]
 
 
 def older_lines(comparison: Comparison) -> Sequence[str]:
@@ -119,7 +128,9 @@ def strict_head(comparison: Comparison) -> list[str]:
     if all(row.delta <= row.strict_delta for row in rows):
         return []
     deltas = {row.strict_delta for row in rows}
-    return [f"epsilon at delta {deltas.pop():.3g}" if len(deltas) == 1 else "epsilon at delta min(1e-5, 1/(10 N))"]
+    return [
+        f"epsilon at delta {upper_text(deltas.pop())}" if len(deltas) == 1 else "epsilon at delta min(1e-5, 1/(10 N))"
+    ]
 
 
 def strict_text(row: Row) -> str:
@@ -129,7 +140,7 @@ def strict_text(row: Row) -> str:
 
 def delta_text(row: Row) -> str:
     """Write delta for a table; a dash where it means nothing."""
-    return "-" if row.releases == 0 or row.epsilon is None else f"{row.delta:.3g}"
+    return "-" if row.releases == 0 or row.epsilon is None else upper_text(row.delta)
 
 
 def epsilon_text(row: Row) -> str:
@@ -140,4 +151,4 @@ def epsilon_text(row: Row) -> str:
 def _epsilon(value: float | None, releases: int) -> str:
     if releases == 0:
         return "nothing released"
-    return "infinite" if value is None else f"{value:.4g}"
+    return "infinite" if value is None else upper_text(value)

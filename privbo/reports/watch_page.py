@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from accountant.wording import upper_text
 from privbo.protocol.space import Categorical, Parameter
 from privbo.reports import document as doc
 from privbo.reports import figures
@@ -70,7 +71,7 @@ def _run_figures(run: LiveRun) -> dict[str, doc.Figure]:
     if run.prices:
         spent = figures.line("so far", [p.releases for p in run.prices], [min(p.epsilon.values()) for p in run.prices])
         plan = figures.line("the plan", [1, run.planned_releases], [run.planned] * 2, 1, mode="lines")
-        name = f"epsilon at delta = {run.delta:.3g}"
+        name = f"epsilon at delta = {upper_text(run.delta)}"
         found["spent"] = figures.figure([spent, plan], "releases", name, yaxis={"rangemode": "tozero"})
     if run.released:
         found["norms"] = figures.release_norms(run.released)

@@ -100,7 +100,9 @@ class ForeignAlgorithm:
         raise self._not_loaded()
 
     def _not_loaded(self) -> RunError:
-        return RunError(f"algorithm {self.reference!r} is named, not imported here; add --trust if the code is yours")
+        return RunError(
+            f"algorithm {self.reference!r} is named, not imported here; add --trust if the code is yours (trust=True)"
+        )
 
 
 def read_algorithm(table: Mapping[str, object]) -> Algorithm:

@@ -21,12 +21,31 @@ def read_toml(path: Path) -> JsonObject:
     Raises:
         ConfigurationError: If the file can't be read.
     """
+    return parse_toml(read_bytes(path), str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a configuration file.
+
+    Raises:
+        ConfigurationError: If it can't be read.
+    """
     try:
-        return tomllib.loads(path.read_text())
+        return path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}; name a configuration file") from None
+
+
+def parse_toml(content: bytes, name: str) -> JsonObject:
+    """Parse the bytes of a TOML file as one table.
+
+    Raises:
+        ConfigurationError: If they are not TOML, with the file's name.
+    """
+    try:
+        return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}") from None
+        raise ConfigurationError(f"{name} is not TOML: {error}") from None
 
 
 def read_spec(path: Path, overrides: Sequence[str] = (), *, load: bool = True) -> tuple[Spec, Path | None]:

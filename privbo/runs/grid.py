@@ -18,6 +18,8 @@ _MARGIN = 0.05  # share of a round that may pass before it begins, and again bet
 class Times:
     """A declared grid of times, on which a run's rounds begin and end; public.
 
+    .. versionadded:: 0.3.0
+
     Attributes:
         round_seconds: Length of every round. A round lasts it though all have answered, and who
             has not answered by its end is absent.

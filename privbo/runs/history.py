@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,6 @@ class History:
     on_round: OnRound | None
     sending_share: float = 1.0
     lost: frozenset[Place] = frozenset()
-    releases: list[Release] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         def superseded(row: Mapping[str, Any]) -> bool:
@@ -94,8 +93,6 @@ class History:
         A round that is replayed ended when it did.
         """
         ended = self._ended.get(index, ended)
-        if release is not None:
-            self.releases.append(release)
         if self._lines is not None:
             line = _public_line(index, release, self.sending_share)
             self._lines.add(line if ended is None else line | {"ended": ended})

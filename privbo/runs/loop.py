@@ -15,6 +15,7 @@ from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
 from privbo.protocol.files import save_arrays
+from privbo.protocol.homes import fresh_directory
 from privbo.protocol.interrupts import watched_interrupts
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import Problem
@@ -22,7 +23,7 @@ from privbo.runs.attendance import Attendance
 from privbo.runs.cohorts import InProcess, in_process, require_executor
 from privbo.runs.grid import Times
 from privbo.runs.history import OnPrivateRound, OnRound, both
-from privbo.runs.manifest import RunDirectory, fresh_directory
+from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.play import play
 from privbo.runs.progress import progress_bar

@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -169,6 +168,11 @@ class RunDirectory:
         Raises:
             RunError: If no run stands there, or one of an older format.
         """
+        if not self.config_path.exists() and (self.path / "search.json").exists():
+            raise RunError(
+                f"{self.path} holds a private training and no run; privbo ledger show and privbo ledger verify read "
+                "its ledgers, pb.train_private(..., resume=True) gives its network"
+            )
         content = read_json(self.config_path)
         if content.get("format") != FORMAT:
             raise RunError(
@@ -273,13 +277,3 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def today() -> str:
-    """Give today's date (UTC); a finer clock would tell how long clients took."""
-    return f"{datetime.now(UTC):%Y-%m-%d}"
-
-
-def fresh_directory(name: str) -> Path:
-    """Give ``runs/NAME-DATE-TOKEN``; a time of day in place of the token would tell when an earlier run ended."""
-    return Path("runs") / f"{name}-{today().replace('-', '')}-{secrets.token_hex(3)}"

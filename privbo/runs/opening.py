@@ -1,7 +1,6 @@
 """Opening a run: from a ``Spec`` to its plan, an identity on disk, an open ledger, a door and a server.
 
-Everything here happens before a client is asked anything, and is the same whichever
-transport carries the rounds.
+Everything here happens before a client is asked anything; it is the same for every transport.
 """
 
 from __future__ import annotations
@@ -23,12 +22,13 @@ from privbo.plans.plan import Plan, price_plan
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link
+from privbo.protocol.homes import today
 from privbo.protocol.messages import Foregoing, Request, Server, Setting
 from privbo.runs.allocation import KeptAllocation
 from privbo.runs.evidence import declaration, require_agreement
 from privbo.runs.final import CommonServer
 from privbo.runs.guarded import guarded_here
-from privbo.runs.manifest import Manifest, RunDirectory, today, versions
+from privbo.runs.manifest import Manifest, RunDirectory, versions
 from privbo.runs.record import Record
 from privbo.runs.seeds import derive_seed, noise_of
 from privbo.runs.seen import gathered
@@ -92,6 +92,7 @@ def open_run(
     *,
     resume: bool = False,
     gather: Callable[[Manifest], Gather] | None = None,
+    sums_at_sites: bool = False,
 ) -> Run:
     """Make a run, or open the one that is resumed.
 
@@ -101,6 +102,7 @@ def open_run(
         home: Its directory; None keeps a simulation in memory.
         resume: Go on with the run in ``home``.
         gather: Reaches the guardians of a run that has some; None plays them in this process.
+        sums_at_sites: Whether sites elsewhere sum their own clients' vectors; else the door sums everybody's.
 
     Raises:
         ConfigurationError: If a real run has no directory for its ledger.
@@ -113,9 +115,7 @@ def open_run(
     ledger = _open_ledger(home, manifest)
     _bind(ledger, manifest, home)
     asked = plan.privacy.adaptive_clipping
-    gathering = None
-    if plan.privacy.trust == "guardians":
-        gathering = guarded_here(manifest, home, ledger.policy, root) if gather is None else gather(manifest)
+    reach = gather or (lambda of: guarded_here(of, home, ledger.policy, root))
     door = Door(
         ledger,
         run=manifest.run_id,
@@ -125,7 +125,8 @@ def open_run(
         clipper=None if asked is None else QuantileClipper(settings=asked),
         only_sampled_send=plan.privacy.channel == "anonymous",
         keeper=None if home is None else KeptAllocation(home=home, run=manifest.run_id),
-        gather=gathering,
+        gather=reach(manifest) if plan.privacy.trust == "guardians" else None,
+        sums_at_sites=sums_at_sites,
     )
     setting = spec.setting(manifest.public_seed)
     return Run(

@@ -11,6 +11,8 @@ import numpy as np
 
 from accountant.events import Event, compose
 from accountant.ledger import Ledger
+from accountant.wording import upper_text
+from privbo.door.payload import decode_release
 from privbo.plans.plan import Plan
 from privbo.plans.prices import run_table
 from privbo.protocol.errors import ConfigurationError, RunError
@@ -32,7 +34,6 @@ class Record:
         ledger: The ledger that was charged.
         directory: Where the run is kept; None for a simulation in memory.
         common: The common setting of a run that has ended with one; public.
-        releases: What was made public; empty for a run loaded from its directory.
 
     Example:
         >>> import privbo as pb
@@ -46,7 +47,6 @@ class Record:
     manifest: Manifest
     ledger: Ledger
     directory: Path | None
-    releases: tuple[Release, ...] = ()
     common: Common | None = None
     _clients: ClientHistory | None = field(default=None, repr=False)
     _failures: Mapping[int, str] = field(default_factory=dict, repr=False)
@@ -58,14 +58,14 @@ class Record:
             "Record",
             self.spec.name,
             f"{self.spec.rounds} rounds, {made}, {self.directory or 'in memory'}",
-            f"epsilon {self.epsilon(at):.4g} at delta {at:.3g} (noise: {self.plan.noise_source})",
+            f"epsilon {upper_text(self.epsilon(at))} at delta {upper_text(at)} (noise: {self.plan.noise_source})",
         )
 
     def _repr_html_(self) -> str:
         """Show what the run was and cost in a notebook; nothing of its clients."""
         at = self.plan.safe_delta
         facts = {
-            "epsilon": f"{self.epsilon(at):.4g} at delta = {at:.3g}",
+            "epsilon": f"{upper_text(self.epsilon(at))} at delta = {upper_text(at)}",
             "unit, adjacency": f"{self.plan.unit}, {self.plan.adjacency.value}",
             "releases": f"{len(self.ledger.entries(self.run_id))} of {self.plan.releases} planned",
             "noise": self.plan.noise_source,
@@ -87,6 +87,14 @@ class Record:
     def run_id(self) -> str:
         """The run's name in the ledger."""
         return self.manifest.run_id
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """Releases so far, in order of rounds; read from the ledger whenever they are asked for."""
+        stored = {row.release_id: row.body for row in self.ledger.release_rows()}
+        made = (stored.get(entry.release_id) for entry in self.ledger.entries(self.run_id))
+        read = (decode_release(payload)[0] for payload in made if payload is not None)
+        return tuple(sorted(read, key=lambda release: release.round))
 
     @property
     def home(self) -> RunDirectory:
@@ -197,7 +205,7 @@ class Record:
     def best_so_far(self) -> FloatArray:
         """PRIVATE: give the mean over clients of the best value seen after each round.
 
-        Entry 0 is the initialisation. Clients without a value yet are left out.
+        Entry 0 is the initialisation, where the algorithm has one. Clients without a value yet are left out.
         """
         return mean_best_so_far(self.clients)
 
@@ -207,12 +215,16 @@ def check_record(record: Record) -> LedgerCheck:
     return examine(record.manifest, record.ledger, None if record.directory is None else record.home)
 
 
-def mean_best_so_far(history: ClientHistory) -> FloatArray:
-    """Give the mean over clients of the best value after each round, ``(n_rounds,)`` from initialisation on."""
+def best_so_far_by_client(history: ClientHistory) -> FloatArray:
+    """Give every client's best value after each round, ``(n_clients, n_rounds)`` from initialisation on."""
     rounds = np.unique(history.rounds)
     running = np.fmax.accumulate(history.values, axis=1)
-    last = np.searchsorted(history.rounds, rounds, side="right") - 1
-    after = running[:, last]
+    return np.asarray(running[:, np.searchsorted(history.rounds, rounds, side="right") - 1])
+
+
+def mean_best_so_far(history: ClientHistory) -> FloatArray:
+    """Give the mean over clients of the best value after each round, ``(n_rounds,)`` from initialisation on."""
+    after = best_so_far_by_client(history)
     seen = np.isfinite(after)
     totals = np.where(seen, after, 0.0).sum(axis=0)
     return np.asarray(totals / np.maximum(seen.sum(axis=0), 1))

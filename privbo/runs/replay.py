@@ -10,8 +10,6 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from accountant.ledger import Ledger
-from privbo.door.payload import decode_release
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Ask, Release
 from privbo.runs.algorithms import ForeignAlgorithm
@@ -26,13 +24,6 @@ class ActiveNodes:
     nodes: int
 
 
-def stored_releases(ledger: Ledger, run: str) -> list[Release]:
-    """Read every release of a run from its ledger, in order of their rounds."""
-    stored = {row.release_id: row.body for row in ledger.release_rows()}
-    made = (stored.get(entry.release_id) for entry in ledger.entries(run))
-    return sorted((decode_release(payload)[0] for payload in made if payload is not None), key=lambda r: r.round)
-
-
 def replay(record: Record) -> Iterator[tuple[Ask, Release | None]]:
     """Replay every round that was answered: what was asked, and the release that answered it.
 
@@ -41,7 +32,7 @@ def replay(record: Record) -> Iterator[tuple[Ask, Release | None]]:
     """
     spec = dataclasses.replace(record.spec, device="cpu")
     server = spec.played.server(spec.setting(record.manifest.public_seed))
-    releases = {release.round: release for release in stored_releases(record.ledger, record.run_id)}
+    releases = {release.round: release for release in record.releases}
     while (ask := server.ask()) is not None:
         release = releases.get(ask.broadcast.round)
         if ask.request is not None and release is None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from accountant.ledger import Ledger
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.homes import fresh_directory
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import Problem
 from privbo.runs.loop import run
-from privbo.runs.manifest import fresh_directory
 from privbo.runs.record import Record
 from privbo.runs.site import Site
 
@@ -22,6 +22,8 @@ class Session:
 
     If the program ends, the run stands still; the same call with ``resume=True`` goes on with it, and asks for the
     same trials.
+
+    .. versionadded:: 0.3.0
 
     Attributes:
         directory: Of the run.
@@ -79,6 +81,8 @@ def start(
     **settings: Any,  # noqa: ANN401  # as of ``run``
 ) -> Session:
     """Start a run whose trials this program, or another one, evaluates; arguments as for ``run``.
+
+    .. versionadded:: 0.3.0
 
     Args:
         problem: With ``objective="ask"``.

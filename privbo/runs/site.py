@@ -22,6 +22,8 @@ class Site:
     Whatever asks and tells may be another process than the run, may be killed at any moment, and may tell while the
     run stands still: what was told is on the disk and is read when the run goes on.
 
+    .. versionadded:: 0.3.0
+
     Args:
         directory: Of a run in one process, a site's folder of one run, or the folder in which a site keeps its runs.
         going: Tells whether the run still goes on; by default it does until it says that it has ended.

@@ -228,8 +228,10 @@ class Spec:
         Raises:
             RunError: Naming the first setting that differs.
         """
-        theirs = other.identity()
-        for key, value in self.identity().items():
+        ours, theirs = self.identity(), other.identity()
+        # A table's order says nothing, but for the space: points are kept by their place in it.
+        ours["space's order"], theirs["space's order"] = _order(ours), _order(theirs)
+        for key, value in ours.items():
             if theirs[key] != value:
                 raise RunError(
                     f"the run to resume was made with {key} = {value!r}, now it is {theirs[key]!r}; "
@@ -252,6 +254,10 @@ class Spec:
             unit=self.privacy.unit,
             single_release_noise=functools.partial(single_release_noise, self.privacy, self.problem.n_clients),
         )
+
+
+def _order(identity: JsonObject) -> str:
+    return ", ".join(cast("JsonObject", cast("JsonObject", identity["problem"]).get("space", {})))
 
 
 def _identifying(table: JsonObject) -> JsonObject:

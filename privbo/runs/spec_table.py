@@ -9,21 +9,20 @@ from pydantic import Field
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
 from privbo.protocol.problem import ProblemSource
-from privbo.protocol.settings import Count, JsonObject, Positive, Sequence, settings
+from privbo.protocol.settings import NAME, Count, JsonObject, Positive, Sequence, settings
 from privbo.runs.attendance import Attendance
 from privbo.runs.grid import Times
 
 Control = Literal["local", "zeroed"]
 FinalShare: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 FINAL_SHARE = 0.1
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
 @settings(table="")
 class SpecTable:
     """The shape of a run's table; ``Spec`` holds the objects."""
 
-    name: Annotated[str, Field(pattern=_NAME)]
+    name: Annotated[str, Field(pattern=NAME)]
     rounds: Count
     problem: ProblemSource
     algorithm: JsonObject

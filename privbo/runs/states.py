@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -103,6 +102,7 @@ class States:
 
     path: Path
     _whole: int = 0
+    _end: int = 0
 
     def load(self) -> dict[str, npt.NDArray[np.generic]] | None:
         """Read the last state; None if the clients never answered.
@@ -111,7 +111,7 @@ class States:
             RunError: If the file is damaged before its end.
         """
         state: dict[str, npt.NDArray[np.generic]] | None = None
-        for _, body in self._frames():
+        for _, body, _ in self._frames():
             with np.load(io.BytesIO(body), allow_pickle=False) as archive:
                 state = applied(state, {name: archive[name] for name in archive.files})
         return state
@@ -122,7 +122,7 @@ class States:
         Raises:
             RunError: If the file is damaged before its end.
         """
-        headers = [header for header, _ in self._frames()]
+        headers = [header for header, *_ in self._frames()]
         if not headers:
             return None
         last = headers[-1]
@@ -132,46 +132,42 @@ class States:
         """Add what a round has changed, on the disk when this returns; rewrites a file that has doubled."""
         frame = _frame(change, stamp)
         if not self.path.exists():
-            write_atomically(self.path, frame)
-            self._whole = len(frame)
+            self._write(frame)
             return
-        append_bytes(self.path, frame, self._sound())
-        self._whole = self._whole or self._first()
-        if self.path.stat().st_size > 2 * self._whole:
-            state = self.load() or {}
-            frame = _frame(difference(None, state), stamp)
-            write_atomically(self.path, frame)
-            self._whole = len(frame)
+        if not self._end:
+            ends = [end for *_, end in self._frames()] or [0]
+            self._whole, self._end = ends[0], ends[-1]
+        append_bytes(self.path, frame, self._end)
+        self._end += len(frame)
+        if self._end > 2 * self._whole:
+            self._write(_frame(difference(None, self.load() or {}), stamp))
 
-    def _first(self) -> int:
-        """Length of the first frame."""
-        return next((len(_MAGIC) + _HEADER.size + len(json.dumps(h)) + len(b) for h, b in self._frames()), 0)
+    def _write(self, frame: bytes) -> None:
+        """Make the file one frame."""
+        write_atomically(self.path, frame)
+        self._whole = self._end = len(frame)
 
-    def _sound(self) -> int:
-        """Length of the file up to the end of its last frame that is whole."""
-        with self.path.open("rb") as file:
-            size, end = os.fstat(file.fileno()).st_size, 0
-            while (sizes := _sizes(file.read(len(_MAGIC) + _HEADER.size))) is not None:
-                end_of_frame = file.tell() + sizes[0] + sizes[1]
-                if end_of_frame > size:
-                    break
-                file.seek(end_of_frame)
-                end = end_of_frame
-        return end
-
-    def _frames(self) -> Iterator[tuple[Mapping[str, Any], bytes]]:
+    def _frames(self) -> Iterator[tuple[Mapping[str, Any], bytes, int]]:
+        """Headers and bodies of the frames that are whole, each with its end in the file."""
         if not self.path.exists():
             return
+        end = 0
         with self.path.open("rb") as file:
-            while (sizes := _sizes(file.read(len(_MAGIC) + _HEADER.size))) is not None:
-                header, body = file.read(sizes[0]), file.read(sizes[1])
-                if len(header) + len(body) < sizes[0] + sizes[1]:
-                    return  # what a crash cut off
-                if zlib.crc32(header + body) != sizes[2]:
-                    if file.read(1):
-                        raise RunError(f"{self.path} is damaged in the middle; restore it from a copy")
-                    return
-                yield json.loads(header), body
+            while (frame := _next_frame(file)) is not None:
+                end = file.tell()
+                yield json.loads(frame[0]), frame[1], end
+            file.seek(end)
+            if _MAGIC in file.read()[1:]:
+                raise RunError(f"{self.path} is damaged in the middle; restore it from a copy")
+
+
+def _next_frame(file: IO[bytes]) -> tuple[bytes, bytes] | None:
+    """Header and body of the next frame; None at the end, where a crash has cut it off, or where it is damaged."""
+    if (sizes := _sizes(file.read(len(_MAGIC) + _HEADER.size))) is None:
+        return None
+    header, body = file.read(sizes[0]), file.read(sizes[1])
+    whole = len(header) + len(body) == sizes[0] + sizes[1] > 0
+    return (header, body) if whole and zlib.crc32(header + body) == sizes[2] else None
 
 
 def _frame(change: Snapshot, stamp: Stamp) -> bytes:

@@ -14,6 +14,8 @@ State: TypeAlias = Literal["open", "told", "failed"]
 class Trial:
     """PRIVATE: a point that a client wants evaluated; it belongs to that client.
 
+    .. versionadded:: 0.3.0
+
     Attributes:
         number: Its name, for telling.
         client: Whose objective is to be evaluated.

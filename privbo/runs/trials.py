@@ -155,7 +155,7 @@ class Journal:
 
     def next_enqueued(self, client: int) -> tuple[float, ...] | None:
         """Take the point that a client evaluates next, if one was enqueued; it stands until it was asked for."""
-        asked = [trial.unit for trial in self.trials.values() if trial.client == client]
+        asked = [trial.unit for trial in list(self.trials.values()) if trial.client == client]  # other threads add some
         for whose, unit in self._enqueued:
             if whose == client:
                 if unit not in asked:

@@ -15,7 +15,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from privbo.door.partial import Partial, Summing
+from privbo.protocol.errors import RunError
 from privbo.protocol.evaluator import Evaluator
+from privbo.protocol.limited import named
 from privbo.protocol.memory import Memory, Rows
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Setting
 from privbo.protocol.threads import limited_loaded_threads
@@ -227,10 +229,28 @@ class RemoteWorker:
             with limited_loaded_threads(self._threads):
                 found = self._worker.work(task)
         except BaseException as error:  # handed on to whoever asked, who raises it
-            found = error
+            found = portable(error)
         with self._changed:
             self._over = found
             self._changed.notify_all()
+
+
+def portable(error: BaseException) -> BaseException:
+    """An error as it can be sent to another process: itself, or its class and text where it can't be sent.
+
+    Example:
+        >>> portable(ValueError("too few"))
+        ValueError('too few')
+    """
+    import pickle
+
+    import cloudpickle
+
+    try:
+        pickle.loads(cloudpickle.dumps(error))  # noqa: S301 (made in this line)
+    except Exception:
+        return RunError(named(error))
+    return error
 
 
 def evaluator_of(job: Job, tell: Tell) -> Evaluator:

@@ -16,36 +16,50 @@ Every check plays small runs through the real door with seeded noise and raises
 | ``draws_secret_noise_once`` | secure noise never repeats |
 | ``resumes`` | a run stopped after any round ends as if it had not been stopped |
 | ``survives_absences`` | clients that are away change neither the noise nor the number of releases |
+| ``goes_on_after_missed_rounds`` | a client that was not there for a round answers the later ones |
 | ``survives_hostile_answers`` | malformed vectors are absences |
 | ``keeps_its_sensitivity`` | one unit moves a release by no more than stated |
-| ``hides_vectors_from_its_server`` | the public side never holds a client's vector |
+| ``keeps_its_reward_bound`` | if ``unit="reward"``: another reward moves one vector, at most by ``reward_bound`` |
+| ``is_steered_by_releases`` | a server told the releases alone asks what was asked in the run |
+| ``hides_vectors_from_its_server`` | the public side reaches no array that holds a client's vector as it was sent |
 | ``answers_twice_alike`` | a round asked twice is answered the same, without new evaluations |
 | ``splits_into_cohorts`` | a client alone behaves as the same client in a large cohort |
 | ``snapshots_everything`` | a restored cohort goes on as the one it was taken of |
 | ``survives_failing_objectives`` | an objective that raises or returns NaN stops nobody |
+| ``keeps_clients_apart`` | whatever one client's objective returns or raises, the others answer alike |
 | ``has_a_local_control`` | ``local()`` releases nothing and costs nothing |
 | ``has_a_zeroed_control`` | with the clients' sum zeroed only noise is released |
 """
 
 from __future__ import annotations
 
+from privbo.protocol.common import Final
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Algorithm, UnitName
+from privbo.testing.boundary import keeps_its_reward_bound
 from privbo.testing.checks import CHECKS
 from privbo.testing.subject import ConformanceError, Subject, bumps, toy_problem
 
 __all__ = ["CHECKS", "ConformanceError", "Subject", "bumps", "check_algorithm", "toy_problem"]
 
 
-def check_algorithm(algorithm: Algorithm, *, unit: UnitName = "client", rounds: int = 4) -> None:
+def check_algorithm(
+    algorithm: Algorithm, *, unit: UnitName = "client", rounds: int = 4, final: Final | None = None
+) -> tuple[str, ...]:
     """Hold an algorithm to the law: play every check on a small problem of seven clients.
 
     Args:
         algorithm: The algorithm's settings, as ``pb.run`` takes them.
         unit: Unit of privacy, ``"client"`` or ``"reward"``.
         rounds: Length of the runs; enough for at least one release.
+        final: ``"common"`` for runs that end with a common setting.
+
+    Returns:
+        Names of the checks that were played, all of which hold; ``keeps_its_reward_bound`` is among them only where
+        one reward is the unit.
 
     Raises:
-        ConformanceError: Naming the rule that is broken.
+        ConformanceError: Naming the check and the rule that is broken.
         ConfigurationError: If it is no algorithm, or refuses its settings.
 
     Example:
@@ -53,6 +67,13 @@ def check_algorithm(algorithm: Algorithm, *, unit: UnitName = "client", rounds: 
         >>> from privbo.testing import CHECKS, Subject
         >>> CHECKS["has_a_local_control"](Subject(algorithm=pb.FederatedFLCB()))
     """
-    subject = Subject(algorithm=algorithm, unit=unit, rounds=rounds)
-    for check in CHECKS.values():
-        check(subject)
+    subject = Subject(algorithm=algorithm, unit=unit, rounds=rounds, final=final)
+    played = {name: check for name, check in CHECKS.items() if unit == "reward" or check is not keeps_its_reward_bound}
+    for name, check in played.items():
+        try:
+            check(subject)
+        except ConfigurationError:
+            raise
+        except Exception as error:  # whatever an algorithm of one's own raises, or the ledger refuses
+            raise ConformanceError(f"{name}: {error}") from error
+    return tuple(played)

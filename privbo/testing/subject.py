@@ -32,7 +32,7 @@ from privbo.protocol.problem import Problem
 from privbo.protocol.space import Real
 from privbo.runs.algorithms import require_algorithm
 from privbo.runs.altered import AlteredCohort
-from privbo.runs.history import OnRound
+from privbo.runs.history import OnRound, Round
 from privbo.runs.loop import run_spec
 from privbo.runs.opening import plan_run
 from privbo.runs.record import Record
@@ -40,6 +40,7 @@ from privbo.runs.spec import Spec
 
 N_CLIENTS = 7
 SEED = 3
+_MOST_ROUNDS = 25
 Spoil = Callable[[FloatArray, int], FloatArray]
 
 
@@ -116,8 +117,12 @@ class Subject:
     def play(
         self, home: Path | None = None, *, resume: bool = False, on_round: OnRound | None = None, **changes: object
     ) -> Record:
-        """Play a run of a check."""
-        return run_spec(self.spec(**changes), home, resume=resume, on_round=on_round)
+        """Play a run of a check; one that goes on and on is broken off."""
+        return run_spec(self.spec(**changes), home, resume=resume, on_round=on_round or self._bounded)
+
+    def _bounded(self, event: Round) -> None:
+        most = _MOST_ROUNDS * self.rounds
+        require(event.index < most, f"a run of {self.rounds} rounds ends, this one was at round {most} and went on")
 
     def plan(self) -> Plan:
         """Give the plan of the plain run."""

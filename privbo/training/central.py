@@ -3,9 +3,7 @@
 Training records and validation records are a public, disjoint split, so there are two
 populations and two ledgers. Training is DP-SGD: every pull's steps are reserved on the
 training ledger before its first batch. Validation losses leave through the door and are
-charged to the validation ledger. The price of a search is the plan's: its larger epsilon
-speaks of one record (which is in one of the two parts), their sum of somebody who may have
-records in both.
+charged to the validation ledger. The price of a search is the plan's (``TrainingPlan``).
 
 A search with a directory resumes: run again with ``resume=True`` and the same arms, it finds
 its finished pulls and their released losses, repeats its choices from them, and goes on.
@@ -18,23 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.events import Adjacency, Unit
 from accountant.ledger import Ledger
 from accountant.ledger.policy import Budget, LedgerPolicy
-from accountant.tightest import epsilon_table
 from privbo.door.door import Door
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import read_json, write_json
 from privbo.protocol.settings import JsonObject, dump_settings
+from privbo.training.asked import settle
 from privbo.training.journal import Journal
 from privbo.training.judge import LossJudge, loss_mechanism
 from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy
+from privbo.training.price import TrainingPlan, priced
 from privbo.training.trainer import OpacusTrainer
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant
+
+    from privbo.training.private_neural import Split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,32 +41,22 @@ class CentralRun:
     """Both doors of a search, their ledgers and the plan's price.
 
     Attributes:
-        privacy: The plan.
+        plan: What it does and costs.
         trainer: For ``PrivateNeuralArm``.
         judge: For ``PrivateNeuralArm``.
         training: Ledger of the training records.
         validation: Ledger of the validation records.
-        noise_multipliers: z of training and validation.
     """
 
-    privacy: RecordPrivacy
+    plan: TrainingPlan
     trainer: OpacusTrainer
     judge: LossJudge
     training: Ledger
     validation: Ledger
-    noise_multipliers: tuple[float, float]
 
     def epsilon(self) -> dict[str, float]:
-        """The plan's epsilon: of either part, their maximum and their sum."""
-        z_train, z_validate = self.noise_multipliers
-        delta = self.privacy.delta
-        parts = {
-            "training": min(epsilon_table(self.privacy.training_event(z_train), delta, adjacency=TRAINING).values()),
-            "validation": min(
-                epsilon_table(self.privacy.validation_event(z_validate), delta, adjacency=VALIDATION).values()
-            ),
-        }
-        return parts | {"maximum": max(parts.values()), "sum": sum(parts.values())}
+        """The plan's price (``TrainingPlan.epsilon``)."""
+        return self.plan.epsilon()
 
 
 def central_run(
@@ -79,6 +68,8 @@ def central_run(
     resume: bool = False,
     seed: int | None = None,
     name: str = "central",
+    networks: JsonObject | None = None,
+    data: Split | None = None,
 ) -> CentralRun:
     """Price the plan, open both ledgers, and make the doors.
 
@@ -91,6 +82,8 @@ def central_run(
         resume: Go on with the search in ``directory``; pull the same arms by the same search.
         seed: Of simulated noise.
         name: Of the run, in both ledgers.
+        networks: The arms, described (``privbo.training.asked``): the search is resumed with the same ones only.
+        data: The records, likewise.
 
     Raises:
         ConfigurationError: If secure noise lacks a directory.
@@ -99,7 +92,8 @@ def central_run(
     """
     if privacy.noise == "secure" and directory is None:
         raise ConfigurationError("a private search needs a directory for its durable ledgers; name one")
-    z_train, z_validate = _multipliers(privacy)
+    plan = priced(privacy, n_training=n_training, n_validation=n_validation)
+    z_train, z_validate = plan.noise_multipliers
     described: JsonObject = {
         "name": name,
         "privacy": dump_settings(privacy),
@@ -108,7 +102,7 @@ def central_run(
         "seed": seed,
         "noise_multipliers": [z_train, z_validate],
     }
-    settle(directory, described, resume=resume)
+    settle(directory, described | ({} if networks is None else {"networks": networks}), resume=resume, data=data)
     training = open_ledger(directory, "training", privacy, n_training, TRAINING, name)
     validation = open_ledger(directory, "validation", privacy, n_validation, VALIDATION, name)
     trainer = OpacusTrainer(
@@ -126,41 +120,7 @@ def central_run(
         validation, run=name, noise=noise_of(privacy, seed), mechanism=lambda _: mechanism, n_clients=n_validation
     )
     judge = LossJudge(door, n_records=n_validation, loss_bound=privacy.loss_bound, mechanism=mechanism)
-    return CentralRun(
-        privacy=privacy,
-        trainer=trainer,
-        judge=judge,
-        training=training,
-        validation=validation,
-        noise_multipliers=(z_train, z_validate),
-    )
-
-
-def _multipliers(privacy: RecordPrivacy) -> tuple[float, float]:
-    epsilon, delta = privacy.epsilon, privacy.delta
-    return (
-        calibrate_noise(privacy.training_event, epsilon=epsilon, delta=delta, adjacency=TRAINING),
-        calibrate_noise(privacy.validation_event, epsilon=epsilon, delta=delta, adjacency=VALIDATION),
-    )
-
-
-def settle(directory: Path | None, described: JsonObject, *, resume: bool) -> None:
-    """Write the search's description down, or hold it against the one that is resumed."""
-    if directory is None:
-        if resume:
-            raise RunError("only a search with a directory can be resumed; name it")
-        return
-    path = directory / "search.json"
-    if not resume:
-        if path.exists():
-            raise RunError(f"{directory} already holds a search; resume it or name another directory")
-        directory.mkdir(parents=True, exist_ok=True)
-        write_json(path, described)
-        return
-    found = read_json(path)
-    different = sorted(key for key in described if found.get(key) != described[key])
-    if different:
-        raise RunError(f"{directory} holds a search with another {', '.join(different)}; resume it as it was")
+    return CentralRun(plan=plan, trainer=trainer, judge=judge, training=training, validation=validation)
 
 
 def _blocks(ledger: Ledger, privacy: RecordPrivacy, z: float, name: str) -> Callable[[int, int], IAccountant]:

@@ -8,9 +8,10 @@ last answer, never the best one so far.
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,6 +24,9 @@ from privbo.protocol.messages import FloatArray
 from privbo.training.journal import Pull
 from privbo.training.trainer import OpacusTrainer, Steps
 
+WRAPPED = "_module."
+"""Prefix that Opacus puts before the names of a wrapped model's state."""
+
 MakeModel = Callable[[], nn.Module]
 MakeOptimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -31,6 +35,8 @@ MakeOptimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 class Split:
     """Data of a classification task, on the device where arms are trained.
 
+    .. versionadded:: 0.3.0
+
     Attributes:
         train_x: Inputs, ``(n, ...)``.
         train_y: Classes, ``(n,)``, int64.
@@ -38,7 +44,7 @@ class Split:
         validation_y: Their classes.
 
     Raises:
-        ConfigurationError: If a part is empty, or inputs and classes differ in number.
+        ConfigurationError: If a part is empty or no tensor, or inputs and classes differ in number.
 
     Example:
         >>> x, y = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64)
@@ -54,8 +60,20 @@ class Split:
     def __post_init__(self) -> None:
         for name in ("train", "validation"):
             x, y = getattr(self, f"{name}_x"), getattr(self, f"{name}_y")
+            for part, value in ((f"{name}_x", x), (f"{name}_y", y)):
+                if not isinstance(value, Tensor):
+                    raise ConfigurationError(f"{part} is a {type(value).__name__}; make it a tensor: torch.tensor(...)")
+            if y.dtype != torch.int64 or y.ndim != 1:
+                raise ConfigurationError(
+                    f"{name}_y is {y.dtype} of shape {tuple(y.shape)}; give one class per record: y.long().flatten()"
+                )
             if len(x) != len(y) or not len(x):
                 raise ConfigurationError(f"{name}: {len(x)} inputs and {len(y)} classes must be equal and not 0")
+        if self.train_x.shape[1:] != self.validation_x.shape[1:] or self.train_x.dtype != self.validation_x.dtype:
+            raise ConfigurationError(
+                f"train_x and validation_x differ: {self.train_x.dtype} {tuple(self.train_x.shape[1:])} and "
+                f"{self.validation_x.dtype} {tuple(self.validation_x.shape[1:])}; give both parts the same columns"
+            )
 
 
 class Judge(Protocol):
@@ -141,12 +159,19 @@ class PrivateNeuralArm:
         return state
 
     def _train(self, state: PrivateTraining) -> None:
+        """Make the pull's steps; whatever of records could pass by the door is refused before anything is judged."""
         state.model.train()
+        fixed, is_apart = _untrained(state.model), False
         with warnings.catch_warnings():
             # Per-record gradients hook every layer, the first one included, whose input needs no gradient.
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             for _ in range(self.steps):
-                self._one_step(state)
+                batch = self.trainer.sample()
+                if len(batch) > 1 and not is_apart:
+                    self._require_apart(batch)
+                    is_apart = True
+                self._one_step(state, batch)
+                _require_fixed(fixed, _untrained(state.model))
 
     def value(self, state: PrivateTraining) -> float:
         """The last released validation loss."""
@@ -157,17 +182,75 @@ class PrivateNeuralArm:
         first = max(state.losses[0], 0.0) if self.reference is None else self.reference
         return self.scale * first / math.sqrt(k)
 
-    def _one_step(self, state: PrivateTraining) -> None:
-        batch = self.trainer.sample()
+    def _one_step(self, state: PrivateTraining, batch: Tensor) -> None:
         state.optimiser.zero_grad()
         if len(batch):
             scores = state.model(self.data.train_x[batch])
             loss = nn.functional.cross_entropy(scores, self.data.train_y[batch])
             loss.backward()  # type: ignore[no-untyped-call]  # torch's own is untyped
+            _require_row_each(state.model, len(batch))
         else:
             for parameter in state.model.parameters():  # nobody was drawn: noise only, the same event
                 parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))  # type: ignore[attr-defined]  # Opacus'
         state.optimiser.step()
+
+    def _require_apart(self, batch: Tensor) -> None:
+        """Refuse a model in which one record's loss depends on another record; inputs of whole numbers do not tell.
+
+        It is asked of an untrained twin, so that nothing of the model that is trained changes.
+        """
+        given = self.data.train_x[batch].detach().clone()
+        if not given.is_floating_point():
+            return
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.manual_seed(self.seed)
+            twin = self.model().to(given.device)
+            scores = twin(given.requires_grad_().clone())
+            first = nn.functional.cross_entropy(scores, self.data.train_y[batch], reduction="none")[0]
+            (moves,) = torch.autograd.grad(first, given, allow_unused=True)
+        if moves is not None and torch.nan_to_num(moves[1:]).any():
+            raise ConfigurationError(
+                f"model {self.name!r} mixes records: one record's loss depends on the others of its batch, so that "
+                "clipping its gradient bounds nothing; let every record pass the layers alone (group normalisation)"
+            )
+
+
+def _untrained(model: nn.Module) -> dict[str, object]:
+    """Everything of a model's state that no private step may change: buffers, and parameters that are not trained."""
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {name: copy.deepcopy(value) for name, value in model.state_dict().items() if name not in trained}
+
+
+def _require_fixed(before: Mapping[str, object], now: Mapping[str, object]) -> None:
+    """Refuse state that training changes past the noise, such as a running mean of a layer of one's own.
+
+    Raises:
+        ConfigurationError: Naming it.
+    """
+    for name in before.keys() | now.keys():
+        old, new = before.get(name), now.get(name)
+        tensors = isinstance(old, Tensor) and isinstance(new, Tensor)
+        if not (torch.equal(old, new) if tensors else old == new):  # type: ignore[arg-type]  # both are, as was asked
+            raise ConfigurationError(
+                f"{name.removeprefix(WRAPPED)} of the model changes while records pass, without noise; keep no running "
+                "statistics of inputs (group normalisation has none)"
+            )
+
+
+def _require_row_each(model: nn.Module, n_records: int) -> None:
+    """Refuse gradients that are not one row per record: clipping several rows of one record bounds none of it.
+
+    Raises:
+        ConfigurationError: Naming the parameter.
+    """
+    for name, parameter in model.named_parameters():
+        rows = getattr(parameter, "grad_sample", None)
+        if parameter.requires_grad and (not isinstance(rows, Tensor) or len(rows) != n_records):
+            found = f"{len(rows)} rows of gradients" if isinstance(rows, Tensor) else "no gradient per record"
+            raise ConfigurationError(
+                f"{name.removeprefix(WRAPPED)} has {found} for {n_records} records; keep records the first dimension "
+                "of every layer's input, and use every trained parameter in every pass"
+            )
 
 
 @torch.no_grad()

@@ -12,31 +12,33 @@ import dataclasses
 import io
 import math
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
-from accountant.calibrate import noise_multiplier as calibrate_noise
-from accountant.events import BestOfRandomRuns, PoissonSampledGaussian, compose
+from accountant.events import BestOfRandomRuns, PoissonSampledGaussian
 from accountant.ledger import Ledger
 from accountant.selection import TruncatedNegativeBinomial
-from accountant.tightest import epsilon as best_epsilon
 from privbo.door.noise import NoiseSource
 from privbo.door.selection import SelectionDoor, draw_runs
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import write_atomically
 from privbo.protocol.settings import JsonObject, dump_settings
-from privbo.training.central import noise_of, open_ledger, settle
+from privbo.training.asked import settle
+from privbo.training.central import noise_of, open_ledger
 from privbo.training.journal import State
 from privbo.training.judge import RunAllowance, SecretJudge
 from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy
+from privbo.training.price import TrainingPlan, priced
 from privbo.training.trainer import OpacusTrainer
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant
+
+    from privbo.training.private_neural import Split
 
 RunOne = Callable[[int], tuple[float, State]]
 
@@ -61,64 +63,58 @@ class PrivateSelection:
     """A selection that is priced and not yet made.
 
     Attributes:
-        privacy: The plan of one run (``pulls`` of it, each judged once) and the whole selection's target.
-        runs: Distribution of the number of runs.
+        plan: What it does and costs; ``plan.privacy`` says what one run does, each judged once.
+        candidates: Names of what is chosen from, in order.
         trainer: For the candidates' arms.
         judge: For the candidates' arms.
         training: Ledger of the training records.
         validation: Ledger of the validation records.
-        events: What training and validation are charged.
         allowance: What the run that is being made may still do; nothing outside of ``select``.
     """
 
-    privacy: RecordPrivacy
-    runs: TruncatedNegativeBinomial
+    plan: TrainingPlan
+    candidates: tuple[str, ...]
     trainer: OpacusTrainer
     judge: SecretJudge
     training: Ledger
     validation: Ledger
-    events: tuple[BestOfRandomRuns, BestOfRandomRuns]
     allowance: RunAllowance = field(repr=False)
     _noise: NoiseSource
     _directory: Path | None
     _name: str
 
-    def epsilon(self) -> dict[str, float]:
-        """Epsilon of either part, their maximum, and of somebody with records in both."""
-        delta, (first, second) = self.privacy.delta, self.events
-        both = dataclasses.replace(first, run=compose([first.run, second.run]))
-        parts = {
-            "training": best_epsilon(first, delta, adjacency=TRAINING),
-            "validation": best_epsilon(second, delta, adjacency=VALIDATION),
-        }
-        return parts | {"maximum": max(parts.values()), "both": best_epsilon(both, delta, adjacency=VALIDATION)}
+    @property
+    def events(self) -> tuple[BestOfRandomRuns, BestOfRandomRuns]:
+        """Charges of the training and of the validation ledger."""
+        return cast("tuple[BestOfRandomRuns, BestOfRandomRuns]", self.plan.events)
 
-    def select(self, n_candidates: int, run_one: RunOne) -> Selected:
+    def epsilon(self) -> dict[str, float]:
+        """The plan's price (``TrainingPlan.epsilon``)."""
+        return self.plan.epsilon()
+
+    def select(self, run_one: RunOne) -> Selected:
         """Pay, draw the secret runs, make them, and release the best one.
 
         A selection that was released before is returned as the ledgers stored it; one that
         was cut off before is made anew under the same charge, because nothing of it had left.
 
         Args:
-            n_candidates: Number of candidates.
-            run_one: Trains a candidate through ``trainer`` and ``judge``; returns its judged
+            run_one: Trains a candidate, by its number, through ``trainer`` and ``judge``; returns its judged
                 loss and its model's state. What it sees and returns is secret.
 
         Raises:
             BudgetExceeded: If a ledger can't pay, or a run does more than it is priced for.
-            RunError: If what was released can't be read, or was chosen among other candidates.
+            RunError: If what was released can't be read.
         """
         door = SelectionDoor(
             prices=((self.training, self.events[0]), (self.validation, self.events[1])),
             run=self._name,
-            noise_source=self.privacy.noise,
+            noise_source=self.plan.privacy.noise,
         )
         released = door.open()
         if released is None:
-            released = door.close(_encoded(self._best_of(n_candidates, run_one)))
+            released = door.close(_encoded(self._best_of(run_one)))
         found = _decoded(released)
-        if found.chosen >= n_candidates:
-            raise RunError(f"candidate {found.chosen} of {n_candidates} was released; select among the same candidates")
         self._publish(released)
         return found
 
@@ -132,11 +128,12 @@ class PrivateSelection:
         elif path.read_bytes() != released:
             raise RunError(f"{path} is not the model that was released; move it away and resume for the released one")
 
-    def _best_of(self, n_candidates: int, run_one: RunOne) -> Selected:
+    def _best_of(self, run_one: RunOne) -> Selected:
         """SECRET until it is released: the result of the best run."""
         best = Selected(chosen=-1, score=math.inf, model={})
-        for candidate in draw_runs(self.runs, n_candidates, self._noise.stream("runs")):
-            with self.allowance.for_one_run(self.privacy):
+        runs = cast("TruncatedNegativeBinomial", self.plan.runs)
+        for candidate in draw_runs(runs, len(self.candidates), self._noise.stream("runs")):
+            with self.allowance.for_one_run(self.plan.privacy):
                 score, model = run_one(candidate)
             score = score if math.isfinite(score) else math.inf
             if score < best.score or best.chosen < 0:
@@ -164,49 +161,56 @@ def private_selection(
     privacy: RecordPrivacy,
     runs: TruncatedNegativeBinomial,
     *,
+    candidates: Sequence[str],
     n_training: int,
     n_validation: int,
     directory: Path | None = None,
     resume: bool = False,
     seed: int | None = None,
     name: str = "selection",
+    networks: JsonObject | None = None,
+    data: Split | None = None,
 ) -> PrivateSelection:
     """Price a selection: noise such that all of it costs either part ``privacy.epsilon``.
 
     Args:
         privacy: What one run does (``pulls`` blocks of ``steps``), and the target.
         runs: Distribution of the number of runs.
+        candidates: Names of what is chosen from; a released choice is a place among them.
         n_training: Training records, public.
         n_validation: Validation records, public.
         directory: Where ledgers and the released model are kept; None for simulations.
         resume: Go on with the selection in ``directory``.
         seed: Of simulated noise, runs and candidates.
         name: Of the run, in both ledgers.
+        networks: The candidates, described (``privbo.training.asked``): resumed with the same ones only.
+        data: The records, likewise.
 
     Raises:
         ConfigurationError: If secure noise lacks a directory.
-        RunError: If another selection stands in ``directory``.
+        RunError: If another selection, or one among other candidates, stands in ``directory``.
         CalibrationError: If no noise meets the target.
     """
     if privacy.noise == "secure" and directory is None:
         raise ConfigurationError("a private selection needs a directory for its durable ledgers; name one")
-    target = privacy.epsilon, privacy.delta
-
-    def trained(z: float) -> BestOfRandomRuns:
-        return BestOfRandomRuns(run=compose([privacy.training_event(z)]), eta=runs.eta, gamma=runs.gamma)
-
-    def judged(z: float) -> BestOfRandomRuns:
-        return BestOfRandomRuns(run=compose([privacy.validation_event(z)]), eta=runs.eta, gamma=runs.gamma)
-
-    z_train = calibrate_noise(trained, epsilon=target[0], delta=target[1], adjacency=TRAINING)
-    z_judge = calibrate_noise(judged, epsilon=target[0], delta=target[1], adjacency=VALIDATION)
-    described: JsonObject = {"name": name, "privacy": dump_settings(privacy), "runs": dataclasses.asdict(runs)}
-    settle(directory, described | {"n_training": n_training, "n_validation": n_validation}, resume=resume)
+    plan = priced(privacy, n_training=n_training, n_validation=n_validation, runs=runs)
+    z_train, z_judge = plan.noise_multipliers
+    described: JsonObject = {
+        "name": name,
+        "candidates": list(candidates),
+        "privacy": dump_settings(privacy),
+        "runs": dataclasses.asdict(runs),
+        "n_training": n_training,
+        "n_validation": n_validation,
+        "seed": seed,
+        "noise_multipliers": [z_train, z_judge],
+    }
+    settle(directory, described | ({} if networks is None else {"networks": networks}), resume=resume, data=data)
     training = open_ledger(directory, "training", privacy, n_training, TRAINING, name)
     noise, allowance = noise_of(privacy, seed), RunAllowance()
     return PrivateSelection(
-        privacy=privacy,
-        runs=runs,
+        plan=plan,
+        candidates=tuple(candidates),
         trainer=OpacusTrainer(
             n_records=n_training,
             privacy=privacy,
@@ -223,7 +227,6 @@ def private_selection(
         ),
         training=training,
         validation=open_ledger(directory, "validation", privacy, n_validation, VALIDATION, name),
-        events=(trained(z_train), judged(z_judge)),
         allowance=allowance,
         _noise=noise,
         _directory=directory,

@@ -2,52 +2,66 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
-from accountant.selection import TruncatedNegativeBinomial
 from privbo.protocol.errors import ConfigurationError
-from privbo.training.plan import RecordPrivacy
+from privbo.protocol.homes import fresh_directory
+from privbo.protocol.text import shown
+from privbo.training.price import TrainingPlan, plan_training
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from accountant.selection import TruncatedNegativeBinomial
+    from privbo.protocol.settings import JsonObject
     from privbo.training.journal import State
     from privbo.training.private_neural import Judge, MakeModel, MakeOptimiser, Split
     from privbo.training.trainer import OpacusTrainer
-
-_PREFIX = "_module."  # that Opacus puts before the names of a wrapped model's parameters
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trained:
     """A network that may leave: trained by DP-SGD, and chosen privately where there were several.
 
+    .. versionadded:: 0.3.0
+
     Attributes:
         name: Which one it is.
         model: The trained module.
-        loss: Its released validation loss, with noise: the mean of cross-entropies clipped to ``[0, 2 loss_bound]``.
-        epsilon: Price of all of it at ``delta``: ``"training"`` and ``"validation"`` of either part's records,
-            ``"maximum"`` of a record, which is in one part; and of a person with records in both parts.
-        delta: At which.
+        loss: Its released validation loss: the mean of cross-entropies clipped to ``[0, 2 loss_bound]``, with noise
+            of ``plan.loss_stddev``. The least of several noisy losses flatters: it chooses, don't quote it.
+        plan: Trainings, noise and price; ``plan.of_person`` prices several records of one person.
         directory: Where both ledgers are; None for a simulation in memory.
 
     Example:
         See ``privbo.train_private``:
 
         >>> sorted(Trained.__dataclass_fields__)
-        ['delta', 'directory', 'epsilon', 'loss', 'model', 'name']
+        ['directory', 'loss', 'model', 'name', 'plan']
     """
 
     name: str
     model: nn.Module
     loss: float
-    epsilon: Mapping[str, float]
-    delta: float
+    plan: TrainingPlan
     directory: Path | None
+
+    @property
+    def epsilon(self) -> Mapping[str, float]:
+        """Price at ``delta``: of a record of either part, ``"maximum"`` of both, and ``"both"`` (one in each)."""
+        return self.plan.epsilon()
+
+    @property
+    def delta(self) -> float:
+        """Where epsilon is quoted."""
+        return self.plan.privacy.delta
+
+    def __repr__(self) -> str:
+        head = f"<Trained {shown(self.name)}: released loss {self.loss:.4g}, kept in {self.directory or 'memory'}"
+        return f"{head}\n {self.plan!r}>"
 
 
 def train_private(
@@ -73,8 +87,11 @@ def train_private(
     several networks the whole choice costs ``epsilon``, however many are tried: nothing but the best one leaves
     (Papernot and Steinke 2022).
 
+    .. versionadded:: 0.3.0
+
     Args:
-        models: Functions that make the networks, by name; no layer may mix records, as batch normalisation does.
+        models: Functions that make the networks, by name, each a new one at every call; no layer may mix records, as
+            batch normalisation does, fold them into more rows, or keep statistics of them.
         data: Training and validation records, disjoint.
         epsilon: Price of all of it, of one record.
         delta: Of it; by default at most 1e-5 and at most a tenth of one over the number of records.
@@ -85,13 +102,15 @@ def train_private(
         loss_bound: Validation losses are clipped to ``[0, 2 loss_bound]``.
         expected_runs: Expected number of trainings where there are several networks; by default two per network.
         noise: ``"secure"``, or ``"simulation"`` for seeded experiments without a guarantee.
-        directory: Where ledgers and the released network are kept; needed with secure noise.
-        resume: Go on with the training in ``directory``.
+        directory: Where ledgers and the released network are kept; by default ``runs/training-DATE-TOKEN``, and in
+            memory if noise is simulated.
+        resume: Go on with the training in ``directory``, asked for as it was: the same networks in the same order,
+            optimisers, records and settings.
         seed: Of initial weights and, in simulations, of everything else.
 
     Raises:
         ConfigurationError: If a setting is impossible, a network can't be trained privately, or Opacus is missing.
-        RunError: If another training stands in ``directory``.
+        RunError: If another training stands in ``directory``; the first difference is named.
 
     Example:
         >>> import torch, privbo as pb
@@ -104,29 +123,40 @@ def train_private(
         ('linear', True)
     """
     _require_opacus()
-    if not models:
-        raise ConfigurationError("models is empty; name at least one network and the function that makes it")
+    plan = plan_training(
+        models,
+        data,
+        epsilon=epsilon,
+        delta=delta,
+        epochs=epochs,
+        batch_size=batch_size,
+        clipping_norm=clipping_norm,
+        loss_bound=loss_bound,
+        expected_runs=expected_runs,
+        noise=noise,
+    )
     if missing := sorted(models.keys() - optimiser.keys()) if isinstance(optimiser, Mapping) else []:
         raise ConfigurationError(
             f"optimiser: none for {', '.join(missing)}; give one for every network, or one for all"
         )
-    n_training = len(data.train_y)
-    if not 0 < batch_size <= n_training:
-        raise ConfigurationError(f"batch_size={batch_size} must lie in 1..{n_training}, the number of training records")
-    smallest = min(1e-5, 1.0 / (10.0 * (n_training + len(data.validation_y))))
-    privacy = RecordPrivacy(
-        epsilon=epsilon,
-        delta=smallest if delta is None else delta,
-        pulls=1,
-        steps=max(1, math.ceil(epochs * n_training / batch_size)),
-        sample_rate=batch_size / n_training,
-        clipping_norm=clipping_norm,
-        loss_bound=loss_bound,
-        noise=noise,
-    )
+    from privbo.training.border import require_trainable
+
+    require_trainable(models, data)
     home = None if directory is None else Path(directory)
-    task = _Task(models=models, data=data, optimiser=optimiser, privacy=privacy, home=home, resume=resume, seed=seed)
-    return task.only() if len(models) == 1 else task.best(expected_runs or 2.0 * len(models))
+    if home is None and noise == "secure" and not resume:
+        home = fresh_directory("training")
+    task = _Task(models=models, data=data, optimiser=optimiser, plan=plan, home=home, resume=resume, seed=seed)
+    return task.only() if plan.runs is None else task.best(plan.runs)
+
+
+class _Opened(TypedDict):
+    n_training: int
+    n_validation: int
+    directory: Path | None
+    resume: bool
+    seed: int | None
+    networks: JsonObject
+    data: Split
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -134,7 +164,7 @@ class _Task:
     models: Mapping[str, MakeModel]
     data: Split
     optimiser: MakeOptimiser | Mapping[str, MakeOptimiser]
-    privacy: RecordPrivacy
+    plan: TrainingPlan
     home: Path | None
     resume: bool
     seed: int | None
@@ -143,41 +173,39 @@ class _Task:
         """Train the only network and have its loss judged: one release each."""
         from privbo.training.central import central_run
 
-        run = central_run(
-            self.privacy,
-            n_training=len(self.data.train_y),
-            n_validation=len(self.data.validation_y),
-            directory=self.home,
-            resume=self.resume,
-            seed=self.seed,
-        )
+        run = central_run(self.plan.privacy, **self._opened())
         (name,) = self.models
         with run.training, run.validation:
             loss, state = self._trained(name, run.trainer, run.judge, self.seed or 0)
-            return self._result(name, loss, state, run.epsilon())
+            return self._result(name, loss, state)
 
-    def best(self, expected_runs: float) -> Trained:
+    def best(self, runs: TruncatedNegativeBinomial) -> Trained:
         """Train a secret number of networks, each chosen at random; release the best."""
         from privbo.training.selection import private_selection
 
-        if not expected_runs > 1.0:
-            raise ConfigurationError(f"expected_runs={expected_runs!r} must be above 1; give about two per network")
         names = list(self.models)
-        choice = private_selection(
-            self.privacy,
-            TruncatedNegativeBinomial(eta=1.0, gamma=1.0 / expected_runs),
-            n_training=len(self.data.train_y),
-            n_validation=len(self.data.validation_y),
-            directory=self.home,
-            resume=self.resume,
-            seed=self.seed,
-        )
+        choice = private_selection(self.plan.privacy, runs, candidates=names, **self._opened())
         with choice.training, choice.validation:
             found = choice.select(
-                len(names),
                 lambda index: self._trained(names[index], choice.trainer, choice.judge, (self.seed or 0) + index),
             )
-            return self._result(names[found.chosen], found.score, found.model, choice.epsilon())
+            return self._result(names[found.chosen], found.score, found.model)
+
+    def _opened(self) -> _Opened:
+        from privbo.training.asked import network
+
+        return {
+            "n_training": self.plan.n_training,
+            "n_validation": self.plan.n_validation,
+            "directory": self.home,
+            "resume": self.resume,
+            "seed": self.seed,
+            "networks": {name: network(model, self._optimiser(name)) for name, model in self.models.items()},
+            "data": self.data,
+        }
+
+    def _optimiser(self, name: str) -> MakeOptimiser:
+        return self.optimiser[name] if isinstance(self.optimiser, Mapping) else self.optimiser
 
     def _trained(self, name: str, trainer: OpacusTrainer, judge: Judge, seed: int) -> tuple[float, State]:
         """Train a network once; its judged loss and its state."""
@@ -187,21 +215,21 @@ class _Task:
             name=name,
             model=self.models[name],
             data=self.data,
-            optimiser=self.optimiser[name] if isinstance(self.optimiser, Mapping) else self.optimiser,
+            optimiser=self._optimiser(name),
             trainer=trainer,
             judge=judge,
-            steps=self.privacy.steps,
+            steps=self.plan.privacy.steps,
             seed=seed,
         )
         state = arm.step(arm.init())
         return arm.value(state), state.model.state_dict()
 
-    def _result(self, name: str, loss: float, state: State, epsilon: Mapping[str, float]) -> Trained:
+    def _result(self, name: str, loss: float, state: State) -> Trained:
+        from privbo.training.private_neural import WRAPPED
+
         model = self.models[name]()
-        model.load_state_dict({key.removeprefix(_PREFIX): value for key, value in state.items()})
-        return Trained(
-            name=name, model=model.eval(), loss=loss, epsilon=epsilon, delta=self.privacy.delta, directory=self.home
-        )
+        model.load_state_dict({key.removeprefix(WRAPPED): value for key, value in state.items()})
+        return Trained(name=name, model=model.eval(), loss=loss, plan=self.plan, directory=self.home)
 
 
 def _require_opacus() -> None:

@@ -147,7 +147,7 @@ def main() -> None:
         answer = once(path, sys.argv[3])
     else:
         answer = fill(path)
-    print(json.dumps(answer))
+    print(json.dumps(answer) + "\n", end="", flush=True)  # one write: eight of these share a pipe
 
 
 if __name__ == "__main__":

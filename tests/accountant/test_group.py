@@ -174,12 +174,30 @@ def test_everybody_in_a_group_is_one_contribution_of_k_times_the_length():
         (poisson(0.1, 1.0), REPLACE),
         (FixedSizeSampledGaussian(n_clients=9, sample_size=3, noise_multiplier=1.0), ZERO),
         (RandomAllocationGaussian(n_rounds=9, participations=2, noise_multiplier=1.0), ZERO),
-        (BestOfRandomRuns(run=Gaussian(noise_multiplier=9.0), eta=1.0, gamma=0.1), ZERO),
+        (BestOfRandomRuns(run=poisson(0.1, 9.0), eta=1.0, gamma=0.1), REPLACE),
     ],
 )
 def test_a_group_of_which_nothing_tight_is_proven_is_refused(event, adjacency):
     with pytest.raises(EventError, match=r"of 2 units together nothing tight is proven .* price one unit alone"):
         of_group(event, 2, adjacency=adjacency)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_selection_is_for_a_group_what_its_theorem_says_of_the_groups_runs(k):
+    """Gaussian runs: a group of k is one unit at a k-th of the noise, so the selection of those runs is known."""
+
+    def selection(run):
+        return BestOfRandomRuns(run=run, eta=1.0, gamma=0.25)
+
+    def price(event):
+        return numerical.epsilon(event, 1e-5, adjacency=ZERO)
+
+    loud, quiet = (selection(repeat(Gaussian(noise_multiplier=z), 3)) for z in (9.0, 9.0 / k))
+    assert price(of_group(loud, k, adjacency=ZERO)) == pytest.approx(price(quiet))
+    run = poisson(0.5, 6.0, 8)
+    group = price(of_group(selection(run), k, adjacency=ZERO))
+    # Above one unit's, and above what the group pays for one run; a group left at one unit's price is caught.
+    assert group > max(1.5 * price(selection(run)), price(of_group(run, k, adjacency=ZERO)))
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True, "2"])

@@ -31,6 +31,7 @@ from accountant.ledger.file import (
 )
 from accountant.ledger.store import Store, row_digest
 from accountant.ledger.witness import Witness
+from accountant.wording import upper_text
 
 SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
 
@@ -396,7 +397,7 @@ def test_a_ledger_that_holds_more_than_its_budget_is_a_problem(tmp_path):
         found = ledger.verify()
         assert not found.ok
         exact = gaussian_dp.epsilon_from_mu(2.0, 1e-5)
-        assert found.problem.startswith(f"what was charged comes to epsilon {exact:.6g}")
+        assert found.problem.startswith(f"what was charged comes to epsilon {upper_text(exact, 6)}")
         with pytest.raises(BudgetExceeded):
             ledger.charge("r/1", Gaussian(noise_multiplier=1e6), run="r", noise_source="secure")
 

@@ -26,6 +26,7 @@ from accountant.ledger import Budget, Ledger, LedgerPolicy, Receipt
 from accountant.ledger.policy import canonical
 from accountant.ledger.pricing import filter_under
 from accountant.tight import numerical
+from accountant.wording import upper_text
 
 ZERO, DELTA = Adjacency.ZERO_OUT, 1e-5
 
@@ -84,7 +85,8 @@ def test_what_no_slot_dominates_is_refused_and_changes_nothing(event: Event) -> 
 
 def test_slots_that_cost_more_than_their_bound_are_refused_before_there_is_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
-    with pytest.raises(LedgerError, match=rf"slots together cost epsilon {WHOLE:.6g} at delta 1e-05, over the bound"):
+    refused = rf"slots together cost epsilon {upper_text(WHOLE, 6)} at delta 1e-05, over the bound"
+    with pytest.raises(LedgerError, match=refused):
         Ledger.create(path, policy(reserved(epsilon=WHOLE * (1 - 1e-9))))
     with pytest.raises(LedgerError, match="share no unit"):
         Ledger.create(path, policy(reserved(), unit=Unit.REWARD, disjoint=True))

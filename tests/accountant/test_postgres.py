@@ -287,7 +287,9 @@ def test_an_older_database_is_noticed_by_everybody_who_had_seen_more(server: Ser
         assert [row[:2] for row in ledger.lost()] == [("charges", 2)]
 
 
-def test_a_network_is_crossed_with_verified_encryption_only(server: Server, tmp_path: Path) -> None:
+def test_a_network_is_crossed_with_verified_encryption_only(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     far = server.url("appender", ADDRESSES[1])
     assert encrypted(server.url("appender")) == server.url("appender")
     assert encrypted("postgresql://a@[::1]:5/db") == "postgresql://a@[::1]:5/db"
@@ -308,6 +310,20 @@ def test_a_network_is_crossed_with_verified_encryption_only(server: Server, tmp_
     server.encrypt(keys.certificate, keys.key)
     try:
         assert opened(f"{far}?sslrootcert={keys.authority}&{tail}") is None
+        near = server.url("appender")
+        assert opened(f"{near}?{tail}") is None
+        for weak in ("disable", "require"):  # what the address does not say must not lead over a network either
+            for name, value in {"PGHOSTADDR": ADDRESSES[1], "PGSSLMODE": weak}.items():
+                monkeypatch.setenv(name, value)
+            assert "leads to 127.0.0.2" in str(opened(f"{near}?{tail}"))
+        monkeypatch.delenv("PGHOSTADDR")
+        monkeypatch.delenv("PGSSLMODE")
+        service = tmp_path / "services"
+        service.write_text(f"[far]\nhost={ADDRESSES[1]}\nsslmode=disable\n")
+        monkeypatch.setenv("PGSERVICEFILE", str(service))
+        assert "leads to 127.0.0.2" in str(
+            opened(f"postgresql://appender@/postgres?port={server.port}&service=far&{tail}")
+        )
         assert "certificate verify failed" in str(opened(f"{far}?sslrootcert={other.authority}&{tail}"))
     finally:
         server.encrypt(None, None)

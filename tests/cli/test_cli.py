@@ -245,6 +245,15 @@ def test_bad_commands_exit_with_2(arguments: list[str]) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_folder_that_cant_be_written_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    config = tmp_path / "tiny.toml"
+    config.write_text(CONFIG)
+    done = privbo("run", str(config), "--out", str(config / "run"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("privbo: [Errno ")
+
+
 def test_a_foreign_ledger_is_refused(finished: Path, tmp_path: Path) -> None:
     import shutil
 

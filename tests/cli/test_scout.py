@@ -51,6 +51,14 @@ def test_a_scout_is_charged_to_the_peoples_ledger_as_any_run(config: Path, tmp_p
     assert json.loads(privbo("report", str(home), "--json").stdout)["releases"] == 1
 
 
+def test_a_run_that_will_end_with_a_vote_is_scouted_without_one(config: Path, tmp_path: Path) -> None:
+    home = tmp_path / "scout"
+    done = privbo("scout", str(config), "--set", "final=common", "--epsilon", "1", "--out", str(home), "--yes")
+    assert done.returncode == 0, done.stderr
+    with pb.load(home).ledger as ledger:
+        assert len(ledger.entries()) == 1
+
+
 def test_a_scout_in_the_terminal(config: Path, tmp_path: Path) -> None:
     done = privbo("scout", str(config), "--epsilon", "2", "--out", str(tmp_path / "scout"), "--yes")
     assert "correlation between two clients' surfaces: " in done.stdout
@@ -79,6 +87,7 @@ def test_the_gains_are_those_of_the_stored_table(gain: Gain) -> None:
     assert facts == pytest.approx(stored(gain), abs=0.0051)
 
 
-def test_no_stored_family_is_left_out() -> None:
+def test_no_stored_family_without_a_choice_is_left_out() -> None:
     families = json.loads(STORED.read_text())["overall"]
-    assert {gain.family for gain in GAINS} == {name for name, one in families.items() if one["purpose"] != "stress"}
+    unseen = {name for name, one in families.items() if one["purpose"] in ("reporting", "own")}
+    assert {gain.family for gain in GAINS} == unseen

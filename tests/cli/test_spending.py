@@ -14,6 +14,7 @@ import privbo as pb
 from accountant import Adjacency
 from accountant.ledger import Ledger
 from accountant.ledger.total import odometer
+from accountant.wording import upper_text
 from privbo.runs.record import Record
 from tests.cli.test_cli import CONFIG, privbo
 
@@ -137,7 +138,7 @@ def test_every_command_that_charges_beside_a_run_asks_first_and_says_the_total_t
     paid = compared(sweep, "--yes")
     assert paid.returncode == 0, paid.stderr
     assert quoted(paid.stderr) == (price, total)
-    assert f"the population has paid epsilon {total:.4g} at delta 1e-05" in " ".join(paid.stdout.split())
+    assert f"the population has paid epsilon {upper_text(total)} at delta 1e-05" in " ".join(paid.stdout.split())
     after = charged(sweep)
     free = compared(sweep)  # nothing is left to pay, so nobody is asked
     assert (free.returncode, charged(sweep)) == (0, after)
@@ -156,17 +157,19 @@ def test_every_command_that_charges_beside_a_run_asks_first_and_says_the_total_t
 def test_what_a_sweep_and_a_choice_cost_stands_in_the_headline_of_a_run_on_the_same_people(sweep: Path) -> None:
     run = sweep.parent / "run"
     alone = reported(run)
-    assert "everything that was paid on" not in privbo("report", str(run)).stdout
+    assert "everything that this ledger knows was paid on" not in privbo("report", str(run)).stdout
     assert compared(sweep, "--recommend", "epsilon=4", "--yes").returncode == 0
     together, said = reported(run), " ".join(privbo("report", str(run)).stdout.split())
     assert together["total"]["runs"] == 4  # two cells and the choice
     assert together["total"]["epsilon"] > alone["total"]["epsilon"]
     headline = said[: said.index("rounds")]
-    assert f"epsilon {together['total']['epsilon']:.4g} at delta 1e-05 for 4 runs together" in headline
+    assert f"epsilon {upper_text(together['total']['epsilon'])} at delta 1e-05 for 4 runs together" in headline
     assert together["total"]["rule"] in headline
     page = (run / "report.html").read_text()
     headline = page[: page.index("What an attacker gains")]
-    assert re.search(r'class="big" id="total">Everything that was paid on population <b>ward</b>', headline)
+    assert re.search(
+        r'class="big" id="total">Everything that this ledger knows was paid on population <b>ward</b>', headline
+    )
     assert together["total"]["rule"] in headline
 
 

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import privbo as pb
+from experiments.examples.zoom import Zoom
+from privbo.audits.empirical import audit_run
 from tests.cli.test_cli import CONFIG, privbo
+from tests.conformance.small import problem
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 STATED = CONFIG.replace(
@@ -176,3 +180,19 @@ def test_an_errors_own_words_do_not_steer_the_terminal(tmp_path: Path) -> None:
     done = privbo("report", str(tmp_path / f"no{ESCAPE}where"))
     assert done.returncode == 2
     assert "\x1b" not in done.stderr
+
+
+def test_an_algorithm_of_ones_own_is_attacked_where_its_code_is_trusted(tmp_path: Path) -> None:
+    home = tmp_path / "zoom"
+    privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+    pb.run(problem(), Zoom(n_candidates=2), privacy=privacy, rounds=2, directory=home)
+    attack = ("audit", str(home), "--empirical", "--trials", "1000", "--json")
+    refused = privbo(*attack)
+    assert refused.returncode == 2
+    assert "add --trust if the code is yours" in refused.stderr
+    found = privbo(*attack, "--trust")
+    assert found.returncode == 0, found.stderr
+    with pytest.raises(pb.RunError, match=r"trust=True"):
+        audit_run(pb.load(home), trials=1000)
+    assert audit_run(pb.load(home), trials=1000, trust=True)
+    assert {row["passed"] for row in json.loads(found.stdout)["empirical"]} == {True}

@@ -70,7 +70,7 @@ def setting(
     curves = np.array(finals)[:, None] * np.ones(3)
     return Setting(
         label=label, kind=kind, epsilon=epsilon, delta=1e-5,
-            strict_epsilon=strict or epsilon, strict_delta=1e-6, noise_multiplier=1.0, releases=2, overrides={},
+            strict_epsilon=strict or epsilon, strict_delta=1e-6, noise_multipliers=(1.0,), releases=2, overrides={},
         seeds=tuple(range(len(finals))), curves=curves,
     )  # fmt: skip
 

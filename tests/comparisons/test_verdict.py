@@ -15,7 +15,7 @@ from privbo.cli.run import carry_out, control_of
 from privbo.comparisons.choice import recommend
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.runs import compare
-from privbo.comparisons.verdict import verdict_of_pairs, verdict_of_release
+from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, verdict_of_pairs, verdict_of_release
 from privbo.reports.diagnostics import best_per_client, diagnostics
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
@@ -93,7 +93,7 @@ def test_clients_of_one_run_are_pairs(n_clients: int) -> None:
         for gain in gains:
             alone = generator.normal(scale=3.0, size=n_clients)
             sharing = alone + gain / np.sqrt(n_clients) + noises(generator, n_clients)
-            found.append(verdict_of_pairs(sharing, alone, over="clients").answer)
+            found.append(verdict_of_pairs(sharing, alone, over="clients", measure="score").answer)
         return found
 
     false, some = answers(np.zeros(NOTHING)).count("helped"), generator.uniform(2.0, 5.0, size=HELPFUL)
@@ -106,28 +106,32 @@ def test_clients_of_one_run_are_pairs(n_clients: int) -> None:
 
 def test_p_is_scipys_and_ties_are_not_certain() -> None:
     gains = np.array([0.1, 0.3, -0.05, 0.2])
-    found = verdict_of_pairs(gains, np.zeros(4), over="seeds")
+    found = verdict_of_pairs(gains, np.zeros(4), over="seeds", measure="score")
     students = ttest_1samp(gains, 0.0, alternative="greater").pvalue  # these differences are lopsided to the left
     assert students < found.p_helped < 1.6 * students
     assert found.p_hurt == pytest.approx(1 - students)
-    means = verdict_of_pairs(gains, np.zeros(4), over="seeds", are_means=True)
+    means = verdict_of_pairs(gains, np.zeros(4), over="seeds", measure="score", are_means=True)
     assert (means.p_helped, means.p_hurt) == pytest.approx((students, 1 - students))
-    even = verdict_of_pairs(np.array([-0.1, 0.0, 0.1, 0.2]), np.zeros(4), over="seeds")
+    even = verdict_of_pairs(np.array([-0.1, 0.0, 0.1, 0.2]), np.zeros(4), over="seeds", measure="score")
     assert even.p_helped == pytest.approx(ttest_1samp([-0.1, 0.0, 0.1, 0.2], 0.0, alternative="greater").pvalue)
-    equal = verdict_of_pairs(np.full(3, 0.5), np.zeros(3), over="seeds")
+    equal = verdict_of_pairs(np.full(3, 0.5), np.zeros(3), over="seeds", measure="score")
     assert (equal.p_helped, equal.answer) == (0.125, "made no difference beyond noise")
-    single = verdict_of_pairs(np.array([0.5]), np.zeros(1), over="seeds")
+    single = verdict_of_pairs(np.array([0.5]), np.zeros(1), over="seeds", measure="score")
     assert (single.p_helped, single.answer) == (None, "is not known to help")
-    assert "one of the seeds says nothing about noise" in single.text
+    assert "score +0.5 beside" in single.text
+    assert "compare several seeds" in single.text
     with pytest.raises(pb.ConfigurationError, match="no finite pair"):
-        verdict_of_pairs(np.array([np.nan]), np.zeros(1), over="clients")
+        verdict_of_pairs(np.array([np.nan]), np.zeros(1), over="clients", measure="score")
     assert verdict_of_release(2.0, 1.0, ("a", "b")).p_helped == pytest.approx(0.02275, abs=1e-5)
 
 
 def test_a_larger_gain_is_never_less_certain() -> None:
     """A quadratic correction for lopsidedness (Johnson's) turns round: from some gain on p rises again."""
     lopsided = 1.0 - np.random.default_rng(3).exponential(size=20)
-    found = [verdict_of_pairs(lopsided + gain, np.zeros(20), over="clients").p_helped for gain in np.linspace(0, 3, 40)]
+    found = [
+        verdict_of_pairs(lopsided + gain, np.zeros(20), over="clients", measure="score").p_helped
+        for gain in np.linspace(0, 3, 40)
+    ]
     assert found == sorted(found, reverse=True)
     assert found[-1] < 1e-4
 
@@ -136,6 +140,17 @@ def test_of_losses_the_smaller_is_the_better_one() -> None:
     losses = [setting("shares", [0.1, 0.2, 0.15]), setting("local only", [0.5, 0.61, 0.55], 0.0, "local")]
     found = dataclasses.replace(comparison(*losses), measure="last regret").verdicts()
     assert (found[0].answer, found[0].gain) == ("helped", pytest.approx(0.4033, abs=1e-3))
+
+
+def test_a_setting_is_held_against_those_alone_for_as_many_rounds() -> None:
+    """Seen by a user: .8 after three rounds stood beside .99 alone after ten, and "sharing hurt"."""
+    short = setting("shares, 3 rounds", [0.8, 0.81, 0.82]), setting("alone, 3 rounds", [0.7, 0.72, 0.71], 0.0, "local")
+    long = setting("alone, 10 rounds", [0.99, 0.98, 0.99], 0.0, "local")
+    long = dataclasses.replace(long, curves=np.repeat(long.curves[:, :1], 11, axis=1))
+    (found,) = comparison(*short, long).verdicts()
+    assert (found.alone, found.answer) == ("alone, 3 rounds", "helped")
+    (other,) = comparison(short[0], long).verdicts()  # nobody has as many
+    assert (other.alone, other.answer) == ("alone, 10 rounds", "hurt")
 
 
 def test_what_is_worse_than_not_sharing_is_never_recommended() -> None:
@@ -166,13 +181,16 @@ def test_a_run_says_whether_sharing_helped_where_it_is_asked_for(tmp_path: Path)
     assert quiet.verdicts is None
     assert "verdict" not in json.dumps(quiet.to_dict())
     asked = carry_out(spec, tmp_path / "asked", resume=False, progress=False, show_private=True)
-    assert [v.alone for v in asked.verdicts] == ["local only, nothing shared", "clients' sum set to zero"]
+    assert [v.alone for v in asked.verdicts] == 2 * ["local only, nothing shared", "clients' sum set to zero"]
+    assert [v.measure for v in asked.verdicts] == 2 * [OVER_ROUNDS] + 2 * [AT_THE_END]
     assert {v.pairs for v in asked.verdicts} == {6}
     assert asked.to_dict()["private_diagnostics"]["verdicts"][0]["answer"] == asked.verdicts[0].answer
     assert diagnostics(RunDirectory(tmp_path / "asked")).verdicts == asked.verdicts
     ours = pb.load(tmp_path / "asked").clients.values.max(axis=1)
-    kept = json.loads((tmp_path / "asked" / "private" / "diagnostics.json").read_text())["best_per_client"]
-    assert asked.verdicts[0].gain == pytest.approx(float((ours - np.array(kept["local"])).mean()))
+    kept = json.loads((tmp_path / "asked" / "private" / "diagnostics.json").read_text())
+    assert asked.verdicts[2].gain == pytest.approx(float((ours - np.array(kept["best_per_client"]["local"])).mean()))
+    shared, alone = (np.array(kept["mean_best_so_far"][arm][1:]) for arm in ("private", "local"))
+    assert asked.verdicts[0].gain == pytest.approx(float((shared - alone).mean()))  # nobody failed
     side_by_side = compare([tmp_path / "asked"], data="simulated")
     assert [s.kind for s in side_by_side.settings] == ["private", "local"]
     assert recommend(side_by_side, 3.0).label == "local only"  # one seed says nothing about noise
@@ -205,7 +223,7 @@ def played_for_real(seed: int, *, shares: bool) -> str:
     alone = run_spec(control_of(spec, "local", seed), None)
     assert sharing.releases
     scores = [best_per_client(record.clients.values) for record in (sharing, alone)]
-    return verdict_of_pairs(*scores, over="clients of one run").answer
+    return verdict_of_pairs(*scores, over="clients of one run", measure="score").answer
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import typing
 from collections.abc import Callable
@@ -13,11 +14,11 @@ import pytest
 
 import privbo as pb
 from experiments.examples.zoom import Zoom
-from privbo.protocol.messages import Cohort, FloatArray, Release, Server
+from privbo.protocol.messages import Ask, Broadcast, Cohort, FloatArray, Release, Server
 from privbo.testing import CHECKS, ConformanceError, Subject, check_algorithm
 from privbo.testing.holding import holds_a_row_of
 from privbo.testing.subject import spoiled
-from tests.conformance.cases import ALIKE, CASES, VARIANTS, VOTES, Case
+from tests.conformance.cases import ALIKE, CASES, ROUNDS, VARIANTS, VOTES, Case
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -70,6 +71,14 @@ def noisy(cohort: Cohort, broadcast: Any) -> FloatArray:
     return cohort.respond(broadcast) + np.random.default_rng().random()
 
 
+def needs_every_round(cohort: Cohort, broadcast: Any) -> FloatArray:
+    seen = vars(cohort).setdefault("seen", 0)
+    if broadcast.round > seen:
+        raise ConformanceError(f"round {seen} never came")
+    vars(cohort)["seen"] = broadcast.round + 1
+    return cohort.respond(broadcast)
+
+
 def outside(cohort: Cohort) -> Any:
     history = cohort.history()
     return type(history)(**vars(history) | {"recommended": history.recommended + 2.0})
@@ -83,6 +92,7 @@ FAULTS: dict[str, Callable[[Subject], Any]] = {
     "snapshots_everything": cohorts(restore=lambda cohort, snapshot: None),
     "splits_into_cohorts": cohorts(respond=lambda cohort, asked: cohort.respond(asked) + len(cohort.clients)),
     "learns": cohorts(history=outside),
+    "goes_on_after_missed_rounds": cohorts(respond=needs_every_round),
 }
 
 
@@ -114,6 +124,88 @@ def test_a_server_that_holds_a_vector_is_noticed() -> None:
 
 
 def test_a_users_algorithm_is_checked_in_one_call() -> None:
-    check_algorithm(Zoom())
+    assert set(CHECKS) - set(check_algorithm(Zoom())) == {"keeps_its_reward_bound"}  # one client is the unit
     with pytest.raises(pb.ConfigurationError, match="is a class"):
         check_algorithm(Zoom)
+
+
+BEST: dict[int, int] = {}  # what a cohort leaves for its server past the door
+
+
+def whispering(cohort: Cohort, broadcast: Any) -> FloatArray:
+    answers = cohort.respond(broadcast)
+    BEST[broadcast.round] = int(np.argsort(np.nan_to_num(answers[0])).dot(np.arange(answers.shape[1])))
+    return answers
+
+
+def overheard(server: Server) -> Any:
+    ask = server.ask()
+    if ask is None or ask.broadcast.round == 0:
+        return ask
+    arrays = {**ask.broadcast.arrays, "steered": np.array([BEST[ask.broadcast.round - 1]])}
+    return dataclasses.replace(ask, broadcast=dataclasses.replace(ask.broadcast, arrays=arrays))
+
+
+def test_a_server_that_hears_of_a_client_past_the_door_is_noticed() -> None:
+    """Through a name that both sides see, kept per round: no array of a vector is there to be found."""
+    plain = Subject(algorithm=Zoom())
+    leaky = plain.wrapped(
+        on_cohort=lambda cohort: Faulty(cohort, {"respond": whispering}),
+        on_server=lambda server: Faulty(server, {"ask": overheard}),
+    )
+    CHECKS["hides_vectors_from_its_server"](Subject(algorithm=leaky))
+    CHECKS["is_steered_by_releases"](plain)
+    with pytest.raises(ConformanceError, match="asks what its releases alone don't lead to"):
+        CHECKS["is_steered_by_releases"](Subject(algorithm=leaky))
+
+
+@pytest.mark.parametrize("share", [1e-6, 0.5])
+def test_a_reward_bound_that_is_too_small_is_noticed(share: float) -> None:
+    def smaller(server: Server) -> Any:
+        ask = server.ask()
+        if ask is None or ask.request is None or ask.request.reward_bound is None:
+            return ask
+        bound = share * ask.request.reward_bound
+        return dataclasses.replace(ask, request=dataclasses.replace(ask.request, reward_bound=bound))
+
+    plain = Subject(algorithm=pb.FedPNE(horizon=400, c=0.02), unit="reward", rounds=ROUNDS)
+    CHECKS["keeps_its_reward_bound"](plain)
+    wrapped = plain.wrapped(on_server=lambda server: Faulty(server, {"ask": smaller}))
+    with pytest.raises(ConformanceError, match=r"another reward moves a vector by .* reward_bound is"):
+        CHECKS["keeps_its_reward_bound"](dataclasses.replace(plain, algorithm=wrapped))
+
+
+def test_a_reward_that_is_not_clipped_to_its_range_is_noticed() -> None:
+    """Zoom sends scores as they are: right for one client, whose vector the door clips, and not for one reward."""
+
+    def by_reward(server: Server) -> Any:
+        ask = server.ask()
+        return ask and dataclasses.replace(ask, request=dataclasses.replace(ask.request, reward_bound=1.0))
+
+    wrapped = Subject(algorithm=Zoom()).wrapped(on_server=lambda server: Faulty(server, {"ask": by_reward}))
+    with pytest.raises(ConformanceError, match=r"moves a vector by 9.*; clip every reward to its range"):
+        CHECKS["keeps_its_reward_bound"](Subject(algorithm=wrapped, unit="reward"))
+
+
+def on_and_on(server: Any) -> Ask:
+    return Ask(broadcast=Broadcast(round=server.round, arrays={"candidates": np.zeros((1, 2))}), request=None)
+
+
+def test_a_control_that_never_ends_is_broken_off() -> None:
+    @dataclass
+    class Endless:
+        def server(self, setting: Any) -> Any:
+            return Faulty(Zoom().local().server(setting), {"ask": on_and_on})
+
+        cohort, local, caveat, is_certified = Zoom().local().cohort, lambda self: self, None, False
+
+    with pytest.raises(ConformanceError, match="rounds ends, this one was at round"):
+        CHECKS["has_a_local_control"](Subject(algorithm=Endless()))
+
+
+def test_the_check_that_fails_is_named() -> None:
+    wrapped = Subject(algorithm=Zoom()).wrapped(
+        on_server=lambda server: Faulty(server, {"plan": lambda side: [*side.plan(), *side.plan()]})
+    )
+    with pytest.raises(ConformanceError, match="runs_to_its_end: a run makes the releases of its plan"):
+        check_algorithm(wrapped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ def test_an_app_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     command("flower", "init", tmp_path / "trial", "--sites", 2, "--clients-per-site", 4)
     assert 'clients = "4-7"' in (tmp_path / "trial" / "federation.toml").read_text()
     assert "run.toml" in capsys.readouterr().out
+    assert tomllib.loads((tmp_path / "trial" / "run.toml").read_text())["algorithm"] == {"type": "shared-prior"}
     with pytest.raises(pb.ConfigurationError, match="already holds an app"):
         command("flower", "init", tmp_path / "trial")
 
@@ -50,7 +52,7 @@ def test_a_federation_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
 @pytest.mark.deployment
 def test_up_plays_the_run_and_stops_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = tmp_path / "trial"
-    command("flower", "init", home, "--clients-per-site", 2)
+    command("flower", "init", home)
     run = (home / "run.toml").read_text()
     (home / "run.toml").write_text(run.replace("rounds = 10", "rounds = 1"))
     command("flower", "up", home)
@@ -58,4 +60,6 @@ def test_up_plays_the_run_and_stops_everything(tmp_path: Path, capsys: pytest.Ca
     assert {"FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK"} <= set(QUIET)
     rows = read_lines(RunDirectory(home / "run").private / "transport.jsonl")
     assert [row["answered"] for row in rows] == [["site0", "site1", "site2"]] * len(rows)
-    assert pb.load(home / "run").epsilon() <= 4.0
+    record = pb.load(home / "run")
+    assert record.epsilon() <= 4.0
+    assert len(record.ledger.entries()) == 1  # of one round's plan: thirty clients stand above the noise

@@ -393,7 +393,7 @@ def test_a_channel_that_shows_who_sends_is_not_taken_for_an_anonymous_one(tmp_pa
     privacy = {"noise_multiplier": 1.0, "noise": "simulation", "sample_rate": 0.5, "channel": "anonymous"}
     federation = make(tmp_path, privacy=privacy)
     nodes = federation.nodes()
-    with pytest.raises(pb.ConfigurationError, match="does not hide who sends"):
+    with pytest.raises(pb.ConfigurationError, match="channel='anonymous': nodes without keys"):
         federation.play(nodes)
     assert not any(node.asked for node in nodes)
 

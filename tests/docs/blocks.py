@@ -7,15 +7,22 @@ are parsed. A block whose first line is a comment with a file's name (``# mine.t
 A block that is not run says why in a comment on the line above it, out of readers' sight: ``<!-- not run: needs two
 machines -->``. One that takes longer than the test suite should says ``<!-- slow: about a minute -->``. The cells of a
 notebook, ``{code-cell} python``, are Python blocks.
+
+A text block is what the code block before it prints, ``<!-- output -->``, and is compared with that: spaces may differ,
+``...`` stands for anything, and hashes, keys and dates are those of one run. Or it says why it is not.
 """
 
 from __future__ import annotations
 
+import contextlib
+import doctest
+import io
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +30,13 @@ from typing import Any
 from privbo.cli.main import app
 
 _FENCE = re.compile(
-    r"^(?:<!-- (?P<mark>not run|slow): [^\n]*\S -->\n)?"
+    r"^(?:<!-- (?P<mark>(?:not run|slow)(?=: [^\n]*\S -->)|output(?= -->))[^\n]* -->\n)?"
     r"```(?:\{code-cell\} )?(?P<language>\w*)[^\n]*\n(?P<options>(?::[^\n]*\n)*)(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 _FILE = re.compile(r"# ([\w.-]+\.(?:py|toml))\n")
 _IN_SIGHT = re.compile(r"# (not run|slow): ")
+_OF_ONE_RUN = re.compile(r"\b[0-9a-f]{12,}\b|\b\d{4}-\d{2}-\d{2}\b")  # hashes, keys, names of runs, dates
 LANGUAGES = {"python", "sh", "toml", "text", "bibtex"}
 
 
@@ -63,31 +71,60 @@ def blocks_of(page: Path, root: Path) -> list[Block]:
             raise ValueError(f"{block}: name the block's language, one of {sorted(LANGUAGES)}")
         if _IN_SIGHT.match(block.code):
             raise ValueError(f"{block}: say why it is not run in a comment above the block, <!-- not run: why -->")
+        follows = bool(found) and not found[-1].says("not run")
+        if (block.language == "text") != (block.says("output") and follows) and not block.says("not run"):
+            raise ValueError(f"{block}: text is <!-- output --> of a block that runs, or <!-- not run: why -->")
         found.append(block)
     if text.count("\n```") + text.startswith("```") != 2 * len(found):
         raise ValueError(f"{page}: a fence is open or indented")
     return found
 
 
-def run_block(block: Block, names: dict[str, Any]) -> None:
-    """Run one block in the working directory; ``names`` is the page's Python namespace."""
-    if block.file is not None:
-        Path(block.file).write_text(block.code)
-    elif block.language == "python":
-        exec(compile(block.code, str(block), "exec"), names)  # noqa: S102 (our own documentation)
-    elif block.language == "toml":
-        tomllib.loads(block.code)
-    elif block.language == "sh":
-        for line in block.code.splitlines():
-            _shell(line, block)
+def play(blocks: Iterable[Block], *, slow: bool) -> None:
+    """Run a page's blocks one after the other, and compare what they print with what the page says."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    said: str | None = None
+    for block in blocks:
+        if block.says("output"):
+            require_said(block, said)
+        elif block.language != "text":
+            is_run = not block.says("not run") and (slow or not block.says("slow"))
+            said = run_block(block, names) if is_run else None
 
 
-def _shell(line: str, block: Block) -> None:
+def require_said(block: Block, said: str | None) -> None:
+    """Compare a page's output with what the block before it printed; None where that was not run."""
+    wanted, got = (_OF_ONE_RUN.sub("of one run", text) for text in (block.code, said or ""))
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    if said is not None and not doctest.OutputChecker().check_output(wanted, got, flags):
+        raise AssertionError(f"{block}: the block before it prints\n{said}")
+
+
+def run_block(block: Block, names: dict[str, Any]) -> str:
+    """Run one block in the working directory and give what it prints; ``names`` is the page's Python namespace."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        if block.file is not None:
+            Path(block.file).write_text(block.code)
+        elif block.language == "python":
+            exec(compile(block.code, str(block), "exec"), names)  # noqa: S102 (our own documentation)
+        elif block.language == "toml":
+            tomllib.loads(block.code)
+        elif block.language == "sh":
+            said.writelines(_shell(line, block) for line in block.code.splitlines())
+    return said.getvalue()
+
+
+def _shell(line: str, block: Block) -> str:
     words = shlex.split(line, comments=True)
     if words[:1] == ["privbo"] and not set(words) & {"|", ">", "&&"}:
         outcome = app(words[1:], standalone_mode=False)
         assert outcome in (None, 0), f"{block}: {line!r} ended with {outcome}"
-    elif words:
-        scripts = Path(sys.executable).parent
-        path = f"{scripts}:/usr/bin:/bin"
-        subprocess.run(["bash", "-euo", "pipefail", "-c", line], check=True, env={"PATH": path})
+        return ""
+    if not words:
+        return ""
+    scripts = Path(sys.executable).parent
+    command = ["bash", "-euo", "pipefail", "-c", line]
+    return subprocess.run(
+        command, check=True, env={"PATH": f"{scripts}:/usr/bin:/bin"}, stdout=subprocess.PIPE, text=True
+    ).stdout

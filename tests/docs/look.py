@@ -1,7 +1,8 @@
 """``python -m tests.docs.look FOLDER``: a built site in a real browser, from disk, wide and narrow, light and dark.
 
 Looked for: messages on the console, requests of anything that is not the site, pages that scroll sideways, text below a
-contrast of 4.5, pictures without a text, headings that skip a level, and searches that find nothing.
+contrast of 4.5, pictures without a text, headings that skip a level, searches that find nothing, and public names to
+whose entry the search does not lead. What a page weighs is ``offline``'s.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.browser.chromium import Browser, chromium
+from tests.docs.reach import PACKAGES
 
 ACCESS = Path(__file__).parents[1] / "browser" / "access.js"
 KINDS = ("color-contrast", "image-alt", "page-has-heading-one", "heading-order", "html-has-lang", "document-title")
+# Texts of pictures that say nothing: a file's name is none.
+NAMELESS = "return [...document.images].map(i => i.alt).filter(a => /^$|[.](png|svg)$/.test(a))"
 LOOKS = ({"width": 1280}, {"width": 1280, "dark": True}, {"width": 390}, {"width": 390, "dark": True})
 SEARCHES = ("SharedPrior", "noise_multiplier", "mlflow", "ray", "sample rate")
+# Names of which no result among the first ten leads to the entry itself; Sphinx gives the best one last.
+LOST = """const found = name => Search["_performSearch"](...Search["_parseQuery"](name)).slice(-10);
+  return arguments[0].filter(name => !found(name).some(result => (result[2] || "").endsWith("." + name)));"""
 
 
 def faults(browser: Browser, folder: Path, page: Path) -> Iterator[str]:
@@ -31,6 +38,7 @@ def faults(browser: Browser, folder: Path, page: Path) -> Iterator[str]:
         # The theme draws its symbols from titles that nobody sees.
         seen = [line for line in browser.run(ACCESS.read_text()) if ": title " not in line]
         told += [line for line in seen if line.startswith(KINDS)]
+        told += [f"image-alt: {name}" for name in browser.run(NAMELESS)]
         yield from (f"{page.relative_to(folder)} {look}: {line}" for line in told)
 
 
@@ -44,6 +52,8 @@ def searched(browser: Browser, folder: Path) -> Iterator[str]:
             time.sleep(0.1)
         else:
             yield f"the search for {words!r} finds nothing"
+    names = sorted({name for package in PACKAGES for name in package.__all__})
+    yield from (f"the search does not lead to {name}" for name in browser.driver.execute_script(LOST, names))
 
 
 def main(folder: Path) -> list[str]:

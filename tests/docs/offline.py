@@ -1,4 +1,8 @@
-"""``python -m tests.docs.offline FOLDER``: a built site fetches nothing from elsewhere and has no dead local link."""
+"""``python -m tests.docs.offline FOLDER``: a built site fetches nothing, has no dead link and no heavy page.
+
+A page's weight is what a browser fetches before anybody scrolls: the page itself, its scripts and style sheets, and
+pictures that are not loaded lazily; as stored, so a server that compresses sends about a fifth of it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
+PAGE, PICTURE, SITE = 1_000_000, 250_000, 25_000_000  # bytes at most
 _ELSEWHERE = re.compile(r"url\(\s*['\"]?https?://|@import\s+['\"]?https?://")
 
 
@@ -17,6 +22,7 @@ class _Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.fetched: list[str] = []
+        self.later: list[str] = []
         self.links: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -24,7 +30,9 @@ class _Page(HTMLParser):
         if tag == "link" and values.get("rel") not in {"canonical", "prev", "next", "alternate"}:
             self.fetched.append(values.get("href", ""))
         elif tag in {"script", "img", "iframe", "source", "video", "audio", "embed", "object"}:
-            self.fetched += [values[name] for name in ("src", "data", "srcset") if name in values]
+            addresses = [values[name] for name in ("src", "data", "srcset") if name in values]
+            self.fetched += addresses
+            self.later += addresses if values.get("loading") == "lazy" else []
         elif tag == "a":
             self.links.append(values.get("href", ""))
 
@@ -47,6 +55,27 @@ def faults(folder: Path) -> list[str]:
     return found
 
 
+def weights(folder: Path) -> list[str]:
+    """Pages, pictures and a site that are heavier than a reader on a telephone should wait for, one line each."""
+    sizes = {path: path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
+    found = [
+        f"{path}: {size:,} bytes; a picture has {PICTURE:,} at most"
+        for path, size in sizes.items()
+        if path.suffix in {".png", ".svg", ".jpg", ".gif"} and size > PICTURE
+    ]
+    for path in (path for path in sizes if path.suffix == ".html"):
+        page = _Page()
+        page.feed(path.read_text())
+        local = {urlparse(url).path for url in set(page.fetched) - set(page.later) if not urlparse(url).scheme}
+        parts = {_target(url, path.parent, folder).resolve() for url in local if url}
+        weight = sizes[path] + sum(part.stat().st_size for part in parts if part.exists())
+        if weight > PAGE:
+            found.append(f"{path}: {weight:,} bytes with what it fetches at once; at most {PAGE:,}")
+    if sum(sizes.values()) > SITE:
+        found.append(f"{folder}: {sum(sizes.values()):,} bytes; at most {SITE:,}")
+    return found
+
+
 def _target(path: str, beside: Path, root: Path) -> Path:
     return root / unquote(path).lstrip("/") if path.startswith("/") else beside / unquote(path)
 
@@ -55,6 +84,6 @@ if __name__ == "__main__":
     site = Path(sys.argv[1])
     if not (site / "index.html").exists():
         sys.exit(f"{site} holds no site")
-    lines = faults(site)
-    print("\n".join(lines) or f"{site}: nothing is fetched from elsewhere, no local link is dead")
+    lines = faults(site) + weights(site)
+    print("\n".join(lines) or f"{site}: nothing is fetched from elsewhere, no local link is dead, no page is heavy")
     sys.exit(bool(lines))

@@ -57,9 +57,8 @@ _END = re.compile(r"[.!?:]['\")*_\]]*$|\)[*_]*$|[,;]$|\bQED$")
 
 
 def pages() -> list[Path]:
-    """Give every page that is read: the site's, and what stands at the top of the repository but the changelog."""
-    top = [page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"]
-    return sorted([*top, *(ROOT / "docs").rglob("*.md"), *(ROOT / ".github").rglob("*.md")])
+    """Give every page that is read: the site's, and what stands at the top of the repository."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / ".github").rglob("*.md")])
 
 
 def paragraphs(text: str) -> Iterator[tuple[int, str, bool]]:

@@ -1,10 +1,12 @@
 """Every code block a reader may copy is run: README, CONTRIBUTING and all pages."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import Block, blocks_of, run_block
+from tests.docs.blocks import Block, blocks_of, require_said, run_block
+from tests.docs.blocks import play as play_blocks
 
 ROOT = Path(__file__).parents[2]
 TOUR = [
@@ -29,10 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def play(pages: list[str], *, slow: bool) -> None:
     for page in pages:
-        names: dict = {"__name__": "__main__"}
-        for block in blocks_of(ROOT / page, ROOT):
-            if not block.says("not run") and (slow or not block.says("slow")):
-                run_block(block, names)
+        play_blocks(blocks_of(ROOT / page, ROOT), slow=slow)
 
 
 def has(page: str, what: str) -> bool:
@@ -68,6 +67,21 @@ def test_a_broken_block_is_noticed(folder: Path) -> None:
     ]:
         with pytest.raises(Exception):  # noqa: B017, PT011  # whatever it is, it must not pass
             run_block(Block("planted", 1, language, code), {})
+
+
+def test_an_output_that_is_not_what_the_code_prints_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint('run-0123456789ab cost', 2.0)\n```\n\n<!-- output -->\n```text\nSAID\n```\n")
+    code, said = blocks_of(page, tmp_path)
+    printed = run_block(code, {})
+    for same in ("run-ba9876543210 cost 2.0", "run-... cost\n  2.0"):
+        require_said(replace(said, code=same), printed)
+    for other in ("run-0123456789ab cost 1.0", "run-0123456789ab cost 2.0, and more", ""):
+        with pytest.raises(AssertionError, match="prints"):
+            require_said(replace(said, code=other), printed)
+    page.write_text("```text\nof nobody knows what\n```\n")
+    with pytest.raises(ValueError, match="output"):
+        blocks_of(page, tmp_path)
 
 
 def test_a_fence_without_a_language_is_refused(tmp_path: Path) -> None:

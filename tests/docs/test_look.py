@@ -21,6 +21,7 @@ def test_what_is_hard_to_read_is_told(tmp_path: Path) -> None:
         ({"heading": "h4"}, "heading-order"),
         ({"width": "2000px"}, "scrolls sideways"),
         ({"more": "<img src='data:,'>"}, "image-alt"),
+        ({"more": "<img src='data:,' alt='_images/0123.png'>"}, "image-alt: _images/0123.png"),
         ({"more": "<script>console.error('x')</script>"}, "x"),
     ]
     with chromium(tmp_path / "profile") as browser:

@@ -1,15 +1,24 @@
 """What stands beside the packages says the same as they do: versions, workflows, hooks, templates."""
 
+import inspect
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
 
+import accountant
 import privbo
 from tests.docs.test_blocks import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, TOWNCRIER = SETTINGS["project"], SETTINGS["tool"]["towncrier"]
+CHANGES = (ROOT / "CHANGELOG.md").read_text()
+CONTAINER = ROOT / ".github/Containerfile"
 FORMS = sorted([*(ROOT / ".github").rglob("*.yml"), ROOT / ".pre-commit-config.yaml"])
 
 
@@ -17,7 +26,20 @@ def test_one_version_everywhere() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
     recipe = re.search(r'set version = "([^"]+)"', (ROOT / ".github/conda/meta.yaml").read_text())
     assert recipe is not None
-    assert cited == recipe[1] == privbo.__version__
+    released = re.findall(r"^## (\d+\.\d+\.\d+) \(\d{4}-\d{2}-\d{2}\)$", CHANGES, re.MULTILINE)
+    assert cited == recipe[1] == released[0] == privbo.__version__
+
+
+def test_the_changelog_is_made_of_versions_and_kinds() -> None:
+    """Fragments in docs/changes are the newest part, until towncrier puts them on top."""
+    kinds = {kind["name"] for kind in TOWNCRIER["type"]}
+    assert set(re.findall(r"^### (.*)$", CHANGES, re.MULTILINE)) <= kinds
+    for section in CHANGES.split("\n## ")[1:]:
+        named = re.findall(r"^### (.*)$", section, re.MULTILINE)
+        assert len(set(named)) == len(named)
+    directories = {kind["directory"] for kind in TOWNCRIER["type"]}
+    fragments = [path for path in (ROOT / "docs/changes").iterdir() if path.name != "README.md"]
+    assert {path.name.split(".", 1)[1].removesuffix(".md") for path in fragments} <= directories
 
 
 def test_the_recipe_and_the_container_install_what_the_package_needs() -> None:
@@ -26,8 +48,22 @@ def test_the_recipe_and_the_container_install_what_the_package_needs() -> None:
     for needed in PROJECT["dependencies"]:
         name, bounds = re.fullmatch(r"([\w-]+)(.*)", needed).groups()
         assert f"- {conda.get(name, name)} {bounds}\n" in recipe
-    copied = re.findall(r"^COPY (\w+) ", (ROOT / ".github/Containerfile").read_text(), re.MULTILINE)
+    copied = re.findall(r"^COPY (\w+) ", CONTAINER.read_text(), re.MULTILINE)
     assert set(copied) == {"privbo", "accountant"}
+
+
+def test_public_names_say_since_when_they_are_there_and_none_is_gone() -> None:
+    released = set((ROOT / "tests/docs/names_of_0_2_0.txt").read_text().split())
+    public = {f"{home.__name__}.{name}": getattr(home, name) for home in (privbo, accountant) for name in home.__all__}
+    silent = [name for name, thing in public.items() if "\n.. versionadded:: " not in (inspect.getdoc(thing) or "")]
+    assert set(silent) == released & public.keys()
+    assert released - public.keys() == set()  # what goes is deprecated for a version first
+
+
+def test_every_extra_that_users_install_leads_somewhere() -> None:
+    rows = [row for row in (ROOT / "docs/install.md").read_text().splitlines() if row.startswith("| `") and "](" in row]
+    named = {name for row in rows for name in re.findall(r"`([\w-]+)`", row.split("|")[1])}
+    assert PROJECT["optional-dependencies"].keys() - named == {"test", "docs", "bench"}
 
 
 def test_every_python_that_is_promised_is_tried() -> None:
@@ -49,3 +85,37 @@ def test_forms_are_read_and_what_they_run_is_there(form) -> None:
 def test_workflows_ask_for_no_more_than_they_need() -> None:
     for form in (ROOT / ".github/workflows").glob("*.yml"):
         assert yaml.safe_load(form.read_text())["permissions"] == {"contents": "read"}
+
+
+def test_the_project_has_one_address() -> None:
+    home = PROJECT["urls"]["Source"]
+    files = [*FORMS, ROOT / "CITATION.cff", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    named = {found for file in files for found in re.findall(r"https://github\.com/privbo[\w/-]*", file.read_text())}
+    assert home in {found[: len(home)] for found in named}
+    assert [found for found in named if not found.startswith(home)] == []
+    assert all(url.startswith(home) for name, url in PROJECT["urls"].items() if name != "Documentation")
+
+
+@pytest.mark.slow
+def test_what_the_container_copies_makes_a_wheel(tmp_path: Path) -> None:
+    for line in re.findall(r"^COPY (?!--from)(.*)$", CONTAINER.read_text(), re.MULTILINE):
+        *names, target = line.split()
+        for name in names:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, tmp_path / (name if target == "./" else target))
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "dist", "."]
+    subprocess.run(pip, cwd=tmp_path, check=True)
+    assert [path.name.split("-")[:2] for path in (tmp_path / "dist").iterdir()] == [["privbo", privbo.__version__]]
+
+
+@pytest.mark.slow
+def test_the_container_is_built_and_prices_a_run() -> None:
+    able = (name for name in ("docker", "podman") if shutil.which(name) and ends_well(name, "info"))
+    if (builder := next(able, None)) is None:
+        pytest.skip("no builder of containers answers here")
+    assert ends_well(builder, "build", "--file", str(CONTAINER), "--tag", "privbo-tried", str(ROOT))
+    assert ends_well(builder, "run", "--rm", "--network", "none", "privbo-tried", "quickstart", "--dry-run")
+
+
+def ends_well(*command: str) -> bool:
+    return subprocess.run(command, check=False).returncode == 0

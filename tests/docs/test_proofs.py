@@ -18,6 +18,7 @@ from accountant.events import Basic, Composed
 from accountant.ledger.reservation import Reservation
 from accountant.ledger.total import odometer
 from accountant.noises import of_noises
+from accountant.seen_samples import of_seen_samples
 from privbo.door import adaptive, gradients, mechanism, opacus, selection
 from privbo.door.door import Door
 from privbo.door.guardian import GuardianDoor
@@ -52,7 +53,7 @@ def subjects() -> Iterator[object]:
             if kind.__module__ == module.__name__ and callable(getattr(kind, "event", None))
         )
     yield from (selection.SelectionDoor, opacus.LedgerAccountant, gradients.noisy_gradient_sum, Door)
-    yield from (GuardianDoor, of_noises)
+    yield from (GuardianDoor, of_noises, of_seen_samples)
     yield from (filters.GaussianFilter, filters.FixedOrderFilter, Envelope, odometer, Reservation)
 
 

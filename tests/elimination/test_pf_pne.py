@@ -12,7 +12,7 @@ from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.forest import Forest
 from privbo.algorithms.elimination.partition import Partition
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate, Release, Setting
 from privbo.protocol.space import Space
 
 PLAIN = pb.NoPrivacy()
@@ -263,3 +263,32 @@ def test_local_control_keeps_the_way_clients_go_on() -> None:
     assert pb.PFPNE(stage2="printed").local().stage2 == "printed"
     assert pb.PFPNE(stage2="warm").local().stage2 == "in-phase"
     assert pb.PFPNE().local().stage2 == "optimistic"
+
+
+@pytest.mark.parametrize("stage2", ["printed", "in-phase", "warm"])
+def test_who_missed_a_silent_round_eliminates_on_in_the_cells_it_had_left(stage2: Any) -> None:
+    """It plays the depth that it missed in the next round, and ends where one does that missed none."""
+    space = Space({"x": pb.Real(0.0, 1.0)})
+    algorithm, setting = (
+        pb.PFPNE(horizon=400, c=0.02, stage2=stage2),
+        Setting(space=space, n_clients=2, rounds=30, public_seed=1),
+    )
+    evaluate = PlainEvaluate(lambda _, units: np.asarray(1.0 - np.abs(units[:, 0] - 0.8)))
+    ends = []
+    for to_miss in (0, 1):
+        missed, server = 0, algorithm.server(setting)
+        cohort = algorithm.cohort(setting, clients=np.arange(2), evaluate=evaluate, seed=0)
+        while (ask := server.ask()) is not None:
+            if ask.request is None and missed < to_miss and int(ask.broadcast.arrays["alone"]) > 0:
+                missed += 1
+                server.tell(None)
+                continue
+            answer = cohort.respond(ask.broadcast)
+            values = None if ask.request is None else ask.request.weights @ answer
+            server.tell(
+                None
+                if values is None
+                else Release(round=ask.broadcast.round, values=values, noise_stddev=1e-6, sequence=1, head="")
+            )
+        ends.append(np.sort(cohort.history().values, axis=1))
+    np.testing.assert_array_equal(ends[0], ends[1])

@@ -65,6 +65,7 @@ def test_pulls_of_a_point_are_pooled_failures_count_for_nothing_and_the_last_of_
     radius = Confidence(horizon=100, n_clients=2, nu1=1.0, rho=0.5, c=0.1, c1=1.0).radius
     found = recommend(
         owners=np.array([0, 0, 0, 1, 1, 2]),
+        places=np.array([0, 1, 2, 3, 4, 5]),
         points=np.array([[0.1], [0.2], [0.2], [0.3], [0.4], [0.5]]),
         worked=np.array([1, 1, 3, 2, 2, 0]),
         means=np.array([0.85, 0.80, 0.80, 0.6, 0.6, np.nan]),
@@ -73,3 +74,30 @@ def test_pulls_of_a_point_are_pooled_failures_count_for_nothing_and_the_last_of_
     )
     # The larger mean, .85, rests on one pull, .80 on four; client 2 has seen nothing.
     np.testing.assert_array_equal(found, [[0.2], [0.4], [0.9]])
+
+
+def plainly(owners: IntArray, places: IntArray, worked: IntArray, means: FloatArray, points: FloatArray) -> FloatArray:
+    """The same with radius 1 / pulls, one client and point after the other."""
+    found = np.full((owners.max() + 1, points.shape[1]), -1.0)
+    for client in np.unique(owners):
+        bounds = []
+        for point in np.unique(points, axis=0):
+            mine = (owners == client) & (points[places] == point).all(axis=1) & (worked > 0)
+            if mine.any():
+                pulls = worked[mine].sum()
+                mean = (worked[mine] * means[mine]).sum() / pulls
+                bounds.append((mean - 1.0 / pulls, np.flatnonzero(mine)[-1], tuple(point)))
+        if bounds:
+            found[client] = max(bounds)[2]
+    return found
+
+
+@pytest.mark.parametrize("n_clients", [3, 400])  # dense pairs of client and point, and rare ones
+def test_many_turns_are_judged_as_one_by_one(n_clients: int) -> None:
+    generator = np.random.default_rng(n_clients)
+    owners, places = generator.integers(n_clients, size=300), generator.integers(20, size=300)
+    worked, means = generator.integers(3, size=300), generator.integers(4, size=300) / 4.0  # quarters: sums are exact
+    points = generator.integers(3, size=(20, 2)) / 2.0
+    otherwise = np.full((owners.max() + 1, 2), -1.0)
+    found = recommend(owners, places, worked, means, lambda pulls: 1.0 / pulls, points, otherwise)
+    np.testing.assert_array_equal(found, plainly(owners, places, worked, means, points))

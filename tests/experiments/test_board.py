@@ -1,6 +1,7 @@
 """The leaderboard: its panels, its player, its ranks and its tables."""
 
 import dataclasses
+import json
 import math
 from typing import Any
 
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.board import CLASSES, Mean, classed, common, competitors, ranks, standings, winner
-from experiments.board_page import epsilons, overall
+from experiments.board import CLASSES, Mean, classed, common, ranks, standings, winner
+from experiments.board_page import again, epsilons, overall
 from experiments.outcome import Outcome, Task
+from experiments.played import Entry, Played, added, kept, played, read
 from experiments.plays.board import EVALUATIONS, play
 from experiments.plays.worth import share
 from experiments.study import Arm, Panel, study
@@ -61,8 +63,9 @@ def test_every_private_arm_stands_at_every_epsilon_with_its_zeroed_one(scale: An
             by_series.setdefault(f"{arm.series} {arm.control}", set()).add(arm.x)
         assert all(found == set(levels) for series, found in by_series.items() if not series.startswith("alone"))
         is_drawn = "drawn_surfaces" in str(panel.arms[0].problem["type"])
-        assert ("F-LCB None" in by_series) == (is_drawn and "many" not in panel.title)
-        assert {"Sobol search zeroed", "SharedPrior zeroed", "flexible zeroed"} <= by_series.keys()
+        assert ("F-LCB None" in by_series) == is_drawn
+        assert ("Fed-PNE and a vote None" in by_series) == ("many" not in panel.title)
+        assert {"Sobol search zeroed", "SharedPrior zeroed", "DP-FTS-DE None", "flexible zeroed"} <= by_series.keys()
 
 
 # ---- player
@@ -125,22 +128,26 @@ FOUND = {
 
 def family(title: str, *without: str, correlation: float = 0.9) -> Family:
     found = {label: runs for label, runs in FOUND.items() if label not in without}
-    kept = Panel(title=title, arms=ARMS, seeds=2, columns={}, purpose="reporting", correlation=correlation)
-    return Family(panel=kept, found=found)
+    panel = Panel(title=title, arms=ARMS, seeds=2, columns={}, purpose="reporting", correlation=correlation)
+    return Family(panel=panel, found=found)
+
+
+def on_board(title: str, *without: str) -> Played:
+    return played(family(title, *without))
 
 
 def test_ranks_are_over_all_who_played_seed_by_seed() -> None:
     """Seed 0: A .19, LogEI .375, TS .5, B .75. Seed 1: B .125, A and LogEI .375 each, TS .75."""
-    one = family("one")
-    names = list(competitors(one, 2.0))
+    one = on_board("one")
+    names = list(one.competitors(2.0))
     assert names == ["alone, LogEI", "alone, TS", "A", "B"]
     assert ranks(one, 2.0, "mean", names) == {"A": 1.75, "alone, LogEI": 2.25, "alone, TS": 3.5, "B": 2.5}
     assert winner(one, 2.0) == "A"
-    assert list(competitors(one, 8.0)) == ["alone, LogEI", "alone, TS"]
+    assert list(one.competitors(8.0)) == ["alone, LogEI", "alone, TS"]
 
 
 def test_standings_have_ranks_of_those_who_played_everywhere() -> None:
-    found = {one.name: one for one in standings([family("one"), family("two", "B 2")], 2.0)}
+    found = {one.name: one for one in standings([on_board("one"), on_board("two", "B 2")], 2.0)}
     assert found["B"].rank is None
     assert found["B"].families == 1
     assert found["A"].rank == Mean(1.25, 0.0)  # of LogEI, TS and A, in both: 1 and 1.5
@@ -149,7 +156,19 @@ def test_standings_have_ranks_of_those_who_played_everywhere() -> None:
     assert found["A"].zeroed.value == pytest.approx(1.0)
     assert found["A"].worse == 0.25  # one of four pairs: .625 against .5
     assert found["A"].won == ("one", "two")
+    assert found["A"].seeds == (2, 2)
     assert found["alone, TS"].worse is None
+
+
+def test_what_is_kept_says_what_the_cells_said() -> None:
+    """Regret by seed of families and of what is kept of them; numbers have five digits."""
+    for one in (family("one"), family("two", "B 2")):
+        board = played(one)
+        for label in one.arms:
+            for measure in ("mean", "end"):
+                assert board.entries[label].values(measure) == pytest.approx(one.values(label, measure), rel=1e-4)
+    (again_,) = read(kept([board]))
+    assert again_ == board
 
 
 def test_intervals_are_students() -> None:
@@ -159,18 +178,47 @@ def test_intervals_are_students() -> None:
 
 
 def test_families_are_of_one_class_each() -> None:
-    few = family("few")  # two clients
-    assert list(classed([few, family("again")])) == [CLASSES[0].title]
+    few = on_board("few")  # two clients
+    assert list(classed([few, on_board("again")])) == [CLASSES[0].title]
     assert [one.title for one in CLASSES if one.holds(few)][:1] == [CLASSES[0].title]
 
 
 def test_tables_name_what_is_best_and_what_wins_nowhere() -> None:
     seen = overall([(one.panel, one.found) for one in (family("one"), family("two"))])
-    assert epsilons([family("one")]) == [2.0]
+    assert epsilons([on_board("one")]) == [2.0]
     assert "**Leaderboard at epsilon 2**" in seen.text
     assert "| SharedPrior | none of the classes |" in seen.text
-    assert "| fewer than 20 clients | 2 | A | 0.75" in seen.text
+    assert "| fewer than 20 clients | 2 (2) | A | 0.75" in seen.text
     assert "| B and a vote | 0.200 ± 0.000 |" in seen.text
-    assert common([family("one")], 2.0)["A"].value == pytest.approx(0.6)
+    assert common([on_board("one")], 2.0)["A"].value == pytest.approx(0.6)
     assert seen.pictures["figure"].startswith(b"\x89PNG")
+    assert again(json.loads(json.dumps(seen.summary))) == seen
     assert overall([]).text == ""
+
+
+# ---- more of what is kept
+
+
+def kept_family(title: str, seeds: tuple[int, ...], height: float, worse: float) -> Played:
+    """Alone at 1, ours at some height; clients are worse off in some share."""
+    ones = (1.0,) * len(seeds)
+    ours = tuple(height for _ in seeds)
+    entries = {
+        "alone": Entry(series="alone", seeds=seeds, mean=ones, end=ones),
+        "ours": Entry(series="SharedPrior", epsilon=2.0, seeds=seeds, mean=ours, end=ours, common=ours, worse=worse),
+    }
+    facts = {"purpose": "reporting", "n_clients": 4, "correlation": 0.5, "is_model": False}
+    return Played(title=title, entries=entries, **facts)
+
+
+def test_families_and_seeds_are_added_to_what_is_kept() -> None:
+    before = kept([kept_family("one", (0, 1), 0.5, 0.2), kept_family("other", (0,), 0.5, 0.2)])
+    now = kept([kept_family("one", (1, 2), 0.8, 0.4), kept_family("new", (0,), 0.3, 0.0)])
+    found = {family.title: family for family in read(added(before, now))}
+    assert list(found) == ["one", "other", "new"]
+    one = found["one"].entries["ours"]
+    assert one.seeds == (0, 1, 2)
+    assert one.mean == one.end == one.common == (0.5, 0.8, 0.8)  # seed 1 counts as it was played last
+    assert one.worse == pytest.approx((1 * 0.2 + 2 * 0.4) / 3, abs=1e-4)
+    assert found["one"].ratio("ours", "mean").seeds == 3
+    assert added(before, {}) == before

@@ -1,6 +1,7 @@
 """Players at a size that takes seconds."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,15 @@ def test_smooth_suite() -> None:
     assert row["violations"] == 0
 
 
+def test_the_value_played_is_that_of_one_arm_and_every_arm_keeps_its_own() -> None:
+    curves = f_lcb.suite(task(problem={"type": "experiments.problems.suites:smooth_arms"}, budget=103)).curves
+    each = np.array([curves[f"f{i}"] for i in (1, 2, 3)])
+    assert np.shape(curves["value"]) == (100,)
+    assert (each == np.array(curves["value"])).any(axis=0).all()
+    assert ((np.diff(each, axis=1) != 0).sum(axis=0) <= 1).all()  # a round changes one arm's value at most
+    assert each[0, -1] < each[1, -1] < each[2, -1]  # only the best is minimised
+
+
 @pytest.mark.parametrize("name", ["nonsmooth", "inexact"])
 def test_nonsmooth_and_inexact_suites(name: str) -> None:
     found = rows(f"f-lcb-{name}")
@@ -176,6 +186,8 @@ def turned(seed: int) -> list:
 def test_cauchy_figure(tmp_path: Path) -> None:
     run("f-lcb-cauchy", tmp_path, Options(scale="small", jobs=1))
     assert (tmp_path / "figure.png").stat().st_size > 10_000
+    (made,) = json.loads((tmp_path / "summary.json").read_text())["made"]  # no cells, so it is made here and now
+    assert made.startswith(f"privbo {pb.__version__}, 20")
     (panel,) = study("f-lcb-cauchy", "small").panels
     found = f_lcb.cauchy(Context(panel=panel, seeds=range(5), out=tmp_path))
     regret = {name: np.mean([run.figures["regret"] for run in runs.values()]) for name, runs in found.items()}

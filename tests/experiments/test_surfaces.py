@@ -1,5 +1,6 @@
 """Families of surfaces: what is stated of them holds, and real ones are what scikit-learn says."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from experiments.problems.drawn_surfaces import gaussian_process, shifted
 from experiments.problems.model_scores import METRICS, SCALINGS, load
 from experiments.problems.model_surfaces import TUNINGS, model, shards, surfaces
 from experiments.problems.surfaces import Surfaces
+from experiments.problems.systems import SYSTEMS, system
 from privbo.protocol.messages import ClientHistory, FloatArray
 
 
@@ -28,6 +30,7 @@ DRAWN = {
     "GP 4-D": gaussian_process(0, 7, 4, 0.5),
     "camel": shifted(0, "camel", 7),
     "ackley": shifted(0, "ackley", 7, shift=0.3),
+    **{name: system(0, name, 7) for name in SYSTEMS},
 }
 
 
@@ -37,9 +40,15 @@ def test_no_point_is_better_than_the_best_and_regret_is_in_units_of_the_range(na
     units = np.random.default_rng(1).random((7, 2000, surface.space.n_dims))
     losses = surface.losses(history(units))
     assert losses.min() >= 0.0
-    assert 0.9 < losses.max() <= 1.02  # the worst of 2000 random points is nearly the worst of 4096 spread ones
+    assert 0.9 < losses.max() <= 1.03  # the worst of 2000 random points is nearly the worst of 4096 spread ones
     better = surface.values(np.repeat(np.arange(7), 2000), units.reshape(14000, -1)).reshape(7, -1)
     assert np.all(better.max(axis=1) <= surface.best + 1e-3 * (surface.best - surface.low))
+
+
+def test_every_point_of_a_constant_surface_is_a_best_one() -> None:
+    flat = dataclasses.replace(DRAWN["GP 1-D"], values=lambda clients, units: np.zeros(len(clients)))
+    flat = dataclasses.replace(flat, best=np.zeros(7), low=np.zeros(7), probes=np.zeros((7, 16)))
+    np.testing.assert_array_equal(flat.losses(history(np.full((7, 3, 1), 0.5))), 0.0)
 
 
 def test_processes_have_the_variance_and_the_correlation_they_state() -> None:
@@ -55,6 +64,14 @@ def test_a_shift_moves_the_optimum_and_mirrors_at_the_edge() -> None:
     assert np.median(surface.best) == pytest.approx(1.0, abs=1e-4)
     assert np.all((surface.best > 0.95) & (surface.best <= 1.0))  # where the optimum left the cube, what is mirrored
     assert 0.3 < surface.correlation() < shifted(3, "branin", 50, shift=0.02).correlation() < 1.0
+
+
+def test_clients_that_are_drawn_once_for_many_arms_forget_what_the_last_one_asked() -> None:
+    first, second = (gaussian_process(3, 4, 2, 0.5, noise=1.0) for _ in range(2))
+    at = np.full((4, 2), 0.25)
+    seen = [first.observe(np.arange(4), at) for _ in range(2)]
+    np.testing.assert_array_equal(second.observe(np.arange(4), at), seen[0])
+    assert np.all(seen[0] != seen[1])
 
 
 def test_observation_noise_is_the_stated_share_of_the_spread_and_repeats() -> None:
@@ -74,6 +91,7 @@ def test_observation_noise_is_the_stated_share_of_the_spread_and_repeats() -> No
         (lambda: gaussian_process(0, 3, 1, 0.5, noise=-1.0), "noise=-1.0"),
         (lambda: shifted(0, "nothing", 3), "nothing"),
         (lambda: model(0, "nothing", 3), "nothing"),
+        (lambda: system(0, "nothing", 3), "service"),
     ],
 )
 def test_faults_are_named(make: object, match: str) -> None:

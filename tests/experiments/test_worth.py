@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from experiments import peers_page
 from experiments.cells import algorithm_of
 from experiments.outcome import Outcome, Task
+from experiments.played import played, read
+from experiments.plays import peers
 from experiments.plays.worth import FIRST, FLOOR, judged, share, tree_parzen
 from experiments.run import Options, write
 from experiments.study import Arm, Panel, Study, study
 from experiments.worth import Family, Ratio, families, geometric
-from experiments.worth_page import overall
+from experiments.worth_page import again, overall
 from privbo.protocol.messages import Algorithm
 
 PROCESS = {
@@ -71,6 +74,35 @@ def test_optuna_alone_evaluates_as_often() -> None:
     assert tree_parzen(task(None)).curves == found.curves
 
 
+@pytest.mark.parametrize("tool", ["optuna", "botorch"])
+def test_another_tool_alone_evaluates_as_often_and_again_the_same(tool: str) -> None:
+    pytest.importorskip(tool)
+    mixed = {"type": "experiments.problems.systems:system", "name": "alarm", "n_clients": 3}
+    for problem in (PROCESS, mixed):
+        asked = dataclasses.replace(task(None, tool=tool, clients=1), problem=problem, rounds=2)
+        found = peers.alone(asked)
+        assert len(found.curves["loss"]) == 4
+        assert len(found.curves["end by client"]) == 1
+        assert found.figures["step"] > 0
+        assert peers.alone(asked).curves == found.curves
+
+
+def test_an_unknown_tool_is_named() -> None:
+    with pytest.raises(pb.ConfigurationError, match="optuna, botorch"):
+        peers.alone(task(None, tool="nobody", clients=1))
+
+
+def test_the_engine_is_held_against_a_tool_on_the_clients_that_both_tuned() -> None:
+    found = {
+        peers_page.OURS: {0: outcome(0.2, 0.4, 9.0), 1: outcome(0.3, 0.3, 9.0)},
+        "tool": {0: outcome(0.4, 0.4), 1: outcome(0.6, 0.6), 2: outcome(7.0)},
+    }
+    ratio = peers_page.ratio(found, "tool", "mean")
+    assert (ratio.value, ratio.seeds) == (pytest.approx(0.6), 4)
+    seen = peers_page.overall([(panel(), found)])
+    assert "| family | 4 | 0.60 (" in seen.text
+
+
 # ---- ratios
 
 
@@ -121,14 +153,16 @@ def test_upper_ends_grow_with_the_number_of_comparisons() -> None:
     one = Ratio(1.0, 0.02, 10)
     assert one.upper(1) == pytest.approx(1 + 1.8331 * 0.02, abs=1e-5)
     assert one.upper(100) == pytest.approx(1 + 4.77 * 0.02, abs=2e-3)
+    assert one.lower(100) == pytest.approx(2.0 - one.upper(100))
     assert Ratio(1.0, math.inf, 1).upper(1) == math.inf
 
 
 def test_a_peer_on_a_few_clients_is_scaled_to_all_of_them() -> None:
     """TPE has half of the first arm's regret on its one client in seed 0, as much in seed 1; that arm's mean is .4."""
     assert FAMILY.values("alone, TPE", "mean") == pytest.approx({0: 0.2, 1: 0.4})
-    assert FAMILY.best_alone("mean") == "alone, TPE"
-    assert FAMILY.ratio("default, epsilon 2", "end").value == pytest.approx(0.6 / 0.6)
+    found = played(FAMILY)
+    assert found.best_alone("mean") == "alone, TPE"
+    assert found.ratio("default, epsilon 2", "end").value == pytest.approx(0.6 / 0.6)
     assert FAMILY.correlation == 0.7
     assert Family(panel=panel(correlation=0.9), found=FOUND).correlation == 0.9
 
@@ -168,7 +202,8 @@ def test_tables_over_all_families() -> None:
     assert "| default, epsilon 2 | 25 % | 25 % |" in found.text
     assert "| noisy | default, epsilon 2 | 1.00 (0.00) / 1.00 (0.00) |" in found.text
     assert found.pictures["figure"].startswith(b"\x89PNG")
-    assert json.loads(json.dumps(found.summary))["first"]["ratios"]["default, epsilon 2"]["mean"]["seeds"] == 2
+    assert json.loads(json.dumps(found.summary))["first"]["entries"]["default, epsilon 2"]["seeds"] == [0, 1]
+    assert again(found.summary) == found
 
 
 @pytest.mark.parametrize(("regret", "reached"), [(0.2, "yes"), (0.39, "no")])
@@ -177,10 +212,25 @@ def test_bars_hold_the_families_they_speak_of(regret: float, reached: str) -> No
         "alone, LogEI": {seed: outcome(*[0.4] * 40) for seed in range(2)},
         "default, epsilon 2": {seed: outcome(*[regret] * 40) for seed in range(2)},
     }
-    pair = panel("alike", correlation=0.6), panel("different", correlation=0.2)
-    text = overall([(one, many) for one in pair]).text
+    three = panel("alike", correlation=0.6), panel("different", correlation=0.2), panel("made", "own", 0.6)
+    text = overall([(one, many) for one in three]).text
     found = f"{regret / 0.4:.3f} (0.000)"
-    assert f"correlation >= 0.6 | reporting | 1 | {found} / {found} | 0.75 / 0.85 | {reached} |" in text
+    for name, families_ in (("reporting", 1), ("own", 1), ("**all without a choice**", 2)):
+        row = f"correlation >= 0.6 | {name} | {families_} | {found} / {found} | 0.75 / 0.85 | {reached} |"
+        assert row in text
+
+
+@pytest.mark.parametrize(("worse", "found"), [(0.48, 1), (0.41, 0), (0.3, 0)])
+def test_an_arm_that_is_worse_in_every_seed_is_found_worse(worse: float, found: int) -> None:
+    """Six seeds; regret alone moves by 10 % from seed to seed, and the arm's with it but for 5 %."""
+    heights = np.linspace(0.95, 1.05, 6)
+    arms = {
+        "alone, LogEI": {seed: outcome(*[0.4 * h] * 4) for seed, h in enumerate(heights)},
+        "default, epsilon 2": {seed: outcome(*[worse * h + 0.02 * (-1) ** seed] * 4) for seed, h in enumerate(heights)},
+    }
+    text = overall([(panel(), arms)]).text
+    assert f"where it is found worse: {found}." in text
+    assert f"not worse is not shown: {int(worse > 0.4)}." in text
 
 
 def test_a_study_shows_what_was_seen_over_all_panels(tmp_path: Path) -> None:
@@ -201,7 +251,7 @@ def test_a_study_shows_what_was_seen_over_all_panels(tmp_path: Path) -> None:
     assert "| one | reporting | 1 | 0.50 | LogEI / LogEI | 2 | 0.60" in text
     assert text.index("**Over the best arm alone**") < text.index("**one**")
     kept = json.loads((tmp_path / "worth" / "summary.json").read_text())
-    assert kept["overall"]["one"]["ratios"]["default, epsilon 2"]["mean"]["value"] == pytest.approx(0.6)
+    assert read(kept["overall"])[0].ratio("default, epsilon 2", "mean").value == pytest.approx(0.6)
     assert "curves" in kept["panels"]["one"]["alone, LogEI"]
     assert kept["panels"]["one"]["alone, LogEI"]["curves"] == {}
     assert (tmp_path / "worth" / "figure.png").exists()
@@ -214,7 +264,7 @@ def test_the_study_has_the_families_and_levels_it_speaks_of() -> None:
     every = study("worth", "paper").panels
     plain = [one for one in every if one.purpose != "stress"]
     assert len(plain) >= 16
-    assert sum(one.purpose == "reporting" for one in plain) >= len(plain) / 2
+    assert sum(one.purpose in ("reporting", "own") for one in plain) >= len(plain) / 2
     kinds = {str(one.arms[0].problem.get("name", one.arms[0].problem["type"])) for one in plain}
     assert len(kinds) >= 4
     assert {12, 40, 200, 1000} <= {one.arms[0].problem["n_clients"] for one in plain}

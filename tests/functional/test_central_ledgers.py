@@ -36,7 +36,7 @@ def test_a_search_has_one_directory_for_its_ledgers_and_goes_on_as_it_was(tmp_pa
         assert policy.budget == Budget(epsilon=8.0, delta=1e-5)
     with pytest.raises(pb.RunError, match="already holds a search"):
         central_run(SECURE, **SIZES, directory=tmp_path / "s")
-    with pytest.raises(pb.RunError, match="another n_training"):
+    with pytest.raises(pb.RunError, match="n_training = 40, now it is 41"):
         central_run(SECURE, **SIZES | {"n_training": 41}, directory=tmp_path / "s", resume=True)
     assert central_run(SECURE, **SIZES, directory=tmp_path / "s", resume=True).training.entries() == []
     assert central_run(PLAN, **SIZES).training.path is None

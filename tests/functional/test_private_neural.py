@@ -73,7 +73,7 @@ def test_every_pull_is_charged_on_both_ledgers(search) -> None:
     run = run_of()
     found = search([arm_of(run), arm_of(run, "constant", lambda: nn.Linear(4, 2), seed=1)])
     n_pulls = len(found.played)
-    z_train, z_validate = run.noise_multipliers
+    z_train, z_validate = run.plan.noise_multipliers
     step = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=z_train)
     assert run.training.event() == repeat(step, 5 * n_pulls)
     assert len(run.training.entries()) == len(run.validation.entries()) == n_pulls <= 6
@@ -81,7 +81,7 @@ def test_every_pull_is_charged_on_both_ledgers(search) -> None:
     assert not run.training.guarantees  # simulated noise says so
     price = run.epsilon()
     assert price["maximum"] <= 8.0
-    assert price["sum"] == pytest.approx(price["training"] + price["validation"])
+    assert price["maximum"] < price["both"] < price["training"] + price["validation"]
     assert z_validate > 0
 
 
@@ -178,7 +178,7 @@ def test_training_epsilon_is_opacus_own_within_a_percent() -> None:
     plan = RecordPrivacy(epsilon=3.0, pulls=16, noise="simulation")
     run = central_run(plan, n_training=1000, n_validation=400, seed=0)
     opacus = PRVAccountant()
-    opacus.history = [(run.noise_multipliers[0], plan.sample_rate, 640)]
+    opacus.history = [(run.plan.noise_multipliers[0], plan.sample_rate, 640)]
     assert run.epsilon()["training"] == pytest.approx(opacus.get_epsilon(1e-5), rel=0.01)
 
 
@@ -307,7 +307,7 @@ def test_only_the_same_search_is_resumed(tmp_path) -> None:
     searched(tmp_path / "search")
     with pytest.raises(pb.RunError, match="already holds a search"):
         searched(tmp_path / "search")
-    with pytest.raises(pb.RunError, match="another noise_multipliers, privacy"):
+    with pytest.raises(pb.RunError, match=r"privacy\.pulls = 8, now it is 7"):
         run_of(dataclasses.replace(PLAN, noise="secure", pulls=7), directory=tmp_path / "search", resume=True)
     run = run_of(dataclasses.replace(PLAN, noise="secure", pulls=8), directory=tmp_path / "search", resume=True)
     with pytest.raises(pb.RunError, match="its own arms"):
@@ -336,7 +336,7 @@ def test_killed_and_resumed_nothing_is_charged_twice(tmp_path) -> None:
         left = {e.release_id: ledger.stored_release(e.release_id) for e in ledger.entries()}
     run, found = searched(home, resume=True)
     assert found.pulls.sum() == 6
-    step = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=run.noise_multipliers[0])
+    step = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=run.plan.noise_multipliers[0])
     assert run.training.event() == repeat(step, 5 * 6)
     assert len(run.training.entries()) == len(run.validation.entries()) == 6
     assert run.training.verify().ok

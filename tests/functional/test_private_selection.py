@@ -28,7 +28,8 @@ MODELS = (lambda: nn.Linear(4, 2), lambda: nn.Sequential(nn.Linear(4, 1), nn.Lin
 
 
 def prepared(plan=PLAN, **settings):
-    return private_selection(plan, RUNS, n_training=N, n_validation=N, **({"seed": 3} | settings))
+    given = {"seed": 3, "candidates": ("m0", "m1")} | settings
+    return private_selection(plan, RUNS, n_training=N, n_validation=N, **given)
 
 
 def runner(selection, seen=None):
@@ -49,7 +50,7 @@ def runner(selection, seen=None):
 
 def test_both_ledgers_are_charged_once_before_the_first_run_and_the_best_is_released() -> None:
     selection, seen = prepared(), []
-    found = selection.select(2, runner(selection, seen))
+    found = selection.select(runner(selection, seen))
     assert [row[1:3] for row in seen] == [(1, 1)] * len(seen)
     assert found.score == min(row[3] for row in seen)
     for ledger, event in zip((selection.training, selection.validation), selection.events, strict=True):
@@ -68,21 +69,21 @@ def result(selection) -> list[bytes | None]:
 def test_a_real_selection_is_released_once_and_found_again(tmp_path) -> None:
     plan = dataclasses.replace(PLAN, noise="secure")
     selection, file = prepared(plan, directory=tmp_path / "s"), tmp_path / "s" / "selected.pt"
-    found = selection.select(2, runner(selection))
+    found = selection.select(runner(selection))
     assert {e.noise_source for e in selection.training.entries()} == {"secure"}
     assert {p.name for p in (tmp_path / "s").iterdir() if p.suffix == ".pt"} == {"selected.pt"}
     assert result(selection) == [file.read_bytes()] * 2  # what is published is what the ledgers stored
     again = prepared(plan, directory=tmp_path / "s", resume=True)
-    back = again.select(2, forbidden)
+    back = again.select(forbidden)
     assert (back.chosen, back.score) == (found.chosen, found.score)
     assert all(torch.equal(back.model[name], found.model[name]) for name in found.model)
     assert len(again.training.entries()) == len(again.validation.entries()) == 1
     file.write_bytes(b"other")
     with pytest.raises(pb.RunError, match="not the model that was released"):
-        again.select(2, forbidden)
+        again.select(forbidden)
     assert file.read_bytes() == b"other"  # evidence stays
     file.unlink()
-    assert again.select(2, forbidden).score == found.score
+    assert again.select(forbidden).score == found.score
     assert result(again) == [file.read_bytes()] * 2
 
 
@@ -126,11 +127,11 @@ def test_cut_off_anywhere_one_charge_pays_for_one_output(part, method, after, tm
     whole = prepared(directory=tmp_path / "s")
     cut = dataclasses.replace(whole, **{part: CutLedger(getattr(whole, part), method, after)})
     with pytest.raises(KeyboardInterrupt):
-        cut.select(2, lambda candidate: (1.0, model(1.0)))
+        cut.select(lambda candidate: (1.0, model(1.0)))
     left = [content for content in result(whole) if content is not None]
     assert not (tmp_path / "s" / "selected.pt").exists()  # nothing was published before both ledgers had stored it
     again = prepared(directory=tmp_path / "s", resume=True)
-    found = again.select(2, lambda candidate: (1.0, model(2.0)))
+    found = again.select(lambda candidate: (1.0, model(2.0)))
     stored = result(again)
     assert stored == [(tmp_path / "s" / "selected.pt").read_bytes()] * 2
     assert set(left) <= set(stored)
@@ -138,16 +139,16 @@ def test_cut_off_anywhere_one_charge_pays_for_one_output(part, method, after, tm
     assert len(again.training.entries()) == len(again.validation.entries()) == 1
     assert again.training.verify().ok
     assert again.validation.verify().ok
-    assert prepared(directory=tmp_path / "s", resume=True).select(2, forbidden) == found
+    assert prepared(directory=tmp_path / "s", resume=True).select(forbidden) == found
 
 
 def test_a_copy_that_could_not_be_written_is_written_when_resumed(tmp_path) -> None:
     selection = prepared(directory=tmp_path / "s")
     (tmp_path / "s" / "selected.pt.new").mkdir()
     with pytest.raises(pb.RunError, match=r"selected\.pt\.new can't be written"):
-        selection.select(2, lambda candidate: (1.0, model(1.0)))
+        selection.select(lambda candidate: (1.0, model(1.0)))
     (tmp_path / "s" / "selected.pt.new").rmdir()
-    assert prepared(directory=tmp_path / "s", resume=True).select(2, forbidden).model == model(1.0)
+    assert prepared(directory=tmp_path / "s", resume=True).select(forbidden).model == model(1.0)
     assert (tmp_path / "s" / "selected.pt").read_bytes() == result(selection)[0]
 
 
@@ -156,34 +157,36 @@ def test_two_processes_that_select_at_once_release_one_result(tmp_path) -> None:
     second = prepared(directory=tmp_path / "s", resume=True)
 
     def overtaken(candidate):
-        second.select(2, lambda _: (1.0, model(2.0)))
+        second.select(lambda _: (1.0, model(2.0)))
         return 1.0, model(1.0)
 
     with pytest.raises(LedgerError, match="other bytes"):
-        first.select(2, overtaken)
-    assert prepared(directory=tmp_path / "s", resume=True).select(2, forbidden).model == model(2.0)
+        first.select(overtaken)
+    assert prepared(directory=tmp_path / "s", resume=True).select(forbidden).model == model(2.0)
 
 
 def test_ledgers_that_hold_two_results_are_refused(tmp_path) -> None:
     first, second = prepared(directory=tmp_path / "s"), prepared(directory=tmp_path / "t")
-    first.select(2, lambda candidate: (1.0, model(1.0)))
-    second.select(2, lambda candidate: (1.0, model(2.0)))
+    first.select(lambda candidate: (1.0, model(1.0)))
+    second.select(lambda candidate: (1.0, model(2.0)))
     with pytest.raises(LedgerError, match="other bytes"):
-        dataclasses.replace(first, validation=second.validation).select(2, forbidden)
+        dataclasses.replace(first, validation=second.validation).select(forbidden)
 
 
 def test_what_was_released_is_read_for_the_same_candidates_or_refused(tmp_path) -> None:
     seed = next(s for s in range(99) if 1 in draw_runs(RUNS, 2, SimulatedNoise(s).stream("runs"))[:1])
-    prepared(directory=tmp_path / "s", seed=seed).select(2, lambda candidate: (1.0 - candidate, model(1.0)))
+    prepared(directory=tmp_path / "s", seed=seed).select(lambda candidate: (1.0 - candidate, model(1.0)))
     again = prepared(directory=tmp_path / "s", resume=True, seed=seed)
-    with pytest.raises(pb.RunError, match="candidate 1 of 1 was released"):
-        again.select(1, forbidden)
+    assert again.select(forbidden).chosen == 1
+    for others in (("m0",), ("m1", "m0"), ("m0", "renamed")):
+        with pytest.raises(pb.RunError, match=r"candidates = \['m0', 'm1'\], now it is"):
+            prepared(directory=tmp_path / "s", resume=True, seed=seed, candidates=others)
     old = prepared()
     for ledger, event in zip((old.training, old.validation), old.events, strict=True):
         ledger.charge("selection/selection", event, run="selection", noise_source="simulation", plan_position=0)
         ledger.store_release("selection/selection", b'{"sha256": "00"}')
     with pytest.raises(pb.RunError, match=r"privbo 0\.1\.0"):
-        old.select(2, forbidden)
+        old.select(forbidden)
 
 
 @pytest.mark.parametrize(
@@ -200,13 +203,13 @@ def test_the_best_of_the_runs_that_were_drawn_is_released(scores, winner, tmp_pa
     monkeypatch.chdir(tmp_path)
     draws = {seed: draw_runs(RUNS, 5, SimulatedNoise(seed).stream("runs")) for seed in range(99)}
     seed, drawn = next((seed, runs) for seed, runs in draws.items() if len(runs) == 3)
-    selection, made = prepared(seed=seed), []
+    selection, made = prepared(seed=seed, candidates=tuple("abcde")), []
 
     def run_one(candidate: int):
         made.append(candidate)
         return scores[len(made) - 1], model(len(made) - 1)
 
-    found = selection.select(5, run_one)
+    found = selection.select(run_one)
     assert made == drawn
     assert (found.chosen, found.model) == (drawn[winner], model(winner))
     assert list(tmp_path.iterdir()) == []  # a simulation in memory leaves nothing behind
@@ -221,7 +224,7 @@ def test_a_run_that_fails_leaves_nothing_to_train_or_judge_with() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        selection.select(2, cut)
+        selection.select(cut)
     with pytest.raises(BudgetExceeded, match="inside its run"):
         selection.judge(lambda: np.ones(N))
     with pytest.raises(BudgetExceeded, match="inside select"):
@@ -254,7 +257,7 @@ def test_nothing_is_trained_or_judged_outside_of_a_run_or_twice() -> None:
         return score, model
 
     with pytest.raises(BudgetExceeded):
-        selection.select(2, greedy)
+        selection.select(greedy)
 
 
 def test_scores_carry_the_noise_that_is_charged() -> None:
@@ -281,8 +284,9 @@ def test_runs_are_drawn_as_stated(noise) -> None:
 
 
 def test_the_released_model_is_the_one_that_was_judged() -> None:
-    selection = prepared(RecordPrivacy(epsilon=50.0, pulls=1, steps=8, sample_rate=0.25, noise="simulation"))
-    found = selection.select(1, runner(selection))
+    loud = RecordPrivacy(epsilon=50.0, pulls=1, steps=8, sample_rate=0.25, noise="simulation")
+    selection = prepared(loud, candidates=("m0",))
+    found = selection.select(runner(selection))
     arm = PrivateNeuralArm(
         name="m0", model=MODELS[0], data=split(), optimiser=sgd, trainer=selection.trainer, judge=selection.judge
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+import accountant
 import privbo as pb
+from accountant.events import Gaussian, compose
 from accountant.ledger import Ledger
 from tests.functional.test_private_neural import N, split
 
@@ -80,8 +84,225 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ({"batch_size": 10_000}, "batch_size=10000"),
         ({"expected_runs": 1.0}, "above 1"),
         ({"epsilon": -1.0}, "epsilon"),
-        ({"noise": "secure"}, "directory"),
     ):
         settings = {"models": MODELS, "data": split(), "optimiser": sgd} | QUICK | changes
         with pytest.raises(pb.ConfigurationError, match=words):
             pb.train_private(**settings)
+
+
+ASKED: dict[str, Any] = {"models": MODELS, "data": split(), "optimiser": sgd, **QUICK}
+
+
+def other_records(part: str) -> pb.Split:
+    changed = {part: getattr(split(), part).clone()}
+    changed[part][0] = 1 - changed[part][0]
+    return dataclasses.replace(split(), **changed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"models": dict(reversed(MODELS.items()))},
+            r"candidates = \['dead', 'linear'\], now it is \['linear', 'dead'\]",
+        ),
+        ({"models": {"a": dead, "linear": MODELS["linear"]}}, "candidates"),
+        ({"models": MODELS | {"linear": lambda: nn.Linear(4, 2, bias=False)}}, "networks.linear.shapes.bias"),
+        ({"models": MODELS | {"linear": lambda: nn.Sequential(nn.Linear(4, 2))}}, "networks.linear"),
+        ({"optimiser": lambda p: torch.optim.SGD(p, lr=0.5)}, r"lr': '1.0'.* now it is .*lr': '0.5'"),
+        ({"optimiser": torch.optim.Adam}, "networks.dead.optimiser.kind = 'SGD', now it is 'Adam'"),
+        ({"data": other_records("train_x")}, "other records in train_x;"),
+        ({"data": other_records("validation_y")}, "other records in validation_y;"),
+        ({"epsilon": 7.0}, r"privacy.epsilon = 8.0, now it is 7.0; resume it as it was"),
+        ({"epochs": 4}, "privacy.steps"),
+        ({"seed": 2}, "seed = 1, now it is 2"),
+        ({"expected_runs": 5.0}, "runs.gamma"),
+    ],
+)
+def test_a_training_is_resumed_as_it_was_asked_for_or_not_at_all(
+    changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    found = pb.train_private(directory=tmp_path, **ASKED)
+    with pytest.raises(pb.RunError, match=words):
+        pb.train_private(directory=tmp_path, resume=True, **ASKED | changes)
+    again = pb.train_private(directory=tmp_path, resume=True, **ASKED)
+    assert (again.name, again.loss) == (found.name, found.loss)
+
+
+def test_one_network_is_bound_as_well_and_its_records_digest_stays_private(tmp_path: Path) -> None:
+    alone = ASKED | {"models": {"linear": MODELS["linear"]}}
+    pb.train_private(directory=tmp_path, **alone)
+    with pytest.raises(pb.RunError, match=r"networks\.linear\.optimiser\.groups"):
+        pb.train_private(directory=tmp_path, resume=True, **alone | {"optimiser": lambda p: torch.optim.SGD(p, lr=0.1)})
+    digests = json.loads((tmp_path / "private" / "data.json").read_text())
+    told = (tmp_path / "search.json").read_text()
+    assert sorted(digests) == ["train_x", "train_y", "validation_x", "validation_y"]
+    assert not [digest for digest in digests.values() if digest in told]
+    (tmp_path / "private" / "data.json").unlink()
+    with pytest.raises(pb.RunError, match="is gone, which says what records"):
+        pb.train_private(directory=tmp_path, resume=True, **alone)
+    with pytest.raises(pb.RunError, match="no search to resume"):
+        pb.train_private(directory=tmp_path / "elsewhere", resume=True, **alone)
+
+
+def test_the_plan_says_noise_and_price_beforehand_and_prices_a_person_with_several_records() -> None:
+    plan = pb.plan_training(MODELS, split(), **{k: QUICK[k] for k in ("epsilon", "epochs", "batch_size", "noise")})
+    found = pb.train_private(**ASKED)
+    assert found.plan == plan
+    price = plan.epsilon()
+    assert sorted(price) == sorted(found.epsilon) == ["both", "maximum", "training", "validation"]
+    assert plan.of_person(training=1, validation=1) == price["both"] > price["maximum"]
+    assert price["maximum"] == max(price["training"], price["validation"])
+    assert plan.of_person(training=2) > 1.5 * plan.of_person(training=1)
+    assert plan.of_person(validation=2) > 1.5 * plan.of_person(validation=1)
+    assert plan.of_person() == 0.0
+    assert plan.loss_stddev == pytest.approx(plan.noise_multipliers[1] * plan.privacy.loss_bound / N)
+    for words in ("add-or-remove-one", "zero-out", f"{plan.loss_stddev:.3g} (standard deviation)", "by chance"):
+        assert words in repr(found)
+
+
+def test_one_network_says_both_as_several_do_and_composes_at_the_stated_delta() -> None:
+    plan = pb.plan_training({"linear": MODELS["linear"]}, split(), epsilon=5.0)
+    price = plan.epsilon()
+    assert price["both"] == plan.of_person(training=1, validation=1)
+    # Adding the two epsilons would be 10 at twice the delta; composed it is less, and at the delta that is named.
+    assert price["maximum"] < price["both"] < 0.8 * (price["training"] + price["validation"])
+    events = compose(
+        [plan.privacy.training_event(plan.noise_multipliers[0]), Gaussian(noise_multiplier=plan.noise_multipliers[1])]
+    )
+    assert price["both"] == pytest.approx(
+        accountant.epsilon_table(events, plan.privacy.delta, adjacency="zero-out")["tight"]
+    )
+
+
+def kept(model: nn.Module) -> Any:
+    return lambda: model
+
+
+class Two(nn.Module):
+    """A network that answers with two things."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return x, x
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"models": {"mine": nn.Linear(4, 2)}}, r"models\['mine'\] is a Linear, not a function"),
+        ({"models": {"mine": kept(nn.Linear(4, 2))}}, "hands out the same network twice"),
+        ({"models": {"mine": lambda: 3}}, "makes a int; return a torch.nn.Module"),
+        ({"models": {"mine": lambda: nn.Linear(5, 2)}}, r"network 'mine' can't take inputs of shape \(4,\)"),
+        ({"models": {"mine": lambda: nn.Linear(4, 1)}}, r"train_y has classes outside 0..0, .* has 1 outputs"),
+        ({"models": {"mine": lambda: nn.Sequential(nn.Linear(4, 2), nn.Flatten(0))}}, r"the shape \(4,\)"),
+        ({"models": {"mine": Two}}, "returns a tuple; return the classes' scores"),
+        (
+            {
+                "data": dataclasses.replace(
+                    split(), train_x=split().train_x.double(), validation_x=split().validation_x.double()
+                )
+            },
+            r"inputs are torch.float64 and network 'dead' is torch.float32; convert them: x.to\(torch.float32\)",
+        ),
+    ],
+)
+def test_what_torch_would_refuse_in_its_own_words_is_refused_before_anything_is_paid(
+    changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(pb.ConfigurationError, match=words):
+        pb.train_private(directory=tmp_path / "t", **ASKED | changes)
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_split_is_of_tensors_with_one_class_per_record() -> None:
+    good = dataclasses.asdict(split())
+    for changes, words in (
+        ({"train_x": good["train_x"].numpy()}, "train_x is a ndarray; make it a tensor"),
+        ({"validation_y": good["validation_y"].double()}, "validation_y is torch.float64"),
+        ({"train_y": good["train_y"][:, None]}, "give one class per record"),
+        ({"validation_x": good["validation_x"][:, :2]}, "train_x and validation_x differ"),
+    ):
+        with pytest.raises(pb.ConfigurationError, match=words):
+            pb.Split(**good | changes)
+
+
+def test_a_secure_training_without_a_directory_makes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = pb.train_private(
+        **ASKED | {"models": {"linear": MODELS["linear"]}, "noise": "secure", "epochs": 1, "seed": None}
+    )
+    assert found.directory is not None
+    assert found.directory.parent.name == "runs"
+    assert (tmp_path / found.directory / "training.sqlite").exists()
+
+
+class RunningMean(nn.Module):
+    """A layer of one's own without parameters, which keeps the mean of its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return x - self.mean
+
+
+class Folded(nn.Module):
+    """A network that takes every number of a record for a record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(1, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.inner(x.reshape(-1, 1)).reshape(len(x), -1, 2).mean(1))
+
+
+class Centred(nn.Module):
+    """A layer that subtracts the batch's mean."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean(0)
+
+
+class Unused(nn.Module):
+    """A network with parameters that no pass uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.spare = nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.inner(x))
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (lambda: nn.Sequential(RunningMean(), nn.Linear(4, 2)), "0.mean of the model changes while records pass"),
+        (Folded, r"inner.weight has \d+ rows of gradients for \d+ records"),
+        (lambda: nn.Sequential(Centred(), nn.Linear(4, 2)), "mixes records"),
+        (Unused, "spare.weight has no gradient per record"),
+    ],
+    ids=["running mean", "folded", "centred", "unused"],
+)
+@pytest.mark.parametrize("noise", ["simulation", "secure"])
+def test_a_network_through_which_records_pass_by_the_noise_is_refused(
+    model: Any, words: str, noise: str, tmp_path: Path
+) -> None:
+    with pytest.raises(pb.ConfigurationError, match=words):
+        pb.train_private({"mine": model}, split(), optimiser=sgd, directory=tmp_path, **QUICK | {"noise": noise})
+    with Ledger.open(next(tmp_path.glob("validation*.sqlite"))) as ledger:
+        assert not ledger.entries()  # nothing of it was judged
+
+
+def test_dropout_frozen_layers_and_constants_are_trained_as_ever() -> None:
+    def made() -> nn.Module:
+        model = nn.Sequential(nn.Linear(4, 8), nn.GroupNorm(2, 8), nn.Dropout(0.2), nn.Linear(8, 8), nn.Linear(8, 2))
+        model.register_buffer("constant", torch.ones(3))
+        model[3].requires_grad_(False)
+        return model
+
+    assert accuracy(pb.train_private({"mine": made}, split(), optimiser=sgd, **QUICK).model) > 0.7

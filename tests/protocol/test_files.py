@@ -4,6 +4,7 @@ import pytest
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import (
     OnceLines,
+    append_durably,
     append_line,
     load_arrays,
     read_lines,
@@ -29,6 +30,17 @@ def test_a_line_cut_off_by_a_crash_is_dropped(tmp_path) -> None:
         file.write(b'{"a": 3')
     assert read_lines(path) == [{"a": 1}, {"a": 2}]
     assert read_lines(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize("append", [append_line, append_durably])
+def test_a_line_that_was_cut_off_spoils_none_that_comes_after_it(append, tmp_path) -> None:
+    path = tmp_path / "lines"
+    for cut in (b'{"a": 0', b'{"a": 3'):
+        with path.open("ab") as file:
+            file.write(cut)
+        append(path, {"a": 1})
+        append(path, {"a": 2})
+    assert [row["a"] for row in read_lines(path)] == [1, 2, 1, 2]
 
 
 def test_arrays_round_trip_without_pickles(tmp_path) -> None:

@@ -20,12 +20,13 @@ from privbo.reports.document import plotly_script
 
 PRIVATE_WORDS = (
     "clipped_share", "n_participants", "participants", "norm_quantiles", "bias", "n_absent", "best_so_far",
-    "best_score", "best_per_client", "signal", "by_seed", "curve",
+    "best_score", "best_per_client", "mean_per_client", "signal", "by_seed", "curve",
 )  # fmt: skip
 
 # The private side repeats public numbers: the clipping bound, the setting's price.
 PUBLIC_KEYS = {
-    "round", "label", "kind", "seed", "epsilon", "delta", "strict_epsilon", "strict_delta", "noise_multiplier",
+    "round", "label", "kind", "seed", "epsilon", "delta", "strict_epsilon", "strict_delta",
+    "noise_multiplier", "noise_multipliers",
     "releases", "bound", "bound_factors", "norm_levels",
 }  # fmt: skip
 

@@ -50,6 +50,8 @@ def test_tensorboard_gets_every_release(tmp_path: Path) -> None:
     assert seen == pytest.approx([float(np.linalg.norm(r.values)) for r in result.releases], rel=1e-6)
     measured = {"release/norm", "release/noise_stddev", "ledger/sequence", "privacy/epsilon"}
     assert set(events.Tags()["tensors"]) == measured | {"run/text_summary"}
+    assert {e.wall_time % 86_400 for name in measured for e in events.Tensors(name)} == {0.0}  # a day and no time
+    assert {path.stat().st_mtime % 86_400 for path in (tmp_path / "run").glob("*.*")} == {0.0}
     (said,) = events.Tensors("run/text_summary")
     assert f"| ledger/head | {result.ledger.head} |" in said.tensor_proto.string_val[0].decode()
     assert leaks((tmp_path / "events").iterdir(), private_folder_numbers(tmp_path / "run" / "private")) == []
@@ -72,6 +74,8 @@ def test_mlflow_gets_every_release(tmp_path: Path) -> None:
     assert run.info.status == "FINISHED"
     seen = [metric.value for metric in client.get_metric_history(run.info.run_id, "release/norm")]
     assert seen == pytest.approx([float(np.linalg.norm(r.values)) for r in result.releases])
+    stamps = {metric.timestamp for metric in client.get_metric_history(run.info.run_id, "release/norm")}
+    assert {stamp % 86_400_000 for stamp in (*stamps, run.info.start_time, run.info.end_time)} == {0}
     found = pb.report(result)
     assert run.data.params["ledger/head"] == result.ledger.head
     assert float(run.data.params["epsilon"]) == found.smallest_epsilon
@@ -174,20 +178,47 @@ def test_studies_whose_points_come_from_a_federation_make_the_run_of_a_called_ob
     assert "params_kind" in back.trials_dataframe().columns
 
 
+def test_workers_of_one_study_never_have_the_same_trial(tmp_path: Path) -> None:
+    """Four threads per study, of which most wait: a client asks for its first points at once, then one by one."""
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    expected = pb.run(problem(score), ALGORITHM, **SETTINGS)
+    run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS)
+    made: list[tuple[int, tuple[object, ...]]] = []
+
+    def objective(client: int, trial) -> float:
+        params = suggested(trial)
+        made.append((client, tuple(params.values())))
+        return score(client, params) + 1e-9 * trial.number  # told twice, a trial would be told two values
+
+    def tuned(client: int) -> None:
+        study = optuna.create_study(sampler=pb.optuna.FederatedSampler(run.site, client=client), direction="maximize")
+        study.optimize(lambda trial: objective(client, trial), n_jobs=4)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(tuned, range(2)))
+    record = run.result()
+    assert len(made) == int(np.isfinite(expected.clients.values).sum())
+    assert record.clients.values.shape == expected.clients.values.shape
+
+
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_pruned_and_failed_trials_are_told_as_failures_and_values_on_the_way_stay_here(tmp_path: Path) -> None:
+def test_pruned_trials_count_with_their_last_value_and_failed_ones_are_told_as_failures(tmp_path: Path) -> None:
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 2})
+
+    pruned: list[float] = []
 
     def objective(trial) -> float:
         value = score(0, suggested(trial))
         for step in range(3):
             trial.report(value - 1.0 / (step + 1), step)
+            if trial.number == 1:
+                raise ValueError("out of memory")
             if trial.should_prune():
+                pruned.append(value - 1.0 / (step + 1))
                 raise optuna.TrialPruned
-        if trial.number == 1:
-            raise ValueError("out of memory")
         return value
 
     pruner = optuna.pruners.ThresholdPruner(lower=0.25, n_warmup_steps=0)
@@ -201,10 +232,26 @@ def test_pruned_and_failed_trials_are_told_as_failures_and_values_on_the_way_sta
         list(pool.map(tuned, range(2)))
     record = run.result()
     trials = run.site.trials(0)
-    assert any(trial.failure == "pruned after step 0" for trial in trials)
+    told = {trial.value for client in range(2) for trial in run.site.trials(client)}
+    assert pruned
+    assert set(pruned) <= told
     assert all(trial.steps for trial in trials)
     assert record.failures
     assert not np.isfinite(record.clients.values).all()
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_study_with_other_bounds_than_the_runs_is_refused_at_its_first_trial(tmp_path: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    wide = pb.Problem(space={"x": pb.Real(0, 1)}, objective="ask", n_clients=1)
+    run = pb.start(wide, ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 2})
+    study = optuna.create_study(sampler=pb.optuna.FederatedSampler(run.site), direction="minimize")
+    with pytest.raises(pb.ConfigurationError, match="the run searches"):
+        study.optimize(lambda trial: trial.suggest_float("x", 0.0, 2.0))
+    again = optuna.create_study(sampler=pb.optuna.FederatedSampler(run.site), direction="minimize")
+    again.optimize(lambda trial: trial.suggest_float("x", 0.0, 1.0))  # the trial that waited is told here
+    assert len(again.trials) == len(run.result().clients.values[0])
 
 
 def test_a_study_that_was_killed_leaves_its_trial_to_the_next_one(tmp_path: Path) -> None:
@@ -244,6 +291,9 @@ def test_what_a_study_can_not_be_is_refused(tmp_path: Path) -> None:
         for trial in trials:
             run.site.tell(trial, 0.5)
     run.result()
+    before = len(study.trials)
+    study.optimize(lambda trial: score(0, suggested(trial)), n_trials=3)  # as a worker that waited while the run ended
+    assert [trial.state.name for trial in study.trials[before:]] == ["PRUNED"]
     with pytest.raises(pb.RunError, match="the run is over"):
-        study.optimize(lambda trial: score(0, suggested(trial)), n_trials=1)
+        suggested(study.ask())
     assert not any(trial.failure for trial in run.site.trials())  # a mistaken study costs no trial

@@ -7,14 +7,17 @@ import math
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from typer.testing import CliRunner
 
 import privbo as pb
 from accountant import numerical
-from accountant.errors import LedgerError
+from accountant.errors import DisagreementError, LedgerError
 from accountant.events import (
     Adjacency,
     BestOfRandomRuns,
@@ -25,11 +28,13 @@ from accountant.events import (
     repeat,
 )
 from accountant.ledger.guardians import ANSWERED
-from accountant.ledger.officer import PURPOSE, verify_bundle
+from accountant.ledger.officer import verify_bundle
 from accountant.ledger.recount import recount
-from accountant.ledger.signing import checked, sign, signing_key
+from accountant.ledger.signing import BUNDLE, checked, kept_secret, sign, signing_key
+from accountant.wording import upper_text
 from privbo.audits.publish import publish_norms
 from privbo.cli.look import verify_ledger
+from privbo.cli.main import app
 from privbo.reports.bundle import write_bundle, write_receipt
 from tests.reports.runs import small_run
 from tests.runs.test_evidence import PARTS, copy, play
@@ -37,6 +42,8 @@ from tests.runs.test_evidence import PARTS, copy, play
 ROOT = Path(__file__).parents[2]
 ALONE = """
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 LIGHT = {"numpy", "cryptography", "cffi", "_cffi_backend", "accountant"}
 class Bare:
     def find_spec(self, name, path=None, target=None):
@@ -70,17 +77,19 @@ def test_a_bundle_is_checked_without_torch_and_says_what_was_promised_to_whom(ma
     assert done.returncode == 0, done.stderr
     quoted = pb.load(made).epsilon()
     assert "VERIFIED" in done.stdout
-    assert f"Epsilon quoted: {quoted:.6g} at delta 1e-05, for the whole run" in done.stdout
+    assert f"Epsilon quoted: {upper_text(quoted, 6)} at delta 1e-05, for the whole run" in done.stdout
     found = recount(pb.load(made).event, 1e-5, Adjacency.ZERO_OUT)
-    assert f"Computed here:  {found.upper:.6g}, exact" in done.stdout
+    assert f"Computed here:  {upper_text(found.upper, 6)}, exact" in done.stdout
     assert "each client of population" in done.stdout
     assert written.key in done.stdout
+    assert "on another ledger too: this file shows one" in done.stdout
+    assert "that is the operator's word" in done.stdout
     assert len(done.stdout.splitlines()) < 40
 
 
 def resigned(content: dict, path: Path) -> Path:
     """The forger's bundle: changed, and signed by a key of the forger's own."""
-    path.write_text(json.dumps(sign(Ed25519PrivateKey.generate(), PURPOSE, content).to_dict()))
+    path.write_text(json.dumps(sign(Ed25519PrivateKey.generate(), BUNDLE, content).to_dict()))
     return path
 
 
@@ -91,6 +100,8 @@ def row_swap(content: dict) -> None:
 
 FORGERIES = {
     "a smaller epsilon in the report": lambda c: c["report"].update(smallest_epsilon=0.1),
+    "a smaller total of the ledger": lambda c: c["report"]["total"].update(epsilon=0.1),
+    "another delta of the total": lambda c: c["report"]["total"].update(delta=1e-3),
     "another delta in the report": lambda c: c["report"].update(delta=1e-3),
     "fewer releases in the report": lambda c: c["report"].update(releases=1),
     "a plan that was changed": lambda c: c["manifest"]["plan"].update(delta=1e-3),
@@ -117,8 +128,14 @@ def test_a_bundle_that_was_touched_is_not_as_it_was_signed(made: Path, tmp_path:
     path = write_bundle(made, tmp_path / "bundle.json").path
     path.write_text(path.read_text().replace('"run": "', '"run": "x'))
     done = alone(path)
-    assert (done.returncode, "not as it was signed" in done.stderr) == (2, True)
+    assert (done.returncode, "not as it was signed" in done.stderr) == (3, True)
     assert alone(tmp_path / "missing.json").returncode == 2
+    mixed_up = alone(write_receipt(made, tmp_path / "receipt.json").path)
+    assert (mixed_up.returncode, mixed_up.stderr) == (
+        2,
+        "this is a signed receipt and no bundle; name the other file\n",
+    )
+    assert "--receipt" in alone(Path("--help")).stdout
 
 
 @pytest.fixture(scope="module")
@@ -255,11 +272,14 @@ def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_pa
     receipt = write_receipt(home, tmp_path / "receipt.json").path
     assert receipt.stat().st_size < 1000
     assert verify_ledger(home, [receipt]).verified
+    assert verify_bundle(write_bundle(home).path, [receipt]).verified
     copy(tmp_path / "old", home, tuple(PARTS))
     assert verify_ledger(home).verified  # nothing on this disk knows better
     found = verify_ledger(home, [receipt])
     assert not found.verified
     assert "receipt.json has seen row" in str(found.problem)
+    late = verify_bundle(write_bundle(home).path, [receipt])
+    assert "which is not in the ledger" in " ".join(late.problems)
 
 
 def test_a_later_ledger_extends_an_earlier_receipt(tmp_path: Path) -> None:
@@ -278,11 +298,15 @@ def test_a_later_ledger_extends_an_earlier_receipt(tmp_path: Path) -> None:
 
 def test_a_receipt_of_another_run_or_by_nobody_is_refused(made: Path, tmp_path: Path) -> None:
     play(tmp_path / "other").ledger.close()
-    with pytest.raises(pb.RunError, match="is a receipt of"):
-        verify_ledger(made, [write_receipt(tmp_path / "other").path])
+    other = write_receipt(tmp_path / "other").path
+    with pytest.raises(DisagreementError, match="is a receipt of"):
+        verify_ledger(made, [other])
+    assert "of another run" in " ".join(verify_bundle(write_bundle(made).path, [other]).problems)
+    done = CliRunner().invoke(app, ["verify-bundle", str(made / "bundle.json"), "--receipt", str(other)])
+    assert done.exit_code == 3
     path = write_receipt(made, tmp_path / "receipt.json").path
     path.write_text(path.read_text().replace('"sequence": ', '"sequence": 1'))
-    with pytest.raises(LedgerError, match="not as it was signed"):
+    with pytest.raises(DisagreementError, match="not as it was signed"):
         verify_ledger(made, [path])
     for text in ("{}", '{"content": {}, "key": "zz", "signature": "00"}'):
         path.write_text(text)
@@ -296,11 +320,38 @@ def test_a_signature_is_for_its_purpose_alone_and_its_key_stays_private(tmp_path
     assert signing_key(tmp_path / "key").private_bytes_raw() == key.private_bytes_raw()
     made = sign(key, "receipt", {"a": 1}).to_dict()
     assert checked(made, "receipt") == {"a": 1}
-    with pytest.raises(LedgerError, match="not as it was signed"):
+    with pytest.raises(LedgerError, match="this is a signed receipt and no bundle"):
         checked(made, "bundle")
+    with pytest.raises(DisagreementError, match="not as it was signed"):
+        checked(made | {"content": {"a": 2}}, "receipt")
     (tmp_path / "key").write_bytes(b"short")
     with pytest.raises(LedgerError, match="no signing key"):
         signing_key(tmp_path / "key")
+
+
+def test_a_secret_is_made_once_and_never_half(tmp_path: Path) -> None:
+    """Who is killed while making it leaves nothing under its name; of several who make one the first one stays."""
+
+    def killed() -> bytes:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kept_secret(tmp_path / "key", killed)
+    assert list(tmp_path.iterdir()) == []
+    all_there = threading.Barrier(4)
+
+    def made(number: int) -> bytes:
+        def late() -> bytes:
+            all_there.wait(timeout=60)
+            return bytes([number])
+
+        return kept_secret(tmp_path / "key", late)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(made, range(4)))
+    assert found == {(tmp_path / "key").read_bytes()}
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
 def test_the_officers_path_on_the_command_line(made: Path, tmp_path: Path) -> None:

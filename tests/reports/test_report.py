@@ -14,11 +14,11 @@ import tomli_w
 import privbo as pb
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose
 from accountant.tightest import epsilon_table
+from accountant.wording import upper_text
 from privbo.cli.look import read_report, report_run
 from privbo.cli.run import carry_out
 from privbo.plans import prices
 from privbo.reports.data import report
-from privbo.reports.document import bound
 from privbo.reports.document import render as render_page
 from privbo.reports.page import document
 from privbo.runs.replay import replay
@@ -138,7 +138,7 @@ def test_cumulative_epsilon_never_understates() -> None:
 
 @pytest.mark.parametrize("value", [1.9999988, 1.23451, 0.000123456, 12345.678])
 def test_printed_bounds_are_rounded_up(value: float) -> None:
-    assert value * (1 - 1e-9) <= float(bound(value)) <= value * (1 + 1.01e-2)
+    assert value * (1 - 1e-9) <= float(upper_text(value)) <= value * (1 + 1.01e-3)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

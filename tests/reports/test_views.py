@@ -18,16 +18,18 @@ import privbo as pb
 from accountant.events import Adjacency
 from accountant.ledger.officer import verify_bundle
 from accountant.tight import numerical
+from accountant.wording import upper_text
 from privbo.audits.audit import Audit
 from privbo.audits.empirical import audit_run
 from privbo.audits.publish import publish_norms
+from privbo.cli.look import report_run
 from privbo.cli.results import WrittenReport
 from privbo.cli.terminal import render
 from privbo.plans.calibration import calibrate
 from privbo.protocol.plain import plain
 from privbo.reports.bundle import write_bundle, write_receipt
 from privbo.reports.data import report
-from privbo.reports.document import bound, environment, percent_bound, plain_text
+from privbo.reports.document import environment, percent_bound, plain_text
 from privbo.reports.document import render as render_page
 from privbo.reports.ledger import ledger_view
 from privbo.reports.page import document
@@ -75,11 +77,11 @@ def test_the_reports_json_keeps_its_keys(result: pb.Record) -> None:
 
 def test_every_view_quotes_the_same_epsilon(result: pb.Record) -> None:
     found = report(result)
-    quoted = f"{found.smallest_epsilon:.4g}"
+    quoted = upper_text(found.smallest_epsilon)
     assert found.smallest_epsilon == min(plain(found)["epsilon"].values()) == result.epsilon()
     assert quoted in shown(found)
-    assert f"<td>{bound(found.smallest_epsilon)} at delta" in notebook(found)
-    assert f'<b id="epsilon">{bound(found.smallest_epsilon)}</b>' in render_page(document(found))
+    assert f"<td>{upper_text(found.smallest_epsilon)} at delta" in notebook(found)
+    assert f'<b id="epsilon">{upper_text(found.smallest_epsilon)}</b>' in render_page(document(found))
     assert shown(WrittenReport(report=found, page=Path("x.html"))).endswith("report: x.html\n")
 
 
@@ -95,8 +97,8 @@ def test_a_run_that_asked_for_the_papers_delta_is_quoted_at_the_safe_one_in_ever
     assert found.guarantee.guaranteed >= found.smallest_epsilon
     page = render_page(document(found))
     assert re.search(r'<b id="epsilon">([0-9.]+)</b> at delta = 1e-05', page)
-    assert 1.99 < float(re.search(rf"([0-9.]+) at delta {asked:.3g} \(asked for\)", page)[1]) <= 2.0
-    assert f"at delta {safe:.3g}" in next(line for line in shown(found).splitlines() if "guaranteed" in line)
+    assert 1.99 < float(re.search(rf"([0-9.]+) at delta {upper_text(asked)} \(asked for\)", page)[1]) <= 2.0
+    assert f"at delta {upper_text(safe)}" in next(line for line in shown(found).splitlines() if "guaranteed" in line)
     signed = json.loads(write_receipt(made.home.path).path.read_text())["content"]
     assert (signed["epsilon"], signed["delta"]) == (found.smallest_epsilon, safe)
     officers = verify_bundle(write_bundle(made.home.path).path)
@@ -152,7 +154,8 @@ def test_an_audits_views(tmp_path: Path) -> None:
     assert data["clipping"]["best_clipping_norm"] == clipping.advice.factor * clipping.clipping_norm
     text = shown(found)
     assert found.passed
-    assert text.count("within the claim") == 3
+    assert text.count(": within the claim") == 3
+    assert "3 of 3 attacks stay within the claim of one release" in text
     assert clipping.verdict in text
     assert "published: median norm about" in text
     assert html.escape(clipping.verdict) in notebook(clipping)
@@ -168,7 +171,7 @@ def test_a_calibration_comes_with_its_certified_interval() -> None:
     assert data["adjacency"] == Adjacency.ZERO_OUT
     assert isinstance(found.interval, numerical.Interval)
     assert "at delta 1e-05 the true epsilon lies between" in shown(found)
-    assert f"<td>{found.epsilon['tight']:.5g}</td>" in notebook(found)
+    assert f"<td>{upper_text(found.epsilon['tight'])}</td>" in notebook(found)
 
 
 def test_names_are_inert_in_terminal_and_notebook(tmp_path: Path) -> None:
@@ -239,7 +242,7 @@ def test_a_statement_says_what_was_and_was_not_published(tmp_path: Path) -> None
     told = sheet(algorithm=private, privacy=simulated)
     assert "This was a simulation, which protects nobody. With secret noise it would have been: epsilon" in told
     assert "had the noise been secret" in told
-    assert told.count("[to be filled in]") == 4
+    assert told.count("[to be filled in") == 7  # the signing key among them: nothing is signed in memory
     open_ = sheet(algorithm=private, privacy=pb.NoPrivacy())
     assert "This run gives no guarantee" in open_
     assert "random noise added" not in open_
@@ -250,3 +253,15 @@ def test_a_statement_says_what_was_and_was_not_published(tmp_path: Path) -> None
     told = " ".join(write_statement(report(kept), tmp_path / "statement.html").read_text().split())
     assert "simulation" not in told
     assert kept.ledger.head in told
+    assert "The worst of all mechanisms of epsilon 2 would allow 88.1" in told
+    assert "with another ledger are not known here" in told
+    assert "One client is</dt>" in told
+
+
+def test_sheet_and_report_name_the_key_that_signs_the_bundle(tmp_path: Path) -> None:
+    home = tmp_path / "run"
+    pb.run(problem(), pb.SharedPrior(), privacy=pb.Privacy(epsilon=2.0), rounds=2, directory=home).ledger.close()
+    written = report_run(home, out=None, private=False, regret=None, statement=True)
+    key = write_bundle(home).key
+    assert key in written.statement.read_text()
+    assert key in written.page.read_text()

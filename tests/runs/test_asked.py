@@ -171,6 +171,33 @@ def test_who_is_told_late_is_absent_and_then_goes_on_where_it_was(tmp_path: Path
     assert not list((tmp_path / "late" / "asked").glob("000001*"))  # nothing waits for it
 
 
+def test_clients_look_for_what_was_enqueued_while_others_ask(tmp_path: Path) -> None:
+    """2,000 trials are looked through again and again while another client's thread asks for 50 more."""
+    journal, errors, over = Journal(path=tmp_path / "trials.jsonl"), list[Exception](), threading.Event()
+    journal.begin(np.arange(2), asked_problem().search_space, takes_points=True)
+    some = np.zeros((2000, journal.space.n_dims))
+    journal.ask(0, 0, 0, some)
+
+    def look() -> None:
+        try:
+            while not over.is_set():
+                journal.next_enqueued(1)
+        except RuntimeError as error:
+            errors.append(error)
+
+    thread, interval = threading.Thread(target=look), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        for place in range(50):
+            journal.ask(0, 1, place, some[:1])
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+        thread.join()
+    assert not errors
+
+
 def test_a_failure_is_told_as_one_and_a_told_value_stands(tmp_path: Path) -> None:
     run = pb.start(asked_problem(2), FAST, directory=tmp_path / "run", **PLAIN)
     first, *_ = run.site.ask()

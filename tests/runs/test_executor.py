@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -27,6 +29,7 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.play import play as run_over
 from privbo.runs.spec import Spec
+from privbo.runs.worker import portable
 from tests.conformance import cases
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
 from tests.executor_problem import Noting, problem
@@ -109,6 +112,27 @@ def test_a_client_that_ends_its_process_every_time_is_absent_and_the_run_goes_on
     assert np.isfinite(np.delete(record.clients.values, 2, axis=0)).all()
     assert "its process ended with code 3" in record.failures[2]
     assert Noting(tmp_path / "calls").repeated() <= 2  # what was under way when its process died, twice
+
+
+class Unmakeable:
+    """Can be sent and not made again, whatever other libraries teach pickle about errors (Dask's do)."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+class OddError(Exception):
+    """An error that can be sent to another process and not made again there."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} {second}")
+        self.holds = Unmakeable()
+
+
+def test_an_error_that_no_other_process_can_make_again_is_told_in_its_own_words():
+    """Whoever reads it would take it for the death of the worker."""
+    with pytest.raises(pb.RunError, match="OddError: no luck"):
+        raise pickle.loads(cloudpickle.dumps(portable(OddError("no", "luck"))))  # noqa: S301 (made in this line)
 
 
 def test_an_evaluation_that_takes_too_long_fails_alone(tmp_path):

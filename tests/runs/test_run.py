@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -131,6 +132,14 @@ def test_a_run_is_named_after_its_problem_unless_it_has_a_name() -> None:
 def test_a_run_without_a_directory_left_nothing_to_resume() -> None:
     with pytest.raises(pb.RunError, match="only a run with a directory can be resumed"):
         play(resume=True)
+
+
+def test_a_run_is_not_resumed_with_its_parameters_in_another_order(tmp_path: Path) -> None:
+    """Points are kept by place: in another order x's values would be handed out as y's."""
+    play(directory=tmp_path / "run")
+    turned = dataclasses.replace(problem(), space=dict(reversed(problem().space.items())))
+    with pytest.raises(pb.RunError, match=r"space's order = 'x, y', now it is 'y, x'"):
+        pb.run(turned, ALGORITHM, privacy=SIMULATED, rounds=2, seed=1, directory=tmp_path / "run", resume=True)
 
 
 def test_simulation_says_so_everywhere() -> None:

@@ -76,3 +76,11 @@ def test_an_objective_of_unknown_state_is_never_reused() -> None:
 
 def test_how_a_run_is_carried_out_is_no_setting_of_it() -> None:
     assert spec(threads=4, controls=["local"]) == spec()
+
+
+def test_a_name_with_spaces_is_refused_in_words() -> None:
+    with pytest.raises(
+        pb.ConfigurationError, match=r"name='two words': input should be letters, .* no spaces"
+    ) as error:
+        Spec.from_dict(spec().to_dict() | {"name": "two words"})
+    assert "A-Z" not in str(error.value)

@@ -146,6 +146,7 @@ def test_a_client_that_models_failures_stays_away_from_where_its_trials_fail() -
     """Eight clients alone, twelve rounds: beyond the exploring start most trials fall over the cliff, or few do."""
     problem = pb.Problem(space={"x": pb.Real(0, 1), "y": pb.Real(0, 1)}, objective=cliff, n_clients=8)
     failed = {}
+    assert pb.SharedPrior().failures == "worst"
     for failures in ("ignored", "worst"):
         own = pb.OwnModel(fit_steps=20, n_candidates=128)
         algorithm = pb.SharedPrior(own=own, n_features=12, failures=failures).local()

@@ -9,10 +9,11 @@ from privbo.algorithms.thompson.long_history import kept_points
 GENERATOR = np.random.default_rng(4)
 UNITS, VALUES = GENERATOR.random((5, 60, 2)), GENERATOR.standard_normal((5, 60))
 VALUES[3, ::3] = -np.inf
+THIRDS = ("best", "newest", "spread")
 
 
 def test_the_best_the_newest_and_the_farthest_are_kept_in_order():
-    kept = kept_points(UNITS, VALUES, 30)
+    kept = kept_points(UNITS, VALUES, 30, THIRDS)
     assert kept.shape == (5, 30)
     for row, chosen in enumerate(kept):
         assert (np.diff(chosen) > 0).all()
@@ -29,16 +30,33 @@ def test_the_best_the_newest_and_the_farthest_are_kept_in_order():
         assert near.max() < far.max()
 
 
+@pytest.mark.parametrize("rule", ["best", "newest"])
+def test_a_single_rule_keeps_nothing_else(rule: str):
+    order = VALUES if rule == "best" else np.where(np.isfinite(VALUES), np.arange(60), -1)
+    expected = np.sort(np.argsort(-order, axis=1, kind="stable")[:, :24], axis=1)
+    np.testing.assert_array_equal(kept_points(UNITS, VALUES, 24, (rule,)), expected)
+
+
+def test_spread_points_alone_leave_no_hole():
+    """Greedy farthest points are at most twice as far from any point as the best choice, and no two are closer."""
+    chosen = kept_points(UNITS, VALUES, 24, ("spread",))
+    for row in (0, 1, 2, 4):
+        apart = np.linalg.norm(UNITS[row, chosen[row]][:, None] - UNITS[row, chosen[row]], axis=-1)
+        left = np.setdiff1d(np.arange(60), chosen[row])
+        near = np.linalg.norm(UNITS[row, left][:, None] - UNITS[row, chosen[row]], axis=-1).min(axis=1)
+        assert near.max() <= apart[~np.eye(24, dtype=bool)].min()
+
+
 def test_a_clients_points_do_not_depend_on_who_else_is_asked():
-    whole = kept_points(UNITS, VALUES, 24)
+    whole = kept_points(UNITS, VALUES, 24, THIRDS)
     for row in range(5):
-        np.testing.assert_array_equal(kept_points(UNITS[[row]], VALUES[[row]], 24)[0], whole[row])
+        np.testing.assert_array_equal(kept_points(UNITS[[row]], VALUES[[row]], 24, THIRDS)[0], whole[row])
 
 
 def test_where_too_few_are_known_all_of_them_are_kept():
     values = np.full((1, 60), -np.inf)
     values[0, [4, 30]] = 1.0, 2.0
-    assert {4, 30} <= set(kept_points(UNITS[:1], values, 12)[0])
+    assert {4, 30} <= set(kept_points(UNITS[:1], values, 12, THIRDS)[0])
 
 
 def hill(client: int, params: dict[str, float]) -> float:

@@ -39,6 +39,8 @@ class BestArm(CommonSettings):
     release, so ``privacy.unit = "reward"`` is what it is made for: a run then costs what one release costs. For whole
     clients every release is paid for.
 
+    .. versionadded:: 0.3.0
+
     Attributes:
         rule: ``"top-two"`` stops when the best arm is sure; ``"halving"`` uses a fixed budget.
         n_arms: Most arms.

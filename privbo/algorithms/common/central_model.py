@@ -83,6 +83,8 @@ class CentralModel(CommonSettings):
     largest expected improvement of the server's Gaussian process, which knows released means only. In the end the
     evaluated point with the largest expected score is announced.
 
+    .. versionadded:: 0.3.0
+
     Attributes:
         n_init: Points of the first round.
         n_candidates: Points among which the server chooses the next one.

@@ -28,6 +28,8 @@ class DPHype(CommonSettings):
 
     A run has one release, whatever ``rounds`` says, and then announces the winner.
 
+    .. versionadded:: 0.3.0
+
     Attributes:
         n_candidates: Points that every client evaluates.
         ballot: ``"single"``, one vote for the best point, is the paper's; ``"graded"`` is the ballot of

@@ -32,6 +32,8 @@ class PrivateSearch(CommonSettings):
     | of a shared run | one vector of clipped scores; the noisy mean becomes public | (epsilon, delta) of the plan |
     | of ``local()`` | nothing | nothing is released or charged |
 
+    .. versionadded:: 0.3.0
+
     Attributes:
         n_candidates: Points of a round.
         sampler: ``"sobol"``, a shifted net, or ``"random"``.

@@ -28,6 +28,8 @@ class FlexibleXArmed(FlexibleSettings):
     Every phase is one release, of mean rewards over the nodes that may be best for somebody; then a client plays the
     best node of its mixture with all pulls that are left.
 
+    .. versionadded:: 0.3.0
+
     Attributes:
         own_share: alpha, the share of a client's own objective in what it maximises; 0 is the average, 1 its own.
         heterogeneity: D, largest difference between a client's objective and the average; with it no client loses the

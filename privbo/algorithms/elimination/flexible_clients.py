@@ -66,11 +66,7 @@ class FlexibleCohort:
         """Shared pulls of every node, then own ones of what is active for a client."""
         depth, nodes = int(broadcast.arrays["depth"]), np.asarray(broadcast.arrays["nodes"], dtype=np.int64)
         n, k = len(self._clients), len(nodes)
-        parents = nodes // self._partition.n_children
-        self._active = (
-            np.ones((n, k), dtype=bool) if depth == 0 else self._active[:, np.searchsorted(self._nodes, parents)]
-        )
-        self._nodes, self._last[1] = nodes, depth
+        self._descend(depth, nodes)
         each = int(broadcast.arrays["pulls"])
         everybody = np.repeat(np.arange(n), k), np.tile(nodes, n)
         self._shared = self._pulled(self._shared, *everybody, depth, each, broadcast.round)
@@ -79,8 +75,21 @@ class FlexibleCohort:
             owners, places = np.nonzero(self._active)
             self._extra = self._pulled(self._extra, owners, nodes[places], depth, more, broadcast.round)
 
+    def _descend(self, depth: int, nodes: IntArray) -> None:
+        """Go on at another depth: a node is given up where one above it was, also after rounds that were missed."""
+        n = len(self._clients)
+        if self._last[1] < 0:
+            self._active = np.ones((n, len(nodes)), dtype=bool)
+        else:
+            above = nodes // self._partition.n_children ** (depth - int(self._last[1]))
+            self._active = self._active[:, np.searchsorted(self._nodes, above)]
+        self._nodes, self._last[1] = nodes, depth
+
     def _eliminate(self, kept: Kept) -> None:
         """Give up nodes whose mixture is surely below the best one's; the averages of those not kept are surely so."""
+        if kept.depth != self._last[1]:  # its round was missed: nothing is known of a client's own part
+            self._descend(kept.depth, kept.nodes)
+            return
         means, counts = self._own()
         place = np.searchsorted(self._nodes, kept.nodes)
         alpha, confidence = self._algorithm.own_share, self._confidence

@@ -101,12 +101,19 @@ class PersonalCohort:
         if self._stage2 == "optimistic":
             self._play_segment(depth, broadcast.round)
             return
-        self._play_depth(depth, broadcast.round)
+        for each in range(min(self._next_depth(), depth), depth + 1):  # those of rounds that were missed as well
+            self._play_depth(each, broadcast.round)
         if bool(broadcast.arrays["last"]):
             while depth < self._partition.max_depth and len(self._alive[0]):
                 depth += 1
                 self._play_depth(depth, broadcast.round)
             self._spend(np.flatnonzero(self._left > 0), broadcast.round)
+
+    def _next_depth(self) -> int:
+        """The depth behind the last one that was played alone; at the start the one behind the shared ones, or 0."""
+        if self._depth >= 0:
+            return self._depth + 1
+        return max(self._kept) + 1 if self._stage2 == "warm" and self._kept else 0
 
     def _play_depth(self, depth: int, round_: int) -> None:
         pairs = self._enter(depth)
@@ -139,7 +146,9 @@ class PersonalCohort:
         forest = Forest.roots(len(self._clients), self._partition, self._space, self._confidence)
         for depth in sorted(self._shared_rounds):
             own = self._own(depth)
-            forest.seed(depth, own.nodes, own.means, own.pulls, self._kept[depth].nodes)
+            # Of whoever missed the next round every node stays open: what the server kept was said there.
+            kept = self._kept[depth].nodes if depth in self._kept else own.nodes
+            forest.seed(depth, own.nodes, own.means, own.pulls, kept)
         forest.refresh()
         return forest
 
@@ -173,8 +182,8 @@ class PersonalCohort:
         pairs.protected = kept.nodes[place] == pairs.nodes
         here = pairs.protected
         level = np.full(len(self._clients), self._sharing.allowed.middle)
-        if self._sharing.centre == "client":  # a client adds what it subtracted; without an answer the middle
-            own = self._own(kept.depth).means.mean(axis=1)
+        if self._sharing.centre == "client" and kept.depth in self._shared_rounds:
+            own = self._own(kept.depth).means.mean(axis=1)  # a client adds what it subtracted; else the middle
             level = np.where(np.isnan(own), level, own)
         pairs.means[here] = kept.means[place[here]] + level[pairs.owners[here]]
         pairs.radii[here] = kept.radii[place[here]]

@@ -115,10 +115,11 @@ class PhaseCohort:
             rounds=self._rounds.copy(),
             recommended=recommend(
                 np.repeat(np.arange(n), k),
-                np.tile(points, (n, 1)),
+                np.tile(np.arange(k), n),
                 self._worked.reshape(-1),
                 self._means.reshape(-1),
                 self._radius,
+                points,
                 np.broadcast_to(common, (n, d)),
             ),
         )

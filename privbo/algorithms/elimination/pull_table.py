@@ -78,7 +78,8 @@ class PullTable:
         values[self.owners, columns] = self.means
         units[self.owners, columns] = points
         root = partition.points(space, np.zeros(n_clients, dtype=np.int64), np.zeros(n_clients, dtype=np.int64))
-        recommended = recommend(self.owners, points, self.worked, self.means, confidence.radius, root)
+        turns = np.arange(len(points))
+        recommended = recommend(self.owners, turns, self.worked, self.means, confidence.radius, points, root)
         return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
 
     def judge(self, units: FloatArray, *, n_clients: int, space: Space, partition: Partition) -> FloatArray:

@@ -35,10 +35,11 @@ def judge(
 
 def recommend(
     owners: IntArray,
-    points: FloatArray,
+    places: IntArray,
     worked: IntArray,
     means: FloatArray,
     radius: Callable[[FloatArray], FloatArray],
+    points: FloatArray,
     otherwise: FloatArray,
 ) -> FloatArray:
     """Give every client the point with the largest lower confidence bound of its own pulls, ``(n, d)``.
@@ -48,26 +49,38 @@ def recommend(
 
     Args:
         owners: Row of the client of each turn, ``(r,)``.
-        points: Its point, ``(r, d)``.
+        places: Row of its point in ``points``, ``(r,)``.
         worked: Pulls of the turn that did not fail, ``(r,)``.
         means: Mean reward of those; NaN where none worked.
         radius: Half-width of a confidence interval after so many pulls.
+        points: Points, of which some may be the same, ``(p, d)``.
         otherwise: Points of clients none of whose pulls worked, ``(n, d)``.
     """
     found = otherwise.copy()
     rows = np.flatnonzero(worked > 0)
     if not len(rows):
         return found
-    points, owners, worked = points[rows], owners[rows], worked[rows]
-    _, places = np.unique(points, axis=0, return_inverse=True)
-    pairs, turn = np.unique(owners * len(rows) + places.reshape(-1), return_inverse=True)
+    points, same = np.unique(points, axis=0, return_inverse=True)
+    owners, places, worked = owners[rows], same.reshape(-1)[places[rows]], worked[rows]
+    pairs, turn = _numbered(owners * len(points) + places, len(found) * len(points))
     counts = np.bincount(turn, weights=worked).astype(np.float64)
     totals = np.bincount(turn, weights=worked * means[rows]).astype(np.float64)
     lower = totals / counts - radius(counts)
     last = np.zeros(len(pairs), dtype=np.int64)
-    np.maximum.at(last, turn, np.arange(len(rows)))
-    order = np.lexsort((last, lower, pairs // len(rows)))
-    clients = (pairs // len(rows))[order]
-    best = order[np.flatnonzero(np.append(np.diff(clients) > 0, True))]
-    found[np.unique(clients)] = points[last[best]]
+    last[turn] = np.arange(len(rows))  # of several turns the last one stays
+    clients = pairs // len(points)
+    starts = np.flatnonzero(np.append(True, np.diff(clients) > 0))
+    top = np.repeat(np.maximum.reduceat(lower, starts), np.diff(np.append(starts, len(pairs))))
+    best = np.maximum.reduceat(np.where(lower == top, last, -1), starts)
+    found[clients[starts]] = points[places[best]]
     return found
+
+
+def _numbered(numbers: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    """``np.unique`` with its inverse of numbers below ``size``; without a sort where most of these occur."""
+    if size > 4 * len(numbers):
+        found, inverse = np.unique(numbers, return_inverse=True)
+        return found, inverse
+    there = np.zeros(size, dtype=bool)
+    there[numbers] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]

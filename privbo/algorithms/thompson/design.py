@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.stats import qmc
 
 from privbo.algorithms.thompson.exploration import Regions
-from privbo.algorithms.thompson.streams import Stream, client_streams, public_stream
+from privbo.algorithms.thompson.streams import Stream, client_streams, public_words
 from privbo.protocol.messages import FloatArray, IntArray, Setting
 from privbo.protocol.space import Space
 
@@ -29,8 +29,7 @@ def first_points(setting: Setting, clients: IntArray, count: int) -> FloatArray:
     A client's points differ from each other as far as the space has so many.
     """
     space = setting.space
-    generator = public_stream(setting.public_seed, Stream.INITIAL)
-    points = space.snap(_scrambled(generator, setting.n_clients, count, space.n_dims)[clients])
+    points = space.snap(_scrambled(setting, clients, count))
     if space.constraints:
         some = np.flatnonzero(~space.allows(points).all(axis=1))
         _replace(points, some, space, client_streams(setting.public_seed, clients[some], 0, Stream.REPLACEMENT))
@@ -42,17 +41,36 @@ def first_points(setting: Setting, clients: IntArray, count: int) -> FloatArray:
     return points
 
 
-def _scrambled(generator: np.random.Generator, n_clients: int, count: int, n_dims: int) -> FloatArray:
-    """A Sobol sequence's first points, scrambled for every client (Owen 1995), ``(n_clients, count, n_dims)``."""
-    levels = (count - 1).bit_length()
+def _scrambled(setting: Setting, clients: IntArray, count: int) -> FloatArray:
+    """A Sobol sequence's first points, scrambled for every client (Owen 1995), ``(n, count, n_dims)``.
+
+    All clients' scrambles are one public stream, level by level and then the last digits; of it only the part from the
+    first to the last of these clients is drawn.
+    """
+    n_dims, levels = setting.space.n_dims, (count - 1).bit_length()
     net = qmc.Sobol(n_dims, scramble=False).random(1 << levels)[:count]
     cells = (net * (1 << levels)).astype(np.int64)
-    taken = np.zeros((n_clients, count, n_dims), dtype=np.int64)
+    taken = np.zeros((len(clients), count, n_dims), dtype=np.int64)
+    if not len(clients):
+        return taken.astype(np.float64)
+    low, high = int(clients.min()), int(clients.max()) + 1
     for level in range(levels):
+        each, before = n_dims << level, setting.n_clients * n_dims * ((1 << level) - 1)
+        flips = _coins(setting.public_seed, before + low * each, (high - low) * each)
         above, digit = cells >> (levels - level), cells >> (levels - level - 1) & 1
-        flips = generator.integers(2, size=(n_clients, 1 << level, n_dims))
-        taken = 2 * taken + (digit ^ np.take_along_axis(flips, np.broadcast_to(above, taken.shape), axis=1))
-    return np.asarray((taken + generator.random(taken.shape)) / (1 << levels))
+        own = flips.reshape(high - low, 1 << level, n_dims)[clients - low]
+        taken = 2 * taken + (digit ^ np.take_along_axis(own, np.broadcast_to(above, taken.shape), axis=1))
+    each, before = count * n_dims, (setting.n_clients * n_dims * ((1 << levels) - 1) + 1) // 2
+    words = public_words(setting.public_seed, Stream.INITIAL, before + low * each, (high - low) * each)
+    digits = ((words >> np.uint64(11)) * 2.0**-53).reshape(high - low, count, n_dims)[clients - low]
+    return np.asarray((taken + digits) / (1 << levels))
+
+
+def _coins(seed: int, first: int, count: int) -> IntArray:
+    """Fair coins of the public stream, from the ``first`` on: every word of it gives two, its lower half's first."""
+    words = public_words(seed, Stream.INITIAL, first // 2, (first % 2 + count + 1) // 2)
+    halves = words.astype("<u8").view("<u4")[first % 2 :][:count]
+    return (halves >> np.uint32(31)).astype(np.int64)
 
 
 def first_in_regions(

@@ -164,7 +164,7 @@ class LocalEngine:
         for some in chunks(rows, n_points * width + t * t * (space.n_embedded + 5), self._device):
             been = seen.before(some, round_)
             whole = seen.observations(some, round_ - 1, failures=failures)
-            observations, units = narrowed(whole, been, own.max_points)
+            observations, units = narrowed(whole, been, own)
             shared = None if pooled is None else pooled.at(units, observations.mask)
             fits = self._models(some, observations, shared, round_, own)
             yield Known(
@@ -183,7 +183,7 @@ class LocalEngine:
         wishes = self._draws(known) if self._acquisition == "thompson" else self._improvement(known)
 
         def functions(points: FloatArray) -> torch.Tensor:
-            been = torch.as_tensor(_among(points, known.been), device=self._device)
+            been = torch.as_tensor(among(points, known.been), device=self._device)
             return wishes(points).masked_fill(been, -torch.inf)
 
         return functions if self._avoid else wishes
@@ -274,8 +274,8 @@ class LocalEngine:
         return torch.as_tensor(array, dtype=torch.float64, device=self._device)
 
 
-def _among(points: FloatArray, units: FloatArray) -> npt.NDArray[np.bool_]:
-    """Whether points ``(n or 1, c, n_dims)`` are among each client's ``(n, t, n_dims)``, ``(n, c)``.
+def among(points: FloatArray, units: FloatArray) -> npt.NDArray[np.bool_]:
+    """Tell whether points ``(n or 1, c, n_dims)`` are among each client's ``(n, t, n_dims)``, ``(n, c)``.
 
     One coordinate after another, and candidates last: what is compared is then long rows in one piece.
     """

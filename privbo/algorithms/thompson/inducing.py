@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -60,6 +61,16 @@ class InducingFeatures:
         import torch  # the server needs the digest only, and stays light
 
         return times(self._correlations(embedded), torch.as_tensor(self._root, device=embedded.device))
+
+    def weighted(self, weights: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Functions with given weights ``(n_features, k)``, ``(..., k)`` at embedded points ``(..., n_embedded)``.
+
+        The same as the features times the weights, in one product instead of two.
+        """
+        import torch
+
+        rooted = times(torch.as_tensor(self._root, device=weights.device), weights)
+        return lambda embedded: times(self._correlations(embedded), rooted)
 
     @cached_property
     def _root(self) -> FloatArray:

@@ -1,34 +1,37 @@
 """Points of a long history that a client's model is made of: its best, its newest, and others spread over the space.
 
-The cost of a model grows with the cube of its points. Of more than ``OwnModel.max_points`` a third are those with the
-largest values, a third the newest, and the rest are chosen one after the other, each the farthest from those that were
-chosen before. Which they are depends on the client's own history alone. ``docs/scale.md`` has what was tried beside it.
+The cost of a model grows with the cube of its points. Of more than ``OwnModel.max_points``, ``OwnModel.kept`` says
+which: equal parts are those with the largest values and the newest, and the rest are chosen one after the other, each
+the farthest from those that were chosen before. Which they are depends on the client's own history alone.
+``docs/scale.md`` has the regret of each rule.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from privbo.algorithms.thompson.own_model import OwnModel, Part
 from privbo.algorithms.thompson.posterior import Observations
 from privbo.protocol.messages import FloatArray, IntArray
 
 
-def narrowed(observations: Observations, units: FloatArray, max_points: int | None) -> tuple[Observations, FloatArray]:
-    """Give the part of clients' histories that is modelled, at most ``max_points`` points of each.
+def narrowed(observations: Observations, units: FloatArray, own: OwnModel) -> tuple[Observations, FloatArray]:
+    """Give the part of clients' histories that is modelled, at most ``own.max_points`` points of each.
 
     Args:
         observations: Histories of n clients of t points.
         units: The points in the cube, ``(n, t, n_dims)``.
-        max_points: Most points; None for all.
+        own: How many, and which.
     """
-    if max_points is None or units.shape[1] <= max_points:
+    if own.max_points is None or units.shape[1] <= own.max_points:
         return observations, units
     values = np.where(observations.mask.cpu().numpy(), observations.values.cpu().numpy(), -np.inf)
-    kept = kept_points(units, values, max_points)
+    kept = kept_points(units, values, own.max_points, own.kept)
     index = torch.as_tensor(kept, device=observations.values.device)
     wide = index[..., None].expand(-1, -1, observations.embedded.shape[-1])
     narrow = dataclasses.replace(
@@ -40,25 +43,27 @@ def narrowed(observations: Observations, units: FloatArray, max_points: int | No
     return narrow, np.take_along_axis(units, kept[..., None], axis=1)
 
 
-def kept_points(units: FloatArray, values: FloatArray, count: int) -> IntArray:
+def kept_points(units: FloatArray, values: FloatArray, count: int, parts: Collection[Part]) -> IntArray:
     """Choose points of every client, in the order in which they were evaluated, ``(n, count)``.
 
     Args:
         units: ``(n, t, n_dims)`` with t > ``count``.
         values: ``(n, t)``; minus infinity where there is none, which is chosen last.
         count: How many.
+        parts: Rules, of equal parts; a point that two of them name leaves room for one more that is spread.
     """
     n, t = values.shape
     rows, known = np.arange(n), values > -np.inf
     chosen = np.zeros((n, t), dtype=bool)
-    third = count // 3
-    newest = np.where(known, np.arange(t), -1)
-    for order in (values, newest):
-        best = np.argsort(-order, axis=1, kind="stable")[:, :third]
-        np.put_along_axis(chosen, best, values=True, axis=1)
+    orders = {"best": values, "newest": np.where(known, np.arange(t), -1)}
+    for part in parts:
+        if part in orders:
+            top = np.argsort(-orders[part], axis=1, kind="stable")[:, : count // len(parts)]
+            np.put_along_axis(chosen, top, values=True, axis=1)
     distances = np.full((n, t), np.inf)
     first = np.argsort(~chosen, axis=1, kind="stable")
-    for column in range(2 * third):
+    made = chosen.sum(axis=1)
+    for column in range(made.max(initial=0) if (made < count).any() else 0):
         has = chosen[rows, first[:, column]]
         _nearer(distances, has, units, first[:, column])
     while (short := chosen.sum(axis=1) < count).any():

@@ -137,7 +137,7 @@ class OwnActors:
             mean: What becomes a part of their models' means.
         """
         inflation = self._inflation(units.shape[1])
-        observations, units = narrowed(observations, units, self._own.max_points)
+        observations, units = narrowed(observations, units, self._own)
         models = self._models_of(rows, observations, round_)
         prior_noise = inflation * self._normals(rows, round_, Stream.OBSERVATION_NOISE, units.shape[1])
         with torch.no_grad():

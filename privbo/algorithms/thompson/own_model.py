@@ -10,9 +10,10 @@ from pydantic import Field
 from privbo.algorithms.thompson.features import Kernel
 from privbo.algorithms.thompson.theory import Theorem1, regularisation
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.settings import Count, Positive, settings
+from privbo.protocol.settings import Count, Positive, Sequence, settings
 
 Draw: TypeAlias = Literal["paths", "exact", "features"]
+Part: TypeAlias = Literal["best", "newest", "spread"]
 
 
 @settings(table="prior")
@@ -67,8 +68,9 @@ class OwnModel:
         fit_steps: Adam steps of a fit.
         n_candidates: Candidates in the search for a draw's maximum; also the largest finite
             space searched whole.
-        max_points: Most points that a model is made of; of a longer history the best, the newest, and others spread
-            over the space (``privbo.algorithms.thompson.long_history``). None takes all, at a cost like their cube.
+        max_points: Most points that a model is made of; None takes all, at a cost like their cube.
+        kept: Points of a longer history that the model is made of, equal parts of them: those with the largest values,
+            the newest, and others spread over the space. ``("newest",)`` follows an objective that drifts.
         ard: One length scale per coordinate; otherwise one for all.
         lengthscale: Prior, in units of the cube.
         outputscale: Prior of the kernel's variance, on standardised values.
@@ -97,6 +99,7 @@ class OwnModel:
     fit_steps: Count = 40
     n_candidates: Count = 512
     max_points: Annotated[int, Field(ge=8)] | None = None
+    kept: Annotated[Sequence[Part], Field(min_length=1)] = ("best", "newest", "spread")
     ard: bool = True
     lengthscale: Prior = Prior(median=0.4, spread=0.7, low=0.02, high=10.0)
     outputscale: Prior = Prior(median=1.0, spread=0.5, low=0.05, high=20.0)

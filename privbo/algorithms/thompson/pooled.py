@@ -250,11 +250,12 @@ def pool(
     if not _is_heard(covariance, weights, noise_stddev):
         return None
     common = sharpen(weights, noise_stddev, blurred, setting.n_clients, float(covariance.trace()))
-    centre, mean, root = (torch.as_tensor(part, device=device) for part in (middle, common.mean, common.root))
+    weights_of_all = torch.as_tensor(np.column_stack([common.mean, common.root]), device=device)
+    functions, centre = features.weighted(weights_of_all), torch.as_tensor(middle, device=device) @ weights_of_all
 
     def function(units: FloatArray) -> Terms:
-        apart = features(_embedded(setting.space, units, device)) - centre
-        return times(apart, mean), times(apart, root)
+        found = functions(_embedded(setting.space, units, device)) - centre
+        return found[..., 0], found[..., 1:]
 
     rest = max(_LEAST_REST, 1.0 - common.share)
     return Pooled(function=function, slope=_SLOPE, width=features.n_features, rest=rest)

@@ -61,7 +61,7 @@ class SharedPriorSettings:
     own: OwnModel = field(default_factory=lambda: OwnModel(noise=QUIET))
     acquisition: Literal["log-ei", "thompson"] = "log-ei"
     repeats: Literal["avoid", "query"] = "avoid"
-    failures: Literal["ignored", "worst"] = "ignored"
+    failures: Literal["ignored", "worst"] = "worst"
     evaluations: Count | None = None
 
     def __post_init__(self) -> None:

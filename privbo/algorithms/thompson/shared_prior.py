@@ -31,6 +31,8 @@ class SharedPrior(SharedPriorSettings):
     | without one, and of ``local()`` | nothing | nothing is released or charged |
     | of any kind | no point after the first, no value, no own model | they stay in memory and in ``private/`` |
 
+    .. versionadded:: 0.3.0
+
     Attributes:
         schedule: Rounds that end with a release, as far as a later round uses them; round 0 is the first points.
         shares: Shares of the run's squared budget, one per release: a release of share s has 1 / sqrt(s / sum)
@@ -52,7 +54,8 @@ class SharedPrior(SharedPriorSettings):
         acquisition: ``"log-ei"``: the largest expected improvement, by its logarithm; ``"thompson"``: the maximiser of
             a draw from the client's posterior.
         failures: ``"worst"`` lets a client's own model take a trial that failed for its worst value, so that it stays
-            away from there: for failures that are a property of the point. ``"ignored"``, where they are mishaps.
+            away from there. ``"ignored"`` has such points tried again: for failures that are mishaps and no property
+            of the point, people who leave questions open among them.
         repeats: ``"avoid"`` never evaluates a point twice, which would tell nothing where the objective
             is deterministic; ``"query"`` may, for noisy objectives.
         evaluations: Most evaluations of one client over the whole run: ``n_init`` and one a round. It ends the run

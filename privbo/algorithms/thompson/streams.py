@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 
 import numpy as np
+import numpy.typing as npt
 
 from privbo.algorithms.thompson.philox import uniforms
 from privbo.protocol.messages import FloatArray, IntArray
@@ -79,3 +80,9 @@ def public_stream(public_seed: int, stream: Stream, round_: int = 0) -> np.rando
     """A generator both sides agree on (PCG64, whose streams numpy keeps across versions)."""
     key = np.random.SeedSequence(public_seed, spawn_key=(int(stream), round_))
     return np.random.Generator(np.random.PCG64(key))
+
+
+def public_words(public_seed: int, stream: Stream, first: int, count: int) -> npt.NDArray[np.uint64]:
+    """64-bit words of ``public_stream`` from the ``first`` on, without drawing those before, ``(count,)``."""
+    bits = np.random.PCG64(np.random.SeedSequence(public_seed, spawn_key=(int(stream), 0)))
+    return np.asarray(bits.advance(first).random_raw(count), dtype=np.uint64)

@@ -1,0 +1,92 @@
+"""Long histories: a whole run with a fit every round, and what a round costs at 1,000 evaluations; CPU seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+import privbo as pb
+from benchmarks._rows import TRANSCENDENTAL, Row, least, smallest, timed
+from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.threads import limited_threads
+
+N_CLIENTS, ROUNDS, SECONDS = 40, 200, 60.0
+CAP, MODELLED = 100, 8  # points that are kept, clients that are timed
+_STEPS, _SEARCHED = 10, 512 + 6 * 4 * 16  # steps of a fit that goes on from the last one; points a search looks at
+
+
+def rows() -> Iterator[Row]:
+    """Give both rows."""
+    with limited_threads(1):
+        yield from _whole_run()
+        yield from _capped()
+
+
+def round_flops(t: int, steps: int = _STEPS, shared: int = 0) -> float:
+    """Operations of a client's round at t points in two dimensions: a fit of some steps, and the search of a point.
+
+    A step needs a factorisation, an inverse, and a kernel with its derivatives; a point that is looked at a kernel, a
+    product with the triangular root of the inverse, and its improvement. With M ``shared`` features it needs their
+    kernel too, a square matrix times it, and its product with the known points' uncertainty.
+    """
+    kernel = TRANSCENDENTAL + 12.0
+    each = t**2 + kernel * t + 4.0 * TRANSCENDENTAL + shared * (kernel + 2.0 * shared + 2.0 * t)
+    return steps * (t**3 + kernel * t**2) + t**3 + _SEARCHED * each
+
+
+def _whole_run() -> Iterator[Row]:
+    """The default with a fit of every client in every round."""
+    centres = np.random.default_rng(0).random((N_CLIENTS, 2))
+
+    def objective(clients: IntArray, units: FloatArray) -> FloatArray:
+        distance = ((units - centres[clients]) ** 2).sum(axis=-1)
+        return np.asarray(np.exp(-4.0 * distance) + 0.2 * np.sin(9.0 * units[..., 0] + clients))
+
+    space = {"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)}
+    problem = pb.Problem(space=space, batch_objective=objective, n_clients=N_CLIENTS)
+    privacy = pb.Privacy(epsilon=2.0, noise="simulation")
+
+    def play(rounds: int) -> None:
+        pb.run(problem, pb.SharedPrior(), privacy=privacy, rounds=rounds, seed=0)
+
+    play(3)  # imports
+    seconds, _ = timed(lambda: play(ROUNDS))
+    kept, m = pb.SharedPrior().own.max_points or ROUNDS, pb.SharedPrior().n_features
+    limit = least(flops=N_CLIENTS * sum(round_flops(min(t, kept), shared=m) for t in range(2, ROUNDS + 2)))
+    name = f"a run at N={N_CLIENTS}, T={ROUNDS} with a fit every round"
+    yield Row(name, seconds, "the bar", SECONDS, kind="bar", least=limit)
+
+
+def _capped() -> Iterator[Row]:
+    """A round of clients' own models at short and long histories."""
+    short, long = (smallest(_at(t)) / MODELLED for t in (100, 1000))
+    name = f"a round with a fit at 1,000 evaluations, max_points={CAP}, per client"
+    limit = least(flops=round_flops(CAP, pb.SharedPrior().own.fit_steps))
+    yield Row(name, long, "the bar, five times one at 100", 5.0 * short, kind="bar", least=limit)
+
+
+def _at(t: int) -> Callable[[], object]:
+    """A round of some clients that have t evaluations each."""
+    import torch
+
+    from privbo.algorithms.thompson.engine import LocalEngine
+    from privbo.algorithms.thompson.evaluations import Evaluations
+    from privbo.protocol.messages import PlainEvaluate, Setting
+    from privbo.protocol.space import Space
+
+    space = Space({"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)})
+    clients, rng = np.arange(MODELLED), np.random.default_rng(0)
+    own = dataclasses.replace(pb.SharedPrior().own, max_points=CAP)
+    setting = Setting(space=space, n_clients=len(clients), rounds=2000, public_seed=0)
+    evaluate = PlainEvaluate(lambda who, units: np.sin(7.0 * units.sum(axis=1) + who))
+    seen = Evaluations(clients, evaluate, space, torch.device("cpu"))
+    for round_ in range(t):
+        seen.query(rng.random((len(clients), 2)), round_)
+
+    def once() -> object:
+        engine = LocalEngine(own, setting, acquisition="log-ei", avoid=True, clients=clients, seed=0)
+        return engine.points(seen, t, None)
+
+    return once

@@ -1,0 +1,97 @@
+"""Commands for whoever clients belong to: their points, their trials, and a run as it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privbo.cli.options import AsJson, ShowPrivate, show_result
+from privbo.protocol.errors import ConfigurationError
+
+
+def best(
+    directory: Annotated[Path, typer.Argument(help="Directory of a run, or a site's folder.")],
+    client: Annotated[int | None, typer.Option(min=0, help="This client alone.")] = None,
+    common: Annotated[bool, typer.Option("--common", help="PUBLIC: the common setting of the final vote.")] = False,
+    as_toml: Annotated[bool, typer.Option("--toml", help="Print TOML, to use as it is.")] = False,
+    show_private: ShowPrivate = False,
+    as_json: AsJson = False,
+) -> None:
+    """PRIVATE: the parameters that every local client would use; at a site, its own clients'. --common is public."""
+    from privbo.cli.best import common_point, own_points, toml_of
+
+    if as_toml and as_json:
+        raise ConfigurationError("--toml and --json are two forms; give one of them")
+    if common and (client is not None or show_private):
+        raise ConfigurationError("--common is one setting for everybody; drop --client and --show-private")
+    found = common_point(directory) if common else own_points(directory, client=client, show_private=show_private)
+    if as_toml:
+        typer.echo(toml_of(found, alone=client is not None), nl=False)
+        return
+    show_result(found, as_json=as_json)
+
+
+def trials(
+    directory: Annotated[Path, typer.Argument(help="Directory of a run, or a site's folder.")],
+    client: Annotated[int | None, typer.Option(min=0, help="This client alone.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that were told.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """PRIVATE: the trials that wait for somebody's value, of a run with objective = "ask"."""
+    from privbo.cli.trials import listed
+
+    show_result(listed(directory, client=client, everything=everything), as_json=as_json)
+
+
+def tell(
+    directory: Annotated[Path, typer.Argument(help="Directory of a run, or a site's folder.")],
+    trial: Annotated[int | None, typer.Argument(help="Number of the trial; without it, values are typed in.")] = None,
+    value: Annotated[float | None, typer.Argument(help="Its value; larger is better.")] = None,
+    failed: Annotated[str | None, typer.Option(help="Why it has none.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """PRIVATE: tell a trial's value or failure; without a trial, ask for one value after the other."""
+    from privbo.cli.trials import told, typed
+
+    if trial is None and failed is not None:
+        raise ConfigurationError("--failed is about one trial; give its number")
+    if trial is None:
+        show_result(typed(directory, input, typer.echo), as_json=as_json)
+        return
+    show_result(told(directory, trial, value, failed), as_json=as_json)
+
+
+def watch(
+    directories: Annotated[list[Path], typer.Argument(help="Directories of runs, or a site's folders.")],
+    private: Annotated[
+        bool, typer.Option("--private", help="PRIVATE: who is present and, where their data lie, clients' trials.")
+    ] = False,
+    static: Annotated[Path | None, typer.Option(help="Write a file that reloads itself, and serve nothing.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="With --static: write it once.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one.")] = 0,
+    every: Annotated[int, typer.Option(min=1, help="Seconds between two looks.")] = 5,
+) -> None:
+    """Watch runs as they go on, side by side in a browser: public facts, unless --private asks for more."""
+    import threading
+
+    from privbo.cli.watch import live_server, write_until
+    from privbo.reports.watch_page import Watch
+
+    if once and static is None:
+        raise ConfigurationError("--once is for --static FILE")
+    watched = Watch(directories=directories, private=private, every=every)
+    stop = threading.Event()
+    try:
+        if static is not None:
+            if once:
+                stop.set()
+            typer.echo(f"{static}, every {every} s" if not once else str(static))
+            write_until(watched.page, static, every=every, stop=stop, private=private)
+            return
+        server, address = live_server(watched.page, port)
+        typer.echo(f"open once: {address}")
+        server.serve_forever()
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,174 @@
+"""Both ledgers of a private training as types: its plan, its charges, and whether all of it agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from accountant.events import Event, repeat
+from accountant.ledger import Ledger
+from accountant.selection import TruncatedNegativeBinomial
+from accountant.wording import event_text
+from privbo.protocol.errors import RunError
+from privbo.protocol.files import read_json
+from privbo.protocol.settings import read_settings
+from privbo.training.plan import RecordPrivacy
+from privbo.training.price import TrainingPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartCharge:
+    """One charge of a part's ledger.
+
+    Attributes:
+        sequence: Position in the ledger.
+        release: Identifier of the release.
+        text: The event in words.
+        noise_source: ``"secure"`` or ``"simulation"``.
+        digest: Chain hash after the charge.
+    """
+
+    sequence: int
+    release: str
+    text: str
+    noise_source: str
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartLedger:
+    """The ledger of the training or of the validation records.
+
+    Attributes:
+        part: ``"training"`` or ``"validation"``.
+        charges: Its charges, in order.
+        problem: The first disagreement, or None.
+        head: Chain hash of the last row.
+    """
+
+    part: str
+    charges: tuple[PartCharge, ...]
+    problem: str | None
+    head: str
+
+    @property
+    def text(self) -> str:
+        """The state in words."""
+        state = "verified" if self.problem is None else f"NOT VERIFIED: {self.problem}"
+        return f"{self.part} records: {len(self.charges)} charges, {state}"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what ``rows`` hold."""
+        return "charge", "release", "event", "noise", "chain hash"
+
+    @property
+    def rows(self) -> tuple[tuple[object, ...], ...]:
+        """Charges as rows of a table."""
+        return tuple((e.sequence, e.release, e.text, e.noise_source, e.digest[:12]) for e in self.charges)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingLedgers:
+    """A private training's plan and ledgers.
+
+    Attributes:
+        directory: Where they are.
+        plan: The plan and its price, in words.
+        epsilon: The plan's price, as ``TrainingPlan.epsilon``.
+        delta: Where it is quoted.
+        parts: Both ledgers.
+    """
+
+    directory: str
+    plan: str
+    epsilon: dict[str, float]
+    delta: float
+    parts: tuple[PartLedger, PartLedger]
+
+    @property
+    def verified(self) -> bool:
+        """Whether both ledgers are whole and hold what the plan says."""
+        return all(part.problem is None for part in self.parts)
+
+
+def is_training(directory: Path) -> bool:
+    """Whether a private training stands there, and no run."""
+    return (directory / "search.json").exists() and not (directory / "config.json").exists()
+
+
+def training_ledgers(directory: Path) -> TrainingLedgers:
+    """Read both ledgers of a private training again, and hold their charges against its plan.
+
+    Raises:
+        RunError: If no training stands there, or its description can't be read.
+        LedgerError: If a ledger is missing or damaged.
+    """
+    plan = _plan(directory, read_json(directory / "search.json"))
+    first, second = (
+        _part(directory, part, event, plan) for part, event in zip(("training", "validation"), plan.events, strict=True)
+    )
+    return TrainingLedgers(
+        directory=str(directory),
+        plan=repr(plan).strip("<>"),
+        epsilon=plan.epsilon(),
+        delta=plan.privacy.delta,
+        parts=(first, second),
+    )
+
+
+def _plan(directory: Path, content: Mapping[str, Any]) -> TrainingPlan:
+    try:
+        z_train, z_judge = content["noise_multipliers"]
+        return TrainingPlan(
+            privacy=read_settings(RecordPrivacy, content["privacy"], "privacy"),
+            runs=TruncatedNegativeBinomial(**content["runs"]) if "runs" in content else None,
+            n_training=int(content["n_training"]),
+            n_validation=int(content["n_validation"]),
+            noise_multipliers=(float(z_train), float(z_judge)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{directory / 'search.json'} is no training's description ({error!r}); restore it") from None
+
+
+def _part(directory: Path, part: str, planned: Event, plan: TrainingPlan) -> PartLedger:
+    with Ledger.open(directory / f"{part}.sqlite") as ledger:
+        check, entries = ledger.verify(), ledger.entries()
+        charged = ledger.event()
+        problem = check.problem or _problem(charged, planned, n_charges=len(entries), plan=plan)
+        if problem is None and plan.runs is not None:
+            problem = _released(directory / "selected.pt", [ledger.stored_release(e.release_id) for e in entries])
+    return PartLedger(
+        part=part,
+        charges=tuple(
+            PartCharge(
+                sequence=entry.sequence,
+                release=entry.release_id,
+                text=event_text(entry.event),
+                noise_source=entry.noise_source,
+                digest=entry.digest,
+            )
+            for entry in entries
+        ),
+        problem=problem,
+        head=check.head,
+    )
+
+
+def _problem(charged: Event, planned: Event, *, n_charges: int, plan: TrainingPlan) -> str | None:
+    """Say whether something else was charged than planned; a search may be charged pull by pull, and for fewer."""
+    if n_charges == 0:
+        return None
+    ((release, count),) = repeat(planned, 1).parts
+    found = dict(cast("Any", charged).parts)
+    if set(found) == {release} and (found[release] == count or (plan.runs is None and found[release] < count)):
+        return None
+    return f"{event_text(charged)} was charged, the plan says {event_text(planned)}"
+
+
+def _released(file: Path, stored: list[bytes | None]) -> str | None:
+    if file.exists() and file.read_bytes() not in stored:
+        return f"{file.name} is not the model that the ledger stored"
+    return None

@@ -1,0 +1,143 @@
+"""Sampled clients asked alone, over a channel declared to hide it, and against whom the sampling then holds."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+import privbo as pb
+from accountant.events import (
+    FixedSizeSampledGaussian,
+    Gaussian,
+    NonPrivate,
+    PoissonSampledGaussian,
+    RandomAllocationGaussian,
+    TruncatedPoissonSampledGaussian,
+    compose,
+)
+from accountant.seen_samples import of_seen_samples
+from accountant.tightest import epsilon_table
+from privbo.door.noise import SimulatedNoise
+from privbo.door.sampling import Sample
+from privbo.flower.apps import serve
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import read_lines
+from privbo.reports.data import report
+from privbo.runs.record import load
+from privbo.runs.seeds import derive_seed
+from tests.deployment.federations import Federation, make, node_key
+from tests.deployment.grid import LoopGrid, Node
+from tests.deployment.reading import releases
+
+N = 7
+ALONE = {f"phone{client}": str(client) for client in range(N)}
+HIDDEN = {"noise_multiplier": 1.0, "noise": "simulation", "sample_rate": 0.4, "channel": "anonymous"}
+
+
+def hidden(
+    root: Path,
+    *,
+    sites: dict[str, str] = ALONE,
+    times: bool = True,
+    keys: bool = True,
+    rounds: int = 3,
+    **privacy: Any,
+) -> tuple[Federation, list[Node]]:
+    public = {site: node_key()[1] for site in sites} if keys else None
+    federation = make(root, rounds=rounds, sites=sites, keys=public, privacy=HIDDEN | privacy)
+    if times:
+        path = federation.home / "run.toml"
+        path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | {"times": {"round_seconds": 0.5}}))
+    nodes = federation.nodes()
+    for node, key in zip(nodes, (public or {}).values(), strict=False):
+        node.public_key = key.encode()
+    return federation, nodes
+
+
+class Watched(LoopGrid):
+    """Flower's grid as somebody sees it who watches the traffic."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        super().__init__(nodes)
+        self.asked: dict[int, set[int]] = {}
+
+    def push_messages(self, messages: Any) -> list[str]:
+        listed = list(messages)
+        for message in listed:
+            self.asked.setdefault(int(message.metadata.group_id), set()).add(message.metadata.dst_node_id - 100)
+        return super().push_messages(listed)
+
+
+def test_who_is_not_drawn_is_not_asked_and_the_report_says_against_whom_that_holds(tmp_path: Path) -> None:
+    federation, nodes = hidden(tmp_path)
+    grid = Watched(nodes)
+    serve(grid, federation.home, federation.run)
+    made, root = releases(federation), derive_seed(federation.run.seed, "noise")
+    sample = Sample(n_clients=N, sample_rate=0.4)
+    drawn = [sample.draw(1, SimulatedNoise(root).stream(str(release.round)))[0] for release in made]
+    assert [grid.asked.get(release.round, set()) for release in made] == [
+        set(np.flatnonzero(d).tolist()) for d in drawn
+    ]
+    assert 0 < sum(map(sum, drawn)) < N * len(made)
+    each = [row["n_participants"] for row in read_lines(federation.run.clipping_path)]
+    assert each == [int(d.sum()) for d in drawn]
+    assert [each.against for each in report(load(federation.run.path)).exposures] == ["readers", "traffic"]
+
+
+def test_a_round_in_which_nobody_is_drawn_is_noise_and_goes_on(tmp_path: Path) -> None:
+    federation, nodes = hidden(tmp_path, rounds=1, sample_rate=1e-6)
+    grid = Watched(nodes)
+    serve(grid, federation.home, federation.run)
+    made = releases(federation)
+    assert len(made) == 1
+    assert grid.asked.keys() == {1}  # local work at the end
+    assert all(np.abs(release.values).max() < 8 * release.noise_stddev for release in made)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"keys": False}, "give every site a public_key"),
+        ({"sites": {"ward": "0-1"} | {f"s{c}": str(c) for c in range(2, N)}}, "a site of its own"),
+        ({"times": False}, "declare a grid"),
+        ({"sampling": "fixed-size"}, "priced for coins alone"),
+    ],
+)
+def test_a_channel_that_would_show_the_sample_is_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    federation, nodes = hidden(tmp_path, **changes)
+    with pytest.raises(ConfigurationError, match=words):
+        federation.play(nodes)
+    assert not any(node.asked for node in nodes)
+    assert not federation.run.ledger_path.exists()
+
+
+def test_a_plan_says_against_whom_the_sampling_holds() -> None:
+    privacy = pb.Privacy(**HIDDEN)
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=N)
+    plan = pb.plan(problem, pb.FedPNE(horizon=400, c=0.02), privacy=privacy, rounds=3)
+    secret, seen = plan.exposures(1e-5)
+    assert (secret.against, seen.against) == ("readers", "traffic")
+    assert secret.epsilon == min(plan.epsilon(1e-5).values())
+    openly = compose([(Gaussian(noise_multiplier=1.0), plan.releases)])
+    assert seen.epsilon == min(epsilon_table(openly, 1e-5, adjacency=plan.adjacency).values())
+    assert seen.epsilon > 1.5 * secret.epsilon
+    assert "the sample is seen" in seen.words
+    assert not pb.plan(problem, pb.FedPNE(), privacy=pb.Privacy(epsilon=2.0), rounds=3).exposures(1e-5)
+
+
+def test_every_secret_sample_has_a_price_for_who_sees_it() -> None:
+    cases = {
+        PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=2.0): (2.0, 1),
+        FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=3.0): (3.0, 1),
+        TruncatedPoissonSampledGaussian(n_clients=40, sample_rate=0.1, batch_size=8, noise_multiplier=4.0): (4.0, 1),
+        RandomAllocationGaussian(n_rounds=9, participations=3, noise_multiplier=5.0): (5.0, 3),
+    }
+    for event, (multiplier, count) in cases.items():
+        assert of_seen_samples(event).parts == ((Gaussian(noise_multiplier=multiplier), count),)
+    mixed = compose([NonPrivate(), Gaussian(noise_multiplier=2.0)])
+    assert of_seen_samples(mixed) == mixed

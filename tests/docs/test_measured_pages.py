@@ -1,0 +1,83 @@
+"""The measured parts of two pages are made by a command; what was recorded elsewhere stands apart."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from benchmarks import _flower_beside, _page, _pictures, _rows
+
+DOCS = Path(__file__).parents[2] / "docs"
+HALF = _rows.Limit(1e-3, "arithmetic")
+ROWS = [
+    _rows.Row("quick", 2e-3, "peer", 8e-3, least=HALF),
+    _rows.Row("quick", 2e-3, "another peer", 4e-3, least=HALF),
+    _rows.Row("long", 1.5, "the bar", 2.0, kind="bar"),
+    _rows.Row("wide", 0.9, "the bar", 0.5, kind="bar", unit="share", more_is_better=True),
+    _rows.Row("old", 3e-6, "their code", 3e-3, kind="recorded"),
+]
+
+
+def cost(n_clients: int, seconds: float, series: str = "no fits") -> _rows.Row:
+    place = _rows.Place(picture="cost", series=series, x=n_clients)
+    return _rows.Row(f"{n_clients}, {series}", seconds, "the bar, flat", 2e-3, kind="bar", place=place)
+
+
+def test_what_was_recorded_stands_last_and_units_are_said() -> None:
+    part = _page.measured([row.to_dict() for row in ROWS], Path("speed.md"))
+    peers, rest = part.split("**Beside bars**")
+    bars, rest = rest.split("**How far from the machine's limit**")
+    machine, recorded = rest.split("**Recorded elsewhere")
+    assert "| quick | 2 ms | peer | 8 ms | 4 |" in peers
+    assert "| quick | 2 ms | another peer | 4 ms | 2 |" in peers
+    assert "| long | 1.5 s | the bar | 2 s | 1.33 |" in bars
+    assert "| wide | 0.9 | the bar | 0.5 | 1.8 |" in bars
+    assert machine.count("| quick | 2 ms | 1 ms | arithmetic | 0.5 |") == 1
+    assert "| old | 3 µs | their code | 3 ms | 1e+03 |" in recorded
+    assert "their code" not in peers + bars + machine
+
+
+def test_rows_with_a_place_make_a_table_and_a_picture_beside_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "scale.md"
+    page.write_text(f"before\n\n{_page.BEGIN}\n\nstale\n\n{_page.END}\n\nafter\n")
+    rows = [row.to_dict() for row in (cost(1000, 1e-3), cost(10_000, 2e-3), cost(1000, 4e-3, "default fits"))]
+    _page.refresh(page, rows)
+    text = page.read_text()
+    title = _pictures.PICTURES["cost"].title
+    assert "| clients | no fits | default fits | the bar, flat |" in text
+    assert "| 1,000 | 1 ms | 4 ms | 2 ms |" in text
+    assert "| 10,000 | 2 ms | - | 2 ms |" in text
+    assert f"![{title}](scale-cost.png)" in text
+    assert text.startswith(f"before\n\n{_page.BEGIN}\n\n")
+    assert text.endswith(f"\n\n{_page.END}\n\nafter\n")
+    picture = (tmp_path / "scale-cost.png").read_bytes()
+    assert Image.open(io.BytesIO(picture)).size == (560, 336)
+    _page.refresh(page, rows)
+    assert (page.read_text(), (tmp_path / "scale-cost.png").read_bytes()) == (text, picture)
+
+
+@pytest.mark.parametrize("name", ["speed.md", "scale.md"])
+def test_the_pages_have_a_place_for_it(name: str) -> None:
+    assert _page.written((DOCS / name).read_text(), "new").count("new") >= 1
+    with pytest.raises(ValueError, match="measured: begin"):
+        _page.written("no marks", "new")
+
+
+def test_the_program_of_plain_flower_names_nothing_that_it_lacks(tmp_path: Path) -> None:
+    """It stands in a string, where no linter looks."""
+    program = _flower_beside.PLAIN.format(nodes=3, rounds=2, n_bytes=8, out="seconds.json")
+    for name, lines in (("whole", program), ("without time", program.replace("import time\n", ""))):
+        path = tmp_path / f"{name}.py"
+        path.write_text(lines)
+        found = subprocess.run(
+            [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", path],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (found.returncode == 0) is (name == "whole"), found.stdout

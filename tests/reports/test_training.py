@@ -1,0 +1,71 @@
+"""The ledgers of a private training on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import privbo as pb
+from accountant.errors import LedgerError
+from privbo.cli.main import app
+from privbo.reports.training import training_ledgers
+from tests.functional.test_train import ASKED, MODELS
+
+pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trainings")
+    pb.train_private(directory=folder / "several", **ASKED)
+    pb.train_private(directory=folder / "one", **ASKED | {"models": {"linear": MODELS["linear"]}})
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["several", "one"])
+def test_both_ledgers_are_shown_with_price_and_adjacency(kind: str, home: Path) -> None:
+    found = training_ledgers(home / kind)
+    assert found.verified
+    assert [len(part.charges) for part in found.parts] == [1, 1]
+    assert found.epsilon["maximum"] <= 8.0
+    assert "add-or-remove-one" in found.plan
+
+
+def test_the_commands_print_them_and_end_with_3_where_they_disagree(home: Path) -> None:
+    shown = CliRunner().invoke(app, ["ledger", "show", str(home / "several")])
+    assert shown.exit_code == 0
+    assert "training records: 1 charges, verified" in shown.output
+    assert CliRunner().invoke(app, ["ledger", "verify", str(home / "one")]).exit_code == 0
+    released = home / "several" / "selected.pt"
+    whole = released.read_bytes()
+    released.write_bytes(b"other")
+    assert CliRunner().invoke(app, ["ledger", "verify", str(home / "several")]).exit_code == 3
+    released.write_bytes(whole)
+
+
+def test_commands_that_read_runs_say_what_to_use(home: Path) -> None:
+    with pytest.raises(pb.RunError, match="holds a private training and no run; privbo ledger show"):
+        pb.load(home / "one")
+
+
+def test_another_model_plan_or_ledger_is_noticed(home: Path) -> None:
+    file, told = home / "several" / "selected.pt", home / "several" / "search.json"
+    whole, said = file.read_bytes(), told.read_text()
+    file.write_bytes(b"other")
+    assert {part.problem for part in training_ledgers(home / "several").parts} == {
+        "selected.pt is not the model that the ledger stored"
+    }
+    file.write_bytes(whole)
+    content = json.loads(said)
+    told.write_text(json.dumps(content | {"noise_multipliers": [99.0, 99.0]}))
+    assert not training_ledgers(home / "several").verified
+    told.write_text(json.dumps({}))
+    with pytest.raises(pb.RunError, match="no training's description"):
+        training_ledgers(home / "several")
+    told.write_text(said)
+    assert training_ledgers(home / "several").verified
+    with pytest.raises((LedgerError, pb.RunError)):
+        training_ledgers(home / "nowhere")
