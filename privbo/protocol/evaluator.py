@@ -15,7 +15,7 @@ import numpy.typing as npt
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.interrupts import Stopped, nobody_stops
 from privbo.protocol.limited import NoAnswerError, named, within
-from privbo.protocol.memory import Memory
+from privbo.protocol.memory import Memory, Rows
 from privbo.protocol.messages import FloatArray, IntArray, PullObjective
 from privbo.protocol.space import Space, Value
 
@@ -25,6 +25,7 @@ Earlier: TypeAlias = Callable[[int], Iterable[tuple[Mapping[str, Value], float]]
 Enqueued: TypeAlias = Callable[[int], Iterable[Mapping[str, Value]]]
 OnFailure: TypeAlias = Callable[[int, str], None]
 T = TypeVar("T")
+_Known: TypeAlias = tuple[FloatArray, IntArray, Rows | None]
 
 LARGEST_VALUE = 1e100
 """Largest magnitude of an objective's value: squares and sums of such values stay finite."""
@@ -67,6 +68,7 @@ class Evaluated(Protocol):
         ...
 
 
+_NOT_FINITE = f"only finite values up to {LARGEST_VALUE:g} in magnitude count"
 NOT_ALLOWED = "a point that does not keep the space's constraints was chosen; it is not evaluated"
 
 
@@ -106,9 +108,9 @@ class Evaluator:
         """Objective of ``clients[i]`` at ``units[i]``, ``(n,)``; NaN where it failed."""
         batch, objective = self.problem.batch_objective, self.problem.objective
         if batch is not None:
-            return self._made(clients, units, None, lambda c, u, _: self._batch(batch, c, u))
+            return self._made(clients, units, None, lambda left: self._batch(batch, clients[left], units[left]))
         if callable(objective):
-            return self._made(clients, units, None, lambda c, u, _: self._one(objective, int(c[0]), u[0]), each=True)
+            return self._each(objective, clients, units)
         raise ConfigurationError(
             "objective='ask': trials of this problem are asked and told, so nothing can be called here; give it an "
             "objective(client, params)"
@@ -126,44 +128,45 @@ class Evaluator:
             return None
 
         def means(clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
-            return self._made(clients, units, counts, lambda c, u, k: self._guarded(pull, c, u, k), moves=False)
+            given = clients, units, counts
+            return self._made(*given, lambda left: self._guarded(pull, *(each[left] for each in given)))
 
         return means
 
     def _made(
-        self,
-        clients: IntArray,
-        units: FloatArray,
-        counts: IntArray | None,
-        make: Callable[[IntArray, FloatArray, IntArray], FloatArray | float],
-        *,
-        each: bool = False,
-        moves: bool = True,
+        self, clients: IntArray, units: FloatArray, counts: IntArray | None, make: Callable[[IntArray], FloatArray]
     ) -> FloatArray:
-        """Values of what is known, and of what is made and kept now, all at once or each alone; ``(n,)``."""
-        asked = np.zeros(len(clients), dtype=np.int64) if counts is None else counts
-        rows, left = None, np.arange(len(clients))
-        if self.memory is not None:
-            rows, left = self.memory.recall(clients, units, counts)
-        left = left[self._allowed(clients, units)[left]]
-        values = np.full(len(clients), np.nan) if rows is None else np.array(rows["value"])
-        together = [left] if len(left) else []
-        for piece in (slice(i, i + 1) for i in left.tolist()) if each else together:
-            values[piece] = make(clients[piece], units[piece], asked[piece])
+        """Values of what is known, and of what is made and kept now, all at once; ``(n,)``."""
+        values, left, rows = self._known(clients, units, counts)
+        if len(left):
+            values[left] = make(left)
             if self.memory is not None and rows is not None:
-                made = rows[piece]
-                made["value"] = values[piece]
-                self.memory.keep(made)
-            if moves:
+                self.memory.keep(rows[left], values[left])
+            if counts is None:
                 self.moved()
         return values
 
-    def _allowed(self, clients: IntArray, units: FloatArray) -> npt.NDArray[np.bool_]:
-        """Tell which points keep the space's constraints, ``(n,)``: no objective ever sees another one."""
-        kept = self.problem.search_space.allows(units)
-        for client in map(int, clients[~kept]):
+    def _each(self, objective: Objective, clients: IntArray, units: FloatArray) -> FloatArray:
+        """The same, where every value is made and kept by itself."""
+        values, left, rows = self._known(clients, units, None)
+        keep = None if self.memory is None or rows is None else self.memory.keeper(rows)
+        for place, client in zip(left.tolist(), clients[left].tolist(), strict=True):
+            values[place] = value = self._one(objective, client, units[place])
+            if keep is not None:
+                keep(place, value)
+            self.moved()
+        return values
+
+    def _known(self, clients: IntArray, units: FloatArray, counts: IntArray | None) -> _Known:
+        """Values that are known, NaN elsewhere; which are to be made, at points that are allowed; all their rows."""
+        values, rows, left = np.full(len(clients), np.nan), None, np.arange(len(clients))
+        if self.memory is not None:
+            rows, left = self.memory.recall(clients, units, counts)
+            values[:] = rows["value"]
+        allowed = self.problem.search_space.allows(units)
+        for client in clients[~allowed].tolist():
             self.note(client, NOT_ALLOWED)
-        return kept
+        return values, left[allowed[left]], rows
 
     def earlier(self, client: int) -> list[tuple[FloatArray, float]]:
         """PRIVATE: give what a client evaluated before the run; what can't be used is left out, and told to it."""
@@ -289,9 +292,6 @@ class Evaluator:
         if (end := self.ends(error)) is not None:
             raise end
         return str(error) if isinstance(error, NoAnswerError) else named(error)
-
-
-_NOT_FINITE = f"only finite values up to {LARGEST_VALUE:g} in magnitude count"
 
 
 def _usable(values: FloatArray) -> FloatArray:

@@ -82,10 +82,23 @@ class Memory:
         rows["value"][found] = there["value"][found]
         return rows, np.flatnonzero(~found)
 
-    def keep(self, rows: Rows) -> None:
+    def keep(self, rows: Rows, values: FloatArray) -> None:
         """Keep what was evaluated: some of the rows that were recalled, each once, with its value."""
+        rows["value"] = values
         rows["seal"] ^= rows["value"].view(np.uint64)
         self._keep(rows)
+
+    def keeper(self, rows: Rows) -> Callable[[int, float], None]:
+        """Give what keeps one of the rows that were recalled, with its value: ``keep`` without an array for each."""
+        values, seals = rows["value"], rows["seal"]
+        bits = values.view(np.uint64)
+
+        def keep(place: int, value: float) -> None:
+            values[place] = value
+            seals[place] ^= bits[place]
+            self._keep(rows[place : place + 1])
+
+        return keep
 
     def _next(self, clients: IntArray) -> IntArray:
         """Place of each evaluation among its client's in this round, ``(n,)``."""

@@ -85,7 +85,7 @@ def test_numpy_numbers_lists_and_whole_numbers_are_taken() -> None:
         (lambda: pb.FedPNE(horizon="a"), "algorithm.horizon='a': input should be a valid integer; correct it"),
         (lambda: pb.FedPNE(horizon=0), "algorithm.horizon=0: input should be a number >= 1; correct it"),
         (lambda: pb.DPFTSDE(clipping_norm=-1), "algorithm.clipping_norm=-1: input should be a number > 0; correct"),
-        (lambda: pb.PFPNE(horizn=3), "algorithm.horizn is unknown; allowed: c, c1, cap"),
+        (lambda: pb.PFPNE(horizn=3), "algorithm.horizn is unknown; allowed: c, c1, cap"),  # type: ignore[call-arg]  # typo
         (lambda: pb.Exploration(scale=1.5), "algorithm.exploration.scale=1.5: input should be a number <= 1"),
         (lambda: pb.FedPNE(cap=2, n_children=3), "cap=2 must be at least n_children=3, or None"),
     ],

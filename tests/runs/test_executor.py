@@ -170,9 +170,9 @@ def test_a_journal_of_another_point_is_not_believed(tmp_path):
     kept, clients, units = [], np.arange(3), np.full((3, 2), 0.25)
     first = Memory(clients, 2, kept.append)
     rows, left = first.recall(clients, units, None)
-    rows["value"] = [1.0, 2.0, np.nan]
     assert left.tolist() == [0, 1, 2]
-    first.keep(rows)
+    first.keep(rows[:2], np.array([1.0, 2.0]))
+    first.keeper(rows)(2, np.nan)
     second = Memory(clients, 2, kept.append)
     second.begin(0, np.concatenate(kept))
     moved = units.copy()

@@ -126,14 +126,14 @@ def play_once(spec: Spec, seed: int) -> Record:
     return record
 
 
-def log_ratio(record: Record) -> float:
-    """Log likelihood ratio of everything a run released: canary present against absent."""
+def log_ratio(record: Record, first: int = 0) -> float:
+    """Log likelihood ratio of what a run released from a round on: canary present against absent."""
     spec, history = record.spec, record.clients
     rate = spec.privacy.sample_rate
     canary = np.full(CANDIDATES, 0.5) / N_CLIENTS / rate
     others = np.delete(history.values - 0.5, CANARY, axis=0).sum(axis=0) / N_CLIENTS / rate
     total = 0.0
-    for release in record.releases:
+    for release in (one for one in record.releases if one.round >= first):
         shift = canary / release.noise_stddev
         seen = (release.values[0] - others[history.rounds == release.round]) / release.noise_stddev
         told = float(seen @ shift - shift @ shift / 2)

@@ -48,7 +48,7 @@ def shared(seen):
 
 def both(seen, own, steps=40, share=True):
     """Fits in logarithms with a shared mean, compiled and by torch: ``(n, w + 3)`` each."""
-    start = at_start(own, *seen.embedded.shape[::2], CPU)
+    start = at_start(own, len(seen.embedded), seen.embedded.shape[2], CPU)
     theirs = shared(seen) if share else None
     ours = fit(start, seen, own, steps=steps, shared=theirs)
     slope = torch.full((len(start.logs),), SLOPE.mean if share else torch.nan, dtype=torch.float64)
@@ -61,7 +61,7 @@ def both(seen, own, steps=40, share=True):
 
 def both_between(seen, own):
     """Fits between the bounds, compiled and by GPyTorch: ``(n, d + 2)`` each."""
-    first = hyperparameters.start(own, *seen.embedded.shape[::2], CPU)
+    first = hyperparameters.start(own, len(seen.embedded), seen.embedded.shape[2], CPU)
     oracle = gpytorch_fits.fit(seen, own, first=first, known=hyperparameters.known_noise(own, seen))
     ours = hyperparameters.fit(seen, own)
     return [torch.cat([m.lengthscale, m.outputscale[:, None], m.noise[:, None]], dim=1) for m in (ours, oracle)]
