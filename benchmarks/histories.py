@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -13,7 +12,7 @@ from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.threads import limited_threads
 
 N_CLIENTS, ROUNDS, SECONDS = 40, 200, 60.0
-CAP, MODELLED = 100, 8  # points that are kept, clients that are timed
+MODELLED = 8  # clients that are timed
 _STEPS, _SEARCHED = 10, 512 + 6 * 4 * 16  # steps of a fit that goes on from the last one; points a search looks at
 
 
@@ -62,8 +61,9 @@ def _whole_run() -> Iterator[Row]:
 def _capped() -> Iterator[Row]:
     """A round of clients' own models at short and long histories."""
     short, long = (smallest(_at(t)) / MODELLED for t in (100, 1000))
-    name = f"a round with a fit at 1,000 evaluations, max_points={CAP}, per client"
-    limit = least(flops=round_flops(CAP, pb.SharedPrior().own.fit_steps))
+    own = pb.SharedPrior().own
+    name = f"a round with a fit at 1,000 evaluations, max_points={own.max_points}, per client"
+    limit = least(flops=round_flops(own.max_points or 1000, own.fit_steps))
     yield Row(name, long, "the bar, five times one at 100", 5.0 * short, kind="bar", least=limit)
 
 
@@ -78,7 +78,6 @@ def _at(t: int) -> Callable[[], object]:
 
     space = Space({"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)})
     clients, rng = np.arange(MODELLED), np.random.default_rng(0)
-    own = dataclasses.replace(pb.SharedPrior().own, max_points=CAP)
     setting = Setting(space=space, n_clients=len(clients), rounds=2000, public_seed=0)
     evaluate = PlainEvaluate(lambda who, units: np.sin(7.0 * units.sum(axis=1) + who))
     seen = Evaluations(clients, evaluate, space, torch.device("cpu"))
@@ -86,7 +85,7 @@ def _at(t: int) -> Callable[[], object]:
         seen.query(rng.random((len(clients), 2)), round_)
 
     def once() -> object:
-        engine = LocalEngine(own, setting, acquisition="log-ei", avoid=True, clients=clients, seed=0)
+        engine = LocalEngine(pb.SharedPrior().own, setting, acquisition="log-ei", avoid=True, clients=clients, seed=0)
         return engine.points(seen, t, None)
 
     return once
