@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 from unittest.mock import patch
@@ -73,17 +74,19 @@ def _observed(n: int, t: int) -> Observations:
 
 
 def _run(algorithm: pb.SharedPrior | pb.DPFTSDE) -> Row:
-    """A whole run, door and ledger included; torch in place of compiled code in fits and posteriors."""
-    from privbo.algorithms.thompson import hyperparameters, regression
+    """A whole run, door and ledger included; torch in place of compiled code."""
+    from privbo.algorithms.thompson import beliefs, draws, hyperparameters, regression
 
     def nothing(_device: object) -> bool:
         return False
 
     ours = smallest(partial(_play, algorithm))
-    with patch.object(hyperparameters, "is_compiled", nothing), patch.object(regression, "is_compiled", nothing):
+    with ExitStack() as patched:
+        for room in (beliefs, draws, hyperparameters, regression):
+            patched.enter_context(patch.object(room, "is_compiled", nothing))
         theirs = smallest(partial(_play, algorithm))
     name = f"{type(algorithm).__name__}: a whole run, N={N_CLIENTS}, {EVALUATIONS} evaluations each"
-    return Row(name, ours, "the same run with torch's fits and posteriors", theirs)
+    return Row(name, ours, "the same run with torch's fits, posteriors and paths", theirs)
 
 
 def _play(algorithm: pb.SharedPrior | pb.DPFTSDE) -> None:

@@ -1,4 +1,4 @@
-"""Compiled fits and posteriors against torch and GPyTorch, and to the last bit against themselves."""
+"""Compiled fits, posteriors and paths against torch and GPyTorch, and to the last bit against themselves."""
 
 import dataclasses
 import hashlib
@@ -13,6 +13,7 @@ import torch
 
 from privbo.algorithms.thompson import compiled, gpytorch_fits, hyperparameters
 from privbo.algorithms.thompson.beliefs import posterior
+from privbo.algorithms.thompson.draws import Paths
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.algorithms.thompson.posterior import Observations
 from privbo.algorithms.thompson.regression import Fit, at_start, climb_by_torch, fit
@@ -202,6 +203,59 @@ def test_the_exponential_is_right_to_an_ulp():
     cube = one[None]
     compiled.expect(0, 0.0 * cube, cube, one, one, one[0], 0.0, points, nothing, found, explained)
     np.testing.assert_allclose(found[0], np.exp(-0.5 * at**2), rtol=1e-15, atol=1e-307)
+
+
+def paths_of(kernel, t, n=3, d=3, steep=1.0):
+    """Paths through some values, whose frequencies are as far as they are steep."""
+    rng = np.random.default_rng(t)
+
+    def drawn(*shape):
+        return torch.tensor(rng.standard_normal(shape))
+
+    lengthscale = torch.tensor(rng.uniform(0.1, 1.0, (n, d)))
+    return Paths(
+        kernel=kernel,
+        frequencies=steep * drawn(20, d),
+        amplitudes=drawn(n, 20),
+        phases=torch.tensor(rng.uniform(-np.pi, np.pi, (n, 20))),
+        known=torch.tensor(rng.random((n, t, d))) / lengthscale[:, None],
+        lengthscale=lengthscale,
+        correction=drawn(n, t),
+        multiples=drawn(n, 0),
+    )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("t", [0, 1, 7, 70])
+def test_paths_are_those_of_torch(kernel, t):
+    paths, points = paths_of(kernel, t), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
+    close = {"atol": 1e-6 if kernel == "matern12" else 1e-9, "rtol": 0}  # as for posteriors
+    for at in (points, points[:1], paths.known * paths.lengthscale[:, None]):
+        torch.testing.assert_close(paths(at), paths.by_torch(at), **close)
+    other = dataclasses.replace(paths, phases=paths.phases + 1e-6)
+    assert apart((paths(points), other.by_torch(points))) > 1e-7  # the comparison tells phases apart
+
+
+def test_a_path_is_the_same_to_the_last_bit_alone_and_among_others():
+    paths, points = paths_of("matern52", 9), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
+    whole = paths(points)
+    for client in range(3):
+        own = {name: value[client : client + 1] for name, value in vars(paths).items() if torch.is_tensor(value)}
+        own["frequencies"] = paths.frequencies
+        alone = Paths(kernel="matern52", **own)
+        assert torch.equal(alone(points[client : client + 1, 17:40])[0], whole[client, 17:40])
+
+
+def test_the_cosine_is_right_to_rounding_and_never_above_one_at_any_angle():
+    """Seen through a path: one wave of amplitude one, no value."""
+    angles = np.concatenate([np.linspace(-40.0, 40.0, 40_001), [1e-300, 1e4, 1e15, -1e15, 1e17, 1e300]])
+    one, points, found = np.ones((1, 1)), angles[None, :, None], np.empty((1, len(angles)))
+    compiled.follow(0, one, one, 0.0 * one, np.empty((1, 0, 1)), np.empty((1, 0)), one, points, found)
+    near = abs(angles) < 41.0
+    np.testing.assert_allclose(found[0, near], np.cos(angles[near]), rtol=0, atol=2e-14)  # a rounded angle's own error
+    np.testing.assert_allclose(found[0, angles == 1e4], np.cos(1e4), rtol=0, atol=1e-11)
+    assert np.isfinite(found).all()
+    assert abs(found).max() <= 1.0 + 1e-15
 
 
 def digest(found):

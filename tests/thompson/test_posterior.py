@@ -268,7 +268,12 @@ def test_feature_draws_have_the_moments_of_equation_2(t):
 
         def draw(prior, e, one=one, n=n):
             paths = draw_feature_paths(
-                observations.rows(one), models.rows(one), frequencies=frequencies, prior=prior, observation_noise=e
+                observations.rows(one),
+                models.rows(one),
+                kernel="se",
+                frequencies=frequencies,
+                prior=prior,
+                observation_noise=e,
             )
             return paths(points[n][None])
 

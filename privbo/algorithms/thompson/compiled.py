@@ -1,4 +1,4 @@
-"""Fits and posteriors as machine code: loops that Numba compiles, one client after another.
+"""Fits, posteriors and paths as machine code: loops that Numba compiles, one client after another.
 
 A client's n observed values y, less the shared part of their mean, have covariance K = v C + s I + c 11' + b^2 U:
 correlations C of squared scaled distances r^2 = sum_k (x_k - x'_k)^2 / l_k^2, a constant's variance c, the multiple b
@@ -17,7 +17,8 @@ K_ij - K_iP D K_Pj, the rows D K_Pj and the block itself -D; after the last bloc
 
 A client's numbers are made from its own in an order that is fixed by how many values it has: the same alone, among
 others, in any thread or process of one machine. Nothing is reordered or contracted ("fast-math" is off), and the
-kernels' exponential is made here from sums and products, as many at once as a processor has lanes.
+kernels' exponential and the paths' cosine are made here from sums and products, as many at once as a processor has
+lanes.
 
 Numba was chosen over a wheel with C: nothing has to be compiled where privbo is installed, and there is one wheel for
 all machines. It costs a third of a second per process, at the first fit, and a few seconds at the first fit on a
@@ -45,6 +46,8 @@ _PIVOTS, _POINTS = 8, 64  # worked on at once
 _LEAST_EXPONENT, _ROUND, _BIAS, _MANTISSA = -708.0, 1.5 * 2.0**52, 1023, 52
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(14))
+_TURN = 2.0 * math.pi
+_SINE = tuple((-1) ** k * _TURN ** (2 * k + 1) / math.factorial(2 * k + 1) for k in range(10))  # of a share of a turn
 NOTHING: Final = np.empty((0, 0, 0))  # where nothing is shared
 _LINE, _TABLE, _CUBE, _MASK = float64[::1], float64[:, ::1], float64[:, :, ::1], boolean[:, ::1]
 
@@ -477,17 +480,22 @@ def climb(
 
 
 @_compiled_inside
-def _distances(
-    known: FloatArray, lengthscales: FloatArray, points: FloatArray, start: int, size: int, squares: FloatArray
-) -> None:
-    """Squared scaled distances of some points from those with values, one row for each of the latter."""
-    for i in range(len(known)):
+def _scale(points: FloatArray, lengthscales: FloatArray, start: int, size: int, scaled: FloatArray) -> None:
+    """Divide some points by the length scales, one row for each coordinate."""
+    for k in range(len(lengthscales)):
+        scale = 1.0 / lengthscales[k]
         for p in range(size):
-            squares[i * size + p] = 0.0
-        for k in range(known.shape[1]):
-            scale, at = 1.0 / lengthscales[k], known[i, k]
-            for p in range(size):
-                squares[i * size + p] += (points[start + p, k] * scale - at) ** 2
+            scaled[k, p] = points[start + p, k] * scale
+
+
+@_compiled_inside
+def _distances(known: FloatArray, scaled: FloatArray, size: int, squares: FloatArray) -> None:
+    """Squared distances of some scaled points from one with a value."""
+    for p in range(size):
+        squares[p] = 0.0
+    for k in range(len(known)):
+        for p in range(size):
+            squares[p] += (scaled[k, p] - known[k]) ** 2
 
 
 @_compiled_inside
@@ -545,12 +553,14 @@ def expect(
         explained: Taken over, ``(n, c)``.
     """
     t, count = known.shape[1], points.shape[1]
-    pairs, total = np.empty((4, t * _POINTS)), np.empty(_POINTS)
+    pairs, total, scaled = np.empty((4, t * _POINTS)), np.empty(_POINTS), np.empty((known.shape[2], _POINTS))
     for client in range(len(known)):
         whose = client if len(points) > 1 else 0
         for start in range(0, count, _POINTS):
             size = min(_POINTS, count - start)
-            _distances(known[client], lengthscales[client], points[whose], start, size, pairs[0])
+            _scale(points[whose], lengthscales[client], start, size, scaled)
+            for i in range(t):
+                _distances(known[client, i], scaled, size, pairs[0, i * size :])
             _correlate(kernel, pairs[0], pairs[1], pairs[2], pairs[3], t * size)
             for i in range(t):
                 for p in range(size):
@@ -561,3 +571,88 @@ def expect(
                         pairs[1, i * size + p] += together[client, i, start + p]
             mean, squares = means[client, start : start + size], explained[client, start : start + size]
             _condition(roots[client], weights[client], pairs[1], total, mean, squares)
+
+
+@_compiled_inside
+def _add_waves(amplitude: float, turns: FloatArray, size: int, total: FloatArray) -> None:
+    """Add an amplitude times the cosines of some angles, given in turns: sines of what is left to a quarter of one.
+
+    The cosine is right to 1e-15; of angles past 2^51 turns, of which only whole turns are known, it is 1 or -1.
+    """
+    for p in range(size):
+        apart = abs(turns[p] - ((turns[p] + _ROUND) - _ROUND))  # from whole turns
+        x = 0.25 - min(apart, 0.5)
+        y = x * x
+        series = _SINE[9] * y + _SINE[8]
+        series = (series * y + _SINE[7]) * y + _SINE[6]
+        series = (series * y + _SINE[5]) * y + _SINE[4]
+        series = (series * y + _SINE[3]) * y + _SINE[2]
+        total[p] += amplitude * (x * ((series * y + _SINE[1]) * y + _SINE[0]))
+
+
+@_compiled_inside
+def _wander(
+    frequencies: FloatArray,
+    amplitudes: FloatArray,
+    phases: FloatArray,
+    scaled: FloatArray,
+    size: int,
+    turns: FloatArray,
+    total: FloatArray,
+) -> None:
+    """Make one client's sums of waves at some scaled points."""
+    for p in range(size):
+        total[p] = 0.0
+    for f in range(len(frequencies)):
+        phase = phases[f] / _TURN
+        for p in range(size):
+            turns[p] = phase
+        for k in range(len(scaled)):
+            frequency = frequencies[f, k] / _TURN
+            for p in range(size):
+                turns[p] += frequency * scaled[k, p]
+        _add_waves(amplitudes[f], turns, size, total)
+
+
+@_compiled(void(int64, _TABLE, _TABLE, _TABLE, _CUBE, _TABLE, _TABLE, _CUBE, _TABLE))
+def follow(
+    kernel: int,
+    frequencies: FloatArray,
+    amplitudes: FloatArray,
+    phases: FloatArray,
+    known: FloatArray,
+    corrections: FloatArray,
+    lengthscales: FloatArray,
+    points: FloatArray,
+    heights: FloatArray,
+) -> None:
+    """Fill in every client's path at some points: sum_f A_f cos(w_f x / l + b_f) + sum_i a_i c(x, x_i).
+
+    Args:
+        kernel: Its entry in ``SMOOTHNESS``.
+        frequencies: w, ``(f, e)``.
+        amplitudes: A, ``(n, f)``.
+        phases: b, ``(n, f)``.
+        known: x_i, divided by the length scales, ``(n, t, e)``.
+        corrections: a, ``(n, t)``.
+        lengthscales: l, ``(n, e)``.
+        points: x, ``(n, c, e)``, or ``(1, c, e)`` for all.
+        heights: Taken over, ``(n, c)``.
+    """
+    t, count = known.shape[1], points.shape[1]
+    pairs, scaled = np.empty((4, t * _POINTS)), np.empty((known.shape[2], _POINTS))
+    turns, total = np.empty(_POINTS), np.empty(_POINTS)
+    for client in range(len(heights)):
+        whose = client if len(points) > 1 else 0
+        for start in range(0, count, _POINTS):
+            size = min(_POINTS, count - start)
+            _scale(points[whose], lengthscales[client], start, size, scaled)
+            _wander(frequencies, amplitudes[client], phases[client], scaled, size, turns, total)
+            for i in range(t):
+                _distances(known[client, i], scaled, size, pairs[0, i * size :])
+            _correlate(kernel, pairs[0], pairs[1], pairs[2], pairs[3], t * size)
+            for i in range(t):
+                for p in range(size):
+                    total[p] += corrections[client, i] * pairs[1, i * size + p]
+            for p in range(size):
+                heights[client, start + p] = total[p]

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from privbo.algorithms.thompson.features import Kernel
+from privbo.algorithms.thompson.fits import as_array, is_compiled
 from privbo.algorithms.thompson.posterior import (
     Hyperparameters,
     Observations,
@@ -32,12 +34,19 @@ _JITTER = 1e-8
 
 @dataclass(frozen=True, kw_only=True)
 class Paths:
-    """One sample path of every client's exact posterior: a prior path plus the data's correction.
+    """One sample path of every client's posterior: waves, and what the data correct in them.
 
-    The prior path is a random-feature draw; conditioning is exact in the kernel (Matheron's
-    rule in function space, Wilson et al. 2020), so accuracy near the data does not depend
-    on the number of features. A pair of weights on cos and sin is one cosine with an
-    amplitude and a phase, which halves the work. The drawn multiples of given functions are left to the caller.
+    The drawn multiples of given functions are left to the caller.
+
+    Attributes:
+        kernel: Of all clients.
+        frequencies: Of the waves at unit length scale, ``(f, n_embedded)``.
+        amplitudes: Of every client's waves, ``(n, f)``.
+        phases: Of every client's waves, ``(n, f)``.
+        known: Points with values, divided by the length scales, ``(n, t, n_embedded)``.
+        lengthscale: ``(n, n_embedded)``.
+        correction: Multiples of the kernel at the known points, ``(n, t)``.
+        multiples: Of given functions, ``(n, r)``.
     """
 
     kernel: Kernel
@@ -51,6 +60,27 @@ class Paths:
 
     def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
         """Values ``(n, c)`` at points ``(n, c, n_embedded)`` or ``(1, c, n_embedded)``, without the given functions."""
+        return self._compiled(embedded) if is_compiled(embedded.device) else self.by_torch(embedded)
+
+    def _compiled(self, embedded: torch.Tensor) -> torch.Tensor:
+        from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who draws nothing
+
+        heights = np.empty((len(self.known), embedded.shape[1]))
+        compiled.follow(
+            compiled.SMOOTHNESS[self.kernel],
+            as_array(self.frequencies),
+            as_array(self.amplitudes),
+            as_array(self.phases),
+            as_array(self.known),
+            as_array(self.correction),
+            as_array(self.lengthscale),
+            as_array(embedded),
+            heights,
+        )
+        return torch.from_numpy(heights)
+
+    def by_torch(self, embedded: torch.Tensor) -> torch.Tensor:
+        """The same by torch: on GPUs, and what tests hold the compiled values to."""
         scaled = embedded / self.lengthscale[:, None, :]
         path = _waves(scaled, self.frequencies, self.amplitudes, self.phases)
         return path + row_times(self.correction, kernel_values(self.kernel, self.known, scaled))
@@ -67,7 +97,11 @@ def draw_paths(
     basis: torch.Tensor | None = None,
     multiples: torch.Tensor | None = None,
 ) -> Paths:
-    """A posterior path of every client.
+    """A path of every client's exact posterior: a prior path plus the data's correction.
+
+    The prior path is a random-feature draw; conditioning is exact in the kernel (Matheron's
+    rule in function space, Wilson et al. 2020), so accuracy near the data does not depend
+    on the number of features.
 
     Args:
         observations: Of n clients.
@@ -81,9 +115,7 @@ def draw_paths(
     """
     known = observations.embedded / hyperparameters.lengthscale[:, None, :]
     scale, noise = hyperparameters.outputscale[:, None], hyperparameters.noise[:, None]
-    half = len(frequencies)
-    amplitudes = torch.hypot(prior[:, :half], prior[:, half:]) * (scale / half).sqrt()
-    phases = torch.atan2(-prior[:, half:], prior[:, :half])
+    amplitudes, phases = _as_waves(prior * (scale / len(frequencies)).sqrt())
     covariance = scale[..., None] * kernel_values(kernel, known, known)
     imagined = _waves(known, frequencies, amplitudes, phases) + noise.sqrt() * observation_noise
     if basis is None or multiples is None:
@@ -113,33 +145,27 @@ def _waves(
     return row_times(amplitudes, angles.cos_().mT)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeaturePath:
-    """A draw of the weights of paired random features, one function per client."""
-
-    frequencies: torch.Tensor
-    lengthscale: torch.Tensor
-    weights: torch.Tensor
-
-    def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
-        """Values ``(n, c)`` at points ``(n, c, n_embedded)`` or ``(1, c, n_embedded)``."""
-        features = _paired(embedded / self.lengthscale[:, None, :], self.frequencies)
-        return row_times(self.weights, features.mT)
+def _as_waves(weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Amplitudes and phases of weights on cosines and, after them, sines: one wave each, which halves the work."""
+    cosines, sines = weights.chunk(2, dim=-1)
+    return torch.hypot(cosines, sines), torch.atan2(-sines, cosines)
 
 
 def draw_feature_paths(
     observations: Observations,
     hyperparameters: Hyperparameters,
     *,
+    kernel: Kernel,
     frequencies: torch.Tensor,
     prior: torch.Tensor,
     observation_noise: torch.Tensor,
-) -> FeaturePath:
+) -> Paths:
     """A draw of every client's feature weights given its data (eq. 2 of the paper with own features).
 
     Args:
         observations: Of n clients.
         hyperparameters: Of the same clients.
+        kernel: Of all of them.
         frequencies: As in ``draw_paths``.
         prior: As in ``draw_paths``.
         observation_noise: As in ``draw_paths``.
@@ -153,8 +179,17 @@ def draw_feature_paths(
         prior=prior,
         observation_noise=observation_noise,
     )
-    return FeaturePath(
-        frequencies=frequencies, lengthscale=hyperparameters.lengthscale, weights=scale[..., 0] * weights
+    amplitudes, phases = _as_waves(weights * (scale[..., 0] / math.sqrt(len(frequencies))))
+    nothing = weights.new_zeros((len(weights), 0))
+    return Paths(
+        kernel=kernel,
+        frequencies=frequencies,
+        amplitudes=amplitudes,
+        phases=phases,
+        known=observations.embedded[:, :0],
+        lengthscale=hyperparameters.lengthscale,
+        correction=nothing,
+        multiples=nothing,
     )
 
 

@@ -15,7 +15,7 @@ _OPTIMISER = np.array([adam.RATE, adam.FIRST, adam.SECOND, adam.TINY, adam.ROUND
 
 
 def is_compiled(device: torch.device) -> bool:
-    """Whether fits and posteriors on a device are machine code of ours; elsewhere, as on GPUs, they are torch's."""
+    """Whether fits, posteriors and paths on a device are machine code; elsewhere, as on GPUs, they are torch's."""
     return device.type == "cpu"
 
 

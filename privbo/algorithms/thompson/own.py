@@ -16,7 +16,6 @@ import numpy.typing as npt
 import torch
 
 from privbo.algorithms.thompson.draws import (
-    FeaturePath,
     Paths,
     common_factor,
     draw_exact,
@@ -161,11 +160,16 @@ class OwnActors:
 
     def _paths(
         self, observations: Observations, models: Hyperparameters, prior: torch.Tensor, noise: torch.Tensor
-    ) -> Paths | FeaturePath:
-        normals = {"frequencies": self._frequencies, "prior": prior, "observation_noise": noise}
-        if self._own.draw == "features":
-            return draw_feature_paths(observations, models, **normals)
-        return draw_paths(observations, models, kernel=self._own.kernel, **normals)
+    ) -> Paths:
+        draw = draw_feature_paths if self._own.draw == "features" else draw_paths
+        return draw(
+            observations,
+            models,
+            kernel=self._own.kernel,
+            frequencies=self._frequencies,
+            prior=prior,
+            observation_noise=noise,
+        )
 
     def _exact_draws(
         self,
