@@ -8,11 +8,13 @@ must be those of the serial run, to the last bit.
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -90,7 +92,12 @@ def _executor(kind: str, jobs: int) -> Iterator[tuple[object, int | None]]:
         return
     distributed: Any = importlib.import_module("distributed")
     settings = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
-    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+    # A cluster leaves its workers' settings in this process's environment, and so to all that are started after it.
+    with (
+        patch.dict(os.environ),
+        distributed.LocalCluster(**settings) as cluster,
+        distributed.Client(cluster) as client,
+    ):
         yield client, None
 
 
