@@ -205,8 +205,8 @@ def test_the_exponential_is_right_to_an_ulp():
     np.testing.assert_allclose(found[0], np.exp(-0.5 * at**2), rtol=1e-15, atol=1e-307)
 
 
-def paths_of(kernel, t, n=3, d=3, steep=1.0):
-    """Paths through some values, whose frequencies are as far as they are steep."""
+def paths_of(kernel, t, n=3, d=3):
+    """Paths with any waves, and corrections at t points."""
     rng = np.random.default_rng(t)
 
     def drawn(*shape):
@@ -215,7 +215,7 @@ def paths_of(kernel, t, n=3, d=3, steep=1.0):
     lengthscale = torch.tensor(rng.uniform(0.1, 1.0, (n, d)))
     return Paths(
         kernel=kernel,
-        frequencies=steep * drawn(20, d),
+        frequencies=drawn(20, d),
         amplitudes=drawn(n, 20),
         phases=torch.tensor(rng.uniform(-np.pi, np.pi, (n, 20))),
         known=torch.tensor(rng.random((n, t, d))) / lengthscale[:, None],
@@ -250,7 +250,7 @@ def test_the_cosine_is_right_to_rounding_and_never_above_one_at_any_angle():
     """Seen through a path: one wave of amplitude one, no value."""
     angles = np.concatenate([np.linspace(-40.0, 40.0, 40_001), [1e-300, 1e4, 1e15, -1e15, 1e17, 1e300]])
     one, points, found = np.ones((1, 1)), angles[None, :, None], np.empty((1, len(angles)))
-    compiled.follow(0, one, one, 0.0 * one, np.empty((1, 0, 1)), np.empty((1, 0)), one, points, found)
+    compiled.evaluate_paths(0, one, one, 0.0 * one, np.empty((1, 0, 1)), np.empty((1, 0)), one, points, found)
     near = abs(angles) < 41.0
     np.testing.assert_allclose(found[0, near], np.cos(angles[near]), rtol=0, atol=2e-14)  # a rounded angle's own error
     np.testing.assert_allclose(found[0, angles == 1e4], np.cos(1e4), rtol=0, atol=1e-11)

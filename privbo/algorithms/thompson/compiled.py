@@ -591,7 +591,7 @@ def _add_waves(amplitude: float, turns: FloatArray, size: int, total: FloatArray
 
 
 @_compiled_inside
-def _wander(
+def _prior_path(
     frequencies: FloatArray,
     amplitudes: FloatArray,
     phases: FloatArray,
@@ -600,7 +600,7 @@ def _wander(
     turns: FloatArray,
     total: FloatArray,
 ) -> None:
-    """Make one client's sums of waves at some scaled points."""
+    """Make one client's draw from its prior at some scaled points: a sum of waves."""
     for p in range(size):
         total[p] = 0.0
     for f in range(len(frequencies)):
@@ -615,7 +615,7 @@ def _wander(
 
 
 @_compiled(void(int64, _TABLE, _TABLE, _TABLE, _CUBE, _TABLE, _TABLE, _CUBE, _TABLE))
-def follow(
+def evaluate_paths(
     kernel: int,
     frequencies: FloatArray,
     amplitudes: FloatArray,
@@ -647,7 +647,7 @@ def follow(
         for start in range(0, count, _POINTS):
             size = min(_POINTS, count - start)
             _scale(points[whose], lengthscales[client], start, size, scaled)
-            _wander(frequencies, amplitudes[client], phases[client], scaled, size, turns, total)
+            _prior_path(frequencies, amplitudes[client], phases[client], scaled, size, turns, total)
             for i in range(t):
                 _distances(known[client, i], scaled, size, pairs[0, i * size :])
             _correlate(kernel, pairs[0], pairs[1], pairs[2], pairs[3], t * size)

@@ -66,7 +66,7 @@ class Paths:
         from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who draws nothing
 
         heights = np.empty((len(self.known), embedded.shape[1]))
-        compiled.follow(
+        compiled.evaluate_paths(
             compiled.SMOOTHNESS[self.kernel],
             as_array(self.frequencies),
             as_array(self.amplitudes),
