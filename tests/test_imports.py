@@ -29,7 +29,7 @@ def imported(tree: ast.AST) -> set[str]:
     return names
 
 
-HEAVY = ("torch", "gpytorch", "numba", "scipy", "matplotlib", "plotly", "sklearn")
+HEAVY = ("torch", "gpytorch", "numba", "scipy", "matplotlib", "sklearn")
 
 
 def heavy_after(code: str) -> str:

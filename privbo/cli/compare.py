@@ -57,7 +57,6 @@ def compare_sweep(
     scheduler: str | None,
     budget: float | None,
     private: bool,
-    interactive: bool,
     fresh: bool = False,
     finished: bool = False,
     yes: bool = False,
@@ -83,12 +82,10 @@ def compare_sweep(
             agree=partial(agree, yes=yes),
         )
     # The results stand before a recommendation may be refused.
-    written = _written(found, folder, private=private, interactive=interactive)
+    written = _written(found, folder, private=private)
     if budget is None:
         return written
-    return _written(
-        recommended(found, budget, partial(agree, yes=yes)), folder, private=private, interactive=interactive
-    )
+    return _written(recommended(found, budget, partial(agree, yes=yes)), folder, private=private)
 
 
 def compare_runs(
@@ -98,27 +95,26 @@ def compare_runs(
     data: Data,
     budget: float | None,
     private: bool,
-    interactive: bool,
 ) -> Compared:
     """Compare finished runs; ``data`` says whose data they saw."""
     found = compare([str(directory) for directory in directories], data=data)
     if budget is not None:
         found = dataclasses.replace(found, recommendation=recommend(found, budget))
-    return _written(found, out or Path("comparison"), private=private, interactive=interactive)
+    return _written(found, out or Path("comparison"), private=private)
 
 
-def _written(found: SweepResult | Comparison, folder: Path, *, private: bool, interactive: bool) -> Compared:
+def _written(found: SweepResult | Comparison, folder: Path, *, private: bool) -> Compared:
     """Write what may be exported, and on request all of it into the private folder."""
     exportable = found.exportable()
-    page = _write(exportable, folder, interactive=interactive)
+    page = _write(exportable, folder)
     if not private or all(a is b for a, b in zip(_panels(found), _panels(exportable), strict=True)):
         return Compared(found=exportable, page=page)
-    return Compared(found=found, page=_write(found, private_folder(folder), interactive=interactive))
+    return Compared(found=found, page=_write(found, private_folder(folder)))
 
 
-def _write(found: SweepResult | Comparison, folder: Path, *, interactive: bool) -> Path:
+def _write(found: SweepResult | Comparison, folder: Path) -> Path:
     name = found.name if isinstance(found, Comparison) else found.sweep.config.name
-    page = write_comparison(*_panels(found), folder=folder, name=name, interactive=interactive)
+    page = write_comparison(*_panels(found), folder=folder, name=name)
     # When and why cells were made is of this machine's history, not of the result.
     write_json(folder / "summary.json", {k: v for k, v in found.to_dict().items() if k != "reuse"})
     return page

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from privbo.cli.options import AsJson, Interactive, Yes, show_result
+from privbo.cli.options import AsJson, Yes, show_result
 from privbo.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ def compare(
         bool, typer.Option("--finished", help="Run nothing: show a sweep's finished cells, older code's too, named.")
     ] = False,
     yes: Yes = False,
-    interactive: Interactive = False,
     as_json: AsJson = False,
 ) -> None:
     """Utility against epsilon: a sweep of settings over seeds, or runs side by side.
@@ -58,13 +57,12 @@ def compare(
                 scheduler=scheduler,
                 budget=budget,
                 private=private,
-                interactive=interactive,
                 fresh=fresh,
                 finished=finished,
                 yes=yes,
             )
         else:
-            found = compare_runs(what, out=out, data=whose, budget=budget, private=private, interactive=interactive)
+            found = compare_runs(what, out=out, data=whose, budget=budget, private=private)
     except KeyboardInterrupt:
         typer.echo("privbo: interrupted; the same command goes on with what is left", err=True)
         raise typer.Exit(130) from None

@@ -49,7 +49,6 @@ def report_run(
     out: Path | None,
     private: bool,
     regret: Path | None,
-    interactive: bool = False,
     statement: bool = False,
 ) -> WrittenReport:
     """Write a run's page and return the report with the page's path.
@@ -64,7 +63,7 @@ def report_run(
     home, found = RunDirectory(directory), read_report(directory, private=private, regret=regret)
     target = out or (home.report_path if found.diagnostics is None else home.private / "report.html")
     key = public_key(home) if statement else known_public_key(home)
-    page = write_page(found.report, target, private=found.diagnostics, key=key, interactive=interactive)
+    page = write_page(found.report, target, private=found.diagnostics, key=key)
     sheet = write_statement(found.report, target.with_name("statement.html"), key=key) if statement else None
     return replace(found, page=page, statement=sheet)
 
@@ -76,7 +75,6 @@ def audit_target(
     trials: int,
     publish: float | None,
     out: Path | None,
-    interactive: bool,
     yes: bool = False,
     trust: bool = False,
 ) -> Audit:
@@ -105,7 +103,7 @@ def audit_target(
         page = out or (record.home.private / "audit.html" if here else None)
         if found.published is not None:
             write_json(record.home.path / "published_norms.json", fields_of(found.published))
-    return found if page is None else replace(found, page=write_audit(found, page, interactive=interactive))
+    return found if page is None else replace(found, page=write_audit(found, page))
 
 
 def _audit_configuration(path: Path, trials: int, *, trust: bool) -> Audit:

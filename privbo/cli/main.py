@@ -18,7 +18,6 @@ from privbo.cli.ledger import bundle, verify_bundle
 from privbo.cli.options import (
     AsJson,
     DryRun,
-    Interactive,
     Jobs,
     OutDir,
     Overrides,
@@ -197,7 +196,6 @@ def report_command(
     regret: Annotated[
         Path | None, typer.Option(help="Private diagnostics with regret: the configuration whose problem states it.")
     ] = None,
-    interactive: Interactive = False,
     statement: Annotated[
         bool, typer.Option("--statement", help="Also write statement.html: one sheet for an ethics board.")
     ] = False,
@@ -214,9 +212,7 @@ def report_command(
     if as_json:
         show_result(read_report(directory, private=private, regret=regret), as_json=True)
         return
-    written = report_run(
-        directory, out=out, private=private, regret=regret, interactive=interactive, statement=statement
-    )
+    written = report_run(directory, out=out, private=private, regret=regret, statement=statement)
     show_result(written, as_json=False)
 
 
@@ -238,7 +234,6 @@ def audit(
     yes: Yes = False,
     out: Annotated[Path | None, typer.Option(help="Where the page goes; DIR/private/audit.html by default.")] = None,
     trust: Trust = False,
-    interactive: Interactive = False,
     as_json: AsJson = False,
 ) -> None:
     """PRIVATE: audit the clipping. Exit code 3 if the black-box audit contradicts the claim."""
@@ -250,7 +245,6 @@ def audit(
         trials=trials,
         publish=publish_norms,
         out=out,
-        interactive=interactive,
         yes=yes,
         trust=trust,
     )

@@ -18,7 +18,6 @@ Trust = Annotated[
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes that work on clients; changes no number.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Pay the price that is shown without being asked.")]
 ShowPrivate = Annotated[bool, typer.Option("--show-private", help="Show what no epsilon covers.")]
-Interactive = Annotated[bool, typer.Option("--interactive", help="Figures to zoom and read off; adds 5 MB.")]
 RunDir = Annotated[Path, typer.Argument(help="Directory of a run.")]
 
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from privbo.audits.audit import Audit
 from privbo.audits.canary import World
 from privbo.audits.clipping import ClippedRound, ClippingAudit
 from privbo.audits.empirical import Empirical
-from privbo.reports.colours import COLOURS
-from privbo.reports.document import Document, Figure, write_document
-from privbo.reports.figures import bars, figure, line
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
+from privbo.reports.document import Document, write_document
+from privbo.reports.figure import Axis, Figure, Series
 
 
-def write_audit(audit: Audit, path: Path, *, interactive: bool = False) -> Path:
+def write_audit(audit: Audit, path: Path) -> Path:
     """Write an audit's HTML page atomically; returns its path."""
-    return write_document(document(audit), path, interactive=interactive)
+    return write_document(document(audit), path)
 
 
 def document(audit: Audit) -> Document:
@@ -53,15 +49,8 @@ def _regions(last: ClippedRound) -> list[tuple[object, ...]]:
     return [(region, signal, bias, last.noise_by_region) for region, (signal, bias) in enumerate(pairs)]
 
 
-def figures(audit: ClippingAudit) -> dict[str, go.Figure]:
-    """PRIVATE: draw an audit's figures by name, as Plotly figures."""
-    import plotly.graph_objects as go
-
-    return {name: go.Figure(drawn) for name, drawn in audit_figures(audit).items()}
-
-
 def audit_figures(audit: ClippingAudit) -> dict[str, Figure]:
-    """PRIVATE: draw an audit's figures, as Plotly's data and layout by name."""
+    """PRIVATE: draw an audit's figures, by name."""
     return {
         "bias-and-noise": _bias_and_noise(audit.rounds),
         "norms": _norms(audit.rounds),
@@ -70,51 +59,59 @@ def audit_figures(audit: ClippingAudit) -> dict[str, Figure]:
     }
 
 
+_ROUND = Axis(label="round", integers=True)
+
+
 def _bias_and_noise(rounds: Sequence[ClippedRound]) -> Figure:
     x = [r.round for r in rounds]
-    data = [
-        line("signal", x, [r.signal for r in rounds], 0),
-        line("lost to clipping (bias)", x, [r.bias for r in rounds], 1),
-        line("noise", x, [r.noise for r in rounds], 2),
-    ]
-    return figure(data, "round", "norm of the sums", yaxis={"rangemode": "tozero"})
+    series = (
+        Series(label="signal", x=x, y=[r.signal for r in rounds]),
+        Series(label="lost to clipping (bias)", x=x, y=[r.bias for r in rounds], colour=1),
+        Series(label="noise", x=x, y=[r.noise for r in rounds], colour=2),
+    )
+    return Figure(series=series, x=_ROUND, y=Axis(label="norm of the sums", from_zero=True))
 
 
 def _norms(rounds: Sequence[ClippedRound]) -> Figure:
     """A fan: all vectors, nine of ten, half of them, and their median."""
     there = [r for r in rounds if r.norm_quantiles]
     x = [r.round for r in there]
-    data = [_fan(name, there, low, high, opacity) for name, low, high, opacity in _FAN]
-    data += [
-        line("median", x, [r.norm_quantiles["0.5"] for r in there], 0, mode="lines+markers"),
-        line("bound", [r.round for r in rounds], [r.bound for r in rounds], 1, line={"width": 4, "dash": "solid"}),
+    fan = [
+        Series(
+            label=label,
+            x=x,
+            y=[r.norm_quantiles[high] for r in there],
+            lower=[r.norm_quantiles[low] for r in there],
+            kind="band",
+            opacity=opacity,
+        )
+        for label, low, high, opacity in _FAN
     ]
-    return figure(data, "round", "norm of one vector", yaxis={"rangemode": "tozero"})
+    median = Series(label="median", x=x, y=[r.norm_quantiles["0.5"] for r in there])
+    bound = Series(
+        label="bound", x=[r.round for r in rounds], y=[r.bound for r in rounds], kind="line", colour=1, dash=0, width=3
+    )
+    return Figure(series=(*fan, median, bound), x=_ROUND, y=Axis(label="norm of one vector", from_zero=True))
 
 
 _FAN = (("all", "0", "1", 0.15), ("nine of ten", "0.05", "0.95", 0.25), ("half", "0.25", "0.75", 0.4))
 
 
-def _fan(name: str, rounds: Sequence[ClippedRound], low: str, high: str, opacity: float) -> dict[str, object]:
-    x = [r.round for r in rounds]
-    ends = [r.norm_quantiles[high] for r in rounds], [r.norm_quantiles[low] for r in rounds][::-1]
-    fill = {"fill": "toself", "fillcolor": COLOURS[0], "opacity": opacity, "hoverinfo": "skip"}
-    return line(name, [*x, *x[::-1]], [*ends[0], *ends[1]], 0, mode="lines", line={"width": 0}) | fill
-
-
 def _clipped_share(rounds: Sequence[ClippedRound]) -> Figure:
-    shown = bars([r.round for r in rounds], [r.clipped_share for r in rounds])
-    return figure([shown], "round", "clipped", yaxis={"range": [0, 1], "tickformat": ".0%"})
+    shown = Series(label="clipped", x=[r.round for r in rounds], y=[r.clipped_share for r in rounds], kind="bars")
+    return Figure(series=(shown,), x=_ROUND, y=Axis(label="clipped", limits=(0.0, 1.0), percent=True))
 
 
 def _error_by_bound(audit: ClippingAudit) -> Figure:
     errors = audit.by_factor()
     x = [factor * audit.clipping_norm for factor in errors]
-    data = [
-        line("with another S", x, list(errors.values()), 0),
-        line("S of this run", [audit.clipping_norm], [errors[1.0]], 1, mode="markers", marker={"size": 11}),
-    ]
-    ticks = x[::2]  # decades alone would leave most of the axis bare
-    axis = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
-    name = {"direction": "agreement with the sum as meant (cosine)", "magnitude": "error of the sums"}[audit.advice.use]
-    return figure(data, "clipping norm S", name, xaxis=axis)
+    series = (
+        Series(label="with another S", x=x, y=list(errors.values())),
+        Series(label="S of this run", x=[audit.clipping_norm], y=[errors[1.0]], kind="points", colour=1),
+    )
+    label = {
+        "direction": "cosine similarity to the unclipped sum",
+        "magnitude": "error of the sums",
+    }[audit.advice.use]
+    # Decades alone would leave most of the axis without marks.
+    return Figure(series=series, x=Axis(label="clipping norm S", log=True, ticks=x[::2]), y=Axis(label=label))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,20 +15,15 @@ from privbo.comparisons.verdict import best_alone
 from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import FloatArray
 from privbo.reports import document as doc
-from privbo.reports.colours import COLOURS
-from privbo.reports.figures import figure, line
+from privbo.reports.figure import COLOURS, Axis, Figure, Series
 from privbo.reports.tables import cells, csv_text, latex, markdown, older_lines
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-_LINES: dict[Kind, tuple[int, str]] = {"local": (1, "dash"), "non-private": (2, "dot"), "zeroed": (3, "dashdot")}
+_LINES: dict[Kind, int] = {"local": 1, "non-private": 2, "zeroed": 3}  # places among colours and dashes
 _NAMES = {
     "local": "nothing shared",
     "non-private": "shared without privacy",
     "zeroed": "the same noise without clients",
 }
-_HOVER = "%{text}<br>epsilon %{x:.3g}: %{y:.4f}<extra></extra>"
 _CURVES = {
     "score": "Mean best score over clients",
     "regret": "Mean simple regret over clients",
@@ -53,13 +47,13 @@ class _Panel:
     small: Mapping[str, str]
 
 
-def write_comparison(*comparisons: Comparison, folder: Path, name: str = "", interactive: bool = False) -> Path:
+def write_comparison(*comparisons: Comparison, folder: Path, name: str = "") -> Path:
     """Write compare.html, and every comparison's table as Markdown, CSV and LaTeX; returns the page's path.
 
     Several comparisons share a page, and their tables lie in folders of their names.
     """
     made = document(*comparisons, name=name)
-    page = doc.write_document(made, folder / "compare.html", interactive=interactive)
+    page = doc.write_document(made, folder / "compare.html")
     for comparison in comparisons:
         apart = folder if len(comparisons) == 1 else folder / comparison.name.replace("/", "-")
         apart.mkdir(parents=True, exist_ok=True)
@@ -70,11 +64,11 @@ def write_comparison(*comparisons: Comparison, folder: Path, name: str = "", int
 
 def document(*comparisons: Comparison, name: str = "") -> doc.Document:
     """Lay out one comparison, or several as panels of one page."""
-    shapes: dict[str, doc.Figure] = {}
+    shapes: dict[str, Figure] = {}
     panels = []
     for index, comparison in enumerate(comparisons):
         suffix = f"-{index + 1}" if index else ""
-        shapes |= {f"{key}{suffix}": shape for key, shape in _shapes(comparison).items()}
+        shapes |= {f"{key}{suffix}": shape for key, shape in figures(comparison).items()}
         panels.append(_panel(comparison, suffix))
     return doc.Document(
         title=f"Comparison: {name or comparisons[0].name}",
@@ -84,14 +78,8 @@ def document(*comparisons: Comparison, name: str = "") -> doc.Document:
     )
 
 
-def figures(comparison: Comparison) -> dict[str, go.Figure]:
-    """Draw a comparison's figures by name, as Plotly figures: frontier and convergence, or what was released."""
-    import plotly.graph_objects as go
-
-    return {name: go.Figure(shape) for name, shape in _shapes(comparison).items()}
-
-
-def _shapes(comparison: Comparison) -> dict[str, doc.Figure]:
+def figures(comparison: Comparison) -> dict[str, Figure]:
+    """Give a comparison's figures by name: frontier and convergence, or what was released."""
     if comparison.shows_utility:
         return {"frontier": frontier(comparison)} | convergence(comparison)
     chosen = comparison.recommendation
@@ -145,7 +133,7 @@ def _warnings(comparison: Comparison) -> list[str]:
     return notes
 
 
-def frontier(comparison: Comparison) -> doc.Figure:
+def frontier(comparison: Comparison) -> Figure:
     """Draw utility against epsilon with standard errors; controls are level lines, of what shares nothing the best one.
 
     One algorithm at several levels of privacy is one line; other settings are told apart by their colours.
@@ -153,29 +141,30 @@ def frontier(comparison: Comparison) -> doc.Figure:
     shown = sorted((s for s in comparison.private if s.epsilon), key=lambda s: float(s.epsilon or 0.0))
     epsilons = [float(s.epsilon or 0.0) for s in shown]
     groups = [shown] if _is_one_curve(shown) or len(shown) > len(COLOURS) else [[s] for s in shown]
-    data = []
+    series: list[Series] = []
     for index, group in enumerate(groups):
         values = [s.utilities(comparison.measure) for s in group]
-        bars = {"type": "data", "array": [standard_error(v) or 0.0 for v in values], "visible": True}
-        hover = {"text": [s.label for s in group], "hovertemplate": _HOVER}
-        name = group[0].label if len(groups) > 1 else "private"
-        mode = "lines+markers" if _is_one_curve(group) and len(group) > 1 else "markers"
-        x = [float(s.epsilon or 0.0) for s in group]
-        means = [float(v.mean()) for v in values]
-        data.append(line(name, x, means, index, error_y=bars, mode=mode, marker={"size": 8}, **hover))
-    reach = [min(epsilons, default=1.0), max(epsilons, default=1.0)]
-    data += [_level(kind, settings, reach, comparison.measure) for kind, settings in _controls(comparison).items()]
-    return figure(data, "epsilon", _unit(comparison), xaxis=_scale(epsilons))
+        series.append(
+            Series(
+                label=group[0].label if len(groups) > 1 else "private",
+                x=[float(s.epsilon or 0.0) for s in group],
+                y=[float(v.mean()) for v in values],
+                errors=[standard_error(v) or 0.0 for v in values],
+                kind="line and points" if _is_one_curve(group) and len(group) > 1 else "points",
+                colour=index,
+            )
+        )
+    series += [_level(kind, settings, comparison.measure) for kind, settings in _controls(comparison).items()]
+    return Figure(series=series, x=_epsilon_axis(epsilons), y=Axis(label=_unit(comparison)))
 
 
-def _level(kind: Kind, settings: Sequence[Setting], reach: Sequence[float], measure: Measure) -> dict[str, object]:
+def _level(kind: Kind, settings: Sequence[Setting], measure: Measure) -> Series:
     """A control's line: level, or over the epsilons at which its noise was drawn."""
-    index, dash = _LINES[kind]
     means = {s.epsilon: float(s.utilities(measure).mean()) for s in settings}
-    x = list(reach) if len(means) == 1 else sorted(e for e in means if e)
-    y = [means.get(e, next(iter(means.values()))) for e in x]
-    name = settings[0].label if len(settings) == 1 else _NAMES[kind]
-    return line(name, x, y, index, mode="lines", line={"dash": dash})
+    x = [1.0] if len(means) == 1 else sorted(e for e in means if e)
+    y = list(means.values()) if len(means) == 1 else [means[e] for e in x]
+    label = settings[0].label if len(settings) == 1 else _NAMES[kind]
+    return Series(label=label, x=x, y=y, kind="line", colour=_LINES[kind])
 
 
 def _controls(comparison: Comparison) -> dict[Kind, list[Setting]]:
@@ -202,22 +191,26 @@ def _is_one_curve(settings: Sequence[Setting]) -> bool:
     return by_privacy and len(levels) == len(settings)
 
 
-def released(comparison: Comparison, scores: Mapping[str, float], stddev: float | None) -> doc.Figure:
+def released(comparison: Comparison, scores: Mapping[str, float], stddev: float | None) -> Figure:
     """Draw what a paid choice released: noisy mean best score against epsilon."""
     shown = sorted((s for s in comparison.private if s.label in scores), key=lambda s: float(s.epsilon or 0.0))
     epsilons = [float(s.epsilon or 0.0) for s in shown]
-    bars = {"type": "data", "array": [stddev or 0.0] * len(shown), "visible": True}
-    hover = {"text": [s.label for s in shown], "hovertemplate": _HOVER}
-    points = line("released", epsilons, [scores[s.label] for s in shown], 0, mode="markers", error_y=bars, **hover)
-    return figure([points], "epsilon", "mean best score, released", xaxis=_scale(epsilons))
+    points = Series(
+        label="released",
+        x=epsilons,
+        y=[scores[s.label] for s in shown],
+        errors=[stddev or 0.0] * len(shown),
+        kind="points",
+    )
+    return Figure(series=(points,), x=_epsilon_axis(epsilons), y=Axis(label="mean best score, released"))
 
 
-def _scale(epsilons: Sequence[float]) -> dict[str, object]:
+def _epsilon_axis(epsilons: Sequence[float]) -> Axis:
     ticks = sorted(set(epsilons))[:: max(1, len(set(epsilons)) // 8)]
-    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
+    return Axis(label="epsilon", log=True, ticks=ticks)
 
 
-def convergence(comparison: Comparison) -> dict[str, doc.Figure]:
+def convergence(comparison: Comparison) -> dict[str, Figure]:
     """Draw what is measured against rounds, a small figure per setting beside the best that shares nothing.
 
     All of them have one scale; bands are one standard error.
@@ -226,16 +219,16 @@ def convergence(comparison: Comparison) -> dict[str, doc.Figure]:
     reach = [level for s in comparison.settings if s.curves is not None for level in _edges(s.curves)]
     low, high = min(reach), max(reach)
     margin = 0.04 * (high - low) or 0.1
-    axis = {"range": [low - margin, high + margin]}
-    found = {}
+    axis = Axis(label=_CURVES[curve_of(comparison.measure)], limits=(low - margin, high + margin))
+    found: dict[str, Figure] = {}
     for index, setting in enumerate(comparison.settings):
         if setting.curves is None or setting is alone:
             continue
-        data = _band("this setting", setting.curves, 0)
+        series = _banded("this setting", setting.curves)
         if alone is not None and alone.curves is not None:
             mean = alone.curves.mean(axis=0).tolist()
-            data.append(line(alone.label, range(len(mean)), mean, 1, mode="lines"))
-        found[f"convergence-{index + 1}"] = figure(data, "round", _CURVES[curve_of(comparison.measure)], yaxis=axis)
+            series.append(Series(label=alone.label, x=range(len(mean)), y=mean, kind="line", colour=1))
+        found[f"convergence-{index + 1}"] = Figure(series=series, x=Axis(label="round", integers=True), y=axis)
     return found
 
 
@@ -248,22 +241,10 @@ def _spread(curves: FloatArray) -> FloatArray:
     return np.asarray(curves.std(axis=0, ddof=1) / np.sqrt(len(curves)) if len(curves) > 1 else 0 * curves[0])
 
 
-def _band(label: str, curves: FloatArray, index: int) -> list[dict[str, object]]:
-    mean = curves.mean(axis=0)
-    rounds = list(range(len(mean)))
-    spread = _spread(curves)
-    edge = [*(mean + spread).tolist(), *(mean - spread)[::-1].tolist()]
-    colour = COLOURS[index % len(COLOURS)]
-    fill = {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [*rounds, *rounds[::-1]],
-        "y": edge,
-        "fill": "toself",
-        "fillcolor": colour,
-        "opacity": 0.15,
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
-    return [fill, line(label, rounds, mean.tolist(), index, mode="lines")]
+def _banded(label: str, curves: FloatArray) -> list[Series]:
+    """A mean curve, and a band of one standard error behind it."""
+    mean, spread = curves.mean(axis=0), _spread(curves)
+    x = range(len(mean))
+    lower, upper = (mean - spread).tolist(), (mean + spread).tolist()
+    band = Series(label="", x=x, y=upper, lower=lower, kind="band", opacity=0.15)
+    return [band, Series(label=label, x=x, y=mean.tolist(), kind="line")]

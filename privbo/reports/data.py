@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from privbo.protocol.files import read_json
 from privbo.protocol.messages import Release
 from privbo.reports.diagnostics import Diagnostics
 from privbo.reports.document import write_document
+from privbo.reports.figure import Figure
 from privbo.reports.page import document, report_figures
 from privbo.reports.parts import Communication, Released, ReleaseRow, Utility
 from privbo.reports.report import Report
@@ -32,9 +32,6 @@ from privbo.reports.signing import known_public_key
 from privbo.runs.guarded import GUARDIANS, HERE, SITES
 from privbo.runs.record import Record, check_record
 from privbo.runs.replay import active_nodes
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 
 def write_report(record: Record, path: str | Path | None = None) -> Path:
@@ -55,8 +52,8 @@ def write_report(record: Record, path: str | Path | None = None) -> Path:
     return write_page(report(record), record.home.report_path if path is None else Path(path), key=key)
 
 
-def figures(record: Record) -> dict[str, go.Figure]:
-    """Draw the report's figures by name, as Plotly figures; public.
+def figures(record: Record) -> dict[str, Figure]:
+    """Give the report's figures by name; a notebook shows them, and ``plot()`` draws one with Matplotlib. Public.
 
     Example:
         >>> import privbo as pb
@@ -66,9 +63,7 @@ def figures(record: Record) -> dict[str, go.Figure]:
         >>> sorted(figures(record))
         ['delta-epsilon', 'epsilon-by-accountant', 'epsilon-by-release', 'release-norms', 'trade-off']
     """
-    import plotly.graph_objects as go
-
-    return {name: go.Figure(drawn) for name, drawn in report_figures(report(record)).items()}
+    return report_figures(report(record))
 
 
 def write_page(
@@ -77,7 +72,6 @@ def write_page(
     *,
     private: Diagnostics | None = None,
     key: str | None = None,
-    interactive: bool = False,
 ) -> Path:
     """Write a report's HTML page atomically; returns its path.
 
@@ -86,9 +80,8 @@ def write_page(
         path: Where to.
         private: PRIVATE diagnostics to add in a marked section; such a page is not for export.
         key: Public key that signs what leaves, for readers to compare.
-        interactive: Add Plotly, some 5 MB, to zoom and to read values off.
     """
-    return write_document(document(report, private, key=key), path, interactive=interactive)
+    return write_document(document(report, private, key=key), path)
 
 
 def report(record: Record) -> Report:

@@ -1,32 +1,29 @@
-"""One HTML page that opens offline: a template's text, everything escaped, no request, no script unless asked for.
+"""One HTML page that opens offline: a template's text, everything escaped, no request, no script.
 
-Figures are plain Plotly descriptions (data and layout), drawn as static SVG. An interactive page
-carries them as JSON in a block that is never executed, and one fixed script draws them over
-the static ones; its content-security policy names the hashes of its two scripts, so nothing that
-slipped into a name could ever run, and without scripts the page reads as the static one.
+Figures stand in the page as SVG. The content-security policy admits no script at all, so nothing that slipped into a
+name could ever run.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import importlib.resources
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from accountant.wording import upper_text
 from privbo.protocol.files import write_atomically
-from privbo.reports.svg import svg_of
+from privbo.reports.figure import Figure
 
-Figure: TypeAlias = dict[str, object]
-_NONE = "'none'"
+_POLICY = (
+    "default-src 'none'; script-src 'none'; style-src 'unsafe-inline'; "
+    "img-src data:; base-uri 'none'; form-action 'none'"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +34,7 @@ class Document:
         title: Shown as heading and in the browser's tab.
         template: File name in ``privbo/reports/templates``, or a template, that extends ``base.html.j2``.
         content: Names the template reads; ``figures`` is added.
-        figures: Plotly's data and layout by the name of the place in the template.
+        figures: By the name of the place in the template.
     """
 
     title: str
@@ -46,22 +43,16 @@ class Document:
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
-def write_document(document: Document, path: Path, *, interactive: bool = False) -> Path:
-    """Write a page atomically; an interactive one holds Plotly, some 5 MB."""
+def write_document(document: Document, path: Path) -> Path:
+    """Write a page atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, render(document, interactive=interactive).encode())
+    write_atomically(path, render(document).encode())
     return path
 
 
-def render(document: Document, *, interactive: bool = False) -> str:
+def render(document: Document) -> str:
     """Render a page as text."""
-    scripts = (plotly_script(), _asset("draw.js")) if interactive and document.figures else ()
-    policy = (
-        f"default-src 'none'; script-src {' '.join(map(_source, scripts)) or _NONE}; style-src 'unsafe-inline'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    tags = "".join(f"<script>{script}</script>" for script in scripts)
-    ours = {"policy": policy, "style": _asset("style.css"), "scripts": tags}
+    ours = {"policy": _POLICY, "style": _style()}
     return (
         environment()
         .get_template(document.template)
@@ -89,28 +80,16 @@ def environment() -> Environment:
         "exact": exact,
         "bound": upper_text,
         "percent": _unbroken_percent,
-        "svg": svg_of,
+        "svg": Figure.svg,
     }
     made.globals["infinity"] = math.inf
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return made
 
 
-@lru_cache(maxsize=2)
-def _asset(name: str) -> str:
-    return importlib.resources.files("privbo.reports").joinpath("templates", name).read_text(encoding="utf-8")
-
-
 @lru_cache(maxsize=1)
-def plotly_script() -> str:
-    """Plotly's library as it is inlined."""
-    return importlib.resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
-
-
-@lru_cache(maxsize=4)
-def _source(script: str) -> str:
-    """A script's name in a content-security policy: its hash."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+def _style() -> str:
+    return importlib.resources.files("privbo.reports").joinpath("templates", "style.css").read_text(encoding="utf-8")
 
 
 def plain_text(value: object) -> str:

@@ -12,6 +12,7 @@ from privbo.protocol.plain import plain
 from privbo.reports import document as doc
 from privbo.reports import figures
 from privbo.reports.diagnostics import Diagnostics
+from privbo.reports.figure import Figure
 from privbo.reports.parts import ReleaseRow
 from privbo.reports.report import Report
 
@@ -62,9 +63,10 @@ def _listed(entries: Sequence[ReleaseRow]) -> Sequence[ReleaseRow]:
     return entries if len(entries) <= 2 * _ENDS else (*entries[:_ENDS], *entries[-_ENDS:])
 
 
-def report_figures(report: Report, private: Diagnostics | None = None) -> dict[str, doc.Figure]:
-    """Draw the page's figures, as Plotly's data and layout by name."""
-    found, quoted = {}, report.smallest_epsilon
+def report_figures(report: Report, private: Diagnostics | None = None) -> dict[str, Figure]:
+    """Give the page's figures by name."""
+    found: dict[str, Figure] = {}
+    quoted = report.smallest_epsilon
     if math.isfinite(quoted) and report.cumulative_epsilon:
         quoted_by = min(report.epsilon, key=lambda name: report.epsilon[name])
         found["epsilon-by-release"] = figures.epsilon_by_release(report.cumulative_epsilon, report.delta, (quoted_by,))

@@ -11,9 +11,9 @@ import numpy as np
 from accountant.wording import upper_text
 from privbo.protocol.space import Categorical, Parameter
 from privbo.reports import document as doc
-from privbo.reports import figures
+from privbo.reports.figure import Axis, Figure, Series, parallel
+from privbo.reports.figures import release_norms
 from privbo.reports.live import LiveRun, Trials, Watched, best_so_far, look
-from privbo.reports.parallel import Axis, parallel
 
 _LINES, _ROWS = 7, 200  # more clients than colours are drawn as quantiles; more trials are on disk
 
@@ -48,7 +48,7 @@ class Watch:
 
 def document(watched: Sequence[Watched], *, private: bool, every: int) -> doc.Document:
     """Compose the page."""
-    shapes: dict[str, doc.Figure] = {}
+    shapes: dict[str, Figure] = {}
     for index, found in enumerate(watched):
         if found.run is not None:
             shapes |= {f"{name}-{index}": shape for name, shape in _run_figures(found.run).items()}
@@ -61,38 +61,45 @@ def document(watched: Sequence[Watched], *, private: bool, every: int) -> doc.Do
         "every": every,
         "people": people,
         "trials": [None if w.trials is None else _rows(w.trials) for w in watched],
-        "parallel": [None if w.trials is None else _parallel(w.trials) for w in watched],
+        "parallel": [None if w.trials is None else _parallel(w.trials, f"trials-{k}") for k, w in enumerate(watched)],
     }
     return doc.Document(title="Runs that are going on", template="watch.html.j2", content=content, figures=shapes)
 
 
-def _run_figures(run: LiveRun) -> dict[str, doc.Figure]:
-    found = {}
+def _run_figures(run: LiveRun) -> dict[str, Figure]:
+    found: dict[str, Figure] = {}
     if run.prices:
-        spent = figures.line("so far", [p.releases for p in run.prices], [min(p.epsilon.values()) for p in run.prices])
-        plan = figures.line("the plan", [1, run.planned_releases], [run.planned] * 2, 1, mode="lines")
-        name = f"epsilon at delta = {upper_text(run.delta)}"
-        found["spent"] = figures.figure([spent, plan], "releases", name, yaxis={"rangemode": "tozero"})
+        x = [p.releases for p in run.prices]
+        spent = Series(label="so far", x=x, y=[min(p.epsilon.values()) for p in run.prices])
+        plan = Series(label="the plan", x=[1], y=[run.planned], kind="line", colour=1)
+        found["spent"] = Figure(
+            series=(spent, plan),
+            x=Axis(label="releases", integers=True),
+            y=Axis(label=f"epsilon at delta = {upper_text(run.delta)}", from_zero=True),
+        )
     if run.released:
-        found["norms"] = figures.release_norms(run.released)
+        found["norms"] = release_norms(run.released)
     return found
 
 
-def _best(trials: Trials) -> doc.Figure:
+def _best(trials: Trials) -> Figure:
     """PRIVATE: best so far by client, or its quartiles over many."""
     curves = best_so_far(trials)
     x = list(range(1, trials.history.values.shape[1] + 1))
+    axes = {"x": Axis(label="evaluation", integers=True), "y": Axis(label="best value so far")}
     if len(curves) <= _LINES:
-        lines = [figures.line(f"client {c}", x, y, k, mode="lines") for k, (c, y) in enumerate(curves.items())]
-        return figures.figure(lines, "evaluation", "best value so far")
+        each = enumerate(curves.items())
+        lines = [Series(label=f"client {c}", x=x, y=y, kind="line", colour=k) for k, (c, y) in each]
+        return Figure(series=lines, **axes)
     table = np.array([[np.nan if v is None else v for v in y] for y in curves.values()])
     known = np.isfinite(table).any(axis=0)
     levels = (("best quarter from", 0.75), ("median client", 0.5), ("worst quarter up to", 0.25))
+    shown = [v for v, k in zip(x, known, strict=True) if k]
     lines = [
-        figures.line(name, [v for v, k in zip(x, known, strict=True) if k], _level(table[:, known], q), k, mode="lines")
+        Series(label=name, x=shown, y=_level(table[:, known], q), kind="line", colour=k)
         for k, (name, q) in enumerate(levels)
     ]
-    return figures.figure(lines, "evaluation", "best value so far")
+    return Figure(series=lines, **axes)
 
 
 def _level(table: np.ndarray, q: float) -> list[float]:
@@ -113,7 +120,7 @@ def _rows(trials: Trials) -> list[tuple[object, ...]]:
     return found
 
 
-def _parallel(trials: Trials) -> object:
+def _parallel(trials: Trials, name: str) -> object:
     """PRIVATE: parallel coordinates of all trials, the best quarter in front."""
     history = trials.history
     units = history.units.reshape(-1, history.units.shape[-1])
@@ -124,9 +131,9 @@ def _parallel(trials: Trials) -> object:
         return None
     low, high = float(values.min()), float(values.max())
     height = (values - low) / ((high - low) or 1.0)
-    axes = [Axis(name=name, low=_end(p, 0.0), high=_end(p, 1.0)) for name, p in trials.space.parameters.items()]
+    axes = [(parameter, _end(p, 0.0), _end(p, 1.0)) for parameter, p in trials.space.parameters.items()]
     rows = np.column_stack([units, height])
-    return parallel([*axes, Axis(name="value", low=f"{low:.3g}", high=f"{high:.3g}")], rows.tolist())
+    return parallel([*axes, ("value", f"{low:.3g}", f"{high:.3g}")], rows.tolist(), name)
 
 
 def _end(parameter: Parameter, unit: float) -> str:

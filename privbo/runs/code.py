@@ -42,7 +42,7 @@ from privbo.runs.source_files import TOOLKIT
 _VERSIONS = ("privbo", "numpy", "torch", "scipy", "scikit-learn")
 CODE = "privbo's code"
 """Name of the digest of the installed sources of privbo and accountant."""
-_DRAWN = ("matplotlib", "plotly", "rich")  # what draws makes no number
+_DRAWN = ("matplotlib", "rich")  # what draws makes no number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,17 +77,8 @@ class Browser:
         return [p["request"]["url"] for p in asked if not p["documentURL"].startswith("chrome://")]
 
     def marks(self, figure: str) -> int:
-        """Points, lines, bands and bars drawn in a figure, static or by Plotly."""
-        kinds = (".points path", "path.point", "path.js-line", "svg .line", "svg .mark", "svg .bar", "svg .band")
-        return int(self.run(f"return document.querySelectorAll('{','.join(f'#{figure} {k}' for k in kinds)}').length"))
-
-    def without_scripts(self) -> None:
-        """Run no script of any page from now on; what tests ask of the page still runs."""
-        self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-
-    def with_scripts(self) -> None:
-        """Run pages' scripts again."""
-        self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+        """Points, lines, bands and bars drawn in a figure."""
+        return int(self.run(f"return document.querySelectorAll('#{figure} svg [clip-path]').length"))
 
     def screenshot(self, path: Path) -> Path:
         """The whole page as PNG."""

@@ -103,7 +103,7 @@ def test_report_page_opens_offline_and_carries_the_headline(finished: Path) -> N
     assert "default-src 'none'; script-src 'none'; " in page
     assert "<script" not in page
     assert len(page) < 300_000
-    assert privbo("report", str(finished), "--interactive", "--statement").returncode == 0
+    assert privbo("report", str(finished), "--statement").returncode == 0
     page = (finished / "report.html").read_text()
     assert "default-src 'none'; script-src 'sha256-" in page
     assert "src=" not in page.partition("<script>")[0]
@@ -171,7 +171,7 @@ def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: 
     assert len(shown) == 3
     assert len({tuple(row) for row in shown.values()}) == 1, "one table, the same columns for all"
     assert all(np.isfinite(list(row.values())).all() for row in shown.values())
-    report_run(home, out=None, private=True, regret=None, interactive=False)
+    report_run(home, out=None, private=True, regret=None)
     assert "not covered by epsilon" in (home / "private" / "report.html").read_text()
 
 

@@ -174,7 +174,7 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
     assert again.comparisons[0].rows() == found.comparisons[0].rows()
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()} == before
     assert list(frame(found.comparisons[0])["setting"]) == ["epsilon=1.0", "epsilon=4.0", "local only", "non-private"]
-    assert len(figures(found.comparisons[0])["frontier"].data) == 3
+    assert len(figures(found.comparisons[0])["frontier"].series) == 3
     other = PUBLIC.replace("n_features = 8", "n_features = 10").replace("seeds = 2", "seeds = 1\ncontrols = []")
     path.write_text(other)
     run_sweep(read_sweep(path), tmp_path / "out", jobs=1)

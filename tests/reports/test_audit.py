@@ -18,7 +18,7 @@ from privbo.audits.publish import publish_norms
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, clip_statistics
 from privbo.door.mechanism import mechanism_for
 from privbo.protocol.files import append_line, read_lines
-from privbo.reports.audit_page import audit_figures, figures
+from privbo.reports.audit_page import audit_figures
 from privbo.runs.manifest import RunDirectory
 from tests.conformance.cases import CASES, problem
 from tests.reports.runs import small_run
@@ -52,8 +52,8 @@ def test_a_run_is_audited_and_the_page_stays_private(tmp_path: Path) -> None:
     assert audit.advice.use == "direction"
     assert audit.by_factor()[1.0] == pytest.approx(audit.advice.now)
     assert audit.advice.factor in audit.by_factor()
-    assert len(audit_figures(audit)["bias-and-noise"]["data"]) == 3
-    assert len(figures(audit)["norms"].data) == 5  # a fan of three, the median and the bound
+    assert len(audit_figures(audit)["bias-and-noise"].series) == 3
+    assert len(audit_figures(audit)["norms"].series) == 5  # a fan of three, the median and the bound
     assert audit.verdict.startswith(("Nothing to gain", "S = "))
     with pytest.raises(pb.RunError, match="in memory"):
         pb.audit(dataclasses.replace(result, directory=None))

@@ -101,11 +101,10 @@ def home(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def export_run(home: Path, to: Path) -> None:
     """Every public artefact of a run, by the jobs behind the commands."""
     to.mkdir()
-    report_run(home, out=to / "report.html", private=False, regret=None, interactive=False)
-    report_run(home, out=to / "interactive.html", private=False, regret=None, interactive=True)
+    report_run(home, out=to / "report.html", private=False, regret=None)
     (to / "report.json").write_text(json.dumps(plain(read_report(home))))
     write_parquet(load(home), to / "history.parquet")
-    audit_target(home, empirical=True, trials=1000, publish=2.0, out=None, interactive=False, yes=True)
+    audit_target(home, empirical=True, trials=1000, publish=2.0, out=None, yes=True)
     shutil.copy(home / "published_norms.json", to)
     result = pb.load(home)
     for form in FORMATS:
@@ -150,7 +149,7 @@ def swept(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
 
 def run_sweep_job(path: Path, out: Path, *, private: bool = False) -> dict:
     found = compare_sweep(
-        path, out=out, jobs=1, scheduler=None, budget=2.0, private=private, interactive=False, yes=True
+        path, out=out, jobs=1, scheduler=None, budget=2.0, private=private, yes=True
     ).to_dict()  # fmt: skip
     del found["reuse"]  # of when this machine made what
     (out / ("private" if private else "") / "printed.json").write_text(json.dumps(found))
@@ -192,13 +191,13 @@ def test_runs_side_by_side_are_private_unless_said_otherwise(home: Path, spy: Sp
     scramble(other / "private")
     for name, runs in (("before", [home]), ("after", [other])):
         compare_runs(
-            runs, out=tmp_path / name, data="private", budget=None, private=False, interactive=False
+            runs, out=tmp_path / name, data="private", budget=None, private=False
         )  # fmt: skip
     private = private_folder_numbers(home / "private") | spy.numbers
     assert leaks(public_files(tmp_path / "before"), private, spy.sets) == []
     assert differing(tmp_path / "before", tmp_path / "after") == []
     with pytest.raises(pb.ConfigurationError, match="pay for the choice"):
-        compare_runs([home], out=tmp_path / "x", data="private", budget=9.0, private=False, interactive=False)
+        compare_runs([home], out=tmp_path / "x", data="private", budget=9.0, private=False)
 
 
 def test_a_planted_leak_in_a_comparison_is_caught(home: Path, tmp_path: Path) -> None:
@@ -207,7 +206,7 @@ def test_a_planted_leak_in_a_comparison_is_caught(home: Path, tmp_path: Path) ->
     scramble(other / "private")
     for name, run in (("before", home), ("after", other)):
         found = compare([run])
-        write_comparison(found, folder=tmp_path / name, interactive=True)
+        write_comparison(found, folder=tmp_path / name)
         (tmp_path / name / "summary.json").write_text(json.dumps(found.to_dict()))
     every = {"compare.html", "summary.json", "table.csv", "table.md", "table.tex"}
     assert set(differing(tmp_path / "before", tmp_path / "after")) == every

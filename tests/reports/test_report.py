@@ -56,7 +56,7 @@ def test_python_gets_figures_and_a_frame(tmp_path: Path) -> None:
     found = pb.figures(result)
     every = {"epsilon-by-release", "epsilon-by-accountant", "delta-epsilon", "trade-off", "release-norms"}
     assert every == set(found)
-    assert [len(found[name].data) for name in ("epsilon-by-release", "epsilon-by-accountant")] == [1, 3]
+    assert [len(found[name].series) for name in ("epsilon-by-release", "epsilon-by-accountant")] == [1, 3]
     assert list(pb.history(result)["round"]) == [0, 1]
 
 
@@ -72,10 +72,10 @@ def test_a_page_of_ten_thousand_releases_lists_the_ends_and_draws_the_extremes(t
     long = dataclasses.replace(found, entries=entries, utility=utility)
     assert len(long.to_dict()["entries"]) == count
     page = document(long)
-    drawn = page.figures["release-norms"]["data"][0]
-    assert len(drawn["x"]) <= 500
-    assert drawn["x"] == sorted(drawn["x"])
-    assert (4321, 9.0) in zip(drawn["x"], drawn["y"], strict=True)
+    drawn = page.figures["release-norms"].series[0]
+    assert len(drawn.x) <= 500
+    assert list(drawn.x) == sorted(drawn.x)
+    assert (4321, 9.0) in zip(drawn.x, drawn.y, strict=True)
     text = render_page(page)
     assert len(text) < 300_000
     assert "9,600 of 10,000 charges" in text
@@ -178,6 +178,6 @@ def test_regret_is_what_clients_missed(tmp_path: Path) -> None:
     curves = found.cumulative_regret
     assert curves["this run"] == pytest.approx(sum(missed[-3:]))
     assert set(curves) == {"this run", "local only, nothing shared"}
-    page = report_run(home, out=None, private=False, regret=config, interactive=False).page
+    page = report_run(home, out=None, private=False, regret=config).page
     assert page.parent.name == "private"
     assert "regret" in page.read_text()
