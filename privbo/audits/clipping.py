@@ -135,8 +135,6 @@ def clipping_audit(record: Record) -> ClippingAudit:
     )
     if not rounds and record.plan.privacy.trust == "guardians":
         raise RunError("this run's vectors were shared among guardians, so nobody knows how clipping met them")
-    if not rounds and record.plan.privacy.trust == "sites":
-        raise RunError("this run's sites summed their own clients' vectors; each keeps clipping.jsonl on its own disk")
     if not rounds:
         raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
     last = rounds[-1]

@@ -13,8 +13,6 @@ from privbo.door.mechanism import PlainSum, PrivateSum
 from privbo.door.noise import BoolArray, NoiseSource
 from privbo.door.partial import Partial, Summing
 from privbo.door.payload import Clipping
-from privbo.door.site_sums import SiteSums
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
 
 
@@ -25,7 +23,7 @@ class Answer:
     Attributes:
         values: Public, ``(n_blocks, dim)``.
         clipping: Public: bound and noisy fraction within it, if the bound adapts.
-        statistics: PRIVATE; None where guardians hold the shares or sites have summed.
+        statistics: PRIVATE; None where guardians hold the shares.
     """
 
     values: FloatArray
@@ -73,19 +71,6 @@ def noisy(mechanism: PrivateSum | AdaptiveSum, whole: Partial, noise: NoiseSourc
         fraction = 0.5 + float(total) / whole.measures.n_clients
         clipping = Clipping(norm=mechanism.clipping_norm, fraction=fraction)
     return Answer(values=values, clipping=clipping, statistics=whole.measures.statistics())
-
-
-def noisy_site_sums(
-    mechanism: PrivateSum | PlainSum | AdaptiveSum, request: Request, whole: SiteSums, noise: NoiseSource
-) -> Answer:
-    """Add noise to what sites have summed, divide by the rate.
-
-    Raises:
-        ConfigurationError: If the mechanism is none that a site can carry out, or the sums are another request's.
-    """
-    if not isinstance(mechanism, PrivateSum) or whole.totals.shape != (request.n_blocks, request.dim):
-        raise ConfigurationError("sites sum vectors of a fixed clipping norm, in the shape that was asked for")
-    return Answer(values=sums.hidden(mechanism, whole.totals[None], noise)[0], clipping=None, statistics=None)
 
 
 def _plain(weights: FloatArray, rows: FloatArray) -> Answer:

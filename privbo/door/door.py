@@ -20,7 +20,7 @@ from accountant.events import Unit
 from accountant.ledger import Ledger
 from privbo.door.adaptive import AdaptiveSum, QuantileClipper
 from privbo.door.allocation import Allotments, InMemory, Keeper
-from privbo.door.answer import Answer, answer, draw_participants, noisy, noisy_site_sums
+from privbo.door.answer import Answer, answer, draw_participants, noisy
 from privbo.door.clipping import ClipStatistics
 from privbo.door.geometry import WeightGeometry, require_weights
 from privbo.door.inbox import vet_rows
@@ -29,7 +29,6 @@ from privbo.door.noise import BoolArray, NoiseSource
 from privbo.door.partial import Partial
 from privbo.door.payload import decode_release, encode_release
 from privbo.door.requests import require_request
-from privbo.door.site_sums import SiteSums, require_summable
 from privbo.door.ticket import Ticket
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import IntArray, Release, Request
@@ -63,8 +62,6 @@ class Door:
         keeper: Where the secret allocation of a run is kept whose clients take part at random times; by default for
             as long as the process lives.
         gather: Brings sums together that guardians have made.
-        sums_at_sites: Whether sites sum their own clients' vectors, each client's own coin being drawn there; then
-            nothing but their sums is taken.
 
     Raises:
         ConfigurationError: If the ledger speaks of another number of clients.
@@ -97,7 +94,6 @@ class Door:
         only_sampled_send: bool = False,
         keeper: Keeper | None = None,
         gather: Gather | None = None,
-        sums_at_sites: bool = False,
     ) -> None:
         if ledger.policy.n_clients != n_clients:
             raise ConfigurationError(
@@ -111,7 +107,6 @@ class Door:
         self._n_clients = n_clients
         self._clipper = clipper
         self.only_sampled_send = only_sampled_send
-        self.sums_at_sites = sums_at_sites
         self._gather = gather
         self._allotments = Allotments(ledger=ledger, run=run, noise=noise, keeper=keeper or InMemory())
 
@@ -138,7 +133,7 @@ class Door:
         stored = self._ledger.stored_release(receipt.release_id) if receipt.known else None
         noise = self._noise.stream(str(round))
         participants = None
-        if stored is None and (self._gather is not None or self.sums_at_sites):
+        if stored is None and self._gather is not None:
             participants = np.ones(self._n_clients, dtype=bool)  # each client's own coin decides, where it is
         elif stored is None:
             participants = draw_participants(mechanism, noise) if allotted is None else allotted
@@ -152,8 +147,7 @@ class Door:
             noise=noise,
             only_sampled_send=self.only_sampled_send,
             plan_position=plan_position,
-            sums_groups=self._gather is None and not self.sums_at_sites,
-            sums_at_sites=self.sums_at_sites,
+            sums_groups=self._gather is None,
         )
 
     def close(self, ticket: Ticket, answers: object) -> tuple[Release, ClipStatistics | None]:
@@ -163,14 +157,13 @@ class Door:
             ticket: From ``open``; used once.
             answers: One vector per client, ``(n_clients, dim)``; whatever is missing,
                 malformed or not finite contributes nothing. Or the sums of all groups that ``Ticket.summing`` made of
-                them. With guardians whatever carries sealed shares; ``SiteSums`` where sites sum.
+                them. With guardians whatever carries sealed shares.
 
         Returns:
-            The public release, and PRIVATE clip statistics that must not leave; None where guardians hold the shares
-            or sites have summed.
+            The public release, and PRIVATE clip statistics that must not leave; None where guardians hold the shares.
 
         Raises:
-            ConfigurationError: If the answers are no sums where sites or groups sum; nothing left.
+            ConfigurationError: If the answers are no sums of all groups; nothing left.
             LedgerError: If the ticket was used before or storage fails; nothing left then.
         """
         participants, ticket._participants = ticket._participants, None
@@ -197,8 +190,6 @@ class Door:
     def _made(self, ticket: Ticket, participants: BoolArray, answers: object) -> Answer:
         """A release of clients' vectors, or of groups' sums."""
         request, mechanism = ticket._request, ticket._mechanism
-        if self.sums_at_sites:
-            return noisy_site_sums(mechanism, request, _sums_of(ticket, answers), ticket._noise)
         if isinstance(answers, Partial) and not isinstance(mechanism, PlainSum):
             if answers.measures.n_clients != self._n_clients:
                 raise ConfigurationError(
@@ -256,14 +247,5 @@ class Door:
             if (None if mechanism.reward is None else mechanism.reward.bound) != request.reward_bound:
                 raise ConfigurationError("the mechanism was described for another unit than the request's; rebuild it")
             mechanism.grid_step()
-            if self.sums_at_sites:
-                require_summable(mechanism, adapts=self._clipper is not None)
             return mechanism if self._clipper is None else self._clipper.mechanism(mechanism)
         return mechanism
-
-
-def _sums_of(ticket: Ticket, answers: object) -> SiteSums:
-    """Sums for this round: vectors would be taken whole though the price counts on each client's own coin."""
-    if not isinstance(answers, SiteSums) or answers.round != ticket.round:
-        raise ConfigurationError(f"round {ticket.round} is summed by sites; hand over the sums of its own box")
-    return answers

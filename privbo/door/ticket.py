@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from accountant.ledger import Receipt
@@ -10,7 +9,6 @@ from privbo.door.adaptive import AdaptiveSum
 from privbo.door.mechanism import PlainSum, PrivateSum
 from privbo.door.noise import BoolArray, NoiseSource
 from privbo.door.partial import Summing
-from privbo.door.site_sums import SumBox
 from privbo.protocol.messages import Release, Request
 
 
@@ -39,11 +37,9 @@ class Ticket:
         only_sampled_send: bool = False,
         plan_position: int | None = None,
         sums_groups: bool = True,
-        sums_at_sites: bool = False,
     ) -> None:
         self.plan_position = plan_position
         self._sums_groups = sums_groups
-        self._sums_at_sites = sums_at_sites
         self.round = round
         self.receipt = receipt
         self.release = release
@@ -71,12 +67,6 @@ class Ticket:
             weights=self._request.weights,
             participants=self._participants,
         )
-
-    def sum_box(self, sites: Iterable[Sequence[int]]) -> SumBox | None:
-        """A box for the sums of sites with these clients; None where the door sums vectors itself."""
-        if not self._sums_at_sites or not isinstance(self._mechanism, PrivateSum):
-            return None
-        return SumBox(round=self.round, mechanism=self._mechanism, request=self._request, sites=sites)
 
     def __repr__(self) -> str:
         return f"Ticket(round={self.round}, release_id={self.receipt.release_id!r})"

@@ -9,7 +9,6 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 
 from accountant.ledger.reservation import Place
-from privbo.door.site_sums import encode_sum
 from privbo.flower.forks import house
 from privbo.flower.messages import (
     Header,
@@ -31,7 +30,6 @@ from privbo.flower.settings import (
     timeouts_of,
 )
 from privbo.flower.site import Question, SiteRecord
-from privbo.flower.summed import summing
 from privbo.guardians.letters import encode_letter
 from privbo.guardians.panel import unpacked
 from privbo.protocol.common import CHOSEN
@@ -132,9 +130,6 @@ def _sent(
     if question.guarded is None:
         vectors, receipt = record.answer(question, own)
         return clients, vector_messages(round_, vectors), receipt
-    if spec.privacy.trust == "sites":
-        made, receipt = record.sealed(question, own, summing(spec, header, question, clients, record))
-        return clients[:1], [encode_sum(round_, np.asarray(made["totals"], dtype=np.int64))], receipt
     made, receipt = record.sealed(question, own, sealer(spec, run.federation, header, question, clients))
     letters = unpacked(made, len(run.federation.guardians))
     spoken = np.array([letter.client for letter in letters], dtype=np.int64)

@@ -35,7 +35,7 @@ from privbo.protocol.messages import Request, Standing
 from privbo.reports.data import write_report
 from privbo.runs.algorithms import ForeignAlgorithm
 from privbo.runs.evidence import declaration, plan_of
-from privbo.runs.guarded import keep_cards, keep_sites, keeping, plan_name
+from privbo.runs.guarded import keep_cards, keeping, plan_name
 from privbo.runs.history import Round
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
@@ -95,11 +95,8 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         councils.append(council)
         return council.gather
 
-    sums = spec.privacy.trust == "sites"
     plan, resume = plan_run(spec), directory.config_path.exists()
-    run = open_run(spec, plan, directory, resume=resume, gather=gather, sums_at_sites=sums)
-    if sums:
-        keep_sites(directory, registry.clients)
+    run = open_run(spec, plan, directory, resume=resume, gather=gather)
     directory.countersigned_path.touch()  # whether it is there shall not tell whether anybody was
     transport = Flower(
         grid=grid,
@@ -110,7 +107,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         chain=lambda standing, seen: _chain(run, standing, seen),
         seen=_countersigned(directory),
         receipt=lambda site, seen: append_durably(directory.countersigned_path, {"site": site} | seen),
-        guarded=(lambda request: _guarded(run, request)) if councils or sums else None,
+        guarded=(lambda request: _guarded(run, request)) if councils else None,
         n_guardians=len(cards),
         apart=lambda: [node for council in councils for node in council.nodes.values()],
     )

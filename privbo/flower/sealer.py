@@ -22,7 +22,7 @@ from privbo.runs.spec import Spec
 
 
 def require_same_trust(spec: Spec, site: SiteSettings, federation: Federation, question: Question) -> None:
-    """Refuse to send a vector in the clear where guardians share them or sites sum, or to seal it to foreign keys.
+    """Refuse to send a vector in the clear where guardians share them, or to seal it to foreign keys.
 
     Raises:
         ConfigurationError: Naming what differs.

@@ -128,14 +128,7 @@ def read_federation(home: Path) -> Federation:
 @lru_cache(maxsize=4)
 def _federation(content: bytes) -> Federation:
     """The federation in a file's bytes: where one process plays a thousand sites, it is read once for all of them."""
-    table = parse_toml(content, FEDERATION_FILE)
-    sites = table.get("sites")
-    if isinstance(sites, dict) and "sum" in sites and not isinstance(sites["sum"], dict):
-        raise ConfigurationError(
-            f"sites.sum={sites['sum']!r}: the run's ledger binds who is trusted, so {RUN_FILE} says it; "
-            'write trust = "sites" under [privacy] there, and drop this line'
-        )
-    return read_settings(Federation, table, FEDERATION_FILE)
+    return read_settings(Federation, parse_toml(content, FEDERATION_FILE), FEDERATION_FILE)
 
 
 def read_site(path: Path) -> SiteSettings:

@@ -11,8 +11,7 @@ Layout, for a site that keeps its runs in DIR::
     DIR/RUN/facts.json         numbers of the clients and their search space, to read the evaluations by
     DIR/RUN/seed.json          root of the clients' own randomness
     DIR/RUN/state/000004.npz   the clients' state after round 4; only the latest stays
-    DIR/RUN/sent/000004.npz    what was sent in round 4: clients; vectors, a sum or a sealed letter, for which question
-    DIR/RUN/clipping.jsonl     what clipping did to the clients' vectors, where the site sums them
+    DIR/RUN/sent/000004.npz    what was sent in round 4: clients; vectors or a sealed letter, for which question
     DIR/RUN/receipts.jsonl     heads of the server's ledger that were shown and countersigned
     DIR/signing.key            the site's key for countersignatures
     DIR/RUN/evaluations.npz    what the clients evaluated so far, and what each would use now
@@ -52,7 +51,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
 @dataclass(frozen=True, kw_only=True)
 class Guarded:
-    """Facts that clients need, beside the question, to share their vectors among guardians, or their site to sum them.
+    """Facts that clients need, beside the question, to share their vectors among guardians.
 
     Attributes:
         request: The sum that is wanted.
@@ -75,7 +74,7 @@ class Question:
         dim: Length of the vector asked for; 0 in a round of local work.
         standing: Where the server's ledger stands.
         chain: Rows of that ledger up to where it stands: from what the site has seen, else from the run's plan, on.
-        guarded: What clients need to share their vectors, or their site to sum them; None where the server is trusted.
+        guarded: What clients need to share their vectors; None where the server is trusted.
     """
 
     run: str

@@ -14,7 +14,7 @@ import dataclasses
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,6 @@ from accountant.events import Json
 from accountant.ledger.reservation import Place
 from privbo.door.inbox import Inbox
 from privbo.door.noise import BoolArray
-from privbo.door.site_sums import SiteSums, SumBox
 from privbo.flower.messages import MESSAGE_TYPE, Header, Reply, decode_reply, encode_question
 from privbo.flower.post import replies
 from privbo.flower.receipts import countersigned
@@ -79,7 +78,7 @@ class Flower:
         chain: Gives the ledger's rows up to a place, as a site is shown them: from what it has seen, else the plan, on.
         seen: By site, the last place of the ledger that it has countersigned, or named when it refused.
         receipt: Receives every good countersignature with its site's name: PRIVATE, it tells who was there.
-        guarded: Gives what clients need to share their vectors, or sites to sum them; None where the server is trusted.
+        guarded: Gives what clients need to share their vectors; None where the server is trusted.
         n_guardians: Number of guardians.
         apart: Nodes that are no sites.
     """
@@ -113,18 +112,6 @@ class Flower:
         found = inbox.close()
         return found[:, : 0 if ask.request is None else ask.request.dim] if isinstance(found, np.ndarray) else found
 
-    def collect_site_sums(self, ask: Ask, box: Callable[[Iterable[Sequence[int]]], SumBox | None]) -> SiteSums:
-        """Ask every site for the sum of its clients' vectors, in a box made for these sites.
-
-        Raises:
-            RunError: As ``collect``; or if nothing is wanted that sites could sum.
-        """
-        inbox, guarded = box(list(self.registry.clients.values())), self._guarded(ask)
-        if inbox is None or guarded is None:
-            raise RunError("the server's run is not one whose sites sum; play it through privbo.flower.apps.serve")
-        self._fill(inbox, ask, guarded)
-        return inbox.close()
-
     def collect_from(self, ask: Ask, senders: BoolArray) -> FloatArray:
         """Ask the senders alone, over a channel that hides it; see ``require_hidden``.
 
@@ -143,7 +130,7 @@ class Flower:
 
     def _fill(
         self,
-        inbox: Inbox | LetterBox | SumBox,
+        inbox: Inbox | LetterBox,
         ask: Ask,
         guarded: Guarded | None,
         only: Collection[str] | None = None,
@@ -249,7 +236,7 @@ class Flower:
         sent: _Sent,
         message: Message,
         nodes: dict[int, str | None],
-        inbox: Inbox | LetterBox | SumBox,
+        inbox: Inbox | LetterBox,
         refused: Counter[str],
     ) -> Reply | None:
         """Put one node's answers into the inbox; returns the reply under its site's name, if it was an answer."""

@@ -10,7 +10,7 @@ from privbo.protocol.errors import ConfigurationError
 Against: TypeAlias = Literal["coalition", "guardian", "outsiders"]
 
 # Who may see a client's vector.
-Trust: TypeAlias = Literal["server", "sites", "guardians"]
+Trust: TypeAlias = Literal["server", "guardians"]
 
 
 def unknown_noises(against: Against, n_guardians: int) -> int:
@@ -23,24 +23,24 @@ def unknown_noises(against: Against, n_guardians: int) -> int:
     return {"coalition": 1, "guardian": max(1, n_guardians - 1), "outsiders": n_guardians}[against]
 
 
-def require_shareable(trust: Trust, sampling: str, channel: str, *, adapts: bool) -> None:
-    """Refuse settings that need somebody who sees vectors or knows the sample.
+def require_shareable(sampling: str, channel: str, *, adapts: bool) -> None:
+    """Refuse settings that need a party who sees vectors or knows the sample.
 
     Raises:
         ConfigurationError: Naming the setting and the reason.
     """
     if sampling != "poisson":
         raise ConfigurationError(
-            f"sampling={sampling!r} needs somebody who draws and knows the sample, and with trust={trust!r} "
-            "nobody does; use sampling='poisson', where each client draws its own coin"
+            f"sampling={sampling!r} needs a party that draws and knows the sample, and with trust='guardians' "
+            "there is none; use sampling='poisson', where each client draws its own coin"
         )
     if adapts:
         raise ConfigurationError(
-            f"adaptive_clipping moves the bound from round to round by the server's word, and {trust} go by the plan "
+            "adaptive_clipping moves the bound from round to round by the server's word, and guardians go by the plan "
             "that they hold themselves; drop it, or set privacy.trust='server'"
         )
     if channel != "open":
         raise ConfigurationError(
-            f"channel={channel!r}: with trust={trust!r} nobody knows who was drawn, so letters of one size are sent "
+            f"channel={channel!r}: with trust='guardians' nobody knows who was drawn, so letters of one size are sent "
             "in every round; use channel='open'"
         )

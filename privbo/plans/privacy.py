@@ -96,11 +96,10 @@ class Privacy:
             outcome of one evaluation, for algorithms that can bound what it does; far less
             noise, and a client's habits as a whole stay unprotected. A run then costs
             what its dearest release costs, because no reward enters two.
-        trust: Who may see a client's vector. ``"server"``: the aggregating server; ``"sites"``: the client's own site,
-            which clips and sums, and the server sees sums of sites (docs/deployment.md); ``"guardians"``: nobody, as
+        trust: Who may see a client's vector. ``"server"``: the aggregating server; ``"guardians"``: nobody, as
             long as one of the guardians is honest. Each holds a share, adds noise of its own and keeps a ledger of its
-            own (docs/guardians.md). With sites and with guardians everybody takes part, or each client draws its own
-            coin (``sample_rate`` below 1).
+            own (docs/guardians.md). With guardians everybody takes part, or each client draws its own coin
+            (``sample_rate`` below 1).
         guardians: Number of guardians, 2 by default; with ``trust="guardians"``.
         against: Whom epsilon is stated and noise is calibrated for, with ``trust="guardians"``: ``"coalition"``, the
             server with all guardians but one, who know all noises but one; ``"guardian"``, one guardian, who knows its
@@ -147,7 +146,7 @@ class Privacy:
         if self.unit == "reward":
             self._require_reward_unit()
         if self.trust != "server":
-            require_shareable(self.trust, self.sampling, self.channel, adapts=self.adaptive_clipping is not None)
+            require_shareable(self.sampling, self.channel, adapts=self.adaptive_clipping is not None)
         if self.trust != "guardians" and (self.guardians is not None or self.against is not None):
             raise ConfigurationError(
                 f"privacy: guardians={self.guardians!r}, against={self.against!r} belong to trust='guardians'; set "

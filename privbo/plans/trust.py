@@ -24,11 +24,6 @@ _TRAFFIC: tuple[Literal["traffic"], str] = (
     "traffic",
     "whoever sees who is asked or sends all the same: the network, the channel's operators",
 )
-SITES = (
-    "every site sees its own clients' vectors, has to clip them, and sums them: its clients trust it; whoever operates "
-    "the server sees the sums of sites and has to be trusted with them; epsilon holds against readers of what is "
-    "published, other sites and their clients among them"
-)
 SERVER = (
     "whoever operates the aggregating server sees every client's vector and has to be trusted with it; epsilon holds "
     "against readers of what is published, other clients among them"
@@ -129,8 +124,6 @@ def trust_text(privacy: Privacy | NoPrivacy) -> str:
     """Say who has to be trusted with a client's vector."""
     if privacy.trust == "server":
         return SERVER
-    if privacy.trust == "sites":
-        return SITES
     return (
         f"nobody has to be trusted with a vector, as long as one of {privacy.n_noises} guardians is honest: each "
         "holds a "

@@ -29,7 +29,7 @@ from privbo.reports.page import document, report_figures
 from privbo.reports.parts import Communication, Released, ReleaseRow, Utility
 from privbo.reports.report import Report
 from privbo.reports.signing import known_public_key
-from privbo.runs.guarded import GUARDIANS, HERE, SITES
+from privbo.runs.guarded import GUARDIANS, HERE
 from privbo.runs.record import Record, check_record
 from privbo.runs.replay import active_nodes
 
@@ -161,11 +161,6 @@ def _trust(record: Record) -> str:
     words = trust_text(record.plan.privacy)
     if record.plan.privacy.trust == "server":
         return words
-    if record.plan.privacy.trust == "sites":
-        sites = None if record.directory is None else record.home.path / SITES
-        if sites is None or not sites.exists():
-            return f"{words}. Here all of them were played in one process: whoever runs it sees every vector"
-        return f"{words} (sites: {', '.join(read_json(sites))})"
     path = None if record.directory is None else record.home.path / GUARDIANS
     known = read_json(path) if path is not None and path.exists() else {"where": HERE, "cards": {}}
     if known["where"] == HERE:

@@ -1,6 +1,5 @@
 """Guardians of a run in this process: for tests, plans and sweeps, with ledgers and shelves of their own all the same.
 
-DIR/sites.json                         sites that sum their own clients' vectors (public); without guardians
 DIR/guardians.json                     who they are: names and public keys (public)
 DIR/guardians.jsonl                    what every guardian has signed: round, place in its ledger (public)
 DIR/private/guardians/NAME/            one guardian's keys, ledger and shelf
@@ -10,7 +9,7 @@ DIR/private/guardians/outbox/          clients' sealed letters of the round that
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -32,7 +31,7 @@ from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.seeds import noise_of
 
 HERE = "one process"
-GUARDIANS, RECEIPTS, SITES = "guardians.json", "guardians.jsonl", "sites.json"
+GUARDIANS, RECEIPTS = "guardians.json", "guardians.jsonl"
 
 
 def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPolicy, root: int) -> Gather:
@@ -146,20 +145,6 @@ def keep_cards(home: RunDirectory, cards: dict[str, Card], where: str) -> None:
             f"or, if they were replaced on purpose, move {path.name} away: open rounds are then asked "
             "anew"
         )
-
-
-def keep_sites(home: RunDirectory, sites: Mapping[str, Sequence[int]]) -> None:
-    """Write down which sites sum their own clients' vectors, or hold them against what stands there.
-
-    Raises:
-        RunError: If other sites or clients stand there.
-    """
-    path = home.path / SITES
-    wanted = {name: [int(client) for client in clients] for name, clients in sites.items()}
-    if not path.exists():
-        write_json(path, wanted)
-    elif read_json(path) != wanted:
-        raise RunError(f"{path}: the run began with other sites or clients at them; restore federation.toml")
 
 
 def keeping(home: RunDirectory) -> Callable[[Json], None]:

@@ -92,7 +92,6 @@ def open_run(
     *,
     resume: bool = False,
     gather: Callable[[Manifest], Gather] | None = None,
-    sums_at_sites: bool = False,
 ) -> Run:
     """Make a run, or open the one that is resumed.
 
@@ -102,7 +101,6 @@ def open_run(
         home: Its directory; None keeps a simulation in memory.
         resume: Go on with the run in ``home``.
         gather: Reaches the guardians of a run that has some; None plays them in this process.
-        sums_at_sites: Whether sites elsewhere sum their own clients' vectors; else the door sums everybody's.
 
     Raises:
         ConfigurationError: If a real run has no directory for its ledger.
@@ -126,7 +124,6 @@ def open_run(
         only_sampled_send=plan.privacy.channel == "anonymous",
         keeper=None if home is None else KeptAllocation(home=home, run=manifest.run_id),
         gather=reach(manifest) if plan.privacy.trust == "guardians" else None,
-        sums_at_sites=sums_at_sites,
     )
     setting = spec.setting(manifest.public_seed)
     return Run(

@@ -10,13 +10,11 @@ charge (nothing of it had left), and clients that answered answer the same again
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from accountant.ledger.reservation import Reservation
 from privbo.door.noise import BoolArray
 from privbo.door.partial import Partial, Summing
-from privbo.door.site_sums import SiteSums, SumBox
 from privbo.door.ticket import Ticket
 from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError
@@ -55,15 +53,6 @@ class SummingTransport(Transport, Protocol):
         ...
 
 
-@runtime_checkable
-class SitesTransport(Transport, Protocol):
-    """A transport to sites that can each hand on one sum in place of their clients' vectors."""
-
-    def collect_site_sums(self, ask: Ask, box: Callable[[Iterable[Sequence[int]]], SumBox | None]) -> SiteSums:
-        """Collect the sites' sums in a box made for them; PRIVATE as long as they have no noise."""
-        ...
-
-
 def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, clock: Clock | None = None) -> Record:
     """Play a run over a transport, from its first open round to the last: ask, open, collect, close, tell, record.
 
@@ -74,16 +63,11 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
         clock: Keeps the run's grid of times; made of ``spec.times`` unless given.
 
     Raises:
-        ConfigurationError: If only sampled clients shall send over a transport that shows who sends, or sites shall
-            sum over one that has none.
+        ConfigurationError: If only sampled clients shall send over a transport that shows who sends.
     """
     if opened.door.only_sampled_send and not isinstance(transport, AnonymousTransport):
         raise ConfigurationError(
             f"privacy.channel='anonymous', but {type(transport).__name__} does not hide who sends; use channel='open'"
-        )
-    if opened.door.sums_at_sites and not isinstance(transport, SitesTransport):
-        raise ConfigurationError(
-            f"the run's sites sum, but {type(transport).__name__} has no sites; play it over Flower"
         )
     record, server, door = opened.record, opened.server, opened.door
     home = None if record.directory is None else record.home
@@ -105,7 +89,7 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
         if ticket.release is None:
             clock.begin()
             ask = _standing(ask, bound, ticket.receipt.sequence, ticket.receipt.head)
-            answers = _collected(transport, ask, ticket, at_sites=door.sums_at_sites)
+            answers = _collected(transport, ask, ticket)
             ended = clock.end()
             release, clipping = door.close(ticket, answers)
         else:
@@ -115,10 +99,8 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
     return dataclasses.replace(record, common=keep_common(server, opened.setting.space, record.directory))
 
 
-def _collected(transport: Transport, ask: Ask, ticket: Ticket, *, at_sites: bool) -> object:
-    """Answers of those who are asked; sums of groups where the transport has groups, of sites where they sum."""
-    if at_sites and isinstance(transport, SitesTransport):
-        return transport.collect_site_sums(ask, ticket.sum_box)
+def _collected(transport: Transport, ask: Ask, ticket: Ticket) -> object:
+    """Answers of those who are asked; sums of groups where the transport has groups."""
     senders, summing = ticket.senders, ticket.summing
     if senders is not None and isinstance(transport, AnonymousTransport):
         return transport.collect_from(ask, senders)
