@@ -22,7 +22,7 @@ from accountant.events import Json
 from accountant.ledger.file import sync_folder
 from accountant.ledger.policy import canonical
 
-BUNDLE, RECEIPT = "bundle", "receipt"
+BUNDLE, RECEIPT, ANSWERED = "bundle", "receipt", "guardian's answer"
 FILES = (BUNDLE, RECEIPT)  # purposes of files that people hand on, and may mix up
 
 

@@ -126,7 +126,7 @@ def verify_bundle(
 
     Exit code 3 if anything disagrees, a forged file or another run's receipt included; 2 if there is nothing to check.
     """
-    from accountant.ledger.officer import main as check
+    from accountant.verify.auditor import main as check
 
     if code := check([str(file), *(f"--receipt={path}" for path in receipt or ())]):
         raise typer.Exit(code)

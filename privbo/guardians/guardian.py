@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from accountant.events import Json
 from accountant.ledger import Ledger
-from accountant.ledger.guardians import ANSWERED
-from accountant.ledger.signing import checked, sign
+from accountant.ledger.signing import ANSWERED, checked, sign
 from privbo.door.guardian import GuardianDoor, NoisySum
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import NoiseSource

@@ -2,7 +2,7 @@
 
 A receipt is for a board's drawer: it says where the ledger stood, so that no later ledger can
 have lost what stood in it. A bundle is everything public about a run, signed, and is checked
-without this package's heavy parts (``accountant.ledger.officer``).
+without this package's heavy parts (``accountant.verify.auditor``).
 """
 
 from __future__ import annotations

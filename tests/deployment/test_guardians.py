@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accountant.ledger import Ledger
-from accountant.ledger.officer import verify_bundle
+from accountant.verify.auditor import verify_bundle
 from privbo.protocol.errors import RunError
 from privbo.reports.bundle import write_bundle
 from privbo.runs.record import load

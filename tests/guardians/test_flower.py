@@ -15,7 +15,7 @@ from flwr.app import Message
 
 import privbo as pb
 from accountant.ledger import Ledger
-from accountant.ledger.officer import verify_bundle
+from accountant.verify.auditor import verify_bundle
 from privbo.door.noise import SecureNoise
 from privbo.door.shares import expand, own_units, split
 from privbo.flower.apps import client_app, serve
@@ -116,7 +116,7 @@ def test_every_guardian_pays_and_signs_and_the_report_names_them(finished) -> No
     assert "(guardians: guardian1, guardian2)" in report(record).trust
     found = verify_bundle(write_bundle(federation.run.path).path)
     assert found.verified, found.problems
-    assert sum("of its own ledger" in words for words in found.promise) == len(NAMES)
+    assert sum("of its own ledger" in words for words in found.statement) == len(NAMES)
     assert not list(federation.root.glob("guardian*/kept/*/rounds/*.npz"))
 
 

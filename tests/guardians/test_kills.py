@@ -16,7 +16,7 @@ import pytest
 
 from accountant.errors import LedgerError
 from accountant.ledger import Ledger
-from accountant.ledger.officer import verify_bundle
+from accountant.verify.auditor import verify_bundle
 from privbo.door.guardian import NoisySum
 from privbo.door.shares import joined
 from privbo.reports.bundle import write_bundle

@@ -12,8 +12,7 @@ import pytest
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.ledger import Ledger
-from accountant.ledger.guardians import ANSWERED
-from accountant.ledger.signing import checked
+from accountant.ledger.signing import ANSWERED, checked
 from privbo.audits.publish import publish_norms
 from privbo.door.clipping import clip_rows
 from privbo.door.inbox import vet_rows

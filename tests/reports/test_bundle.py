@@ -27,10 +27,9 @@ from accountant.events import (
     compose,
     repeat,
 )
-from accountant.ledger.guardians import ANSWERED
-from accountant.ledger.officer import verify_bundle
-from accountant.ledger.recount import recount
-from accountant.ledger.signing import BUNDLE, checked, kept_secret, sign, signing_key
+from accountant.ledger.signing import ANSWERED, BUNDLE, checked, kept_secret, sign, signing_key
+from accountant.verify.auditor import verify_bundle
+from accountant.verify.recomputation import recomputed
 from accountant.wording import upper_text
 from privbo.audits.publish import publish_norms
 from privbo.cli.look import verify_ledger
@@ -51,7 +50,7 @@ class Bare:
         if top not in LIGHT and top not in sys.stdlib_module_names:
             raise ImportError(f"{name} is not on this machine")
 sys.meta_path.insert(0, Bare())
-from accountant.ledger.officer import main
+from accountant.verify.auditor import main
 raise SystemExit(main(sys.argv[1:]))
 """
 
@@ -78,7 +77,7 @@ def test_a_bundle_is_checked_without_torch_and_says_what_was_promised_to_whom(ma
     quoted = pb.load(made).epsilon()
     assert "VERIFIED" in done.stdout
     assert f"Epsilon quoted: {upper_text(quoted, 6)} at delta 1e-05, for the whole run" in done.stdout
-    found = recount(pb.load(made).event, 1e-5, Adjacency.ZERO_OUT)
+    found = recomputed(pb.load(made).event, 1e-5, Adjacency.ZERO_OUT)
     assert f"Computed here:  {upper_text(found.upper, 6)}, exact" in done.stdout
     assert "each client of population" in done.stdout
     assert written.key in done.stdout
@@ -193,7 +192,7 @@ def test_a_guardian_whose_signing_key_was_replaced_is_named_with_both(guarded: P
     found["cards"]["guardian2"]["signing"] = found["signed"][-1]["key"]
     checked_ = verify_bundle(resigned(content, tmp_path / "rotated.json"))
     assert checked_.verified, checked_.problems
-    assert any(f"earlier {old}" in words for words in checked_.promise)
+    assert any(f"earlier {old}" in words for words in checked_.statement)
 
 
 FIXED = FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=2.0)
@@ -213,18 +212,18 @@ COUNTED = {
 @pytest.mark.parametrize("counted", COUNTED)
 def test_the_officers_own_count_holds_the_tight_number_between_its_ends(counted: str) -> None:
     event, adjacency, apart = COUNTED[counted]
-    found, tight = recount(event, 1e-5, adjacency), numerical.epsilon_interval(event, 1e-5, adjacency=adjacency)
+    found, tight = recomputed(event, 1e-5, adjacency), numerical.epsilon_interval(event, 1e-5, adjacency=adjacency)
     assert found.lower <= tight.upper * (1 + 1e-9)
     assert found.upper >= tight.lower * (1 - 1e-9)
     assert found.upper - found.lower <= apart * found.upper
 
 
 def test_where_the_grid_cannot_tell_the_officer_counts_by_renyi_and_says_so() -> None:
-    found = recount(repeat(OFTEN, 50), 1e-13, Adjacency.ZERO_OUT)
+    found = recomputed(repeat(OFTEN, 50), 1e-13, Adjacency.ZERO_OUT)
     assert (found.lower, found.how) == (0.0, "an upper bound by Rényi divergences alone")
     assert found.upper >= numerical.epsilon_interval(repeat(OFTEN, 50), 1e-13, adjacency=Adjacency.ZERO_OUT).lower
     best = BestOfRandomRuns(run=repeat(OFTEN, 2), eta=1.0, gamma=0.5)
-    assert recount(repeat(best, 1), 1e-5, Adjacency.ZERO_OUT) is None
+    assert recomputed(repeat(best, 1), 1e-5, Adjacency.ZERO_OUT) is None
 
 
 def test_a_sampled_run_that_quotes_too_little_does_not_verify(tmp_path: Path) -> None:
@@ -233,7 +232,7 @@ def test_a_sampled_run_that_quotes_too_little_does_not_verify(tmp_path: Path) ->
     content = json.loads(write_bundle(tmp_path / "run").path.read_text())["content"]
     sound = verify_bundle(resigned(content, tmp_path / "same.json"))
     assert sound.verified, sound.problems
-    assert "certified ends" in " ".join(sound.promise)
+    assert "certified ends" in " ".join(sound.statement)
     content["report"]["smallest_epsilon"] *= 0.97
     found = verify_bundle(resigned(content, tmp_path / "forged.json"))
     assert "computed here it is at least" in " ".join(found.problems)
@@ -257,8 +256,8 @@ def test_a_run_that_protects_nobody_says_so_in_its_bundle(tmp_path: Path) -> Non
         small_run(tmp_path / name, privacy=privacy).ledger.close()
         found = verify_bundle(write_bundle(tmp_path / name).path)
         assert found.verified, found.problems
-        assert "protect" in " ".join(found.promise)
-    assert math.isinf(recount(pb.load(tmp_path / "none").event, 1e-5, Adjacency.ZERO_OUT).lower)
+        assert "protect" in " ".join(found.statement)
+    assert math.isinf(recomputed(pb.load(tmp_path / "none").event, 1e-5, Adjacency.ZERO_OUT).lower)
 
 
 def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from rich.console import Console
 
 import privbo as pb
 from accountant.events import Adjacency
-from accountant.ledger.officer import verify_bundle
 from accountant.tight import numerical
+from accountant.verify.auditor import verify_bundle
 from accountant.wording import upper_text
 from privbo.audits.audit import Audit
 from privbo.audits.empirical import audit_run

@@ -1,4 +1,4 @@
-"""Signatures of a run's guardians, held against its releases: by an officer, with nothing but what lies in a bundle.
+"""Signatures of a run's guardians, held against its releases: by an auditor, with nothing but what lies in a bundle.
 
 A guardian signs every answer of its own: run, round, its place in its own ledger, and the digest of its noisy sum. So a
 release that some guardian never paid for has no signature of it, and two noises for one round have two.
@@ -12,9 +12,8 @@ from itertools import pairwise
 
 from accountant.errors import LedgerError
 from accountant.events import Json
-from accountant.ledger.signing import checked
+from accountant.ledger.signing import ANSWERED, checked
 
-ANSWERED = "guardian's answer"
 _FEWEST = 2
 
 

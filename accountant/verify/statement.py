@@ -1,4 +1,4 @@
-"""Promise of a bundle's run, recounted for its reader, and what no check of a bundle can know."""
+"""What a bundle states of its run, recomputed for its reader, and what no check of a bundle can know."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from accountant.errors import LedgerError, PrivacyError
 from accountant.events import Composed, Json, compose
 from accountant.ledger.book import Book
-from accountant.ledger.guardians import Countersigned, in_words, read_countersigned
-from accountant.ledger.recount import recount
+from accountant.verify.guardians import Countersigned, in_words, read_countersigned
+from accountant.verify.recomputation import recomputed
 from accountant.wording import lower_text, upper_text
 
 OTHERS = "whether the same people paid on another ledger too: this file shows one; have other runs declared"
@@ -64,7 +64,7 @@ def paid_by(book: Book, run: str) -> Composed:
     return compose(book.committed_by(name) for name in sorted(book.runs) if name == run or name.startswith(f"{run}-"))
 
 
-def promised(book: Book, content: Json, run: str) -> list[str]:
+def statement_lines(book: Book, content: Json, run: str) -> list[str]:
     """Say what was promised to whom, a line each.
 
     Raises:
@@ -106,7 +106,7 @@ _COMPARED = {
 
 
 def _computed(book: Book, run: str, delta: float) -> str:
-    found = recount(paid_by(book, run), delta, book.policy.adjacency)
+    found = recomputed(paid_by(book, run), delta, book.policy.adjacency)
     if found is None:
         return "not computed here (a kind of release that this check has no arithmetic for)"
     if found.lower == found.upper:

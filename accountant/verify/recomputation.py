@@ -1,4 +1,4 @@
-"""An officer's own count of epsilon: certified ends by numpy and the standard library, apart from the accountants.
+"""Epsilon recomputed for an auditor: certified ends by numpy and the standard library, apart from the accountants.
 
 Privacy losses of the releases' dominating pairs (docs/proofs) are rounded to a grid, down for the lower end and up for
 the upper one, and added up by one FFT. What lies outside of the transform's window is bounded by Chernoff and booked on
@@ -43,7 +43,7 @@ _CUT = 1e-4  # share of delta that may lie outside of the window, at each end
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recount:
+class Recomputation:
     """Ends of epsilon, and how they were found.
 
     Attributes:
@@ -57,34 +57,34 @@ class Recount:
     how: str
 
 
-def recount(paid: Composed, delta: float, adjacency: Adjacency) -> Recount | None:
+def recomputed(paid: Composed, delta: float, adjacency: Adjacency) -> Recomputation | None:
     """Ends of epsilon at ``delta``; None for events that this file does not know.
 
     Example:
         >>> from accountant.events import repeat
-        >>> found = recount(repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 40), 1e-5,
+        >>> found = recomputed(repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 40), 1e-5,
         ...                 Adjacency.ZERO_OUT)
         >>> 3.93 < found.lower < 3.957 < found.upper < 3.97
         True
     """
     events = [event for event, _ in paid.parts]
     if any(isinstance(event, NonPrivate) for event in events):
-        return Recount(lower=math.inf, upper=math.inf, how="exact")
+        return Recomputation(lower=math.inf, upper=math.inf, how="exact")
     if not events:
-        return Recount(lower=0.0, upper=0.0, how="exact")
+        return Recomputation(lower=0.0, upper=0.0, how="exact")
     if not all(isinstance(event, _KNOWN) for event in events):
         return None
     everybody = sum(n / _z(event) ** 2 for event, n in paid.parts if _rate(event) == 1.0)
     sampled = [(event, n) for event, n in paid.parts if _rate(event) < 1.0]
     if not sampled:
         found = _gaussian(math.sqrt(everybody), delta)
-        return Recount(lower=found, upper=found, how="exact")
+        return Recomputation(lower=found, upper=found, how="exact")
     top = _renyi(paid, delta)
     ends = [_ends(direction, everybody, delta, top) for direction in _directions(sampled, adjacency)]
     lower, upper = max(low for low, _ in ends), max(high for _, high in ends)
     if upper < math.inf:
-        return Recount(lower=lower, upper=upper, how="certified ends by privacy losses on a grid")
-    return None if top is None else Recount(lower=0.0, upper=top, how="an upper bound by Rényi divergences alone")
+        return Recomputation(lower=lower, upper=upper, how="certified ends by privacy losses on a grid")
+    return None if top is None else Recomputation(lower=0.0, upper=top, how="an upper bound by Rényi divergences alone")
 
 
 def _rate(event: Basic) -> float:

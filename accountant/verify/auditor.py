@@ -1,13 +1,12 @@
-"""A bundle as an officer checks it: on any machine, with the standard library, numpy and ``cryptography`` alone.
+"""A bundle as an auditor checks it: on any machine, with the standard library, numpy and ``cryptography`` alone.
 
 A bundle is one signed JSON file: a run's public ledger, its manifest and its report. Nothing in it is
 believed. The chain of digests is followed from the ledger's identity on, every charge is held
 to the plan that was reserved before it, what the manifest and the report say is held to what
-the ledger binds, and epsilon is computed anew by arithmetic of its own (``accountant.ledger.recount``): exactly where
-everybody takes part, between certified ends where participants are sampled. A report that quotes less than its
-releases cost at least does not verify; it may quote more, as it has to after a recovery or beside a publication.
+the ledger binds, and epsilon is computed anew (``accountant.verify.recomputation``): exactly where everybody
+takes part, between certified ends where participants are sampled. A report that quotes less than its releases cost at least does not verify; it may quote more, as it has to after a recovery or beside a publication.
 
-    python -m accountant.ledger.officer BUNDLE [--receipt FILE]
+    python -m accountant.verify.auditor BUNDLE [--receipt FILE]
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from accountant.events import Json
 from accountant.ledger.book import Book
 from accountant.ledger.extension import require_chain
 from accountant.ledger.file import Identity
-from accountant.ledger.guardians import require_countersigned
 from accountant.ledger.policy import LedgerPolicy, canonical
-from accountant.ledger.promise import countersigned, is_guarded, paid_by, promised, quoted_delta, unknowable
-from accountant.ledger.recount import recount
 from accountant.ledger.signing import BUNDLE, RECEIPT, checked
 from accountant.ledger.store import Row
+from accountant.verify.guardians import require_countersigned
+from accountant.verify.recomputation import recomputed
+from accountant.verify.statement import countersigned, is_guarded, paid_by, quoted_delta, statement_lines, unknowable
 from accountant.wording import lower_text, upper_text
 
 _ROUNDING = 1e-6  # relative, of either number
@@ -49,7 +48,7 @@ class Findings:
         head: Digest of the ledger's last row.
         checks: What holds, in words.
         problems: What does not; empty for a sound bundle.
-        promise: What was promised to whom, a line each.
+        statement: What was promised to whom, a line each.
         unknown: What no check of a bundle can know, a line each.
     """
 
@@ -58,7 +57,7 @@ class Findings:
     head: str
     checks: tuple[str, ...]
     problems: tuple[str, ...]
-    promise: tuple[str, ...]
+    statement: tuple[str, ...]
     unknown: tuple[str, ...]
 
     @property
@@ -73,7 +72,7 @@ class Findings:
         lines = [f"Bundle of {self.run}: {state}", ""]
         lines += [f"  ok       {words}" for words in self.checks] + [f"  PROBLEM  {words}" for words in self.problems]
         lines += ["", "What was promised", ""]
-        lines += [f"  {words}" for words in self.promise]
+        lines += [f"  {words}" for words in self.statement]
         lines += ["", "What this check cannot know", ""]
         lines += [f"  {words}" for words in self.unknown]
         return "\n".join([*lines, "", f"signed by Ed25519 key {self.key}", f"ledger head {self.head}", ""])
@@ -114,14 +113,14 @@ def verify_bundle(path: Path, receipts: Sequence[Path] = ()) -> Findings:
     for receipt in receipts:
         kept = _read(receipt, RECEIPT)
         hold(f"the ledger extends {receipt.name}, by the same key", partial(_extends, book, statement, kept))
-    promise = promised(book, content, run) if book.plan_of(run) is not None else ["The ledger binds no plan."]
+    lines = statement_lines(book, content, run) if book.plan_of(run) is not None else ["The ledger binds no plan."]
     return Findings(
         run=run,
         key=str(statement["key"]),
         head=book.head,
         checks=tuple(checks),
         problems=tuple(problems),
-        promise=tuple(promise),
+        statement=tuple(lines),
         unknown=unknowable(content, receipts),
     )
 
@@ -216,7 +215,7 @@ def _report(book: Book, content: Json, run: str) -> None:
         ("the ledger", report["total"]["epsilon"], book.committed),
     ):
         quoted = math.inf if stated_epsilon is None else float(stated_epsilon)
-        found = recount(paid, delta, book.policy.adjacency)
+        found = recomputed(paid, delta, book.policy.adjacency)
         if found is not None and quoted < found.lower * (1 - _ROUNDING):
             said, least = upper_text(quoted, 6), lower_text(found.lower, 6)
             raise LedgerError(f"the report quotes epsilon {said} for {whose}, computed here it is at least {least}")
@@ -235,7 +234,7 @@ def _guardians(content: Json, run: str) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Check the bundle named on the command line; 0 if it holds, 3 if anything disagrees, 2 without one to check."""
     parser = argparse.ArgumentParser(
-        prog="python -m accountant.ledger.officer",
+        prog="python -m accountant.verify.auditor",
         description="Check a bundle: exit code 0 if it holds, 3 if anything disagrees, 2 if there is nothing to check.",
     )
     parser.add_argument("bundle", type=Path, help="file that privbo bundle wrote")
