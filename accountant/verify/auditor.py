@@ -4,7 +4,8 @@ A bundle is one signed JSON file: a run's public ledger, its manifest and its re
 believed. The chain of digests is followed from the ledger's identity on, every charge is held
 to the plan that was reserved before it, what the manifest and the report say is held to what
 the ledger binds, and epsilon is computed anew (``accountant.verify.recomputation``): exactly where everybody
-takes part, between certified ends where participants are sampled. A report that quotes less than its releases cost at least does not verify; it may quote more, as it has to after a recovery or beside a publication.
+takes part, between certified ends where participants are sampled. A report that quotes less than its releases
+cost at least does not verify; it may quote more, as it has to after a recovery or beside a publication.
 
     python -m accountant.verify.auditor BUNDLE [--receipt FILE]
 """
