@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks._flower_rounds import guarded
 from benchmarks._held import held
 from privbo.flower.launch import Deployment
-from privbo.flower.scaffold import write_app, write_site
+from privbo.flower.scaffold import write_app
 
 PLAIN = """import json
 import time
@@ -88,14 +88,12 @@ def plain(nodes: int, rounds: int, n_bytes: int) -> tuple[float, float]:
     """Seconds of a round of plain Flower, and GiB of its processes."""
     with tempfile.TemporaryDirectory() as folder:
         app, out = Path(folder) / "app", Path(folder) / "seconds.json"
-        write_app(app, n_sites=nodes, clients_per_site=1)
+        write_app(app, n_sites=nodes, clients_per_site=1, epsilon=8.0, delta=1e-5)
         (app / "federated_app.py").write_text(PLAIN.format(nodes=nodes, rounds=rounds, n_bytes=n_bytes, out=str(out)))
         with Deployment(root=Path(folder) / "flower", forked=False) as deployment:
             deployment.start_superlink()
             for node in range(nodes):
-                path = Path(folder) / "sites" / f"site{node}" / "site.toml"
-                write_site(path, f"site{node}")
-                deployment.start_supernode(f"site{node}", path)
+                deployment.start_supernode(f"site{node}", app / "sites" / f"site{node}" / "site.toml")
             deployment.play(app, timeout=3600)
             memory = held(deployment)
         return float(statistics.median(json.loads(out.read_text())[1:])), memory

@@ -34,7 +34,7 @@ import privbo as pb
 from benchmarks._held import held
 from privbo.flower.apps import serve
 from privbo.flower.launch import Deployment
-from privbo.flower.scaffold import write_app, write_site
+from privbo.flower.scaffold import write_app
 from privbo.protocol.files import read_json, read_lines, write_json
 from privbo.runs.manifest import RunDirectory
 
@@ -59,7 +59,6 @@ space = {{ x = {{ type = "real", low = 0.0, high = 1.0 }} }}
 type = "{algorithm}"
 [privacy]
 noise_multiplier = 1.0
-noise = "simulation"
 """
 
 
@@ -115,9 +114,7 @@ def deployed(algorithm: str, rounds: int) -> float:
         with Deployment(root=Path(folder) / "flower") as deployment:
             deployment.start_superlink()
             for site in range(3):
-                path = Path(folder) / "sites" / f"site{site}" / "site.toml"
-                write_site(path, f"site{site}")
-                deployment.start_supernode(f"site{site}", path)
+                deployment.start_supernode(f"site{site}", app / "sites" / f"site{site}" / "site.toml")
             deployment.play(app, timeout=560)
         return _median(app)
 
@@ -187,7 +184,7 @@ def guarded(n_guardians: int, *, regions: int, rounds: int, clients: int, sites:
     """Traffic of a deployed run of sites with so many clients each; 0 guardians are a trusted server."""
     with tempfile.TemporaryDirectory() as folder:
         app, out = Path(folder) / "app", Path(folder) / "traffic.json"
-        write_app(app, n_sites=sites, clients_per_site=clients, n_guardians=n_guardians)
+        write_app(app, n_sites=sites, clients_per_site=clients, epsilon=8.0, delta=1e-5, n_guardians=n_guardians)
         table = tomllib.loads((app / "run.toml").read_text()) | {"rounds": rounds}
         table["algorithm"] = {"type": "dp-fts-de", "n_features": 64, "n_regions": regions, "n_init": 2}
         (app / "run.toml").write_text(tomli_w.dumps(table))
@@ -197,9 +194,7 @@ def guarded(n_guardians: int, *, regions: int, rounds: int, clients: int, sites:
         with Deployment(root=Path(folder) / "flower", environment=environment) as deployment:
             deployment.start_superlink()
             for site in range(sites):
-                path = Path(folder) / "sites" / f"site{site}" / "site.toml"
-                write_site(path, f"site{site}")
-                deployment.start_supernode(f"site{site}", path)
+                deployment.start_supernode(f"site{site}", app / "sites" / f"site{site}" / "site.toml")
             for number in range(1, n_guardians + 1):
                 path = app / "guardians" / f"guardian{number}" / "guardian.toml"
                 deployment.start_supernode(f"guardian{number}", path, role="guardian")
@@ -246,7 +241,7 @@ def single_process(n: int, algorithm: str, rounds: int) -> float:
 
 def _app(folder: Path, *, n_sites: int, n_clients: int, algorithm: str, rounds: int) -> Path:
     app = folder / "app"
-    write_app(app, n_sites=n_sites, clients_per_site=n_clients // n_sites)
+    write_app(app, n_sites=n_sites, clients_per_site=n_clients // n_sites, epsilon=1e4, delta=1e-5)
     (app / "run.toml").write_text(RUN.format(rounds=rounds, n=n_clients, algorithm=algorithm))
     return app
 

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from privbo.comparisons.runs import compare
     from privbo.door.adaptive import AdaptiveClipping
     from privbo.plans.plan import Plan
+    from privbo.plans.policy import Policy
     from privbo.plans.privacy import NoPrivacy, Privacy, default_delta, paper_delta
     from privbo.plans.shared_ledger import DeclaredReleases, SharedLedger
-    from privbo.protocol.errors import ConfigurationError, RunError
+    from privbo.protocol.errors import ConfigurationError, PolicyError, RunError
     from privbo.protocol.problem import Problem
     from privbo.protocol.space import Categorical, Int, Real, Space
     from privbo.reports.data import figures, report, write_report
@@ -87,6 +88,8 @@ _HOME = {
     "Problem": "privbo.protocol.problem",
     "Real": "privbo.protocol.space",
     "Plan": "privbo.plans.plan",
+    "Policy": "privbo.plans.policy",
+    "PolicyError": "privbo.protocol.errors",
     "Record": "privbo.runs.record",
     "Spec": "privbo.runs.spec",
     "Round": "privbo.runs.history",
@@ -141,6 +144,8 @@ __all__ = [
     "OwnModel",
     "ParallelXArmed",
     "Plan",
+    "Policy",
+    "PolicyError",
     "Prior",
     "Privacy",
     "PrivateSearch",

@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
 from accountant.events import Composed, Event, check_adjacency, parts, to_dict
 from accountant.ledger.book import Book
+from accountant.ledger.left import Left, left_of
 from accountant.ledger.policy import (
     NOISE_SOURCES,
     Budget,
@@ -192,6 +193,32 @@ class Ledger:
         """Project the cost of charging ``event``; changes nothing and raises nothing over budget."""
         self._refresh()
         return self._project(event)
+
+    def left(self, delta: float | None = None, *, event: Event | None = None) -> Left:
+        """Compute what is left under the bound: epsilon spent, the bound, and the releases that still fit.
+
+        Args:
+            delta: Where epsilon is quoted; None for the budget's own.
+            event: A release; the answer then says how many more of it fit.
+
+        Raises:
+            LedgerError: If the bound does not hold at this delta, or a ledger without one is asked at none.
+
+        Example:
+            >>> from accountant import Adjacency, Budget, Gaussian, Ledger, LedgerPolicy, Unit
+            >>> policy = LedgerPolicy(
+            ...     unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="hospitals", n_clients=40,
+            ...     budget=Budget(epsilon=2.0, delta=1e-6, rule="gaussian"),
+            ... )  # fmt: skip
+            >>> with Ledger.create(None, policy) as ledger:
+            ...     release = Gaussian(noise_multiplier=8.0)
+            ...     receipt = ledger.charge("run/0", release, run="run", noise_source="simulation")
+            ...     left = ledger.left(event=release)
+            >>> round(left.spent, 3), left.bound, round(left.epsilon, 3), round(left.noise_multiplier, 3), left.releases
+            (0.504, 2.0, 1.496, 2.323, 11)
+        """
+        self._refresh()
+        return left_of(self._book, delta, event, admits=lambda further: self._project(further).allowed)
 
     def reserve(self, declared: Declaration) -> Reservation:
         """Pay for all of a run's releases and bind its plan into the chain: durable on return, or refused.

@@ -98,7 +98,8 @@ class LedgerPolicy:
         adjacency: Which data sets count as neighbours.
         population: Name of the people the charges speak of; runs on the same people
             share one ledger.
-        n_clients: N, public and constant.
+        n_clients: N, public and constant; None where it may change between runs, as on a site's own ledger. Events
+            whose price depends on N carry theirs.
         budget: The filter's bound, or None for an odometer.
         disjoint: No unit enters two releases, so charges don't add up: the dearest counts
             (``accountant.disjoint``). For rewards only; a client enters every release.
@@ -117,13 +118,14 @@ class LedgerPolicy:
     unit: Unit
     adjacency: Adjacency
     population: str
-    n_clients: int
+    n_clients: int | None
     budget: Budget | None = None
     disjoint: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.n_clients, bool) or not isinstance(self.n_clients, int) or self.n_clients < 1:
-            raise LedgerError(f"n_clients={self.n_clients!r} must be an integer >= 1")
+        counted = isinstance(self.n_clients, int) and not isinstance(self.n_clients, bool) and self.n_clients >= 1
+        if self.n_clients is not None and not counted:
+            raise LedgerError(f"n_clients={self.n_clients!r} must be an integer >= 1, or None where it may change")
         if not isinstance(self.population, str) or not self.population:
             raise LedgerError(f"population={self.population!r} must be a non-empty name")
         object.__setattr__(self, "unit", Unit(self.unit))
@@ -163,7 +165,7 @@ class Entry:
     event: Event
     unit: Unit
     population: str
-    n_clients: int
+    n_clients: int | None
     adjacency: Adjacency
     sampler: str
     noise_source: str
@@ -283,8 +285,10 @@ def sampler_of(event: Event) -> str:
     return "+".join(sorted({known.get(kind, "everyone") for kind in kinds})) or "everyone"
 
 
-def require_population(event: Event, n_clients: int) -> None:
-    """Refuse an event that samples from another number of clients than the ledger speaks of."""
+def require_population(event: Event, n_clients: int | None) -> None:
+    """Refuse an event that samples from another number of clients than the ledger speaks of; None is any number."""
+    if n_clients is None:
+        return
     for part, _ in parts(event):
         if isinstance(part, BestOfRandomRuns):
             require_population(part.run, n_clients)

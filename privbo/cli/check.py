@@ -10,7 +10,8 @@ import numpy as np
 
 from privbo.cli.results import Rehearsal
 from privbo.cli.run import price_run
-from privbo.protocol.errors import ConfigurationError
+from privbo.plans.policy import Decision
+from privbo.protocol.errors import ConfigurationError, PolicyError
 from privbo.protocol.interrupts import watched_interrupts
 from privbo.protocol.messages import IntArray
 from privbo.protocol.threads import limited_threads
@@ -23,13 +24,13 @@ from privbo.runs.spec import Spec
 def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site: Path | None = None) -> Rehearsal:
     """Price a configuration and evaluate every client's objective once, in the middle of the space.
 
-    Nothing is charged, nothing is written and nothing is sent. Who failed, and why, is private.
+    A run that a policy refuses is not evaluated. Nothing is charged, written or sent. Who failed, and why, is private.
 
     Args:
         config: The file.
         overrides: Set on top of it.
         show_private: Say who failed, and leave what objectives print on the terminal.
-        site: A federation's site's own settings: its own clients alone, with its own objective.
+        site: A federation's site's own settings: its own clients alone, with its own objective, by its own policy.
 
     Raises:
         ConfigurationError: If a setting is impossible, or the code has another signature.
@@ -41,18 +42,40 @@ def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site
         )
     require_answers(spec)
     priced, problem = price_run(spec), spec.problem
+    verdict, refused = _of_run(priced.decision) if site is None else _verdict_of(site, spec)
     middle = problem.search_space.snap(np.full((1, problem.search_space.n_dims), 0.5))
     private = printed_to(None if show_private else Path(os.devnull))
+    if refused:
+        everyone = everyone[:0]
     with limited_threads(spec.threads), private, watched_interrupts() as stopped:
         limit = None if spec.times is None else spec.times.of_one(len(everyone))
         evaluate = problem.evaluator(stopped=stopped, client_seconds=limit)
-        evaluate(everyone, np.repeat(middle, len(everyone), axis=0))
+        if len(everyone):
+            evaluate(everyone, np.repeat(middle, len(everyone), axis=0))
     return Rehearsal(
         plan=priced,
         params=problem.search_space.decode(middle[0]),
         clients=len(everyone),
         failures=dict(evaluate.errors) if show_private else None,
+        verdict=verdict,
+        refused=refused,
     )
+
+
+def _of_run(decision: Decision | None) -> tuple[str | None, bool]:
+    return (None, False) if decision is None else (decision.verdict("this policy"), not decision.allowed)
+
+
+def _verdict_of(site: Path, spec: Spec) -> tuple[str, bool]:
+    """What a site's own policy and ledger say of a run that has not begun."""
+    from privbo.flower.settings import read_site
+    from privbo.flower.site_policy import judged
+
+    try:
+        decision = judged(read_site(site), spec)
+    except PolicyError as error:
+        return str(error), True
+    return decision.verdict("this site"), not decision.allowed
 
 
 def _everyone(config: Path, overrides: Sequence[str]) -> tuple[Spec, IntArray]:

@@ -14,16 +14,28 @@ _FLOWERS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opti
 @app.command()
 def init(
     directory: Annotated[Path, typer.Argument(help="A new folder for the app.")],
+    epsilon: Annotated[
+        float, typer.Option(prompt="Epsilon of all runs together on a site's people", help="Bound of every site.")
+    ],
+    delta: Annotated[float, typer.Option(prompt="Delta where it holds", help="Where the bound holds.")],
     sites: Annotated[int, typer.Option(min=1, help="Sites in the example.")] = 3,
     clients_per_site: Annotated[int, typer.Option(min=1, help="Clients at every site.")] = 10,
     guardians: Annotated[
         int, typer.Option(min=0, help="Guardians, so that no server is trusted; 0 or 2 and more.")
     ] = 0,
 ) -> None:
-    """Write the thin app that Flower loads; edit run.toml, objective.py and federation.toml."""
+    """Write the thin app that Flower loads, and a site.toml with a policy for every site of the example."""
     from privbo.flower.scaffold import write_app
 
-    for path in write_app(directory, n_sites=sites, clients_per_site=clients_per_site, n_guardians=guardians):
+    made = write_app(
+        directory,
+        n_sites=sites,
+        clients_per_site=clients_per_site,
+        epsilon=epsilon,
+        delta=delta,
+        n_guardians=guardians,
+    )
+    for path in made:
         typer.echo(path)
 
 

@@ -50,6 +50,23 @@ def verify(
 
 
 @app.command()
+def left(
+    path: Annotated[
+        str, typer.Argument(help="A ledger's file or address, a run's or a site's directory, or site.toml.")
+    ],
+    delta: Annotated[float | None, typer.Option(help="Where epsilon is quoted; the ledger's own by default.")] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="Count how many more such releases fit.")] = None,
+    sample_rate: Annotated[float, typer.Option(help="Of such a release.")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Epsilon spent, the bound and what is left; also of all runs at a site."""
+    from privbo.cli.left import left_on
+
+    found = left_on(path, delta=delta, noise_multiplier=noise_multiplier, sample_rate=sample_rate)
+    show_result(found, as_json=as_json)
+
+
+@app.command()
 def receipt(
     directory: RunDir,
     out: Annotated[Path | None, typer.Option(help="Where it goes; DIR/receipt.json by default.")] = None,

@@ -126,7 +126,8 @@ def check(
 ) -> None:
     """Try a configuration out: its code, its price, one evaluation per client. Charges, writes and sends nothing.
 
-    With --show-private it says who failed and why; exit code 3 if anyone did.
+    It prints what the policy says, with --site the site's own. With --show-private it says who failed and why; exit
+    code 3 if anyone did, or if the run is refused.
     """
     from privbo.cli.check import rehearse
 

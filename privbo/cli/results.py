@@ -10,6 +10,7 @@ from privbo.comparisons.verdict import Verdict
 from privbo.plans.counting import Loudness
 from privbo.plans.gains import Gain
 from privbo.plans.plan import Plan
+from privbo.plans.policy import Decision
 from privbo.plans.prices import PriceColumn
 from privbo.plans.trust import trust_text
 from privbo.protocol.plain import fields_of, plain
@@ -33,6 +34,7 @@ class PricedPlan:
         plan: The plan.
         epsilon_at: Its price at every delta of interest, the headline's first.
         loudness: The most that its releases can say, by kind.
+        decision: What the run's own policy says; None without one.
     """
 
     name: str
@@ -40,16 +42,22 @@ class PricedPlan:
     plan: Plan
     epsilon_at: tuple[PriceColumn, ...]
     loudness: tuple[Loudness, ...] = ()
+    decision: Decision | None = None
 
     def to_dict(self) -> JsonObject:
         """Give plan and price as JSON-able data."""
-        return fields_of(self, but=("plan",)) | {
-            "n_clients": self.plan.n_clients,
-            "plan": self.plan.to_dict(),
-            "epsilon": plain(self.epsilon_at[0].epsilon),
-            "trust": trust_text(self.plan.privacy),
-            "exposures": plain(self.plan.exposures(self.epsilon_at[0].delta)),
-        }
+        found = {} if self.decision is None else {"policy": self.decision.verdict("this policy")}
+        return (
+            fields_of(self, but=("plan", "decision"))
+            | found
+            | {
+                "n_clients": self.plan.n_clients,
+                "plan": self.plan.to_dict(),
+                "epsilon": plain(self.epsilon_at[0].epsilon),
+                "trust": trust_text(self.plan.privacy),
+                "exposures": plain(self.plan.exposures(self.epsilon_at[0].delta)),
+            }
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,23 +67,29 @@ class Rehearsal:
     Attributes:
         plan: The plan and its price.
         params: The point that every client evaluated.
-        clients: Number of clients that evaluated it: all, or those of one site.
+        clients: Number of clients that evaluated it: all, those of one site, or none of a run that is refused.
         failures: PRIVATE: the error of every client that failed; None where it was not asked for.
+        verdict: What the policy of the run, or of the site, says in one line; None where none was asked.
+        refused: Whether it refuses the run.
     """
 
     plan: PricedPlan
     params: Mapping[str, Value]
     clients: int
     failures: Mapping[int, str] | None
+    verdict: str | None = None
+    refused: bool = False
 
     @property
     def passed(self) -> bool:
-        """Whether no failure is shown."""
-        return not self.failures
+        """Whether no failure is shown and no policy refuses the run."""
+        return not self.failures and not self.refused
 
     def to_dict(self) -> JsonObject:
         """Give plan, price and point as JSON-able data, and who failed where it was asked for."""
         found = self.plan.to_dict() | {"params": plain(self.params)}
+        if self.verdict is not None:
+            found["policy"] = self.verdict
         if self.failures is not None:
             note = "private diagnostics, not covered by epsilon"
             found["private_diagnostics"] = {"note": note, "failures": plain(self.failures)}

@@ -29,7 +29,7 @@ from privbo.runs.best import read_history
 from privbo.runs.config import read_spec
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import make_shared, plan_run, planned_requests
+from privbo.runs.opening import decided, make_shared, plan_run, planned_requests
 from privbo.runs.record import Record, mean_best_so_far
 from privbo.runs.spec import Spec
 from privbo.runs.spec_table import Control
@@ -93,7 +93,14 @@ def price_run(spec: Spec) -> PricedPlan:
     plan = plan_run(spec)
     rows = price(plan.event, delta=plan.delta, n_clients=plan.n_clients, adjacency=plan.adjacency)
     made = ((plan.mechanism(request), request) for request in planned_requests(spec)) if plan.releases else ()
-    return PricedPlan(name=spec.name, rounds=spec.rounds, plan=plan, epsilon_at=rows, loudness=loudness(made))
+    return PricedPlan(
+        name=spec.name,
+        rounds=spec.rounds,
+        plan=plan,
+        epsilon_at=rows,
+        loudness=loudness(made),
+        decision=decided(spec, plan),
+    )
 
 
 def make_ledger(config: Path, overrides: Sequence[str], owner: str, *, trust: bool = False) -> str:
@@ -216,6 +223,7 @@ def control_of(spec: Spec, control: Control, seed: int) -> Spec:
         privacy=spec.privacy.simulated(),
         seed=seed,
         ledger=None,
+        policy=None,
         control="zeroed" if control == "zeroed" else None,
         controls=(),
     )

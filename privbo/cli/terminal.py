@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accountant.events import PoissonSampledGaussian
+from accountant.ledger.left import Left
 from accountant.ledger.total import Total
 from accountant.wording import accountant_text, interval_text, multipliers_text, sampler_text, upper_text
 from privbo.audits.audit import Audit
@@ -117,11 +118,18 @@ def _plan(found: PricedPlan) -> Iterator[RenderableType]:
         yield plan.outlook
     if (vote := plan.vote_text(found.epsilon_at[0].delta)) is not None:
         yield f"vote at the end, in the price above: {vote}"
+    if found.decision is not None:
+        yield found.decision.verdict("this policy")
 
 
 @render.register
 def _rehearsal(found: Rehearsal) -> Iterator[RenderableType]:
     yield price_table(found.plan.epsilon_at)
+    if found.verdict is not None:
+        yield found.verdict
+    if not found.clients:
+        yield f"{found.plan.name}: nothing was evaluated, charged, written or sent"
+        return
     n_clients, everybody = found.clients, found.plan.plan.n_clients
     where = ", ".join(f"{name} = {value}" for name, value in found.params.items())
     who = f"each of {n_clients} clients" + ("" if n_clients == everybody else f" here (of {everybody})")
@@ -157,6 +165,11 @@ def _check(found: LedgerCheck) -> Iterator[RenderableType]:
     yield f"held against {found.receipts} earlier heads that public files beside it keep, and all that private ones do"
     if found.absent:
         yield f"absent, so nothing was learnt from it: {', '.join(found.absent)}"
+
+
+@render.register
+def _left(found: Left) -> Iterator[RenderableType]:
+    yield found.words
 
 
 @render.register

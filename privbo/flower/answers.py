@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,12 +31,15 @@ from privbo.flower.settings import (
     timeouts_of,
 )
 from privbo.flower.site import Question, SiteRecord
+from privbo.flower.site_policy import admit, required_policy
 from privbo.guardians.letters import encode_letter
 from privbo.guardians.panel import unpacked
+from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.interrupts import Stopped, watched_interrupts
 from privbo.protocol.messages import IntArray
+from privbo.protocol.settings import read_settings
 from privbo.protocol.threads import limited_loaded_threads
 from privbo.runs.asked import Asked, Desk
 from privbo.runs.separate import Clients, clients_of
@@ -78,7 +82,10 @@ def _answered(asked: Inquiry, stopped: Stopped, load: LoadsRun) -> RecordDict:
         header, question, nonce = decode_question(asked.content)
         site = _site(asked)
         record = SiteRecord.open(Path(site.directory), header.run)
+        required_policy(site)
         run = load(asked.home, site)
+        answered_before = record.latest() is not None
+        admit(site, run.spec, run=header.run, settings=run.settings, answered=answered_before)
         clients, messages, receipt = _answer(run, site, record, header, question, stopped)
         return encode_reply(site.name, nonce, clients, messages, receipt)
     except BaseException as error:
@@ -157,5 +164,13 @@ def _site(asked: Inquiry) -> SiteSettings:
     if "partition-id" in config:
         name = list(read_federation(asked.home).sites)[int(config["partition-id"])]
         folder = Path(str(asked.context.run_config["directory"])) / "private" / "sites" / name
-        return SiteSettings(name=name, directory=str(folder))
+        return SiteSettings(name=name, directory=str(folder), policy=_simulated_policy(asked.context.run_config))
     raise ConfigurationError("the node config names no site; start the SuperNode with --node-config 'site=\"PATH\"'")
+
+
+def _simulated_policy(config: Mapping[str, object]) -> Policy | None:
+    """The policy of sites that Flower simulates, from the app: the operator of a simulation owns all of its data."""
+    if not {"policy-epsilon", "policy-delta"} <= config.keys():
+        return None
+    bound = {"epsilon": config["policy-epsilon"], "delta": config["policy-delta"]}
+    return read_settings(Policy, bound | {"noise": ["secure", "exact", "simulation"], "no_privacy": True}, "policy")

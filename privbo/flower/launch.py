@@ -21,7 +21,6 @@ from types import TracebackType
 
 from privbo.flower.forks import QUIET, STARTS, found
 from privbo.flower.keys import KeyFolder
-from privbo.flower.scaffold import write_site
 from privbo.protocol.errors import ConfigurationError, RunError
 
 LOOPBACK = "127.0.0.1"
@@ -218,16 +217,22 @@ def play_locally(home: Path) -> None:
     federation.registry(public_spec(home).problem.n_clients)
     if any(site.public_key is not None for site in federation.sites.values()):
         raise ConfigurationError("federation.toml names public keys; an app to try out has none (docs/deployment.md)")
+    if missing := [site for name in federation.sites if not (site := _site_file(home, name)).exists()]:
+        raise ConfigurationError(
+            f"{missing[0]} is missing, and with it what the site allows; write it with name, directory and [policy] "
+            "(epsilon and delta), as privbo flower init does"
+        )
     with Deployment(root=home / "flower") as deployment:
         deployment.start_superlink()
         for name in federation.sites:
-            site = home / "sites" / name / "site.toml"
-            if not site.exists():
-                write_site(site, name)
-            deployment.start_supernode(name, site)
+            deployment.start_supernode(name, _site_file(home, name))
         for name in federation.guardians:
             deployment.start_supernode(name, home / "guardians" / name / "guardian.toml", role="guardian")
         deployment.play(home, show=True)
+
+
+def _site_file(home: Path, name: str) -> Path:
+    return home / "sites" / name / "site.toml"
 
 
 def free_port() -> int:

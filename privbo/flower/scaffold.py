@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from privbo.guardians.keys import guardian_keys
+from privbo.plans.policy import Policy
 from privbo.protocol.errors import ConfigurationError
 
 _PROJECT = """[build-system]
@@ -28,6 +29,8 @@ clientapp = "federated_app:client"
 
 [tool.flwr.app.config]
 directory = "{directory}"  # the run's directory on the server's machine; the ledger is in it
+policy-epsilon = {epsilon}  # of sites that Flower simulates; every other site has a [policy] in its own site.toml
+policy-delta = {delta}
 """
 
 _APP = '''"""The two apps that Flower loads, for server and sites; everything is in run.toml and federation.toml."""
@@ -54,7 +57,17 @@ space = {{ x = {{ type = "real", low = 0.0, high = 1.0 }} }}
 type = "shared-prior"
 
 [privacy]
-epsilon = 4.0
+epsilon = {epsilon}  # half of what the sites below sites/ allow over all runs
+delta = {delta}
+"""
+
+_SITE = """# Private to this site.
+name = "{name}"
+directory = "kept"
+
+[policy]  # over all runs together on this site's people; docs/deployment.md has more
+epsilon = {epsilon}
+delta = {delta}
 """
 
 _OBJECTIVE = '''"""The objective: runs at the sites, where the data is."""
@@ -66,33 +79,42 @@ def score(client: int, params: dict) -> float:
 '''
 
 
-def write_app(directory: Path, *, n_sites: int, clients_per_site: int, n_guardians: int = 0) -> list[Path]:
-    """Write a thin app with ``n_sites`` sites to try out; returns the files.
+def write_app(
+    directory: Path, *, n_sites: int, clients_per_site: int, epsilon: float, delta: float, n_guardians: int = 0
+) -> list[Path]:
+    """Write a thin app with ``n_sites`` sites to try out, and each site's own file; returns the files.
 
     Args:
         directory: A new folder, or one without an app.
         n_sites: Number of sites.
         clients_per_site: Number of clients at every site.
+        epsilon: Bound of every site's policy on all runs together; the run written here takes half of it.
+        delta: Where the bound holds; the run's, too.
         n_guardians: Number of guardians, whose keys are made below ``guardians/``; 0 for a server that is trusted.
 
     Raises:
-        ConfigurationError: If the folder holds an app already, or there is one guardian only.
+        ConfigurationError: If the folder holds an app already, there is one guardian only, or a bound out of range.
 
     Example:
         >>> import tempfile
         >>> home = Path(tempfile.mkdtemp()) / "trial"
-        >>> [path.name for path in write_app(home, n_sites=2, clients_per_site=5)][:3]
+        >>> [path.name for path in write_app(home, n_sites=2, clients_per_site=5, epsilon=4, delta=1e-6)][:3]
         ['pyproject.toml', 'federated_app.py', 'run.toml']
     """
     if n_guardians == 1:
         raise ConfigurationError("guardians=1: one guardian would see every vector; name two or more, or none")
     if (directory / "pyproject.toml").exists():
         raise ConfigurationError(f"{directory} already holds an app; name a new folder")
-    name = directory.absolute().name.lower()
+    name, bound = directory.absolute().name.lower(), Policy(epsilon=epsilon, delta=delta)
     files = {
-        "pyproject.toml": _PROJECT.format(name=name, directory=(directory / "run").absolute()),
+        "pyproject.toml": _PROJECT.format(
+            name=name, directory=(directory / "run").absolute(), epsilon=bound.epsilon, delta=bound.delta
+        ),
         "federated_app.py": _APP,
-        "run.toml": _RUN.format(name=name, n_clients=n_sites * clients_per_site) + _trust(n_guardians),
+        "run.toml": _RUN.format(
+            name=name, n_clients=n_sites * clients_per_site, epsilon=bound.epsilon / 2, delta=bound.delta
+        )
+        + _trust(n_guardians),
         "objective.py": _OBJECTIVE,
         "federation.toml": _federation(n_sites, clients_per_site),
         ".gitignore": "run/\nsites/\nguardians/\nflower/\n__pycache__/\n",  # what stays on this machine
@@ -100,6 +122,9 @@ def write_app(directory: Path, *, n_sites: int, clients_per_site: int, n_guardia
     directory.mkdir(parents=True, exist_ok=True)
     for file, content in files.items():
         (directory / file).write_text(content)
+    for name in (f"site{number}" for number in range(n_sites)):
+        files |= {f"sites/{name}/site.toml": ""}
+        write_site(directory / "sites" / name / "site.toml", name, bound)
     for name in (f"guardian{number + 1}" for number in range(n_guardians)):
         with (directory / "federation.toml").open("a") as registry:
             registry.write("\n" + write_guardian(directory / "guardians" / name, name))
@@ -131,7 +156,7 @@ def write_guardian(folder: Path, name: str) -> str:
     return f'[guardians.{name}]\nsealing = "{card.sealing}"\nsigning = "{card.signing}"\n'
 
 
-def write_site(path: Path, name: str) -> None:
-    """Write a site's own ``site.toml`` for trying out; the site keeps its state in the folder beside the file."""
+def write_site(path: Path, name: str, policy: Policy) -> None:
+    """Write a site's own ``site.toml`` with its policy's bound; the site's state is kept in the same folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'# Private to this site.\nname = "{name}"\ndirectory = "kept"\n')
+    path.write_text(_SITE.format(name=name, epsilon=policy.epsilon, delta=policy.delta))

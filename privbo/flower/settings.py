@@ -16,7 +16,10 @@ objectives live at the sites. ``federation.toml`` stands beside it and is public
 A site keeps its own ``site.toml`` and shows it to nobody::
 
     name = "north"
-    directory = "/var/lib/privbo"  # state, and a record of everything it ever sent
+    directory = "/var/lib/privbo"  # state, a ledger, and a record of everything it ever sent
+    [policy]                       # without one the site refuses every question
+    epsilon = 4.0                  # over all runs together on this site's people
+    delta = 1e-6
     [problem]                      # where this site's objective is; by default the run's
     factory = "ward_model:problem"
     arguments = { data = "/data/north" }
@@ -38,6 +41,7 @@ from pydantic import Field
 from privbo.flower.registry import Registry, parse_clients
 from privbo.flower.timeouts import Timeouts
 from privbo.guardians.keys import Card
+from privbo.plans.policy import Policy
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.problem import ProblemSource
@@ -89,11 +93,13 @@ class Federation:
 class SiteSettings:
     """``site.toml``, checked for shape; private to the site.
 
-    With ``guardians`` the site sends nothing but letters sealed to exactly these keys, whatever the run's files say.
+    Without ``policy`` the site refuses every question. With ``guardians`` it sends nothing but letters sealed to exactly
+    these keys, whatever the run's files say.
     """
 
     name: str
     directory: str
+    policy: Policy | None = None
     problem: ProblemSource | None = None
     guardians: dict[str, Card] | None = None
 
@@ -234,10 +240,12 @@ class SiteRun:
 
     Attributes:
         spec: With the site's own problem.
+        settings: Digest of the run's public settings, as the server's ledger has it.
         federation: As the app's folder has it.
     """
 
     spec: Spec
+    settings: str
     federation: Federation
 
 
@@ -250,7 +258,8 @@ def site_run(home: Path, site: SiteSettings) -> SiteRun:
     Raises:
         ConfigurationError: As ``site_spec`` and ``read_federation``.
     """
-    return SiteRun(spec=site_spec(home, site), federation=read_federation(home))
+    settings = public_spec(home).digest()
+    return SiteRun(spec=site_spec(home, site), settings=settings, federation=read_federation(home))
 
 
 def kept_run() -> LoadsRun:

@@ -16,6 +16,17 @@ class ConfigurationError(PrivacyError):
     """
 
 
+class PolicyError(PrivacyError):
+    """A run that a party's policy refuses; no data was touched and nothing was sent.
+
+    .. versionadded:: 0.3.0
+
+    Example:
+        >>> issubclass(PolicyError, PrivacyError)
+        True
+    """
+
+
 class RunError(PrivacyError):
     """A run directory can't be used as asked.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from privbo.plans.plan import Plan
+from privbo.plans.policy import Policy
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
@@ -64,6 +65,7 @@ def run(
     resume: bool = False,
     name: str | None = None,
     ledger: SharedLedger | None = None,
+    policy: Policy | None = None,
     final: Final | None = None,
     final_share: float = FINAL_SHARE,
     control: Literal["zeroed"] | None = None,
@@ -92,6 +94,7 @@ def run(
         name: Shown in reports; the problem's by default.
         ledger: A population's ledger to charge instead of the run's own, where several runs
             concern the same clients.
+        policy: Runs that are allowed on these people; a run that it refuses touches no data.
         final: ``"common"`` ends the run with one more planned release, a noisy vote of the clients that chooses one
             setting for all: ``Record.common``.
         final_share: Share of the run's squared budget that the vote gets.
@@ -116,6 +119,7 @@ def run(
 
     Raises:
         ConfigurationError: If a setting is impossible; nothing was touched.
+        PolicyError: If the policy refuses the run; nothing was touched.
         BudgetExceeded: If the plan costs more than the ledger has left.
         RunError: If the directory can't be used as asked.
 
@@ -134,6 +138,7 @@ def run(
         rounds=rounds,
         seed=seed,
         ledger=ledger,
+        policy=policy,
         final=final,
         final_share=final_share,
         control=control,
@@ -185,6 +190,7 @@ def run_spec(
 
     Raises:
         ConfigurationError: If a setting is impossible; nothing was touched.
+        PolicyError: If the policy refuses the run; nothing was touched.
         BudgetExceeded: If the plan costs more than the ledger has left.
         RunError: If the directory can't be used as asked.
     """

@@ -19,11 +19,13 @@ from accountant.ledger.store import Place
 from privbo.door.adaptive import QuantileClipper
 from privbo.door.door import Door, Gather
 from privbo.plans.plan import Plan, price_plan
+from privbo.plans.policy import Decision
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link
 from privbo.protocol.homes import today
 from privbo.protocol.messages import Foregoing, Request, Server, Setting
+from privbo.runs.algorithms import algorithm_table
 from privbo.runs.allocation import KeptAllocation
 from privbo.runs.evidence import declaration, require_agreement
 from privbo.runs.final import CommonServer
@@ -85,6 +87,30 @@ def planned_requests(spec: Spec) -> Iterator[Request]:
     return spec.played.server(spec.setting(public_seed=0)).plan()
 
 
+def decided(spec: Spec, plan: Plan, *, run: str | None = None) -> Decision | None:
+    """Judge a planned run by its own policy, on top of all runs on the same ledger; None without a policy.
+
+    Args:
+        spec: What to run.
+        plan: Its plan.
+        run: Identifier of a run that began already.
+
+    Raises:
+        RunError: If the ledger is one of other people, or of other bounds.
+    """
+    if spec.policy is None:
+        return None
+    paid: tuple[Event, ...] = ()
+    event: Event | None = plan.event
+    if spec.ledger is not None and stands(place_of(spec.ledger.path)):
+        with open_shared(spec.ledger, plan) as ledger:
+            book = ledger.book()
+        paid = (*book.paid, *book.paid_again)
+        event = plan.event if run is None or book.plan_of(run) is None else None
+    name = str(algorithm_table(spec.algorithm)["type"])
+    return spec.policy.decide(spec.privacy, event, algorithm=name, rounds=spec.rounds, paid=paid)
+
+
 def open_run(
     spec: Spec,
     plan: Plan,
@@ -104,11 +130,15 @@ def open_run(
 
     Raises:
         ConfigurationError: If a real run has no directory for its ledger.
+        PolicyError: If the run's policy refuses it.
         RunError: If the directory can't be used as asked.
         BudgetExceeded: If the plan costs more than the ledger has left.
     """
     if home is None and plan.noise_source in {"secure", "exact"}:
         raise ConfigurationError("a private run needs a directory for its durable ledger; name one")
+    begun = home.manifest().run_id if resume and home is not None else None
+    if (decision := decided(spec, plan, run=begun)) is not None:
+        decision.require("this policy")
     manifest, root = _resumed(home, spec, plan) if resume else _made(home, spec, plan)
     ledger = _open_ledger(home, manifest)
     _bind(ledger, manifest, home)

@@ -28,6 +28,7 @@ from typing import Annotated, Literal, cast
 from pydantic import Field, SkipValidation
 
 from privbo.plans.plan import single_release_noise
+from privbo.plans.policy import Policy
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
@@ -43,8 +44,8 @@ from privbo.runs.grid import Times
 from privbo.runs.sources import load_function, load_problem, stated_problem
 from privbo.runs.spec_table import FINAL_SHARE, Control, FinalShare, SpecTable
 
-# How a run is carried out, not what it is: neither changes what a run releases.
-_MEANS = ("controls", "threads", "device", "executor", "jobs")
+# How a run is carried out and who allows it, not what it is: none of them changes what a run releases.
+_MEANS = ("controls", "threads", "device", "executor", "jobs", "policy")
 # Of a problem: where its code stands is nobody's business but the machine's that runs it.
 _PUBLIC = ("name", "provenance", "n_clients", "space", "constraints", "fingerprint", "arguments")
 
@@ -61,6 +62,7 @@ class Spec:
         rounds: Number of rounds in which clients act on what was shared.
         seed: Makes the algorithm's and the clients' choices repeatable.
         ledger: A population's ledger to charge instead of the run's own.
+        policy: Runs that are allowed on these people; None allows all.
         attendance: Clients that are away or late, simulated; None for an ideal network.
         final: ``"common"`` ends the run with one more planned release, a noisy vote that chooses one setting for all.
         final_share: Share of the run's squared budget that the vote gets; unused without ``final``. The default is from
@@ -92,6 +94,7 @@ class Spec:
     rounds: Count
     seed: Annotated[int, Field(ge=0)] | None = None
     ledger: SharedLedger | None = None
+    policy: Policy | None = None
     attendance: Attendance | None = None
     final: Final | None = None
     final_share: FinalShare = FINAL_SHARE
@@ -136,6 +139,7 @@ class Spec:
             "algorithm": algorithm_table(self.algorithm),
             "privacy": dump_settings(self.privacy),
             "ledger": None if self.ledger is None else dump_settings(self.ledger),
+            "policy": None if self.policy is None else dump_settings(self.policy),
             "attendance": None if self.attendance is None else dump_settings(self.attendance),
             "times": None if self.times is None else dump_settings(self.times),
             "evaluation_seconds": self.evaluation_seconds,
@@ -153,7 +157,7 @@ class Spec:
         kept["problem"] = dump_settings(self.problem.table(), defaults=False)
         kept["algorithm"] = algorithm_table(self.algorithm, defaults=False)
         kept["privacy"] = dump_settings(self.privacy, defaults=False)
-        for name in ("attendance", "times"):
+        for name in ("policy", "attendance", "times"):
             if (given := getattr(self, name)) is not None:
                 kept[name] = dump_settings(given, defaults=False)
         return kept

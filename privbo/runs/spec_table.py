@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
+from privbo.plans.policy import Policy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
 from privbo.protocol.problem import ProblemSource
@@ -35,6 +36,7 @@ class SpecTable:
     control: Literal["zeroed"] | None = None
     controls: Sequence[Control] = ()
     ledger: SharedLedger | None = None
+    policy: Policy | None = None
     attendance: Attendance | None = None
     times: Times | None = None
     evaluation_seconds: Positive | None = None

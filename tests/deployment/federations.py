@@ -20,6 +20,8 @@ ALGORITHMS = {
     "dp-fts-de": {"type": "dp-fts-de", "n_features": 12},
     "fed-pne": {"type": "fed-pne", "horizon": 400, "c": 0.02},
 }
+# Allows whatever these tests play: they are about something else.
+POLICY = {"epsilon": 1e5, "delta": 1e-6, "noise": ["secure", "exact", "simulation"], "no_privacy": True}
 SITES = {"north": "0-2", "south": "3, 4", "west": "5-6"}
 
 
@@ -88,11 +90,12 @@ def make(
     held: bool = False,
     simulated: bool = False,
     final: str | None = None,
+    policy: dict | None = POLICY,
     **federation,
 ) -> Federation:
     """Write a federation of three sites; simulated noise and one seed unless told otherwise."""
     made = Federation(root, tuple(sites))
-    write_app(made.home, n_sites=len(sites), clients_per_site=1)
+    write_app(made.home, n_sites=len(sites), clients_per_site=1, epsilon=1e5, delta=1e-6)
     project = (made.home / "pyproject.toml").read_text()
     (made.home / "pyproject.toml").write_text(project.replace(str((made.home / "run").absolute()), str(made.run.path)))
     run = {
@@ -110,11 +113,14 @@ def make(
     }
     settings = {"round_timeout": 120.0, "start_timeout": 5.0, "sites": entries} | federation
     (made.home / "federation.toml").write_text(tomli_w.dumps(settings))
+    if policy is POLICY:
+        asked = privacy or {}
+        policy = policy | {"unit": asked.get("unit", "client"), "trust": [asked.get("trust", "server")]}
     for name in sites:
         made.site_file(name).parent.mkdir(parents=True)
         own = {"factory": factory}
         if held:
             own = {"factory": "tests.deployment.held:problem", "arguments": {"hold": str(made.hold(name))}}
         site = {"name": name, "directory": "kept", "problem": own}
-        made.site_file(name).write_text(tomli_w.dumps(site))
+        made.site_file(name).write_text(tomli_w.dumps(site | ({} if policy is None else {"policy": policy})))
     return made

@@ -13,18 +13,20 @@ from privbo.flower.launch import QUIET, QUIET_NOTE, play_locally
 from privbo.protocol.files import read_lines
 from privbo.runs.manifest import RunDirectory
 
+BOUND = ("--epsilon", 8.0, "--delta", 1e-6)
+
 
 def command(*words: object) -> None:
     app([str(word) for word in words], standalone_mode=False)
 
 
 def test_an_app_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command("flower", "init", tmp_path / "trial", "--sites", 2, "--clients-per-site", 4)
+    command("flower", "init", tmp_path / "trial", "--sites", 2, "--clients-per-site", 4, *BOUND)
     assert 'clients = "4-7"' in (tmp_path / "trial" / "federation.toml").read_text()
     assert "run.toml" in capsys.readouterr().out
     assert tomllib.loads((tmp_path / "trial" / "run.toml").read_text())["algorithm"] == {"type": "shared-prior"}
     with pytest.raises(pb.ConfigurationError, match="already holds an app"):
-        command("flower", "init", tmp_path / "trial")
+        command("flower", "init", tmp_path / "trial", *BOUND)
 
 
 def test_keys_are_made_once_and_are_nobody_elses(tmp_path: Path) -> None:
@@ -38,7 +40,7 @@ def test_keys_are_made_once_and_are_nobody_elses(tmp_path: Path) -> None:
 
 def test_a_federation_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
     home = tmp_path / "trial"
-    command("flower", "init", home)
+    command("flower", "init", home, *BOUND)
     text = (home / "federation.toml").read_text()
     (home / "federation.toml").write_text(text.replace('"0-9"', '"0-8"'))
     with pytest.raises(pb.ConfigurationError, match="exactly one site"):
@@ -52,7 +54,7 @@ def test_a_federation_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
 @pytest.mark.deployment
 def test_up_plays_the_run_and_stops_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = tmp_path / "trial"
-    command("flower", "init", home)
+    command("flower", "init", home, *BOUND)
     run = (home / "run.toml").read_text()
     (home / "run.toml").write_text(run.replace("rounds = 10", "rounds = 1"))
     command("flower", "up", home)

@@ -369,14 +369,14 @@ def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_ask
 
 def test_the_scaffold_writes_a_federation_with_guardians_whose_keys_stay_here(tmp_path: Path) -> None:
     home = tmp_path / "trial"
-    write_app(home, n_sites=2, clients_per_site=3, n_guardians=2)
+    write_app(home, n_sites=2, clients_per_site=3, epsilon=4.0, delta=1e-6, n_guardians=2)
     cards = require_guardians(read_federation(home), public_spec(home).privacy)
     for name, card in cards.items():
         assert read_guardian(home / "guardians" / name / "guardian.toml").name == name
         assert guardian_keys(home / "guardians" / name / "kept").card == card
     assert "guardians/" in (home / ".gitignore").read_text().split()
     with pytest.raises(ConfigurationError, match="one guardian would see every vector"):
-        write_app(tmp_path / "one", n_sites=2, clients_per_site=3, n_guardians=1)
+        write_app(tmp_path / "one", n_sites=2, clients_per_site=3, epsilon=4.0, delta=1e-6, n_guardians=1)
 
 
 # --- keys ---------------------------------------------------------------------------------------------------

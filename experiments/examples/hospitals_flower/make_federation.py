@@ -43,6 +43,7 @@ def site(hospital: str, data: Path) -> str:
     """A hospital's own settings; nobody else sees them."""
     return (
         f'name = "{hospital}"\ndirectory = "kept"\n\n'
+        "[policy]  # over all runs together on this hospital's wards\nepsilon = 8.0\ndelta = 1e-6\n\n"
         f'[problem]\nfactory = "ward_model:problem"\narguments = {{ data = "{data.absolute()}" }}\n'
     )
 

@@ -1,0 +1,379 @@
+"""A site's own policy and ledger: what a hostile server asks for leaves nothing, and all runs are added up."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+import privbo as pb
+from accountant import Adjacency, repeat, tightest
+from accountant.ledger import Ledger
+from privbo.flower.settings import read_site
+from privbo.flower.site_policy import ledger_path
+from privbo.protocol.files import read_lines
+from privbo.protocol.messages import FloatArray, IntArray
+from tests.cli.test_cli import privbo
+from tests.conformance.small import problem as small_problem
+from tests.deployment.federations import Federation, make
+from tests.deployment.processes import ROOT, deployed, start_sites
+
+EVALUATED: list[int] = []
+FACTORY = "tests.deployment.test_site_policy:counting_problem"
+BOUND = {"epsilon": 4.0, "delta": 1e-6}
+HONEST = {"epsilon": 2.0, "delta": 1e-6}
+SITE = "south"
+
+
+def counted(clients: IntArray, units: FloatArray) -> FloatArray:
+    EVALUATED.append(len(clients))
+    return 1.0 - 0.5 * ((units - 0.3) ** 2).sum(axis=1)
+
+
+def counting_problem(n_clients: int = 7) -> pb.Problem:
+    return pb.Problem(space=small_problem().space, batch_objective=counted, n_clients=n_clients, name="bumps")
+
+
+def federation_of(root: Path, *, policy: Mapping[str, object] | None = BOUND, **changes: object) -> Federation:
+    settings = {"factory": FACTORY, "rounds": 2, "seed": None, "privacy": HONEST} | changes
+    return make(root, policy=policy if policy is None else dict(policy), **settings)
+
+
+def asks(federation: Federation, **changes: object) -> None:
+    """Let the server ship other files, under a directory of its own that knows no earlier run."""
+    path = federation.home / "run.toml"
+    path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | changes))
+    if federation.run.path.exists():
+        shutil.rmtree(federation.run.path)
+
+
+def played(federation: Federation) -> list[dict]:
+    """Everything that left the sites in a run, as records of their replies."""
+    sent, nodes = [], federation.nodes()
+    for node in nodes:
+        node.tamper = lambda reply, _: sent.append(dict(reply.content.config_records["answer"])) or reply
+    EVALUATED.clear()
+    federation.play(nodes)
+    return sent
+
+
+def kept(federation: Federation, site: str = SITE) -> Path:
+    return federation.root / site / "kept"
+
+
+def ledger_of(federation: Federation, site: str = SITE) -> Ledger:
+    return Ledger.open(ledger_path(read_site(federation.site_file(site))))
+
+
+def files_sent(federation: Federation, site: str = SITE) -> set[Path]:
+    return set(kept(federation, site).glob("*/sent/*"))
+
+
+def last_words(federation: Federation, site: str = SITE) -> str:
+    """The error that stands last in the log of the run that was asked for last."""
+    log = max(kept(federation, site).glob("*/errors.log"), key=lambda path: path.stat().st_mtime_ns)
+    return log.read_text().strip().splitlines()[-1]
+
+
+HOSTILE = {
+    "none = true": ({"privacy": {"none": True}}, {}, "privacy.none=true, and policy.no_privacy=false"),
+    "epsilon 1000": (
+        {"privacy": {"epsilon": 1000.0, "delta": 1e-6}},
+        {},
+        "from epsilon 2 to 1001 at delta 1e-06, and policy.epsilon=4",
+    ),
+    "another unit": (
+        {"privacy": HONEST | {"unit": "reward"}},
+        {},
+        "privacy.unit='reward', and policy.unit='client'; set privacy.unit='client'",
+    ),
+    "another noise": (
+        {"privacy": HONEST | {"noise": "simulation"}},
+        {},
+        "privacy.noise='simulation', and policy.noise=['secure', 'exact']",
+    ),
+    "another algorithm": (
+        {"algorithm": {"type": "dp-fts-de", "n_features": 12}},
+        {"algorithms": ["fed-pne"]},
+        "algorithm.type='dp-fts-de', and policy.algorithms=['fed-pne']",
+    ),
+    "too many rounds": ({"rounds": 3}, {"max_rounds": 2}, "rounds=3, and policy.max_rounds=2; plan fewer rounds"),
+    "a delta of almost 1": (
+        {"privacy": {"epsilon": 2.0, "delta": 1.0 - 1e-15}},
+        {},
+        "at delta 1e-06, and policy.epsilon=4",
+    ),
+    "a noise multiplier of 1e-5": ({"privacy": {"noise_multiplier": 1e-5}}, {}, "and policy.epsilon=4"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_run_leaves_nothing_but_the_class_of_the_error(case: str, tmp_path: Path) -> None:
+    hostile, policy, words = HOSTILE[case]
+    federation = federation_of(tmp_path, policy=BOUND | policy)
+    assert any("vectors" in reply for reply in played(federation))
+    assert EVALUATED
+    with ledger_of(federation) as ledger:
+        before = ledger.head
+    sent_before = files_sent(federation)
+    asks(federation, **hostile)
+    replies = played(federation)
+    assert not EVALUATED
+    assert replies
+    for reply in replies:
+        assert reply.keys() - {"sequence", "head"} == {"site", "nonce", "error"}
+        assert reply["error"] == "PolicyError"
+    assert files_sent(federation) == sent_before
+    with ledger_of(federation) as ledger:
+        assert ledger.head == before
+    for site in federation.sites:
+        assert last_words(federation, site).startswith("privbo.protocol.errors.PolicyError: this site refuses: ")
+        assert words in last_words(federation, site)
+    assert all(row["answered"] == [] for row in read_lines(federation.run.private / "transport.jsonl"))
+
+
+def test_a_site_without_a_policy_answers_nobody(tmp_path: Path) -> None:
+    federation = federation_of(tmp_path, policy=None)
+    replies = played(federation)
+    assert {reply["error"] for reply in replies} == {"PolicyError"}
+    assert not EVALUATED
+    assert not files_sent(federation)
+    assert last_words(federation) == (
+        "privbo.protocol.errors.PolicyError: this site refuses every question: site.toml has no [policy]; write "
+        "one with epsilon and delta, the bound on all runs together on this site's people"
+    )
+
+
+def test_the_run_that_passes_the_bound_over_all_runs_leaves_nothing(tmp_path: Path) -> None:
+    federation = federation_of(tmp_path, privacy={"epsilon": 1.0, "delta": 1e-6})
+    each = pb.plan(
+        counting_problem(), pb.FedPNE(horizon=400, c=0.02), privacy=pb.Privacy(epsilon=1.0, delta=1e-6), rounds=2
+    ).event
+    costs = [tightest.epsilon(repeat(each, n), 1e-6, adjacency=Adjacency.ZERO_OUT) for n in range(1, 20)]
+    allowed = sum(cost <= 4.0 for cost in costs)
+    for _ in range(allowed):
+        asks(federation)
+        assert any("vectors" in reply for reply in played(federation))
+    with ledger_of(federation) as ledger:
+        left = ledger.left()
+        assert len(ledger.book().reservations) == allowed
+        assert not ledger.entries()  # plans are paid whole, and once
+    assert left.spent == pytest.approx(costs[allowed - 1], rel=1e-9)
+    asks(federation)
+    assert {reply["error"] for reply in played(federation)} == {"PolicyError"}
+    assert not EVALUATED
+    assert f"to {costs[allowed]:.2f}"[:6] in last_words(federation)
+    asks(federation, privacy={"epsilon": 0.05, "delta": 1e-6})  # what is left is still there for a small one
+    assert any("vectors" in reply for reply in played(federation))
+
+
+def test_a_hospital_joins_and_the_same_ledger_goes_on(tmp_path: Path) -> None:
+    twelve = federation_of(tmp_path / "a", sites={"north": "0-3", "south": "4-7", "west": "8-11"}, n_clients=12)
+    joined = {"east": "0", "north": "1-4", "south": "5-8", "west": "9-12"}
+    thirteen = federation_of(tmp_path / "b", sites=joined, n_clients=13, privacy={"epsilon": 1.0, "delta": 1e-6})
+    for federation, n_clients in ((twelve, 12), (thirteen, 13)):
+        for name in federation.sites:
+            own = tomllib.loads(federation.site_file(name).read_text())
+            own["problem"] |= {"arguments": {"n_clients": n_clients}}
+            own["directory"] = str(tmp_path / "disks" / name)
+            federation.site_file(name).write_text(tomli_w.dumps(own))
+        assert any("vectors" in reply for reply in played(federation))
+    algorithm, plans = pb.FedPNE(horizon=400, c=0.02), []
+    for n_clients, epsilon in ((12, 2.0), (13, 1.0)):
+        privacy = pb.Privacy(epsilon=epsilon, delta=1e-6)
+        plans.append(pb.plan(counting_problem(n_clients), algorithm, privacy=privacy, rounds=2).event)
+    both = tightest.epsilon(repeat(plans[0], 1), 1e-6, adjacency=Adjacency.ZERO_OUT)
+    with ledger_of(thirteen) as old, ledger_of(thirteen, "east") as new:
+        assert [r.run for r in old.book().reservations] != [r.run for r in new.book().reservations]
+        assert len(old.book().reservations) == 2
+        assert len(new.book().reservations) == 1
+        assert old.left().spent > both > new.left().spent
+        expected = sum(1.0 / part.noise_multiplier**2 * n for plan in plans for part, n in plan.parts)
+        assert old.left().spent == pytest.approx(_gaussian(expected), rel=1e-9)
+        assert old.verify().ok
+
+
+def _gaussian(mu_squared: float) -> float:
+    from accountant import gaussian_dp
+
+    return gaussian_dp.epsilon_of(mu_squared, 1e-6)
+
+
+def test_a_run_that_changes_its_files_under_the_same_name_is_not_answered(tmp_path: Path) -> None:
+    federation = federation_of(tmp_path)
+    nodes = federation.nodes()
+    federation.play(nodes)
+    asked, sent_before = nodes[1].asked[-1], files_sent(federation)
+    for path in sent_before:
+        path.unlink()  # so that it would have to act again
+    path = federation.home / "run.toml"
+    path.write_text(path.read_text().replace("epsilon = 2.0", "epsilon = 1.9"))
+    EVALUATED.clear()
+    reply = nodes[1].handle(asked)
+    assert reply.content.config_records["answer"]["error"] == "RunError"
+    assert not EVALUATED
+    assert "was charged with other settings than it has now" in last_words(federation)
+
+
+def test_a_ledger_that_is_gone_or_was_put_back_answers_nobody(tmp_path: Path) -> None:
+    federation = federation_of(tmp_path)
+    played(federation)
+    path = ledger_path(read_site(federation.site_file(SITE)))
+    shutil.rmtree(path.parent)
+    asks(federation, privacy={"epsilon": 0.5, "delta": 1e-6})
+    played(federation)
+    assert "is gone though this site has answered; restore it from a copy" in last_words(federation)
+    empty = read_site(federation.site_file(SITE))
+    Ledger.create(path, empty.policy.ledger_policy("one client of this site")).close()
+    (run,) = [folder for folder in kept(federation).iterdir() if any(folder.glob("sent/*"))]
+    from privbo.flower.settings import public_spec
+    from privbo.flower.site_policy import admit
+
+    with pytest.raises(pb.RunError, match=r"does not know run .*, which this site has answered"):
+        admit(empty, public_spec(federation.home), run=run.name, settings="any", answered=True)
+
+
+@pytest.mark.parametrize("change", [{"epsilon": 5.0}, {"delta": 1e-5}, {"rule": "renyi"}, {"unit": "reward"}], ids=repr)
+def test_a_bound_is_never_raised_on_the_ledger_that_it_was_made_for(change: dict, tmp_path: Path) -> None:
+    federation = federation_of(tmp_path)
+    played(federation)
+    file = federation.site_file(SITE)
+    own = tomllib.loads(file.read_text())
+    file.write_text(tomli_w.dumps(own | {"policy": own["policy"] | change}))
+    asks(federation, privacy={"epsilon": 0.5, "delta": 1e-6} | ({"unit": "reward"} if "unit" in change else {}))
+    before = files_sent(federation)
+    played(federation)
+    assert files_sent(federation) == before
+    assert "the ledger of this site's runs was made with epsilon = 4, delta = 1e-06" in last_words(federation)
+    file.write_text(tomli_w.dumps(own | {"policy": own["policy"] | {"epsilon": 1.0}}))  # stricter may stand
+    asks(federation, privacy={"epsilon": 0.5, "delta": 1e-6})
+    played(federation)
+    assert "policy.epsilon=1" in last_words(federation)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from accountant.ledger import Ledger
+from privbo.flower.site import SiteRecord
+from tests.deployment.federations import Federation
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+where, root = sys.argv[1:]
+if where == "before the reservation":
+    reserve = Ledger.reserve
+    Ledger.reserve = lambda own, declared: (die if "_site" in own.path.parts else reserve)(own, declared)
+elif where == "before the answer":
+    SiteRecord.sealed = die
+federation = Federation(Path(root))
+federation.play([federation.nodes()[1]])
+"""
+
+
+@pytest.mark.parametrize("where", ["before the reservation", "before the answer"])
+def test_a_site_that_is_killed_never_counts_too_little(where: str, tmp_path: Path) -> None:
+    federation = federation_of(tmp_path)
+    done = subprocess.run([sys.executable, "-c", KILLED, where, str(tmp_path)], cwd=ROOT, check=False, timeout=300)
+    assert done.returncode == -signal.SIGKILL
+    assert not files_sent(federation)
+    with ledger_of(federation) as ledger:
+        paid = len(ledger.book().reservations)
+    assert paid == (where == "before the answer")
+    assert any("vectors" in reply for reply in played(federation))  # the server goes on, and the site answers
+    with ledger_of(federation) as ledger:
+        assert len(ledger.book().reservations) == 1
+        assert ledger.left().spent == pytest.approx(2.0, rel=2e-3)
+        assert ledger.verify().ok
+
+
+def test_a_run_without_privacy_that_the_policy_allows_is_answered_and_counts_nowhere(tmp_path: Path) -> None:
+    federation = federation_of(tmp_path, policy=BOUND | {"no_privacy": True}, privacy={"none": True})
+    assert any("vectors" in reply for reply in played(federation))
+    with ledger_of(federation) as ledger:
+        assert ledger.left().spent == 0.0
+
+
+def test_two_runs_never_share_the_same_remainder(tmp_path: Path) -> None:
+    """Each fits alone; asked at the same time, one is refused."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from privbo.flower.settings import public_spec
+    from privbo.flower.site_policy import admit
+
+    federation = federation_of(tmp_path, privacy={"epsilon": 3.0, "delta": 1e-6})
+    site, spec = read_site(federation.site_file(SITE)), public_spec(federation.home)
+
+    def ask(number: int) -> bool:
+        try:
+            admit(site, spec, run=f"run-{number}", settings="s", answered=False)
+        except pb.RunError:
+            raise
+        except Exception as error:
+            return type(error).__name__ != "PolicyError"
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(ask, range(4))) == 1
+
+
+def test_check_prints_the_sites_verdict_and_ledger_left_reads_its_ledger(tmp_path: Path) -> None:
+    federation = federation_of(tmp_path)
+    arguments = ("check", str(federation.home / "run.toml"), "--site", str(federation.site_file(SITE)))
+    done = privbo(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "this site would answer: epsilon 2 of 4 would be spent, 2" in done.stdout
+    assert "left at delta 1e-06" in done.stdout
+    assert not ledger_path(read_site(federation.site_file(SITE))).exists()  # it was only asked
+    empty = privbo("ledger", "left", str(federation.site_file(SITE)))
+    assert empty.stdout.startswith("epsilon 0 of 4 spent, 4 left at delta 1e-06; one more Gaussian release")
+    played(federation)
+    for place in (federation.site_file(SITE), kept(federation), ledger_path(read_site(federation.site_file(SITE)))):
+        done = privbo("ledger", "left", str(place), "--noise-multiplier", "10")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("epsilon 2 of 4 spent, 2"), done.stdout
+        assert "more fit" in done.stdout
+    asks(federation, privacy={"none": True})
+    refused = privbo(*arguments)
+    assert refused.returncode == 3
+    assert "this site refuses: privacy.none=true, and policy.no_privacy=false" in refused.stdout
+    own = tomllib.loads(federation.site_file(SITE).read_text())
+    del own["policy"]
+    federation.site_file(SITE).write_text(tomli_w.dumps(own))
+    without = privbo(*arguments)
+    assert without.returncode == 3
+    assert "this site refuses every question: site.toml has no [policy]" in without.stdout
+    assert privbo("ledger", "left", str(federation.home)).returncode == 2
+
+
+@pytest.mark.deployment
+def test_real_nodes_refuse_a_run_without_privacy_after_one_that_they_answered(tmp_path: Path) -> None:
+    federation = federation_of(
+        tmp_path, rounds=1, factory="tests.conformance.small:problem", round_timeout=300.0, start_timeout=300.0
+    )
+    with deployed(federation) as deployment:
+        start_sites(deployment, federation)
+        deployment.play(federation.home, timeout=600)
+        answered = read_lines(federation.run.private / "transport.jsonl")
+        assert all(row["answered"] == sorted(federation.sites) for row in answered)
+        sent = {site: files_sent(federation, site) for site in federation.sites}
+        asks(federation, privacy={"none": True})
+        deployment.play(federation.home, timeout=600)
+    refused = read_lines(federation.run.private / "transport.jsonl")
+    assert refused
+    for row in refused:
+        assert row["answered"] == []
+        assert row["refused"] == {"raised PolicyError": 3}
+    for site in federation.sites:
+        assert files_sent(federation, site) == sent[site]
+        assert "privacy.none=true, and policy.no_privacy=false" in last_words(federation, site)
+        with ledger_of(federation, site) as ledger:
+            assert ledger.left().spent == pytest.approx(2.0, rel=2e-3)
