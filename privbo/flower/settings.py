@@ -93,8 +93,8 @@ class Federation:
 class SiteSettings:
     """``site.toml``, checked for shape; private to the site.
 
-    Without ``policy`` the site refuses every question. With ``guardians`` it sends nothing but letters sealed to exactly
-    these keys, whatever the run's files say.
+    Without ``policy`` the site refuses every question. With ``guardians`` it sends nothing but letters sealed to
+    exactly these keys, whatever the run's files say.
     """
 
     name: str

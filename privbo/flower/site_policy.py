@@ -50,8 +50,8 @@ def required_policy(site: SiteSettings) -> Policy:
     """
     if site.policy is None:
         raise PolicyError(
-            "this site refuses every question: site.toml has no [policy]; write one with epsilon and delta, the bound on "
-            "all runs together on this site's people"
+            "this site refuses every question: site.toml has no [policy]; write one with epsilon and delta, the bound "
+            "on all runs together on this site's people"
         )
     return site.policy
 
