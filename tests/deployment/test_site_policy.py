@@ -139,8 +139,8 @@ def test_a_hostile_run_leaves_nothing_but_the_class_of_the_error(case: str, tmp_
     assert all(row["answered"] == [] for row in read_lines(federation.run.private / "transport.jsonl"))
 
 
-def test_a_site_without_a_policy_answers_nobody(tmp_path: Path) -> None:
-    federation = federation_of(tmp_path, policy=None)
+def test_a_site_without_a_policy_refuses_every_question_before_it_loads_its_data(tmp_path: Path) -> None:
+    federation = federation_of(tmp_path, policy=None, factory="tests.deployment.test_site:failing_problem")
     replies = played(federation)
     assert {reply["error"] for reply in replies} == {"PolicyError"}
     assert not EVALUATED
