@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from accountant.ledger.book import Book
 from privbo.comparisons.cells import Cell
 from privbo.comparisons.payment import Due, hand_out, is_handed_out, pay, price_of, quoted_at
 from privbo.comparisons.results import CellResult
@@ -18,7 +19,7 @@ from privbo.plans.shared_ledger import SharedLedger
 from privbo.plans.spending import Agree
 from privbo.protocol.errors import ConfigurationError
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import considered_shared, open_shared, plan_run
+from privbo.runs.opening import considered_shared, judged, open_shared, plan_run
 from privbo.runs.spec import Spec
 
 
@@ -54,10 +55,26 @@ def all_paid(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> list[
         return ready
     first = next(iter(dues.values())).plan
     with considered_shared(shared, first) as ledger:
-        owed = price_of(ledger.book(), tuple(dues.values()), quoted_at(shared, first.safe_delta))
+        book = ledger.book()
+        owed = price_of(book, tuple(dues.values()), quoted_at(shared, first.safe_delta))
+    _require_allowed(tuple(dues.values()), book)
     if owed is not None:
         agree(owed)
     return [_paid(shared, cell, dues[cell.path]) if cell.path in dues else cell for cell in ready]
+
+
+def _require_allowed(dues: Sequence[Due], book: Book) -> None:
+    """Refuse a sweep whose cells together pass their policy.
+
+    Raises:
+        PolicyError: With the verdict; nothing was charged.
+    """
+    so_far = [*book.paid, *book.paid_again]
+    for due in dues:
+        event = due.plan.event if book.plan_of(due.run) is None else None
+        if (decision := judged(due.spec, event, so_far)) is not None:
+            decision.require("this policy")
+        so_far += [] if event is None else [event]
 
 
 def _due(shared: SharedLedger, cell: Cell, task: Task, plans: dict[str, Plan]) -> tuple[Cell, Due]:

@@ -106,10 +106,15 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+def _unjudged(task: Task) -> Spec:
+    """The run of a cell that releases nothing of any people, so that no policy is asked."""
+    return replace(Spec.from_dict(task.table, trusted=True).loaded(), policy=None)
+
+
 @_quiet()
 def run_public(task: Task) -> CellResult:
     """Simulate a run in memory: seeded noise, no guarantee, nobody charged."""
-    record = run_spec(Spec.from_dict(task.table, trusted=True).loaded(), None)
+    record = run_spec(_unjudged(task), None)
     return summary(record, _curves(record, task.judge))
 
 
@@ -120,7 +125,7 @@ def run_alone(task: Task, folder: Path) -> CellResult:
     What their code prints goes into the private ``folder``.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    record = run_spec(Spec.from_dict(task.table, trusted=True).loaded(), None, output=folder / "output.txt")
+    record = run_spec(_unjudged(task), None, output=folder / "output.txt")
     return replace(summary(record, _curves(record, task.judge)), best_per_client=_best_per_client(record))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from accountant.errors import BudgetExceeded
@@ -107,6 +107,19 @@ def decided(spec: Spec, plan: Plan, *, run: str | None = None) -> Decision | Non
             book = ledger.book()
         paid = (*book.paid, *book.paid_again)
         event = plan.event if run is None or book.plan_of(run) is None else None
+    return judged(spec, event, paid)
+
+
+def judged(spec: Spec, event: Event | None, paid: Iterable[Event]) -> Decision | None:
+    """Judge a run by its own policy on top of everything paid before; None without a policy.
+
+    Args:
+        spec: What to run.
+        event: Everything that it will release; None where it stands in ``paid`` already.
+        paid: Everything that was charged before, on the same people.
+    """
+    if spec.policy is None:
+        return None
     name = str(algorithm_table(spec.algorithm)["type"])
     return spec.policy.decide(spec.privacy, event, algorithm=name, rounds=spec.rounds, paid=paid)
 

@@ -282,6 +282,17 @@ def test_a_population_that_cannot_pay_for_all_cells_stops_the_sweep_before_the_f
         assert ledger.entries() == []
 
 
+def test_a_policy_judges_the_cells_of_a_sweep_together(tmp_path: Path) -> None:
+    """Each cell alone stays below epsilon 2.5; clients alone, who release nothing, are not judged."""
+    path = tmp_path / "sweep.toml"
+    bound = "epsilon = 20.0\ndelta = 1e-5\n[base.policy]\nepsilon = 2.5\ndelta = 1e-5\n"
+    path.write_text(PRIVATE.format(path=tmp_path / "people.sqlite", bound=bound))
+    with pytest.raises(pb.PolicyError, match=r"and policy.epsilon=2\.5"):
+        run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    assert not (tmp_path / "people.sqlite").exists()
+    assert not list((tmp_path / "out").rglob("config.json"))
+
+
 WORKER = """
 import os, pickle, sys
 os.chdir(sys.argv[2])
