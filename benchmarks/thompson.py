@@ -4,8 +4,6 @@ The authors' way is written out in ``_Plain``: one client after another, one poi
 L-BFGS-B from 20 starts, hyperparameters by restarts (scikit-learn in place of GPy). Its cost per
 client and iteration is put together from timed calls at several lengths of history, because
 a whole run takes minutes.
-
-Longer than 300 lines: the authors' way is written out beside ours.
 """
 
 from __future__ import annotations

@@ -27,8 +27,6 @@ share a file: charges are serialised, and each is priced on top of all others.
 A run ``reserve``s its whole plan before its first release. The reservation is a row of the
 same chain, so every later digest binds the plan; it is paid for whole, and the run's charges
 are then held to it and cost nothing further.
-
-Longer than 300 lines: the protocol above is read in one piece.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from accountant.checks import check_delta
 from accountant.errors import LedgerError
 from accountant.events import Event, Gaussian, Json, repeat
-from accountant.filters import FixedOrderFilter
 from accountant.ledger.policy import Budget, LedgerPolicy, Rule
 from accountant.wording import event_text, lower_text, upper_text
 
@@ -113,6 +112,7 @@ def left_of(book: Book, delta: float | None, event: Event | None, *, admits: Cal
 
 def _at(budget: Budget, delta: float, policy: LedgerPolicy) -> Budget:
     """The bound as it holds at another delta, by the same filter."""
+    from accountant.filters import FixedOrderFilter
     from accountant.ledger.pricing import filter_under
 
     check_delta(delta)

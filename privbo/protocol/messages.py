@@ -10,8 +10,6 @@ The two never meet. Between them stands the release mechanism (``privbo.door``),
 the only place where clients' vectors become a public number. A server therefore never
 holds a client's vector, and nothing in this module is private except what a cohort
 returns.
-
-Longer than 300 lines: all that servers and cohorts say to each other, in one place.
 """
 
 from __future__ import annotations

@@ -104,9 +104,6 @@ def test_report_page_opens_offline_and_carries_the_headline(finished: Path) -> N
     assert "<script" not in page
     assert len(page) < 300_000
     assert privbo("report", str(finished), "--statement").returncode == 0
-    page = (finished / "report.html").read_text()
-    assert "default-src 'none'; script-src 'sha256-" in page
-    assert "src=" not in page.partition("<script>")[0]
     assert "[to be filled in]" in (finished / "statement.html").read_text()
     assert 1.99 < float(re.search(r'<b id="epsilon">([0-9.]+)</b>', page)[1]) <= 2.0
 

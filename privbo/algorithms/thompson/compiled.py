@@ -23,8 +23,6 @@ lanes.
 Numba was chosen over a wheel with C: nothing has to be compiled where privbo is installed, and there is one wheel for
 all machines. It costs less than a second per process, at the first model, and ten seconds at the first one on a
 machine; what is compiled then is kept beside this file or in the user's cache.
-
-Longer than 300 lines: Numba notices that a function has changed by the file it stands in, not by those it calls.
 """
 
 from __future__ import annotations
