@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.sources import ROOT, sources
+
 EXAMPLES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    for package in ("accountant", "privbo")
-    for path in sorted((ROOT / package).rglob("*.py"))
+    for path in sources("accountant", "privbo")
     if ">>>" in path.read_text()
 ]
 

@@ -14,16 +14,15 @@ from pathlib import Path
 import pytest
 
 import privbo
+from tests.sources import ROOT, sources
 
-ROOT = Path(__file__).parent.parent
 HOUSE = ("accountant", "privbo", "experiments", "benchmarks")
 SILENCED = re.compile(r"# *(noqa(: *[A-Z]+[0-9]+(, *[A-Z]+[0-9]+)*)?|type: ignore(\[[a-z, -]+\])?|pragma: no [a-z]+)")
 
 
-def sources(*packages: str) -> Iterator[tuple[Path, str]]:
-    for package in packages:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path.relative_to(ROOT), path.read_text()
+def texts(*packages: str) -> Iterator[tuple[Path, str]]:
+    for path in sources(*packages):
+        yield path.relative_to(ROOT), path.read_text()
 
 
 def contracts() -> dict[str, dict]:
@@ -43,10 +42,10 @@ def test_every_public_name_has_an_example() -> None:
 
 
 def test_nobody_left_both_sides_of_a_merge_standing() -> None:
-    texts = [*ROOT.glob("*.md"), *ROOT.glob("*.yml"), *ROOT.glob("*.toml"), *(ROOT / "docs").rglob("*.md")]
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("*.yml"), *ROOT.glob("*.toml"), *(ROOT / "docs").rglob("*.md")]
     marked = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
-    assert texts
-    assert [path for path in texts if marked.search(path.read_text())] == []
+    assert pages
+    assert [path for path in pages if marked.search(path.read_text())] == []
     assert marked.search("a\n" + "<" * 7 + " HEAD\n")
 
 
@@ -57,7 +56,7 @@ def unexplained(source: str) -> list[str]:
 
 
 def test_whoever_silences_a_tool_says_why() -> None:
-    assert not {path: found for path, text in sources(*HOUSE, "tests") if (found := unexplained(text))}
+    assert not {path: found for path, text in texts(*HOUSE, "tests") if (found := unexplained(text))}
     silent = "x = 1  # " + "noqa: E501\ny = x  # " + "type: ignore[misc]\n"
     assert len(unexplained(silent)) == 2
     assert unexplained("x = 1  # " + "noqa: S101 (a reason)\ny = x  # " + "type: ignore[misc]  # another\n") == []
@@ -101,7 +100,7 @@ def test_no_epsilon_is_written_with_a_format_that_may_round_it_down() -> None:
     """Bounds are written by ``accountant.wording.upper_text``; budgets that were typed in (``:g``) stay as typed."""
     price = re.compile(r"(epsilon|price|cost|paid|spent|least|quoted|whole|projected)s?\b(?!_lower)")
     found = []
-    for path, text in sources("accountant", "privbo"):
+    for path, text in texts("accountant", "privbo"):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
                 form, value = ast.unparse(node.format_spec), ast.unparse(node.value)

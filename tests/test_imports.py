@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.sources import ROOT, sources
 
 
 def modules(folder: str) -> list[tuple[str, Path]]:
     found = []
-    for path in sorted((ROOT / folder).rglob("*.py")):
+    for path in sources(folder):
         parts = path.relative_to(ROOT).with_suffix("").parts
         found.append((".".join(parts[:-1] if parts[-1] == "__init__" else parts), path))
     return found

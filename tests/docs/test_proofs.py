@@ -23,6 +23,7 @@ from privbo.door import adaptive, gradients, mechanism, opacus, selection
 from privbo.door.door import Door
 from privbo.door.guardian import GuardianDoor
 from tests.docs.test_blocks import ROOT
+from tests.sources import sources
 
 FOLDER = ROOT / "docs" / "proofs"
 PAGES = sorted(path for path in FOLDER.glob("*.md") if path.name != "index.md")
@@ -103,7 +104,7 @@ def test_the_door_has_no_other_mechanism() -> None:
     """Whatever has an event of its own stands in a module that ``subjects`` looks through."""
     found = {
         path.stem
-        for path in (ROOT / "privbo" / "door").glob("*.py")
+        for path in sources("privbo/door")
         if re.search(r"^    def event\(self\)", path.read_text(), re.MULTILINE)
     }
     assert found == {mechanism.__name__.rpartition(".")[2], adaptive.__name__.rpartition(".")[2], "opacus"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SimulatedNoise
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
+from tests.sources import ROOT, sources
 
 N, DIM = 5, 3
 REQUEST = Request(dim=DIM, clipping_norm=2.0, weights=np.arange(1.0, 2 * N + 1).reshape(2, N))
@@ -277,8 +277,7 @@ FORBIDDEN = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "ma
 
 
 def test_nothing_in_the_release_path_unpickles_or_evaluates() -> None:
-    root = Path(__file__).parents[2]
-    for path in [*root.glob("accountant/*.py"), *root.glob("privbo/door/*.py"), root / "privbo/runs/record.py"]:
+    for path in [*sources("accountant", "privbo/door"), ROOT / "privbo/runs/record.py"]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 names = {alias.name for alias in node.names} | {getattr(node, "module", None) or ""}

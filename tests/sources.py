@@ -1,0 +1,26 @@
+"""Source files that tests read: all of a package's, and the ones that no such test may miss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+NEVER_MISSED = (
+    "accountant/ledger/ledger.py",
+    "accountant/ledger/policy.py",
+    "accountant/ledger/store.py",
+    "privbo/door/door.py",
+    "privbo/door/mechanism.py",
+    "privbo/plans/policy.py",
+)
+"""The ledger, the door and the policy: a test that stopped seeing them would pass for nothing."""
+
+
+def sources(*folders: str) -> list[Path]:
+    """Every Python file below folders of the repository, the ledger, door and policy among them where they belong."""
+    found = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    seen = {path.relative_to(ROOT).as_posix() for path in found}
+    expected = {name for name in NEVER_MISSED if any(name.startswith(f"{folder}/") for folder in folders)}
+    assert found
+    assert expected <= seen, f"not read: {sorted(expected - seen)}"
+    return found
