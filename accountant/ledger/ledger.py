@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
@@ -191,6 +191,24 @@ class Ledger:
         """Project the cost of charging ``event``; changes nothing and raises nothing over budget."""
         self._refresh()
         return self._project(event)
+
+    def consider(self, charges: Sequence[tuple[str, Event, str]]) -> Projection:
+        """Project charges outside of plans, all together: refused as ``charge`` would refuse them; changes nothing.
+
+        Args:
+            charges: Of each its run, its event and its source of noise.
+
+        Raises:
+            BudgetExceeded: If the budget does not hold all of them.
+            LedgerError: If one does not belong on this ledger.
+        """
+        book = self.book()
+        for run, _, noise_source in charges:
+            self._require_kind(noise_source, run)
+        events = [event for _, event, _ in charges]
+        return self._require_affordable(
+            events[0] if len(events) == 1 else book.combined((event, 1) for event in events)
+        )
 
     def left(self, delta: float | None = None, *, event: Event | None = None) -> Left:
         """Compute what is left under the bound: epsilon spent, the bound, and the releases that still fit.
@@ -463,10 +481,11 @@ class Ledger:
                 f"{plan.sequence}), or all of its kind are spent; release what was declared"
             )
 
-    def _require_affordable(self, event: Event) -> None:
+    def _require_affordable(self, event: Event) -> Projection:
         projection = self._project(event)
         if not projection.allowed:
             raise BudgetExceeded(f"{projection.reason}; nothing was charged")
+        return projection
 
     def _project(self, event: Event | None) -> Projection:
         """Price everything charged, and ``event`` on top of it."""

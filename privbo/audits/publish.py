@@ -57,15 +57,17 @@ def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | Non
 
     Raises:
         ConfigurationError: If the multiplier is not positive, or guardians held the vectors.
+        BudgetExceeded: If the ledger can't pay.
+        LedgerError: If its bound is for the run's plan alone.
     """
     _require_publishable(record, noise_multiplier)
     request = norm_histogram_request(np.array(_FACTORS), record.spec.problem.n_clients)
     event = mechanism_for(request, noise_multiplier=noise_multiplier).event()
-    run, book = _run_of(record), record.ledger.book()
+    run = _run_of(record)
     last = max((release.round for release in record.releases), default=None)
-    if book.find(f"{run}/{last}") is not None:
+    if record.ledger.book().find(f"{run}/{last}") is not None:
         return None
-    return spending(book, record.plan.safe_delta, f"the norms of round {last}", charges={run: event})
+    return spending(record.ledger, record.plan.safe_delta, f"the norms of round {last}", charges={run: event})
 
 
 def _require_publishable(record: Record, noise_multiplier: float) -> None:

@@ -104,7 +104,7 @@ def _price(spec: Spec, plan: Plan, n_points: int) -> Spending:
             what=what, price=alone, total=Total(epsilon=alone, delta=delta, releases=plan.releases, runs=1, rule=rule)
         )
     with considered_shared(shared, plan) as ledger:
-        return spending(ledger.book(), delta, what, declared=[declared(spec.name, spec, plan)])
+        return spending(ledger, delta, what, declared=[declared(spec.name, spec, plan)])
 
 
 @render.register

@@ -56,7 +56,7 @@ def all_paid(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> list[
     first = next(iter(dues.values())).plan
     with considered_shared(shared, first) as ledger:
         book = ledger.book()
-        owed = price_of(book, tuple(dues.values()), quoted_at(shared, first.safe_delta))
+        owed = price_of(ledger, tuple(dues.values()), quoted_at(shared, first.safe_delta))
     _require_allowed(tuple(dues.values()), book)
     if owed is not None:
         agree(owed)

@@ -280,7 +280,7 @@ def _release(
 
     if not ledger.entries(run):
         what = f"naming the best of {n_settings} settings"
-        agree(spending(ledger.book(), delta, what, charges={run: mechanism(request).event()}))
+        agree(spending(ledger, delta, what, charges={run: mechanism(request).event()}))
     door = Door(ledger, run=run, noise=SecureNoise(), mechanism=mechanism, n_clients=n_clients)
     ticket = door.open(0, request)
     release = ticket.release if ticket.release is not None else door.close(ticket, scores)[0]

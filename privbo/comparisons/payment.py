@@ -95,11 +95,16 @@ def is_handed_out(book: Book, run: str) -> bool:
     return any(entry.run == run for entry in book.entries)
 
 
-def price_of(book: Book, dues: Sequence[Due], delta: float) -> Spending | None:
-    """Price what the ledger does not hold yet of cells that are to run; None if all of them are paid."""
+def price_of(ledger: Ledger, dues: Sequence[Due], delta: float) -> Spending | None:
+    """Price what the ledger does not hold yet of cells that are to run; None if all of them are paid.
+
+    Raises:
+        BudgetExceeded: If the ledger can't pay all of it.
+    """
+    book = ledger.book()
     owed = [due.declared for due in dues if book.plan_of(due.run) is None]
     cells = f"{len(owed)} cell{'s' if len(owed) > 1 else ''} over private data"
-    return spending(book, delta, cells, declared=owed) if owed else None
+    return spending(ledger, delta, cells, declared=owed) if owed else None
 
 
 def pay(ledger: Ledger, due: Due) -> Paid:

@@ -79,7 +79,7 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all) -> Recovered:
         places |= {(sequence, digest) for table, sequence, digest in witnessed if table == "charges"}
         declared = _declared(plan, events, tuple(sorted(places)))
         what = f"{declared.releases} uncertain releases"
-        agree(spending(ledger.book(), manifest.plan.safe_delta, what, declared=[declared]))
+        agree(spending(ledger, manifest.plan.safe_delta, what, declared=[declared]))
         found = ledger.recover(declared)
     return Recovered(
         run=found.run,

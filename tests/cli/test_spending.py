@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 import privbo as pb
-from accountant import Adjacency
+from accountant import Adjacency, Composed
 from accountant.ledger import Ledger
 from accountant.ledger.total import odometer
 from accountant.wording import upper_text
@@ -189,3 +189,39 @@ def test_publishing_what_was_published_before_is_free_and_asks_nobody(run: Path)
     paid = len(pb.load(run).ledger.entries())
     again = privbo("audit", str(run), "--publish-norms", "0.05")
     assert (again.returncode, len(pb.load(run).ledger.entries())) == (0, paid)
+
+
+@pytest.mark.parametrize("multiplier", ["0.05", "400"])
+def test_a_publication_that_the_ledger_cannot_pay_is_refused_in_a_sentence_and_nobody_is_asked(
+    multiplier: str, tmp_path: Path
+) -> None:
+    """A bound that is a filter's is quoted whatever is charged, so the projected total is the ledger's own."""
+    bound = LEDGER.replace("PATH", str(tmp_path / "people.sqlite")) + 'epsilon = 4.0\ndelta = 1e-5\nrule = "renyi"\n'
+    (tmp_path / "run.toml").write_text(CONFIG.replace("epsilon = 2.0", "noise_multiplier = 4.0") + bound)
+    assert privbo("run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")).returncode == 0
+    before = pb.load(tmp_path / "run").ledger.check(Composed()).spent
+    done = privbo("audit", str(tmp_path / "run"), "--publish-norms", multiplier)
+    assert done.returncode == 2
+    said = done.stderr.strip().splitlines()
+    if multiplier == "0.05":
+        (line,) = said
+        assert re.search(r"the norms of round 2: .* comes to epsilon [0-9]{4}.* over the budget 4; nothing", line)
+        assert "this charges" not in line
+        paid = privbo("audit", str(tmp_path / "run"), "--publish-norms", multiplier, "--yes")
+        assert (paid.returncode, paid.stderr) == (2, done.stderr)
+        return
+    asked, _ = said
+    spent = float(re.search(r"comes to epsilon ([0-9.]+) of its bound 4 at delta 1e-05 \(rule 'renyi'\)", asked)[1])
+    assert before < spent < 4.0
+    assert privbo("audit", str(tmp_path / "run"), "--publish-norms", multiplier, "--yes").returncode == 0
+    assert pb.load(tmp_path / "run").ledger.check(Composed()).spent == pytest.approx(spent, rel=1e-3)
+
+
+def test_nothing_is_published_on_the_ledger_of_one_planned_run(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(CONFIG)
+    assert privbo("run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")).returncode == 0
+    for options in ((), ("--yes",)):
+        done = privbo("audit", str(tmp_path / "run"), "--publish-norms", "0.05", *options)
+        assert done.returncode == 2
+        (line,) = done.stderr.strip().splitlines()
+        assert "its budget holds for one planned run" in line

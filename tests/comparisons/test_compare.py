@@ -278,8 +278,7 @@ def test_a_population_that_cannot_pay_for_all_cells_stops_the_sweep_before_the_f
     with pytest.raises(BudgetExceeded):
         run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
     assert not list((tmp_path / "out").rglob("config.json"))
-    with Ledger.open(tmp_path / "people.sqlite") as ledger:
-        assert ledger.entries() == []
+    assert not (tmp_path / "people.sqlite").exists()
 
 
 def test_a_policy_judges_the_cells_of_a_sweep_together(tmp_path: Path) -> None:
