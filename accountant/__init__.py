@@ -35,6 +35,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from accountant.ours import DISTRIBUTION as DISTRIBUTION  # whoever imports the package compares it
+
 if TYPE_CHECKING:
     from accountant import calibrate, gaussian_dp, moments, renyi
     from accountant.errors import (

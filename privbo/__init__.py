@@ -12,7 +12,10 @@ Names are loaded when they are first used, so that importing the package stays f
 from __future__ import annotations
 
 import importlib
+from os.path import abspath, dirname
 from typing import TYPE_CHECKING, Any
+
+import accountant
 
 if TYPE_CHECKING:
     from privbo.algorithms.common.best_arm import BestArm
@@ -182,6 +185,26 @@ __all__ = [
     "train_private",
     "write_report",
 ]
+
+
+def _require_own_accountant() -> None:
+    """Refuse an ``accountant`` that did not come with this package: it would keep another account, or none.
+
+    Raises:
+        ImportError: If it is of another distribution or version, or stands elsewhere.
+    """
+    found = getattr(accountant, "__file__", None)  # a folder without __init__.py has none
+    beside = abspath(f"{dirname(dirname(abspath(__file__)))}/accountant/__init__.py")
+    came_with = getattr(accountant, "DISTRIBUTION", None)
+    if found is None or abspath(found) != beside or came_with != f"privbo {__version__}":
+        raise ImportError(
+            f"the package 'accountant' at {found or 'no file'} is not the one of privbo {__version__}, {beside}: "
+            "another distribution named 'accountant' was installed over it, or uninstalled, or stands before it on the "
+            "path; run: pip uninstall accountant; pip install --force-reinstall --no-deps privbo"
+        )
+
+
+_require_own_accountant()
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # a module attribute may be anything
