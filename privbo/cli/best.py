@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
+from accountant.verify.text import shown
 from privbo.cli.results import CommonPoint, OwnPoints
 from privbo.cli.terminal import number, render, table_of
 from privbo.protocol.errors import RunError
@@ -127,8 +128,9 @@ def _key(name: str) -> str:
 
 
 def _literal(value: Value) -> str:
-    """A value in TOML, whose strings are JSON's but for the one control character that JSON leaves as it is."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+    """A value in TOML, whose strings are JSON's; what would steer a terminal is written as TOML's escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if shown(c) == c else f"\\U{ord(c):08X}" for c in text)
 
 
 @render.register

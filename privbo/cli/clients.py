@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from privbo.cli.options import AsJson, ShowPrivate, show_result
+from accountant.verify.text import shown
+from privbo.cli.options import AsJson, ShowPrivate, say, say_lines, show_result
 from privbo.protocol.errors import ConfigurationError
 
 
@@ -28,7 +29,7 @@ def best(
         raise ConfigurationError("--common is one setting for everybody; drop --client and --show-private")
     found = common_point(directory) if common else own_points(directory, client=client, show_private=show_private)
     if as_toml:
-        typer.echo(toml_of(found, alone=client is not None), nl=False)
+        say_lines(toml_of(found, alone=client is not None))
         return
     show_result(found, as_json=as_json)
 
@@ -58,7 +59,7 @@ def tell(
     if trial is None and failed is not None:
         raise ConfigurationError("--failed is about one trial; give its number")
     if trial is None:
-        show_result(typed(directory, input, typer.echo), as_json=as_json)
+        show_result(typed(directory, lambda prompt: input(shown(prompt)), say), as_json=as_json)
         return
     show_result(told(directory, trial, value, failed), as_json=as_json)
 
@@ -87,11 +88,11 @@ def watch(
         if static is not None:
             if once:
                 stop.set()
-            typer.echo(f"{static}, every {every} s" if not once else str(static))
+            say(f"{static}, every {every} s" if not once else str(static))
             write_until(watched.page, static, every=every, stop=stop, private=private)
             return
         server, address = live_server(watched.page, port)
-        typer.echo(f"open once: {address}")
+        say(f"open once: {address}")
         server.serve_forever()
     except KeyboardInterrupt:
         return

@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from accountant.verify.text import shown
 from accountant.wording import upper_text
 from privbo.cli.spend import agree
 from privbo.cli.terminal import number, render, total_line, verbatim
@@ -27,7 +28,6 @@ from privbo.comparisons.setting import Data
 from privbo.comparisons.sweep import SweepResult, read_sweep, recommended, run_sweep
 from privbo.protocol.files import private_folder, write_json
 from privbo.protocol.settings import JsonObject
-from privbo.protocol.text import shown
 from privbo.reports.compare_page import write_comparison
 from privbo.reports.tables import contrast_lines, older_lines, strict_text
 
@@ -227,7 +227,7 @@ def cell_progress(planned: Mapping[str, int], *, jobs: int | None) -> Iterator[t
 
     def say(reuse: Reuse) -> None:
         for words in reuse.lines():
-            console.print(words, soft_wrap=True, markup=False, highlight=False)
+            console.print(shown(words), soft_wrap=True, markup=False, highlight=False)
         drawn.enter_context(progress)
 
     progress = Progress(*columns, *times, console=console, refresh_per_second=2)

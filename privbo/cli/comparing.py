@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from privbo.cli.options import AsJson, Yes, show_result
+from privbo.cli.options import AsJson, Yes, say, show_result
 from privbo.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def compare(
         else:
             found = compare_runs(what, out=out, data=whose, budget=budget, private=private)
     except KeyboardInterrupt:
-        typer.echo("privbo: interrupted; the same command goes on with what is left", err=True)
+        say("privbo: interrupted; the same command goes on with what is left", err=True)
         raise typer.Exit(130) from None
     show_result(found, as_json=as_json)
 

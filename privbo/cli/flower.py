@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from privbo.cli.options import say, say_lines
+
 app = typer.Typer(help="Clients on other machines, over Flower.", no_args_is_help=True)
 _FLOWERS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -36,7 +38,7 @@ def init(
         n_guardians=guardians,
     )
     for path in made:
-        typer.echo(path)
+        say(str(path))
 
 
 @app.command()
@@ -47,7 +49,7 @@ def guardian(
     """Make a guardian's keys and guardian.toml, on its own machine, and print its lines of federation.toml."""
     from privbo.flower.scaffold import write_guardian
 
-    typer.echo(write_guardian(directory, name), nl=False)
+    say_lines(write_guardian(directory, name))
 
 
 @app.command()
@@ -57,7 +59,7 @@ def up(
     """Start a SuperLink and a SuperNode per site on loopback, play the run, and stop them: for trying out."""
     from privbo.flower.launch import QUIET_NOTE, play_locally
 
-    typer.echo(f"privbo: {QUIET_NOTE}; everything listens on loopback, without TLS", err=True)
+    say(f"privbo: {QUIET_NOTE}; everything listens on loopback, without TLS", err=True)
     play_locally(directory)
 
 
@@ -88,7 +90,7 @@ def keys(
 
     names = [name.strip() for name in sites.split(",")]
     folder = make_keys(directory, sites=names, hosts=[host.strip() for host in hosts.split(",")])
-    typer.echo(f"{folder.authority}: to every machine")
-    typer.echo(f"{folder.certificate}, {folder.key}: to the server alone")
+    say(f"{folder.authority}: to every machine")
+    say(f"{folder.certificate}, {folder.key}: to the server alone")
     for name in names:
-        typer.echo(f"{folder.site_key(name)}: to {name} alone; {folder.site_public(name)} is public")
+        say(f"{folder.site_key(name)}: to {name} alone; {folder.site_public(name)} is public")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from privbo.cli.options import AsJson, Overrides, RunDir, Trust, Yes, show_result
-from privbo.protocol.text import shown
+from accountant.verify.text import shown
+from privbo.cli.options import AsJson, Overrides, RunDir, Trust, Yes, say, say_lines, show_result
 
 if TYPE_CHECKING:
     from accountant.ledger.export import Format
@@ -88,7 +90,7 @@ def make(
     """Make a population's ledger in PostgreSQL, to which the role of its address may append and do nothing else."""
     from privbo.cli.run import make_ledger
 
-    typer.echo(make_ledger(config, overrides or (), owner, trust=trust))
+    say(make_ledger(config, overrides or (), owner, trust=trust))
 
 
 @app.command()
@@ -117,11 +119,19 @@ def export(
     record = load(directory)
     content = export(record.ledger, cast("Format", form), None if population else record.run_id)
     if out is None:
-        typer.echo("".join(map(shown, content.splitlines(keepends=True))), nl=False)
+        say_lines(_cells_shown(content) if form == "csv" else content)
         return
     from privbo.protocol.files import write_atomically
 
     write_atomically(out, content.encode())
+
+
+def _cells_shown(content: str) -> str:
+    """Write a table's cells out for a terminal, where a cell of two lines would begin another row."""
+    text = io.StringIO()
+    rows = csv.reader(io.StringIO(content, newline=""))
+    csv.writer(text, lineterminator="\n").writerows(map(shown, row) for row in rows)
+    return text.getvalue()
 
 
 def bundle(

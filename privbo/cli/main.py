@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 import warnings
 from pathlib import Path
 from typing import Annotated
@@ -25,10 +26,11 @@ from privbo.cli.options import (
     ShowPrivate,
     Trust,
     Yes,
+    say,
+    say_lines,
     show_result,
 )
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.text import shown
 
 app = typer.Typer(
     name="privbo",
@@ -49,24 +51,35 @@ def main() -> None:
     def note(message: Warning | str, *_args: object, **_settings: object) -> None:
         if str(message) not in said:  # a sweep would say it once per cell
             said.add(str(message))
-            typer.echo(shown(f"note: {message}"), err=True)
+            say(f"note: {message}", err=True)
 
     warnings.showwarning = note
     try:
         app()
     except PrivacyError as error:
-        typer.echo(shown(f"privbo: {error}"), err=True)
+        say(f"privbo: {error}", err=True)
         sys.exit(3 if isinstance(error, DisagreementError) else 2)
     except OSError as error:  # a full disk, a folder that can't be written
-        typer.echo(shown(f"privbo: {error}; mend that and try again: a run goes on with --resume DIR"), err=True)
+        say(f"privbo: {error}; mend that and try again: a run goes on with --resume DIR", err=True)
         sys.exit(2)
+    except Exception as error:  # a fault of ours, told whole; what it quotes of others' files is printable
+        for part in traceback.format_exception(error):
+            _say_part(part)
+        sys.exit(1)
+
+
+def _say_part(part: str) -> None:
+    """Print one part of a traceback: lines of code as they are, a message as one line."""
+    lines = part.splitlines() if part.startswith(("  File ", "\n")) else [part.removesuffix("\n")]
+    for line in lines:
+        say(line, err=True)
 
 
 def _version(asked: bool) -> None:
     if asked:
         from privbo import __version__
 
-        typer.echo(f"privbo {__version__}")
+        say(f"privbo {__version__}")
         raise typer.Exit
 
 
@@ -109,7 +122,7 @@ def run(
     try:
         result = carry_out(spec, home, resume=resume is not None, show_private=show_private)
     except KeyboardInterrupt:
-        typer.echo(f"privbo: interrupted; go on with: privbo run --resume {home}", err=True)
+        say(f"privbo: interrupted; go on with: privbo run --resume {home}", err=True)
         raise typer.Exit(130) from None
     show_result(result, as_json=as_json)
 
@@ -159,7 +172,7 @@ def schema() -> None:
     """Print the JSON schema of a configuration file, for editors."""
     from privbo.runs.config import schema as found
 
-    typer.echo(json.dumps(found(), indent=2))
+    say_lines(json.dumps(found(), indent=2) + "\n")
 
 
 @app.command()
@@ -175,7 +188,7 @@ def quickstart(
     from privbo.quickstart import CONFIG
 
     if show_config:
-        typer.echo(CONFIG.read_text(), nl=False)
+        say_lines(CONFIG.read_text())
         return
     run(
         config=CONFIG,

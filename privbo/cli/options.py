@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from accountant.verify.text import shown, shown_lines
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a value: --set privacy.epsilon=2")]
 OutDir = Annotated[Path | None, typer.Option("--out", help="Directory of the run.")]
@@ -21,12 +23,22 @@ ShowPrivate = Annotated[bool, typer.Option("--show-private", help="Show what no 
 RunDir = Annotated[Path, typer.Argument(help="Directory of a run.")]
 
 
+def say(line: str, *, err: bool = False) -> None:
+    """Print one line; nothing in it steers the terminal or begins another line."""
+    typer.echo(shown(line), err=err)
+
+
+def say_lines(text: str) -> None:
+    """Print a text of several lines that are our own; nothing in them steers the terminal."""
+    typer.echo(shown_lines(text), nl=False)
+
+
 def show_result(result: object, *, as_json: bool) -> None:
     """Show a result in the terminal, or print it as JSON."""
     if as_json:
         from privbo.protocol.plain import plain
 
-        typer.echo(json.dumps(plain(result), indent=2, allow_nan=False))
+        say_lines(json.dumps(plain(result), indent=2, allow_nan=False) + "\n")
         return
     from privbo.cli.terminal import show
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from privbo.cli.options import say
 from privbo.cli.results import FinishedRun, PricedPlan
 from privbo.comparisons.verdict import SCORES
 from privbo.plans.counting import loudness
@@ -155,7 +156,7 @@ def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: C
     if spec.problem.is_asked:
         if spec.controls:
             raise ConfigurationError(f"controls={list(spec.controls)!r} would ask for every trial again; drop them")
-        sys.stderr.write(f"privbo: trials of this run are told from outside: privbo tell {home}\n")
+        say(f"privbo: trials of this run are told from outside: privbo tell {home}", err=True)
     output = RunDirectory(home).output_path
     play = partial(run_spec, progress=progress, on_round=check, on_evaluation=check, output=output)
     record = play(spec, home, resume=resume)

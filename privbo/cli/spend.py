@@ -6,9 +6,9 @@ import sys
 
 import typer
 
+from privbo.cli.options import say
 from privbo.plans.spending import Spending
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.text import shown
 
 
 def agree(price: Spending | None, *, yes: bool) -> None:
@@ -19,7 +19,7 @@ def agree(price: Spending | None, *, yes: bool) -> None:
     """
     if price is None:
         return
-    typer.echo(shown(f"privbo: {price.words}"), err=True)
+    say(f"privbo: {price.words}", err=True)
     if yes:
         return
     if not sys.stdin.isatty():

@@ -13,6 +13,7 @@ from rich.text import Text
 from accountant.events import PoissonSampledGaussian
 from accountant.ledger.left import Left
 from accountant.ledger.total import Total
+from accountant.verify.text import shown
 from accountant.wording import accountant_text, interval_text, multipliers_text, sampler_text, upper_text
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import ClippingAudit
@@ -21,7 +22,6 @@ from privbo.cli.results import FinishedRun, Milestones, PricedPlan, Rehearsal, W
 from privbo.plans.calibration import Calibration
 from privbo.plans.prices import PriceColumn
 from privbo.plans.trust import trust_lines, trust_text
-from privbo.protocol.text import shown
 from privbo.reports.bundle import Written
 from privbo.reports.document import percent_bound
 from privbo.reports.ledger import LedgerView

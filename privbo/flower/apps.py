@@ -12,6 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from accountant.ledger.extension import encode_rows
 from accountant.ledger.reservation import Place
+from accountant.verify.text import shown
 from privbo.door.door import Gather
 from privbo.flower.answers import respond
 from privbo.flower.council import FlowerCouncil
@@ -164,5 +165,5 @@ def _say(event: Round) -> None:
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(f"privbo: {line}\n")
+    sys.stdout.write(shown(f"privbo: {line}") + "\n")
     sys.stdout.flush()

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import JsonValue
 
+from accountant.verify.text import shown
 from privbo.protocol.settings import JsonObject
-from privbo.protocol.text import shown
 
 
 def plain(value: object) -> JsonValue:

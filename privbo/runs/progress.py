@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from privbo.protocol.text import shown
+from accountant.verify.text import shown
 from privbo.runs.history import OnRound, Round
 
 

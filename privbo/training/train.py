@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from accountant.verify.text import shown
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.homes import fresh_directory
-from privbo.protocol.text import shown
 from privbo.training.price import TrainingPlan, plan_training
 
 if TYPE_CHECKING:
