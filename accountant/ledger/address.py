@@ -1,18 +1,42 @@
-"""Addresses of ledgers: a file, or a database with the witness that its user keeps."""
+"""Addresses of ledgers: a file, or a database with the witness that its user keeps.
+
+An address stands in configurations and in runs' files, so others may have written it. It says where a database answers
+and as whom, and nothing of how the connection is made: that is this user's to say.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from accountant.errors import LedgerError
 from accountant.ledger.witness import Witness
 
 _SCHEMES = ("postgresql://", "postgres://")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:,]*))(?::(?P<port>[0-9]*))?")
 _HERE = ("", "localhost", "127.0.0.1", "::1")
+_SOCKET = ("host", "port")
+_OWN = ("witness", "ledger")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Where a database answers, and as whom: all that an address says of a connection; "" is this user's default.
+
+    Attributes:
+        host: Name, address, or folder of a socket.
+        port: In digits.
+        database: Its name.
+        role: Name of the role.
+    """
+
+    host: str
+    port: str
+    database: str
+    role: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,20 +45,23 @@ class PostgresAddress:
 
     Attributes:
         text: As it was written.
-        url: For the database's own client: without what is only ours, and encrypted where it leaves the machine.
-        role: Name of the role that appends.
+        endpoint: Where its database answers, and the role that appends.
         ledger: Name of the ledger in its database, a schema of its own; ``ledger=NAME`` in the address.
         witness: File of this user that remembers what was committed; ``witness=FILE`` in the address.
     """
 
     text: str
-    url: str
-    role: str
+    endpoint: Endpoint
     ledger: str
     witness: Witness
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def role(self) -> str:
+        """Name of the role that appends."""
+        return self.endpoint.role
 
 
 def is_postgres(text: str) -> bool:
@@ -73,42 +100,52 @@ def is_here(host: str) -> bool:
     return host in _HERE or host.startswith("/")
 
 
-def encrypted(url: str) -> str:
-    """Demand a verified, encrypted connection wherever one leaves the machine.
+def endpoint_of(text: str) -> Endpoint:
+    """Read where a database answers and as whom, from an address that names no ledger.
 
     Raises:
-        LedgerError: If the address asks for less.
+        LedgerError: If the address says more, or holds a secret.
     """
-    parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    named = query.get("host", unquote(parts.netloc.rpartition("@")[2])).split(",")
-    hosts = [re.sub(r"^\[(.*)\](:\d*)?$|:\d*$", r"\1", host) for host in [*named, query.get("hostaddr", "")]]
-    if all(map(is_here, hosts)):
-        return url
-    if query.setdefault("sslmode", "verify-full") != "verify-full":
+    return _read(text, ())[0]
+
+
+def _read(text: str, more: tuple[str, ...]) -> tuple[Endpoint, dict[str, str]]:
+    """An address' endpoint, and which of ``more`` parameters it has."""
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise LedgerError(f"{text} is no address ({error}); write postgresql://ROLE@HOST:PORT/DATABASE") from None
+    login, _, place = parts.netloc.rpartition("@")
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    query = dict(pairs)
+    role, colon, _ = login.partition(":")
+    if colon or {"password", "passfile"} & set(query):
+        raise LedgerError("the address of a ledger holds a password, and addresses are public; put it into ~/.pgpass")
+    beyond = sorted(set(query) - {*more, *_SOCKET})
+    if beyond or len(query) < len(pairs) or parts.fragment:
+        named = ", ".join(beyond) or "a parameter twice, or a fragment"
         raise LedgerError(
-            f"{url}: sslmode={query['sslmode']!r}; a ledger is reached over a network by 'verify-full' only"
+            f"{text} names {named}; an address names host, port, database and role, witness and ledger, each once, and "
+            "nothing of how the connection is made: an authority goes into PGSSLROOTCERT or ~/.postgresql/root.crt"
         )
-    return parts._replace(query=urlencode(query, quote_via=quote)).geturl()
+    found = _HOST.fullmatch(place)
+    host = "" if found is None else unquote(found["six"] or found["name"] or query.get("host", ""))
+    port = "" if found is None else found["port"] or query.get("port", "")
+    twice = (place and "host" in query) or (":" in place and "port" in query)
+    if found is None or twice or "," in host or not re.fullmatch("[0-9]*", port):
+        raise LedgerError(f"{text} names no single host and port; write postgresql://ROLE@HOST:PORT/DATABASE")
+    here = Endpoint(host=host, port=port, database=unquote(parts.path[1:]), role=unquote(role))
+    return here, {name: query[name] for name in more if name in query}
 
 
 def _postgres(text: str) -> PostgresAddress:
-    parts = urlsplit(text)
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    ledger, witness, role = query.pop("ledger", "privbo"), query.pop("witness", ""), query.get("user", parts.username)
-    if parts.password is not None or "password" in query:
-        raise LedgerError("the address of a ledger holds a password, and addresses are public; put it into ~/.pgpass")
-    if not witness or not role:
+    endpoint, query = _read(text, _OWN)
+    ledger, witness = query.get("ledger", "privbo"), query.get("witness", "")
+    if not witness or not endpoint.role:
         raise LedgerError(
             f"{text} names no {'role' if witness else 'witness'}; write postgresql://ROLE@HOST/DATABASE?witness=FILE, "
             "where FILE is yours and stays: it notices a database that was set back"
         )
     if not _NAME.fullmatch(ledger):
         raise LedgerError(f"ledger={ledger!r} is no plain name of small letters, digits and underscores")
-    return PostgresAddress(
-        text=text,
-        url=encrypted(parts._replace(query=urlencode(query, quote_via=quote)).geturl()),
-        role=unquote(role),
-        ledger=ledger,
-        witness=Witness(Path(witness), is_own=True),
-    )
+    return PostgresAddress(text=text, endpoint=endpoint, ledger=ledger, witness=Witness(Path(witness), is_own=True))

@@ -2,8 +2,9 @@
 
 A transaction is serialisable, waits for its turn, and is on disk when it is left. The role that
 appends may do nothing else: who owns the tables could rewrite them, so a role that owns them, or may update, delete or
-truncate, is refused, and so are servers that do not flush, connections over a network without verified
-TLS, and tables that are not as they were made (unlogged, with triggers, rules, policies or other columns).
+truncate, is refused, and so are servers that do not flush, and tables that are not as they were made (unlogged,
+with triggers, rules, policies or other columns). A password is proven by SCRAM and never sent, and a network is
+crossed by TLS that this user's own authority verifies.
 What an owner rewrites all the same is noticed by the chains, and what was set back by the witness.
 """
 
@@ -13,10 +14,11 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from accountant.errors import LedgerError
-from accountant.ledger.address import PostgresAddress, encrypted, is_here
+from accountant.ledger.address import Endpoint, PostgresAddress, endpoint_of, is_here
 from accountant.ledger.file import BUSY_SECONDS, SCHEMA_VERSION, Identity
 
 try:
@@ -63,6 +65,8 @@ _DURABLE = {"fsync": "on", "full_page_writes": "on", "server_encoding": "UTF8"}
 _SYNCHRONOUS = ("on", "remote_apply")
 _SESSION = {
     "application_name": "privbo ledger",
+    "require_auth": "scram-sha-256",
+    "gssencmode": "disable",
     "connect_timeout": "20",
     "tcp_user_timeout": "60000",  # milliseconds
     "options": "-c search_path=pg_catalog -c idle_in_transaction_session_timeout=600s "
@@ -86,7 +90,7 @@ def make(address: PostgresAddress, owner: str, policy: str, ledger_id: str) -> N
         LedgerError: If it stands already, or the owner may not make it.
     """
     names = {"ledger": sql.Identifier(address.ledger), "role": sql.Identifier(address.role)}
-    with _failing_closed(address), psycopg.connect(_conninfo(owner)) as connection:
+    with _failing_closed(address), psycopg.connect(_conninfo(endpoint_of(owner))) as connection:
         _require_verified(connection, address)
         for statement in _SCHEMA:
             connection.execute(sql.SQL(statement).format(**names))
@@ -198,7 +202,7 @@ def _refuse(place: PostgresAddress, found: set[tuple[Any, ...]]) -> None:
 
 def _connected(place: PostgresAddress) -> psycopg.Connection[Any]:
     with _failing_closed(place):
-        connection = psycopg.connect(_conninfo(place.url), autocommit=True)
+        connection = psycopg.connect(_conninfo(place.endpoint), autocommit=True)
         try:
             _require_verified(connection, place)
             _require_durable(connection, place)
@@ -208,8 +212,21 @@ def _connected(place: PostgresAddress) -> psycopg.Connection[Any]:
     return connection
 
 
-def _conninfo(url: str) -> str:
-    return make_conninfo(encrypted(url), **_SESSION)
+def _conninfo(endpoint: Endpoint) -> str:
+    given = {
+        "host": endpoint.host,
+        "port": endpoint.port,
+        "dbname": endpoint.database,
+        "user": endpoint.role,
+    }
+    tls = {} if is_here(endpoint.host) else {"sslmode": "verify-full", **_authority()}
+    return make_conninfo(**{name: value for name, value in given.items() if value}, **tls, **_SESSION)
+
+
+def _authority() -> dict[str, str]:
+    """This user's own authority, which libpq finds itself, or else the system's."""
+    own = "PGSSLROOTCERT" in os.environ or (Path.home() / ".postgresql" / "root.crt").exists()
+    return {} if own else {"sslrootcert": "system"}
 
 
 def _require_verified(connection: psycopg.Connection[Any], place: PostgresAddress) -> None:
@@ -217,7 +234,7 @@ def _require_verified(connection: psycopg.Connection[Any], place: PostgresAddres
     info = connection.info
     if not is_here(info.hostaddr) and info.get_parameters().get("sslmode") != "verify-full":
         raise LedgerError(
-            f"{place} leads to {info.hostaddr} (by PGHOST, PGHOSTADDR or a service's file); a ledger is reached over a "
+            f"{place} leads to {info.hostaddr} (by PGHOST, PGHOSTADDR or PGSERVICE); a ledger is reached over a "
             "network by 'verify-full' only: name its host in the address"
         )
 

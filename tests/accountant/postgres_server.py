@@ -21,6 +21,12 @@ from accountant.ledger.policy import LedgerPolicy, canonical
 from accountant.ledger.postgres import make
 from tests.system_tools import require_tool
 
+SECRET = "not-a-secret-of-anybodys"  # noqa: S105 (of a server that ends with the test)
+PASSFILE = Path(tempfile.mkdtemp(prefix="privbo-pgpass-")) / "pgpass"
+PASSFILE.write_text(f"*:*:*:*:{SECRET}\n")
+PASSFILE.chmod(0o600)
+os.environ["PGPASSFILE"] = str(PASSFILE)  # tests' own, for whatever they start
+
 ADDRESSES = ("127.0.0.1", "127.0.0.2")  # the second is treated as another machine
 
 
@@ -45,14 +51,18 @@ class Server:
             probe.bind((ADDRESSES[0], 0))
             self.port = probe.getsockname()[1]
         self.data = self.folder / "data"
-        self._do(found("initdb"), "-D", str(self.data), "-A", "trust", "-U", "owner", "-E", "UTF8", "--no-locale", "-N")
+        password = self.folder / "password"
+        password.write_text(SECRET)
+        self._own(password)
+        options = ["-A", "scram-sha-256", f"--pwfile={password}", "-U", "owner", "-E", "UTF8", "--no-locale", "-N"]
+        self._do(found("initdb"), "-D", str(self.data), *options)
         with (self.data / "postgresql.conf").open("a") as file:
             file.write(f"listen_addresses = '{','.join(ADDRESSES)}'\nport = {self.port}\n")
             file.write(f"unix_socket_directories = '{self.folder}'\nmax_connections = 40\nshared_buffers = 16MB\n")
         self.start()
         with self.owning() as owner:
-            owner.execute("CREATE ROLE appender LOGIN")
-            owner.execute("CREATE ROLE keeper LOGIN CREATEDB")
+            owner.execute(f"CREATE ROLE appender LOGIN PASSWORD '{SECRET}'")
+            owner.execute(f"CREATE ROLE keeper LOGIN CREATEDB PASSWORD '{SECRET}'")
 
     def _own(self, path: Path) -> None:
         if os.geteuid() == 0:
@@ -134,12 +144,14 @@ class Server:
         """Address of the database for a role."""
         return f"postgresql://{role}@{host}:{self.port}/postgres"
 
-    def address(self, ledger: str, witness: Path, *, role: str = "appender", over_socket: bool = False) -> str:
+    def address(
+        self, ledger: str, witness: Path, *, role: str = "appender", host: str = ADDRESSES[0], over_socket: bool = False
+    ) -> str:
         """Address of a ledger for the role that appends."""
         url = (
             f"postgresql://{role}@/postgres?host={self.folder}&port={self.port}&"
             if over_socket
-            else self.url(role) + "?"
+            else self.url(role, host) + "?"
         )
         return f"{url}ledger={ledger}&witness={witness}"
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +23,10 @@ import psycopg
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Adjacency, Gaussian, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
-from accountant.ledger.address import encrypted, place_of
+from accountant.ledger.address import endpoint_of, place_of
 from accountant.ledger.reservation import Declaration
 from tests.accountant.ledger_worker import EVENT
-from tests.accountant.postgres_server import ADDRESSES, Server, opened
+from tests.accountant.postgres_server import ADDRESSES, SECRET, Server, opened
 
 ROOT = Path(__file__).parents[2]
 WORKER = [sys.executable, "-m", "tests.accountant.ledger_worker"]
@@ -287,46 +290,84 @@ def test_an_older_database_is_noticed_by_everybody_who_had_seen_more(server: Ser
         assert [row[:2] for row in ledger.lost()] == [("charges", 2)]
 
 
-def test_a_network_is_crossed_with_verified_encryption_only(
+def test_a_network_is_crossed_with_verified_encryption_and_this_users_authority_only(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    far = server.url("appender", ADDRESSES[1])
-    assert encrypted(server.url("appender")) == server.url("appender")
-    assert encrypted("postgresql://a@[::1]:5/db") == "postgresql://a@[::1]:5/db"
-    assert encrypted(far).endswith("sslmode=verify-full")
-    assert "verify-full" in encrypted("postgresql://a@localhost,db.example/w")
-    assert "verify-full" in encrypted("postgresql://a@/w?host=db.example")
-    assert "verify-full" in encrypted("postgresql://a@localhost/w?hostaddr=192.0.2.1")
-    for weaker in ("disable", "prefer", "require", "verify-ca"):
-        with pytest.raises(LedgerError, match="verify-full"):
-            encrypted(f"{far}?sslmode={weaker}")
-    server.made("far", tmp_path / "witness", policy())
-    tail = f"ledger=far&witness={tmp_path / 'witness'}"
-    assert "storage failed" in str(opened(f"{far}?{tail}"))  # it has no certificate yet
     from privbo.flower.keys import make_keys
 
+    monkeypatch.setenv("HOME", str(tmp_path))  # whoever runs the tests may have an authority of their own
+    server.made("far", tmp_path / "witness", policy())
+    far, near = (server.address("far", tmp_path / "witness", host=host) for host in reversed(ADDRESSES))
+    assert "storage failed" in str(opened(far))  # it has no certificate yet
     keys = make_keys(tmp_path / "keys", sites=["north"], hosts=[ADDRESSES[1]])
     other = make_keys(tmp_path / "other", sites=["north"], hosts=[ADDRESSES[1]])
     server.encrypt(keys.certificate, keys.key)
     try:
-        assert opened(f"{far}?sslrootcert={keys.authority}&{tail}") is None
-        near = server.url("appender")
-        assert opened(f"{near}?{tail}") is None
+        assert "certificate verify failed" in str(opened(far))  # the system's authorities do not know it
+        monkeypatch.setenv("PGSSLROOTCERT", str(other.authority))
+        assert "certificate verify failed" in str(opened(far))
+        for weak in ("disable", "require"):  # what this user's environment says of other databases makes it no weaker
+            monkeypatch.setenv("PGSSLMODE", weak)
+            assert "certificate verify failed" in str(opened(far))
+        monkeypatch.setenv("PGSSLROOTCERT", str(keys.authority))
+        assert opened(far) is None
+        monkeypatch.delenv("PGSSLMODE")
+        assert opened(near) is None
         for weak in ("disable", "require"):  # what the address does not say must not lead over a network either
             for name, value in {"PGHOSTADDR": ADDRESSES[1], "PGSSLMODE": weak}.items():
                 monkeypatch.setenv(name, value)
-            assert "leads to 127.0.0.2" in str(opened(f"{near}?{tail}"))
+            assert "leads to 127.0.0.2" in str(opened(near))
         monkeypatch.delenv("PGHOSTADDR")
         monkeypatch.delenv("PGSSLMODE")
+        monkeypatch.delenv("PGSSLROOTCERT")
         service = tmp_path / "services"
         service.write_text(f"[far]\nhost={ADDRESSES[1]}\nsslmode=disable\n")
         monkeypatch.setenv("PGSERVICEFILE", str(service))
-        assert "leads to 127.0.0.2" in str(
-            opened(f"postgresql://appender@/postgres?port={server.port}&service=far&{tail}")
-        )
-        assert "certificate verify failed" in str(opened(f"{far}?sslrootcert={other.authority}&{tail}"))
+        monkeypatch.setenv("PGSERVICE", "far")
+        tail = f"ledger=far&witness={tmp_path / 'witness'}"
+        assert "leads to 127.0.0.2" in str(opened(f"postgresql://appender@/postgres?port={server.port}&{tail}"))
     finally:
         server.encrypt(None, None)
+
+
+def asking(kind: int, more: bytes) -> tuple[socket.socket, list[bytes], threading.Thread]:
+    """A server on loopback that asks whoever connects for a password in its own way, and what it was sent."""
+    listening, received = socket.create_server(("127.0.0.1", 0)), []
+
+    def answer() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(5)
+                while len(request := connection.recv(4096)) == 8:  # TLS is offered: no
+                    connection.sendall(b"N")
+                body = kind.to_bytes(4, "big") + more
+                connection.sendall(b"R" + (4 + len(body)).to_bytes(4, "big") + body)
+                received.append(request)
+                while chunk := connection.recv(4096):
+                    received.append(chunk)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    return listening, received, thread
+
+
+@pytest.mark.parametrize(("kind", "more"), [(3, b""), (5, b"salt"), (0, b"")], ids=["plain", "md5", "none"])
+def test_no_server_is_sent_a_password_and_none_is_believed_unproven(kind: int, more: bytes, tmp_path: Path) -> None:
+    """This user's file of passwords has a line for every host."""
+    listening, received, thread = asking(kind, more)
+    address = f"postgresql://a@127.0.0.1:{listening.getsockname()[1]}/db?witness={tmp_path / 'w'}"
+    problem = str(opened(address))
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+    thread.join(timeout=10)
+    assert received
+    assert "authentication method requirement" in problem
+    assert SECRET.encode() not in b"".join(received)
+    assert not any(chunk.startswith(b"p") for chunk in received)  # no answer of any kind
 
 
 @pytest.mark.parametrize(
@@ -334,15 +375,43 @@ def test_a_network_is_crossed_with_verified_encryption_only(
     [
         ("postgresql://a:secret@localhost/db?witness=w", "password"),
         ("postgresql://a@localhost/db?witness=w&password=secret", "password"),
+        ("postgresql://a@localhost/db?witness=w&passfile=secret", "password"),
         ("postgresql://a@localhost/db", "witness"),
         ("postgresql://localhost/db?witness=w", "role"),
         ("postgresql://a@localhost/db?witness=w&ledger=p;drop", "plain name"),
+        ("postgresql://a@localhost,db.example/db?witness=w", "single host"),
+        ("postgresql://a@/db?witness=w&host=/run/postgresql,db.example", "single host"),
+        ("postgresql://a@localhost/db?witness=w&host=db.example", "single host"),
+        ("postgresql://a@localhost:5/db?witness=w&port=6", "single host"),
+        ("postgresql://a@localhost:db/db?witness=w", "single host"),
+        ("postgresql://a@[::1/db?witness=w", "no address"),
+        ("postgresql://a@localhost/db?witness=w&ledger=a&ledger=b", "twice"),
+        *((f"postgresql://a@localhost/db?witness=w&{name}=x", f"names {name};") for name in (
+            "sslmode", "sslrootcert", "sslcert", "sslkey", "service", "servicefile", "hostaddr", "user", "dbname",
+            "require_auth", "gssencmode", "channel_binding", "options", "application_name", "connect_timeout",
+            "target_session_attrs", "krbsrvname", "sslcrl", "SSLMODE",
+        )),
     ],
-)
-def test_an_address_names_role_and_witness_and_no_secret(address: str, words: str) -> None:
+)  # fmt: skip
+def test_an_address_names_host_port_database_role_witness_and_ledger_and_nothing_else(address: str, words: str) -> None:
     with pytest.raises(LedgerError, match=words) as caught:
         place_of(address)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "endpoint"),
+    [
+        ("postgresql://a@db.example:6/w%20d", ("db.example", "6", "w d", "a")),
+        ("postgresql://a@[::1]:5/db", ("::1", "5", "db", "a")),
+        ("postgres://a%40b@/db?host=/run/postgresql&port=7", ("/run/postgresql", "7", "db", "a@b")),
+        ("postgresql://a@%2FRun%2Fpg/db", ("/Run/pg", "", "db", "a")),
+        ("postgresql://a@/", ("", "", "", "a")),
+    ],
+)
+def test_what_an_address_names_is_read(address: str, endpoint: tuple[str, ...]) -> None:
+    found = endpoint_of(address)
+    assert (found.host, found.port, found.database, found.role) == endpoint
 
 
 def test_nobody_makes_a_ledger_by_the_way(server: Server, tmp_path: Path) -> None:
