@@ -21,6 +21,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.space import Space
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -148,6 +149,60 @@ class Server(Protocol):
     def tell(self, release: Release | None) -> None:
         """Absorb the answer to the current round and move to the next."""
         ...
+
+
+@runtime_checkable
+class Requesting(Protocol):
+    """A server that tells what a broadcast asks for, so that no client has to believe the machine that sent it."""
+
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the request that goes with a broadcast of this run; None where nothing is sent.
+
+        It depends on the broadcast and public settings alone, not on what this server was told.
+
+        Raises:
+            ConfigurationError: If no broadcast of this run looks like it.
+        """
+        ...
+
+
+def request_of(server: Server, broadcast: Broadcast, *, released: bool) -> Request | None:
+    """Give the request that a broadcast stands for, by this process's own copy of the server.
+
+    Args:
+        server: The public side, told nothing.
+        broadcast: What clients were shown.
+        released: Whether the asking machine says that the round ends with a release. A server without
+            ``request_for`` can't tell; then all requests of its plan must be equal.
+
+    Raises:
+        ConfigurationError: If the server can't tell.
+    """
+    if isinstance(server, Requesting):
+        return server.request_for(broadcast)
+    if not released:
+        return None
+    planned = server.plan()
+    first = next(planned, None)
+    if first is None or not all(same_request(first, other) for other in planned):
+        raise ConfigurationError(
+            f"{type(server).__name__} has no request_for(broadcast) and does not plan equal requests: parties on other "
+            "machines can't tell what a round asks for; give it one"
+        )
+    return first
+
+
+def same_request(first: Request, second: Request) -> bool:
+    """Tell whether two requests ask for the same sum.
+
+    Example:
+        >>> one = Request(dim=2, clipping_norm=1.0, weights=np.ones((1, 3)))
+        >>> same_request(one, replace(one, clipping_norm=2.0))
+        False
+    """
+    numbers = ("dim", "clipping_norm", "reward_bound", "noise_scale")
+    same = all(getattr(first, name) == getattr(second, name) for name in numbers)
+    return same and np.array_equal(first.weights, second.weights)
 
 
 @runtime_checkable

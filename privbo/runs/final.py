@@ -43,6 +43,7 @@ from privbo.protocol.messages import (
     IntArray,
     Release,
     Request,
+    Requesting,
     Server,
     Setting,
 )
@@ -159,13 +160,35 @@ class CommonServer:
             self._stage = "vote"
         match self._stage:
             case "vote":
-                planned = self.vote
-                request = ballot_request(len(self.candidates), self._n_clients, planned.noise_scale)
-                return Ask(broadcast=self._broadcast({CANDIDATES: self.candidates}), request=request)
+                broadcast = self._broadcast({CANDIDATES: self.candidates})
+                return Ask(broadcast=broadcast, request=self._ballots(broadcast))
             case "announce":
                 return Ask(broadcast=self._broadcast({CHOSEN: self.candidates[self.place]}), request=None)
             case _:
                 return None
+
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the vote for candidates, nothing for the announcement, and what the algorithm asks for in its rounds.
+
+        Raises:
+            ConfigurationError: If there are too many candidates, or the algorithm's server can't tell.
+        """
+        if CANDIDATES in broadcast.arrays:
+            return self._ballots(broadcast)
+        if LAST_ROUND in broadcast.arrays:
+            return None
+        if not isinstance(self._server, Requesting):
+            raise ConfigurationError(
+                f"final='common' on other machines: {type(self._server).__name__} has no request_for(broadcast), so "
+                "parties can't tell what a round asks for; give it one"
+            )
+        return self._server.request_for(broadcast)
+
+    def _ballots(self, broadcast: Broadcast) -> Request:
+        count = len(broadcast.arrays[CANDIDATES])
+        if not 1 <= count <= N_CANDIDATES:
+            raise ConfigurationError(f"a vote over {count} candidates; there are 1 to {N_CANDIDATES}")
+        return ballot_request(count, self._n_clients, self.vote.noise_scale)
 
     def tell(self, release: Release | None) -> None:
         """Pass on the algorithm's releases; choose by the last one."""

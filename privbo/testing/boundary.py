@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privbo.protocol.messages import Ask, FloatArray, IntArray, Release, Server
+from privbo.protocol.messages import (
+    Ask,
+    FloatArray,
+    IntArray,
+    Release,
+    Server,
+    request_of,
+    same_request,
+)
 from privbo.testing.subject import Subject, bumps, noise_release, require, same, toy_problem
 
 _CLIENT = 2
@@ -87,6 +95,30 @@ def is_steered_by_releases(subject: Subject) -> None:
             require(_alike(ask, again), f"round {index}: the server asks what its releases alone don't lead to")
         server.tell(release)
     require(server.ask() is None, "releases alone let the run go on, which ended")
+
+
+def derives_its_requests(subject: Subject) -> None:
+    """A server that was told nothing derives every request of a run from its broadcast.
+
+    Sites and guardians on other machines compute their protection so; they believe no number that was sent along.
+    """
+    record_asked: list[Ask] = []
+
+    def listen(server: Server) -> Server:
+        return _Listening(server=server, asked=record_asked, told=[])  # type: ignore[return-value]  # used as a server
+
+    record = subject.play(algorithm=subject.wrapped(on_server=listen))
+    fresh = subject.spec().played.server(subject.spec().setting(public_seed=record.manifest.public_seed))
+    for ask in record_asked:
+        derived = request_of(fresh, ask.broadcast, released=ask.request is not None)
+        is_same = derived is ask.request is None or (
+            derived is not None and ask.request is not None and same_request(derived, ask.request)
+        )
+        require(
+            is_same,
+            f"round {ask.broadcast.round}: request_for(broadcast) gives another request than ask(); compute both from "
+            "the broadcast and the settings alone",
+        )
 
 
 @dataclass

@@ -14,7 +14,7 @@ from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Cohort, FloatArray, Server
 from privbo.runs.altered import AlteredCohort
 from privbo.runs.history import Round
-from privbo.testing.boundary import is_steered_by_releases, keeps_its_reward_bound
+from privbo.testing.boundary import derives_its_requests, is_steered_by_releases, keeps_its_reward_bound
 from privbo.testing.clients import (
     answers_twice_alike,
     keeps_clients_apart,
@@ -268,6 +268,7 @@ CHECKS: Mapping[str, Callable[[Subject], None]] = {
         keeps_its_sensitivity,
         keeps_its_reward_bound,
         is_steered_by_releases,
+        derives_its_requests,
         hides_vectors_from_its_server,
         answers_twice_alike,
         splits_into_cohorts,

@@ -159,6 +159,18 @@ def test_a_server_that_hears_of_a_client_past_the_door_is_noticed() -> None:
         CHECKS["is_steered_by_releases"](Subject(algorithm=leaky))
 
 
+def test_a_request_that_does_not_follow_from_its_broadcast_is_noticed() -> None:
+    def wider(server: Any, broadcast: Any) -> Any:
+        own = server.request_for(broadcast)
+        return None if own is None else dataclasses.replace(own, clipping_norm=own.clipping_norm * (1 + 1e-9))
+
+    plain = Subject(algorithm=pb.FedPNE(horizon=400, c=0.02), rounds=ROUNDS)
+    CHECKS["derives_its_requests"](plain)
+    wrapped = plain.wrapped(on_server=lambda server: Faulty(server, {"request_for": wider}))
+    with pytest.raises(ConformanceError, match="gives another request than ask"):
+        CHECKS["derives_its_requests"](dataclasses.replace(plain, algorithm=wrapped))
+
+
 @pytest.mark.parametrize("share", [1e-6, 0.5])
 def test_a_reward_bound_that_is_too_small_is_noticed(share: float) -> None:
     def smaller(server: Server) -> Any:

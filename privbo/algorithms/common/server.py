@@ -34,11 +34,26 @@ class SearchServer:
             return None if is_over else Ask(broadcast=Broadcast(round=self._round), request=None)
         if self._asked is not None:
             arrays = {"points": self._asked.points, "pulls": np.array(self._asked.pulls)}
-            request = self._search.request(self._asked, self._setting)
-            return Ask(broadcast=Broadcast(round=self._round, arrays=arrays), request=request)
+            broadcast = Broadcast(round=self._round, arrays=arrays)
+            return Ask(broadcast=broadcast, request=self.request_for(broadcast))
         if self._announced:
             return None
         return Ask(broadcast=Broadcast(round=self._round, arrays={CHOSEN: self.chosen}), request=None)
+
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the request for the points that a broadcast names; None where it names none.
+
+        Raises:
+            ConfigurationError: If it names more points than its round has.
+        """
+        if "points" not in broadcast.arrays:
+            return None
+        points, round_ = np.asarray(broadcast.arrays["points"]), broadcast.round
+        most = self._search.counts[round_] if 0 <= round_ < len(self._search.counts) else 0
+        if not 1 <= len(points) <= most:
+            raise ConfigurationError(f"round {round_} names {len(points)} points, this run has at most {most} there")
+        asked = Question(points=points, pulls=int(broadcast.arrays["pulls"]))
+        return self._search.request(asked, self._setting)
 
     def tell(self, release: Release | None) -> None:
         """Take in what was released of the round's points, and name the next ones.

@@ -49,6 +49,10 @@ class AloneServer:
         """The next silent round."""
         return self._alone.ask(self._round, None)
 
+    def request_for(self, broadcast: Broadcast) -> Request | None:  # noqa: ARG002  # the protocol's
+        """Nothing is ever asked for."""
+        return None
+
     def tell(self, release: Release | None) -> None:  # noqa: ARG002  # always None: nothing was asked for
         """Go on."""
         self._round += 1

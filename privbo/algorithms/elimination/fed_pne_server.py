@@ -11,7 +11,7 @@ from privbo.algorithms.elimination.confidence import noise_half_width
 from privbo.algorithms.elimination.phases import Phase, among_best, count_fitting, cut_to, equal_pulls
 from privbo.algorithms.elimination.settings import FedPNESettings
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, FloatArray, IntArray, Release, Request, Setting
+from privbo.protocol.messages import Ask, Broadcast, FloatArray, IntArray, Release, Request, Setting
 
 
 class FedPNEServer:
@@ -27,7 +27,6 @@ class FedPNEServer:
         self._round = 0
         self._best: tuple[int, int] | None = None
         self._active = 0, np.zeros(1, dtype=np.int64)
-        self._silent = False
         self._first = self._start()
         self._phase: Phase | None = self._first
         most = setting.rounds if algorithm.releases is None else min(setting.rounds, algorithm.releases)
@@ -55,10 +54,13 @@ class FedPNEServer:
         """The current phase; without a request in the tail."""
         if self._phase is None:
             return None
-        request = None
-        if not self._silent:
-            request = self._sharing.request(len(self._phase.nodes), int(self._phase.pulls[0]), self._setting)
-        return Ask(broadcast=self._phase.broadcast(self._round), request=request)
+        broadcast = self._phase.broadcast(self._round)
+        return Ask(broadcast=broadcast, request=self.request_for(broadcast))
+
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the request for the phase that a broadcast announces; None in the tail."""
+        phase = Phase.of(broadcast)
+        return self._sharing.request(len(phase.nodes), phase.equal_pulls, self._setting) if phase.sends else None
 
     def tell(self, release: Release | None) -> None:
         """Eliminate, split, and go on to the next phase or the tail."""
@@ -74,7 +76,6 @@ class FedPNEServer:
         following = self._next(phase.depth, survivors)
         if following is None or self._round == self._n_releases:
             following = self._tail(phase.depth, survivors)
-            self._silent = True
         self._phase = following
 
     def propose(self, count: int) -> FloatArray:
@@ -139,7 +140,8 @@ class FedPNEServer:
             each = max(self._confidence.pulls_per_client(depth + 1), -(-left // len(nodes)))
             pulls = cut_to(equal_pulls(nodes, each), left)
             played = pulls > 0
-            return Phase(depth=depth + 1, nodes=nodes[played], pulls=pulls[played], best=self._best)
+            return Phase(depth=depth + 1, nodes=nodes[played], pulls=pulls[played], best=self._best, sends=False)
         best_depth, best = self._best
         pulls = np.array([left], dtype=np.int64)
-        return Phase(depth=best_depth, nodes=np.array([best], dtype=np.int64), pulls=pulls, best=self._best)
+        nodes = np.array([best], dtype=np.int64)
+        return Phase(depth=best_depth, nodes=nodes, pulls=pulls, best=self._best, sends=False)

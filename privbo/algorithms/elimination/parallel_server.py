@@ -11,7 +11,7 @@ from privbo.algorithms.elimination.confidence import noise_half_width
 from privbo.algorithms.elimination.phases import Phase, count_fitting, equal_pulls
 from privbo.algorithms.elimination.settings import ParallelSettings
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, FloatArray, IntArray, Release, Request, Setting
+from privbo.protocol.messages import Ask, Broadcast, FloatArray, IntArray, Release, Request, Setting
 
 
 class ParallelServer:
@@ -55,11 +55,14 @@ class ParallelServer:
         """The next depth; at the end one silent message that tells the players the result."""
         if self._phase is None:
             return None
-        request = None
-        if self._phase.length:
-            n_nodes, pulls = len(self._phase.nodes), int(self._phase.pulls[0])
-            request = self._algorithm.sharing.request(n_nodes, pulls, self._setting)
-        return Ask(broadcast=self._phase.broadcast(self._round), request=request)
+        broadcast = self._phase.broadcast(self._round)
+        return Ask(broadcast=broadcast, request=self.request_for(broadcast))
+
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the request for the depth that a broadcast announces; None for the message at the end."""
+        phase = Phase.of(broadcast)
+        sharing = self._algorithm.sharing
+        return sharing.request(len(phase.nodes), phase.equal_pulls, self._setting) if phase.sends else None
 
     def tell(self, release: Release | None) -> None:
         """Keep what may hold the optimum and go one level down."""
@@ -97,4 +100,4 @@ class ParallelServer:
     @staticmethod
     def _farewell(best: tuple[int, int]) -> Phase:
         none = np.zeros(0, dtype=np.int64)
-        return Phase(depth=best[0], nodes=none, pulls=none, best=best)
+        return Phase(depth=best[0], nodes=none, pulls=none, best=best, sends=False)

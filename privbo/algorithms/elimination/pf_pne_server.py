@@ -50,10 +50,17 @@ class PFPNEServer:
         pulls = self._pulls(self._depth)
         arrays = {"depth": np.array(self._depth), "nodes": self._nodes, "pulls": np.array(pulls)}
         kept = {} if self._kept is None else self._kept.arrays()
-        return Ask(
-            broadcast=Broadcast(round=self._round, arrays=arrays | kept),
-            request=self._sharing.request(len(self._nodes), pulls, self._setting),
-        )
+        broadcast = Broadcast(round=self._round, arrays=arrays | kept)
+        return Ask(broadcast=broadcast, request=self.request_for(broadcast))
+
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the request for the nodes and pulls that a broadcast names; None in a silent round."""
+        if "nodes" not in broadcast.arrays or "pulls" not in broadcast.arrays:
+            return None
+        nodes, pulls = broadcast.arrays["nodes"], int(broadcast.arrays["pulls"])
+        if pulls < 1 or not len(nodes):
+            raise ConfigurationError(f"{len(nodes)} nodes with {pulls} pulls; a shared phase has one or more of both")
+        return self._sharing.request(len(nodes), pulls, self._setting)
 
     def tell(self, release: Release | None) -> None:
         """Eliminate on the average; after the last shared phase only count silent rounds."""

@@ -26,12 +26,14 @@ class Phase:
         nodes: Indices, ``(K,)``.
         pulls: Pulls of every node by every client, ``(K,)``.
         best: Depth and index of the node that is best so far, or None at the start.
+        sends: Whether clients answer with their mean rewards; not in the silent end of a run.
     """
 
     depth: int
     nodes: IntArray
     pulls: IntArray
     best: tuple[int, int] | None
+    sends: bool = True
 
     @property
     def length(self) -> int:
@@ -39,13 +41,14 @@ class Phase:
         return int(self.pulls.sum())
 
     def broadcast(self, round_: int) -> Broadcast:
-        """The message; K + 4 integers when all pulls are equal."""
+        """The message: 2 K + 4 integers and whether clients answer."""
         best = (-1, -1) if self.best is None else self.best
         arrays = {
             "depth": np.array(self.depth),
             "nodes": self.nodes,
             "pulls": self.pulls,
             "best": np.array(best, dtype=np.int64),
+            "sends": np.array(self.sends),
         }
         return Broadcast(round=round_, arrays=arrays)
 
@@ -57,7 +60,7 @@ class Phase:
             ConfigurationError: If the message announces none.
         """
         arrays = broadcast.arrays
-        if not {"depth", "nodes", "pulls", "best"} <= arrays.keys():
+        if not {"depth", "nodes", "pulls", "best", "sends"} <= arrays.keys():
             raise ConfigurationError(f"the broadcast holds {sorted(arrays)}; it announces no phase")
         best = arrays["best"]
         return Phase(
@@ -65,7 +68,22 @@ class Phase:
             nodes=np.asarray(arrays["nodes"], dtype=np.int64),
             pulls=np.asarray(arrays["pulls"], dtype=np.int64),
             best=None if best[0] < 0 else (int(best[0]), int(best[1])),
+            sends=bool(arrays["sends"]),
         )
+
+    @property
+    def equal_pulls(self) -> int:
+        """Pulls that every node of an answered phase gets from every client.
+
+        Raises:
+            ConfigurationError: If they differ: then how far one reward moves an answer depends on the node.
+        """
+        found = {int(pulls) for pulls in self.pulls}
+        if len(found) != 1 or len(self.pulls) != len(self.nodes) or min(found) < 1:
+            raise ConfigurationError(
+                f"{len(self.nodes)} nodes with pulls {sorted(found)[:5]}; an answered phase has one number for all"
+            )
+        return found.pop()
 
 
 def count_fitting(lengths: Iterable[int], horizon: int, most: int) -> int:

@@ -51,6 +51,10 @@ class FederatedServer:
         }
         return Ask(broadcast=Broadcast(round=self._round, arrays=arrays), request=self._request)
 
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the one request that all broadcasts with an arm to pull have."""
+        return self._request if "arm" in broadcast.arrays else None
+
     def tell(self, release: Release | None) -> None:
         """Absorb the answer; a round without request was local work or the announcement."""
         self._round += 1

@@ -38,9 +38,13 @@ class SharedPriorServer:
         """The current round; None after the last."""
         if self._round > self._setting.rounds:
             return None
-        release = self._releases.get(self._round)
-        request = None if release is None else self._algorithm.request(release, self._setting.n_clients)
-        return Ask(broadcast=Broadcast(round=self._round, arrays=self._arrays()), request=request)
+        broadcast = Broadcast(round=self._round, arrays=self._arrays())
+        return Ask(broadcast=broadcast, request=self.request_for(broadcast))
+
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the request of a broadcast's round."""
+        release = self._releases.get(broadcast.round)
+        return None if release is None else self._algorithm.request(release, self._setting.n_clients)
 
     def tell(self, release: Release | None) -> None:
         """Add the round's release to the pool."""

@@ -121,6 +121,10 @@ class ScoutServer:
         """The only round; None after it."""
         return self._ask
 
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the one request for the one round."""
+        return self._planned[0] if self._planned and broadcast.round == 0 else None
+
     def tell(self, release: Release | None) -> None:
         """End the run."""
         if (release is not None) != bool(self._planned):

@@ -40,6 +40,10 @@ class ThompsonServer:
         broadcast = Broadcast(round=self._round, arrays=self._arrays())
         return Ask(broadcast=broadcast, request=self._request(self._round))
 
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the request of a broadcast's round."""
+        return self._request(broadcast.round)
+
     def tell(self, release: Release | None) -> None:
         """Keep the round's release for the next broadcast."""
         wanted = self._algorithm.asks(self._round, self._setting.rounds)
