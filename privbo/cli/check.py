@@ -16,7 +16,7 @@ from privbo.protocol.interrupts import watched_interrupts
 from privbo.protocol.messages import IntArray
 from privbo.protocol.threads import limited_threads
 from privbo.runs.aside import printed_to
-from privbo.runs.config import read_spec
+from privbo.runs.config import read_bytes, read_spec
 from privbo.runs.separate import require_answers
 from privbo.runs.spec import Spec
 
@@ -42,7 +42,7 @@ def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site
         )
     require_answers(spec)
     priced, problem = price_run(spec), spec.problem
-    verdict, refused = _of_run(priced.decision) if site is None else _verdict_of(site, spec)
+    verdict, refused = _of_run(priced.decision) if site is None else _verdict_of(site, config.parent)
     middle = problem.search_space.snap(np.full((1, problem.search_space.n_dims), 0.5))
     private = printed_to(None if show_private else Path(os.devnull))
     if refused:
@@ -66,16 +66,21 @@ def _of_run(decision: Decision | None) -> tuple[str | None, bool]:
     return (None, False) if decision is None else (decision.verdict("this policy"), not decision.allowed)
 
 
-def _verdict_of(site: Path, spec: Spec) -> tuple[str, bool]:
-    """What a site's own policy and ledger say of a run that has not begun."""
+def _verdict_of(site: Path, app: Path) -> tuple[str, bool]:
+    """What a site's own approvals, policy and ledger say of a run that has not begun."""
+    from privbo.flower.approval import AppFiles, run_of
+    from privbo.flower.party_policy import judged
     from privbo.flower.settings import read_site
-    from privbo.flower.site_policy import judged
 
+    files, own = AppFiles.read(app), read_site(site)
     try:
-        decision = judged(read_site(site), spec)
+        decision = judged(run_of(files, own))
     except PolicyError as error:
         return str(error), True
-    return decision.verdict("this site"), not decision.allowed
+    verdict, refused = decision.verdict("this site"), not decision.allowed
+    if refused or files.digests in own.approved:
+        return verdict, refused
+    return f"{verdict}; these files are not approved yet: privbo flower approve {site} {app}", False
 
 
 def _everyone(config: Path, overrides: Sequence[str]) -> tuple[Spec, IntArray]:
@@ -96,4 +101,4 @@ def _of_site(config: Path, overrides: Sequence[str], site: Path) -> tuple[Spec, 
         raise ConfigurationError(
             f"{site}: name={own.name!r} is not registered; federation.toml knows {', '.join(clients)}"
         )
-    return site_spec(config.parent, own), np.array(clients[own.name], dtype=np.int64)
+    return site_spec(config.parent, read_bytes(config), own), np.array(clients[own.name], dtype=np.int64)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from privbo.cli.options import say, say_lines
+from privbo.cli.options import AsJson, say, say_lines, show_result
 
 app = typer.Typer(help="Clients on other machines, over Flower.", no_args_is_help=True)
 _FLOWERS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -45,11 +45,37 @@ def init(
 def guardian(
     directory: Annotated[Path, typer.Argument(help="The guardian's own folder, new or with its keys.")],
     name: Annotated[str, typer.Option(help="Its name in federation.toml.")],
+    epsilon: Annotated[
+        float, typer.Option(prompt="Epsilon of all runs together", help="Bound over all runs that it guards.")
+    ],
+    delta: Annotated[float, typer.Option(prompt="Delta where it holds", help="Where the bound holds.")],
 ) -> None:
     """Make a guardian's keys and guardian.toml, on its own machine, and print its lines of federation.toml."""
     from privbo.flower.scaffold import write_guardian
+    from privbo.plans.policy import Policy
 
-    say_lines(write_guardian(directory, name))
+    say_lines(write_guardian(directory, name, Policy(epsilon=epsilon, delta=delta)))
+
+
+@app.command()
+def approve(
+    file: Annotated[Path, typer.Argument(help="This party's own site.toml or guardian.toml.")],
+    app_folder: Annotated[Path, typer.Argument(metavar="APP", help="The app's folder, or its run.toml.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the plan of an app's files, its price and whom it hides, and pin the files in FILE if they are approved."""
+    from privbo.cli.approve import approve as pin
+    from privbo.cli.approve import examined
+
+    found, party, files = examined(file, app_folder)
+    show_result(found, as_json=as_json)
+    if found.refused:
+        raise typer.Exit(3)
+    if yes or typer.confirm(f"Serve this run as {found.role} {found.party}?", err=True):
+        say(pin(file, party, files), err=True)
+    else:
+        raise typer.Exit(1)
 
 
 @app.command()

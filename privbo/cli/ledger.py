@@ -54,7 +54,7 @@ def verify(
 @app.command()
 def left(
     path: Annotated[
-        str, typer.Argument(help="A ledger's file or address, a run's or a site's directory, or site.toml.")
+        str, typer.Argument(help="A ledger's file or address, a run's or a party's directory, or site.toml.")
     ],
     delta: Annotated[float | None, typer.Option(help="Where epsilon is quoted; the ledger's own by default.")] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="Count how many more such releases fit.")] = None,

@@ -97,6 +97,39 @@ class Rehearsal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Approval:
+    """An app's files as a site or guardian reads them before it approves them.
+
+    Attributes:
+        party: Name of the site or guardian.
+        role: ``"site"`` or ``"guardian"``.
+        plan: The plan and its price.
+        sites: Number of clients of every site.
+        guardians: Signing key of every guardian; empty where the server is trusted.
+        run: SHA-256 of run.toml.
+        federation: SHA-256 of federation.toml.
+        verdict: What the party's own policy says in one line.
+        refused: Whether it refuses the run.
+        known: Whether the files were approved before.
+    """
+
+    party: str
+    role: str
+    plan: PricedPlan
+    sites: Mapping[str, int]
+    guardians: Mapping[str, str]
+    run: str
+    federation: str
+    verdict: str
+    refused: bool
+    known: bool
+
+    def to_dict(self) -> JsonObject:
+        """Give plan, price and parties as JSON-able data."""
+        return fields_of(self, but=("plan",)) | {"plan": self.plan.to_dict()}
+
+
+@dataclass(frozen=True, kw_only=True)
 class WrittenReport:
     """A report, what was asked for beside it, and where it was written.
 

@@ -18,7 +18,7 @@ from accountant.wording import accountant_text, interval_text, multipliers_text,
 from privbo.audits.audit import Audit
 from privbo.audits.clipping import ClippingAudit
 from privbo.audits.empirical import Empirical
-from privbo.cli.results import FinishedRun, Milestones, PricedPlan, Rehearsal, WrittenReport
+from privbo.cli.results import Approval, FinishedRun, Milestones, PricedPlan, Rehearsal, WrittenReport
 from privbo.plans.calibration import Calibration
 from privbo.plans.prices import PriceColumn
 from privbo.plans.trust import trust_lines, trust_text
@@ -120,6 +120,18 @@ def _plan(found: PricedPlan) -> Iterator[RenderableType]:
         yield f"vote at the end, in the price above: {vote}"
     if found.decision is not None:
         yield found.decision.verdict("this policy")
+
+
+@render.register
+def _approval(found: Approval) -> Iterator[RenderableType]:
+    yield from _plan(found.plan)
+    hidden, n_clients = found.plan.plan, sum(found.sites.values())
+    what = "each client" if hidden.unit == "client" else "the outcome of each evaluation"
+    yield f"hidden: {what} ({n_clients} clients at {len(found.sites)} sites); {trust_text(hidden.privacy)}"
+    yield from (f"guardian {name}: signing key {key}" for name, key in found.guardians.items())
+    yield f"run.toml {found.run}"
+    yield f"federation.toml {found.federation}"
+    yield found.verdict
 
 
 @render.register

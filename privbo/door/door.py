@@ -37,9 +37,7 @@ from privbo.protocol.messages import IntArray, Release, Request
 class Gather(Protocol):
     """Brings the noisy sums of a round together where clients' vectors are shared among guardians."""
 
-    def __call__(
-        self, round_: int, mechanism: PrivateSum, request: Request, answers: object, plan_position: int | None
-    ) -> IntArray:
+    def __call__(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
         """Give the sums under everybody's noise in grid units, ``(n_blocks * dim,)``."""
         ...
 
@@ -205,7 +203,7 @@ class Door:
         request, mechanism = ticket._request, ticket._mechanism
         if not isinstance(mechanism, PrivateSum) or mechanism.n_noises < 2:
             raise ConfigurationError("guardians hide sums of a fixed clipping norm, each with a noise of its own")
-        totals = gather(ticket.round, mechanism, request, answers, ticket.plan_position)
+        totals = gather(ticket.round, mechanism, request, answers)
         values = totals.astype(np.float64) * mechanism.grid_step() / mechanism.rate
         return Answer(values=values.reshape(request.n_blocks, request.dim), clipping=None, statistics=None)
 

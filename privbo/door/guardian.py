@@ -100,7 +100,6 @@ class GuardianDoor:
         mechanism: PrivateSum,
         *,
         agreed: str,
-        plan_position: int | None,
         summed: Callable[[], npt.NDArray[np.uint64]],
     ) -> NoisySum:
         """Charge, make durable, sum, add noise, store; or give what was stored for this round before.
@@ -109,7 +108,6 @@ class GuardianDoor:
             round_: The round.
             mechanism: Of the release; its event is charged and its grid scale is the noise's.
             agreed: Digest of everything the guardians agreed on.
-            plan_position: Place in the run's plan.
             summed: Reads the shares and sums them, ``(n_entries,)``; not called before the charge is durable.
 
         Raises:
@@ -120,13 +118,7 @@ class GuardianDoor:
         release_id = f"{self.run}/{round_}"
         found = self.answered(round_)
         if found is None:
-            receipt = self.ledger.charge(
-                release_id,
-                mechanism.event(),
-                run=self.run,
-                noise_source=self.noise.name,
-                plan_position=plan_position,
-            )
+            receipt = self.ledger.charge(release_id, mechanism.event(), run=self.run, noise_source=self.noise.name)
             total = summed()
             drawn = self.noise.stream(str(round_)).gaussian(total.shape, mechanism.grid_scale())
             made = NoisySum(

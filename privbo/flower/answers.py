@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,8 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 
 from accountant.ledger.reservation import Place
+from accountant.ledger.store import Row
+from privbo.flower.approval import AppFiles, LoadsRun, PartyRun, approved_run, event_name, keep_refusal
 from privbo.flower.forks import house
 from privbo.flower.messages import (
     Header,
@@ -18,27 +21,24 @@ from privbo.flower.messages import (
     encode_reply,
     vector_messages,
 )
+from privbo.flower.party_policy import admit, required_policy
 from privbo.flower.resident import Inquiry, ask
-from privbo.flower.sealer import require_same_trust, sealer
+from privbo.flower.sealer import sealer
 from privbo.flower.settings import (
     Federation,
-    LoadsRun,
-    SiteRun,
     SiteSettings,
     read_federation,
     read_site,
-    site_run,
     timeouts_of,
 )
-from privbo.flower.site import Question, SiteRecord
-from privbo.flower.site_policy import admit, required_policy
+from privbo.flower.site import Question, SiteRecord, Wanted
 from privbo.guardians.letters import encode_letter
 from privbo.guardians.panel import unpacked
 from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
-from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
 from privbo.protocol.interrupts import Stopped, watched_interrupts
-from privbo.protocol.messages import IntArray
+from privbo.protocol.messages import IntArray, Request
 from privbo.protocol.settings import read_settings
 from privbo.protocol.threads import limited_loaded_threads
 from privbo.runs.asked import Asked, Desk
@@ -64,7 +64,7 @@ def respond(message: Message, context: Context, home: Path) -> Message:
     return Message(content, reply_to=message)
 
 
-def answered(asked: Inquiry, load: LoadsRun = site_run) -> RecordDict:
+def answered(asked: Inquiry, load: LoadsRun = approved_run) -> RecordDict:
     """Answer a question from the site's own disk; ``load`` gives the site's run."""
     with watched_interrupts() as stopped:
         return _answered(asked, stopped, load)
@@ -77,20 +77,22 @@ def _nonce(asked: Inquiry) -> bytes:
 
 
 def _answered(asked: Inquiry, stopped: Stopped, load: LoadsRun) -> RecordDict:
-    site, nonce, record = SiteSettings(name="", directory=""), b"", None
+    site, header, nonce, record = SiteSettings(name="", directory=""), Header(run="", public_seed=0), b"", None
     try:
         header, question, nonce = decode_question(asked.content)
         site = _site(asked)
         record = SiteRecord.open(Path(site.directory), header.run)
         required_policy(site)
         run = load(asked.home, site)
-        answered_before = record.latest() is not None
-        admit(site, run.spec, run=header.run, settings=run.settings, answered=answered_before)
-        clients, messages, receipt = _answer(run, site, record, header, question, stopped)
+        request, wanted = _wanted(run, record, question)
+        admit(run, header.run, answered=record.latest() is not None)
+        clients, messages, receipt = _answer(run, record, question, request, wanted, stopped)
         return encode_reply(site.name, nonce, clients, messages, receipt)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and stopped():
             raise
+        if isinstance(error, PolicyError | RefusedError):
+            keep_refusal(site, header.run, error)
         if record is not None:
             record.note_failure()
         return encode_failure(site.name, nonce, error, _last_seen(record))
@@ -102,43 +104,54 @@ def _last_seen(record: SiteRecord | None) -> Place | None:
     return None
 
 
+def _wanted(run: PartyRun, record: SiteRecord, question: Question) -> tuple[Request | None, Wanted]:
+    """The round as this site computes it from approved files and the broadcast; what the message says else is refused.
+
+    Raises:
+        RefusedError: Naming what differs.
+    """
+    name, round_ = question.run, question.broadcast.round
+    request = run.request(question.broadcast, public_seed=question.public_seed, released=question.released)
+    event = run.event(request, record.releases(but=round_))
+
+    def require_ledger(rows: list[Row]) -> None:
+        run.require_declared(name, rows)
+        run.require_charged(f"{name}/{round_}", event, rows)
+
+    dim = 0 if request is None else request.dim
+    return request, Wanted(dim=dim, event="" if event is None else event_name(event), require_ledger=require_ledger)
+
+
 def _answer(
-    run: SiteRun, site: SiteSettings, record: SiteRecord, header: Header, question: Question, stopped: Stopped
+    run: PartyRun,
+    record: SiteRecord,
+    question: Question,
+    request: Request | None,
+    wanted: Wanted,
+    stopped: Stopped,
 ) -> tuple[IntArray, list[bytes], bytes]:
-    spec, federation, problem = run.spec, run.federation, run.spec.problem
-    if (problem.n_clients, spec.rounds) != (header.n_clients, header.rounds):
-        raise ConfigurationError(
-            f"the server's run has {header.n_clients} clients and {header.rounds} rounds, this site's settings "
-            f"{problem.n_clients} and {spec.rounds}"
-        )
-    clients = np.array(federation.registry(problem.n_clients).clients[site.name], dtype=np.int64)
-    require_same_trust(spec, site, federation, question)
+    spec, federation = run.own_spec, run.federation
+    problem, round_ = spec.problem, question.broadcast.round
+    clients = np.array(federation.registry(problem.n_clients).clients[run.party.name], dtype=np.int64)
+    is_sealed = request is not None and spec.privacy.trust == "guardians"
+    if request is not None and is_sealed:
+        wanted = dataclasses.replace(wanted, send=sealer(run, question.run, round_, request, clients))
     limit = None if spec.times is None else spec.times.of_one(len(clients))
     own = clients_of(
         spec.played,
-        spec.setting(header.public_seed),
+        spec.setting(question.public_seed),
         clients=clients,
         evaluate=problem.evaluator(on_failure=record.keep_failure, stopped=stopped, client_seconds=limit),
-        seed=record.seed(header.clients_seed),
+        seed=record.seed(run.clients_seed),
         desk=Desk(folder=record.path, patience=_patience(federation, spec), threads=spec.threads),
     )
     record.keep_facts(clients, problem.search_space)
     with limited_loaded_threads(spec.threads):
-        sent = _sent(run, record, header, question, own)
+        made, receipt = record.answer(question, wanted, own)
     _say_over(own, spec, question)
-    return sent
-
-
-def _sent(
-    run: SiteRun, record: SiteRecord, header: Header, question: Question, own: Clients
-) -> tuple[IntArray, list[bytes], bytes]:
-    """Clients under whose numbers messages are sent, the messages, and the receipt, by who is trusted with what."""
-    spec, round_, clients = run.spec, question.broadcast.round, own.clients
-    if question.guarded is None:
-        vectors, receipt = record.answer(question, own)
-        return clients, vector_messages(round_, vectors), receipt
-    made, receipt = record.sealed(question, own, sealer(spec, run.federation, header, question, clients))
-    letters = unpacked(made, len(run.federation.guardians))
+    if not is_sealed:
+        return clients, vector_messages(round_, np.asarray(made["vectors"], dtype=np.float64)), receipt
+    letters = unpacked(made, len(federation.guardians))
     spoken = np.array([letter.client for letter in letters], dtype=np.int64)
     return spoken, [encode_letter(round_, letter) for letter in letters], receipt
 
@@ -164,7 +177,9 @@ def _site(asked: Inquiry) -> SiteSettings:
     if "partition-id" in config:
         name = list(read_federation(asked.home).sites)[int(config["partition-id"])]
         folder = Path(str(asked.context.run_config["directory"])) / "private" / "sites" / name
-        return SiteSettings(name=name, directory=str(folder), policy=_simulated_policy(asked.context.run_config))
+        approved = (AppFiles.read(asked.home).digests,)  # the operator of a simulation owns all of its data
+        policy = _simulated_policy(asked.context.run_config)
+        return SiteSettings(name=name, directory=str(folder), policy=policy, approved=approved)
     raise ConfigurationError("the node config names no site; start the SuperNode with --node-config 'site=\"PATH\"'")
 
 

@@ -17,11 +17,8 @@ from privbo.door.door import Gather
 from privbo.flower.answers import respond
 from privbo.flower.council import FlowerCouncil
 from privbo.flower.guard import guard
-from privbo.flower.guard_messages import GUARD, Terms
-from privbo.flower.messages import (
-    ACTION,
-    Header,
-)
+from privbo.flower.guard_messages import GUARD
+from privbo.flower.messages import ACTION, Header
 from privbo.flower.settings import (
     public_spec,
     read_federation,
@@ -29,14 +26,13 @@ from privbo.flower.settings import (
     require_hidden,
     timeouts_of,
 )
-from privbo.flower.site import Guarded
 from privbo.flower.transport import Flower
 from privbo.protocol.files import append_durably, append_line, read_lines
-from privbo.protocol.messages import Request, Standing
+from privbo.protocol.messages import Standing
 from privbo.reports.data import write_report
 from privbo.runs.algorithms import ForeignAlgorithm
-from privbo.runs.evidence import declaration, plan_of
-from privbo.runs.guarded import keep_cards, keeping, plan_name
+from privbo.runs.evidence import declared_by, plan_name, plan_of
+from privbo.runs.guarded import keep_cards, keeping
 from privbo.runs.history import Round
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
@@ -89,7 +85,9 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
             grid=grid,
             timeouts=timeouts,
             cards=cards,
-            terms=Terms(declared=declaration(manifest), noise_multiplier=manifest.plan.noise_multiplier or 0.0),
+            run=manifest.run_id,
+            plan=plan_name(declared_by(manifest.plan, run=manifest.run_id, settings=manifest.spec.digest())),
+            public_seed=manifest.public_seed,
             sites=lambda key: bool(registry.keys) and registry.site_with(key) is not None,
             note=keeping(directory),
         )
@@ -101,14 +99,13 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     directory.countersigned_path.touch()  # whether it is there shall not tell whether anybody was
     transport = Flower(
         grid=grid,
-        header=_header(run),
+        header=Header(run=run.record.run_id, public_seed=run.setting.public_seed),
         registry=registry,
         timeouts=timeouts,
         note=lambda traffic: append_line(directory.private / "transport.jsonl", vars(traffic)),
         chain=lambda standing, seen: _chain(run, standing, seen),
         seen=_countersigned(directory),
         receipt=lambda site, seen: append_durably(directory.countersigned_path, {"site": site} | seen),
-        guarded=(lambda request: _guarded(run, request)) if councils else None,
         n_guardians=len(cards),
         apart=lambda: [node for council in councils for node in council.nodes.values()],
     )
@@ -120,12 +117,6 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         write_report(play(run, transport, _say))
     directory.settle(run.record.manifest.created)
     _print(f"finished; ledger and report are in {directory.path}")
-
-
-def _guarded(run: Run, request: Request) -> Guarded:
-    """Give clients, beside a question, the facts by which they share their vectors."""
-    plan, declared = run.record.plan, declaration(run.record.manifest)
-    return Guarded(request=request, noise_multiplier=plan.noise_multiplier or 0.0, plan=plan_name(declared))
 
 
 def _chain(run: Run, standing: Standing, seen: Place | None) -> bytes:
@@ -145,19 +136,6 @@ def _countersigned(directory: RunDirectory) -> dict[str, Place]:
     return {
         str(row["site"]): (int(row["sequence"]), str(row["head"])) for row in read_lines(directory.countersigned_path)
     }
-
-
-def _header(run: Run) -> Header:
-    """A simulation with a seed is repeatable: its clients draw from that seed, too. Else every site draws its own."""
-    spec, plan = run.record.spec, run.record.plan
-    seeded = spec.seed is not None and plan.noise_source in {"simulation", "none"}
-    return Header(
-        run=run.record.run_id,
-        n_clients=run.setting.n_clients,
-        rounds=spec.rounds,
-        public_seed=run.setting.public_seed,
-        clients_seed=run.clients_seed if seeded else None,
-    )
 
 
 def _say(event: Round) -> None:

@@ -15,16 +15,23 @@ from accountant.errors import LedgerError
 from accountant.events import Json
 from accountant.ledger.signing import checked
 from privbo.door.mechanism import PrivateSum
-from privbo.flower.guard_messages import GUARD_TYPE, MEETING, Said, Terms, Wanted, decode_said, encode_wanted
+from privbo.flower.guard_messages import (
+    GUARD_TYPE,
+    MEETING,
+    GuardianQuestion,
+    Said,
+    decode_said,
+    encode_guardian_question,
+)
 from privbo.flower.post import replies
 from privbo.flower.timeouts import Timeouts
+from privbo.flower.transport import SealedRound
 from privbo.guardians.guardian import Answer
 from privbo.guardians.keys import Card
 from privbo.guardians.panel import consult, envelopes
 from privbo.guardians.sealing import Call, Letter, question_digest
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import IntArray, Request
-from privbo.runs.guarded import plan_name
+from privbo.protocol.messages import Broadcast, IntArray, Request
 
 _MEETING = "-1"  # in place of a round
 _AGAIN = "the run goes on where it is when it is run again"
@@ -38,7 +45,9 @@ class FlowerCouncil:
         grid: Flower's grid.
         timeouts: Waiting times.
         cards: Every guardian's public keys by name, in the order of shares.
-        terms: What guardians are told of the run.
+        run: Name of the run.
+        plan: Name of its declared plan, as every party computes it.
+        public_seed: Seed of what all sides agree on.
         sites: Nodes that are known to be sites, by their keys.
         note: Receives every guardian's signed receipt.
         nodes: By name, where each guardian was met last.
@@ -47,15 +56,12 @@ class FlowerCouncil:
     grid: Grid
     timeouts: Timeouts
     cards: Mapping[str, Card]
-    terms: Terms
+    run: str
+    plan: str
+    public_seed: int
     sites: Callable[[bytes], bool]
     note: Callable[[Json], None]
     nodes: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def run(self) -> str:
-        """Name of the run."""
-        return self.terms.declared.run
 
     def meet(self) -> None:
         """Find the node of every guardian, or wait for those that are missing.
@@ -79,36 +85,35 @@ class FlowerCouncil:
                 raise RunError(f"guardians {missing} are not connected; start their SuperNodes: {_AGAIN}")
             time.sleep(self.timeouts.poll)
 
-    def gather(
-        self, round_: int, mechanism: PrivateSum, request: Request, answers: object, plan_position: int | None
-    ) -> IntArray:
-        """Give the noisy sums of sealed letters in grid units; see ``privbo.door.door``."""
-        plan = plan_name(self.terms.declared)
-        call = Call(run=self.run, round=round_, plan=plan, question=question_digest(mechanism, request))
-        letters = [letter for letter in _sequence(answers) if isinstance(letter, Letter)]
-        return consult(self, self.cards, call, request, letters, plan_position, self.note)
+    def gather(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
+        """Give the noisy sums of sealed letters in grid units; see ``privbo.door.door``.
 
-    def receive(self, call: Call, request: Request, letters: Sequence[Letter]) -> list[Json]:
+        Raises:
+            RunError: If the answers are no letters of a round over Flower.
+        """
+        if not isinstance(answers, SealedRound):
+            raise RunError(f"guardians on other machines sum sealed letters, and not {type(answers).__name__}")
+        call = Call(run=self.run, round=round_, plan=self.plan, question=question_digest(mechanism, request))
+        return consult(_Asked(council=self, broadcast=answers.broadcast), self.cards, call, request, answers.letters,
+                       self.note)  # fmt: skip
+
+    def receive(self, call: Call, broadcast: Broadcast, letters: Sequence[Letter]) -> list[Json]:
         """Hand every guardian its shares; everybody's signed statement."""
-        wanted = Wanted(kind="receive", nonce=b"", run=self.run, terms=self.terms, call=call, request=request)
+        wanted = GuardianQuestion(
+            kind="receive", nonce=b"", run=self.run, round=call.round, public_seed=self.public_seed, broadcast=broadcast
+        )
         places = {name: envelopes(letters, place) for place, name in enumerate(self.cards)}
         said = self._ask(call, {n: dataclasses.replace(wanted, envelopes=parts) for n, parts in places.items()})
         return [each.statement or {} for each in said.values()]
 
-    def answer(
-        self,
-        call: Call,
-        request: Request,  # noqa: ARG002 (guardians on other machines have kept it)
-        signed: Sequence[Json],
-        plan_position: int | None,
-    ) -> Mapping[str, Answer]:
+    def answer(self, call: Call, signed: Sequence[Json]) -> Mapping[str, Answer]:
         """Show every guardian the others' statements, its own it has; everybody's answer, by name."""
-        wanted = Wanted(kind="answer", nonce=b"", run=self.run, call=call, plan_position=plan_position)
+        wanted = GuardianQuestion(kind="answer", nonce=b"", run=self.run, round=call.round)
         others = {name: [*signed[:place], *signed[place + 1 :]] for place, name in enumerate(self.cards)}
         said = self._ask(call, {name: dataclasses.replace(wanted, signed=each) for name, each in others.items()})
         return {name: each.answer or Answer(payload=b"", receipt={}) for name, each in said.items()}
 
-    def _ask(self, call: Call, wanted: Mapping[str, Wanted]) -> dict[str, Said]:
+    def _ask(self, call: Call, wanted: Mapping[str, GuardianQuestion]) -> dict[str, Said]:
         """Ask all guardians at once; every reply, in the order of shares.
 
         Raises:
@@ -127,13 +132,13 @@ class FlowerCouncil:
 
     def _greet(self, nodes: Sequence[int]) -> None:
         nonces = {node: secrets.token_bytes(16) for node in nodes}
-        asked = {node: Wanted(kind="meet", nonce=nonce, run=self.run) for node, nonce in nonces.items()}
+        asked = {node: GuardianQuestion(kind="meet", nonce=nonce, run=self.run) for node, nonce in nonces.items()}
         for node, said in self._exchange(asked, _MEETING).items():
             name = self._proven(said, asked[node])
             if name is not None:
                 self.nodes[name] = node
 
-    def _proven(self, said: Said, wanted: Wanted) -> str | None:
+    def _proven(self, said: Said, wanted: GuardianQuestion) -> str | None:
         """The guardian whose registered key signed this very greeting, or None."""
         try:
             content = checked(said.statement, MEETING)
@@ -143,12 +148,12 @@ class FlowerCouncil:
         same = (content.get("run"), content.get("nonce")) == (wanted.run, wanted.nonce.hex())
         return str(content["guardian"]) if same and card is not None and card.signing == key else None
 
-    def _exchange(self, wanted: Mapping[int, Wanted], group: str) -> dict[int, Said]:
+    def _exchange(self, wanted: Mapping[int, GuardianQuestion], group: str) -> dict[int, Said]:
         """Push one question to every node and decode what comes back in time."""
         nonces = {node: each.nonce or secrets.token_bytes(16) for node, each in wanted.items()}
         messages = [
             Message(
-                encode_wanted(dataclasses.replace(each, nonce=nonces[node])),
+                encode_guardian_question(dataclasses.replace(each, nonce=nonces[node])),
                 node,
                 GUARD_TYPE,
                 ttl=self.timeouts.round_timeout,
@@ -165,5 +170,17 @@ class FlowerCouncil:
         }
 
 
-def _sequence(answers: object) -> Sequence[object]:
-    return answers if isinstance(answers, Sequence) else ()
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """The committee as one round asks it: with what the round's clients were shown."""
+
+    council: FlowerCouncil
+    broadcast: Broadcast
+
+    def receive(self, call: Call, request: Request, letters: Sequence[Letter]) -> list[Json]:  # noqa: ARG002 (each guardian computes it)
+        """As ``Council``."""
+        return self.council.receive(call, self.broadcast, letters)
+
+    def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Mapping[str, Answer]:  # noqa: ARG002 (as above)
+        """As ``Council``."""
+        return self.council.answer(call, signed)

@@ -1,12 +1,13 @@
 """Messages between Flower's server app and guardians' apps: plain records, nothing pickled.
 
 Three questions: who is there (``meet``), take these shares and state what you hold (``receive``), sum what all have
-agreed on (``answer``; it names the round only, the guardian has kept what was asked with the shares). A guardian's
+agreed on (``answer``; it names the round only, the guardian has kept what clients were shown). A guardian's
 identity is the key that signs what it says, whatever node it speaks from.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hmac
 import json
 from collections.abc import Mapping, Sequence
@@ -17,82 +18,66 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from accountant.errors import PrivacyError
 from accountant.events import Json
-from accountant.ledger.reservation import Declaration
-from privbo.flower.messages import decode_request, encode_request, error_class
+from privbo.flower.messages import decode_broadcast, encode_broadcast, error_class
 from privbo.guardians.guardian import Answer, Envelope
-from privbo.guardians.sealing import Call
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Request
+from privbo.protocol.messages import Broadcast
 
 GUARD = "guard"
 GUARD_TYPE = f"query.{GUARD}"
 MEETING = "guardian's greeting"
-_FORMAT, _LONGEST = 2, 600
+_FORMAT, _LONGEST = 3, 600
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """Facts of a run that a guardian is told, and judges by its own files.
-
-    Attributes:
-        declared: The plan that it is to reserve.
-        noise_multiplier: Nominal z.
-    """
-
-    declared: Declaration
-    noise_multiplier: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
+class GuardianQuestion:
     """A question to a guardian.
+
+    Plan, noise and request are not among it: the guardian computes them from the files that it has approved.
 
     Attributes:
         kind: Which of the three.
         nonce: The reply has to repeat it.
         run: Name of the run.
-        call: The round; None in a meeting.
-        terms, request: With the shares; None where they were sent before.
+        round: Index of the round; -1 in a meeting.
+        public_seed: Of the run; with the shares.
+        broadcast: What clients were shown; with the shares.
         envelopes: Shares to receive.
         signed: The other guardians' statements to answer.
-        plan_position: Place in the run's plan.
     """
 
     kind: Literal["meet", "receive", "answer"]
     nonce: bytes
     run: str
-    terms: Terms | None = None
-    call: Call | None = None
-    request: Request | None = None
+    round: int = -1
+    public_seed: int = 0
+    broadcast: Broadcast | None = None
     envelopes: Sequence[Envelope] = ()
     signed: Sequence[Json] = ()
-    plan_position: int | None = None
 
 
-def encode_wanted(wanted: Wanted) -> RecordDict:
+def encode_guardian_question(question: GuardianQuestion) -> RecordDict:
     """Encode a question to one guardian."""
-    fields: dict[str, int | str | bytes | float | list[int] | list[str] | list[bytes]] = {
-        "format": _FORMAT, "kind": wanted.kind, "nonce": wanted.nonce, "run": wanted.run
+    fields: dict[str, int | str | bytes | list[int] | list[str] | list[bytes]] = {
+        "format": _FORMAT, "kind": question.kind, "nonce": question.nonce, "run": question.run,
+        "round": question.round,
     }  # fmt: skip
     records: dict[str, ConfigRecord | ArrayRecord] = {}
-    if wanted.call is not None:
-        fields |= {"call": json.dumps(wanted.call.to_dict())}
-    if wanted.kind == "answer":
-        fields |= {"signed": json.dumps(list(wanted.signed))}
-        fields |= {} if wanted.plan_position is None else {"plan_position": wanted.plan_position}
-    if wanted.terms is not None and wanted.request is not None:
+    if question.kind == "answer":
+        fields |= {"signed": json.dumps(list(question.signed))}
+    if question.broadcast is not None:
         fields |= {
-            "declared": json.dumps(wanted.terms.declared.to_dict()),
-            "clients": [envelope.client for envelope in wanted.envelopes],
-            "marks": [envelope.mark for envelope in wanted.envelopes],
-            "sealed": [envelope.sealed for envelope in wanted.envelopes],
+            "public_seed": question.public_seed,
+            "clients": [envelope.client for envelope in question.envelopes],
+            "marks": [envelope.mark for envelope in question.envelopes],
+            "sealed": [envelope.sealed for envelope in question.envelopes],
         }
-        records = encode_request(wanted.request, {"noise_multiplier": wanted.terms.noise_multiplier})
+        records = {"broadcast": encode_broadcast(question.broadcast)}
     return RecordDict({"guard": ConfigRecord(fields), **records})
 
 
-def decode_wanted(content: RecordDict) -> Wanted:
-    """Decode what ``encode_wanted`` wrote.
+def decode_guardian_question(content: RecordDict) -> GuardianQuestion:
+    """Decode what ``encode_guardian_question`` wrote.
 
     Raises:
         RunError: If the question is of another format.
@@ -100,26 +85,17 @@ def decode_wanted(content: RecordDict) -> Wanted:
     fields = content.config_records.get("guard", {})
     if fields.get("format") != _FORMAT:
         raise RunError(f"the server speaks format {fields.get('format')!r}, this guardian {_FORMAT}; use one version")
-    kind, nonce, run = cast("Literal['meet']", str(fields["kind"])), bytes(fields["nonce"]), str(fields["run"])
+    kind, round_ = cast("Literal['meet']", str(fields["kind"])), int(fields["round"])
+    asked = GuardianQuestion(kind=kind, nonce=bytes(fields["nonce"]), run=str(fields["run"]), round=round_)
     if kind == "meet":
-        return Wanted(kind=kind, nonce=nonce, run=run)
-    call = Call(**json.loads(fields["call"]))
+        return asked
     if kind == "answer":
-        position = int(fields["plan_position"]) if "plan_position" in fields else None
-        signed = json.loads(fields["signed"])
-        return Wanted(kind=kind, nonce=nonce, run=run, call=call, signed=signed, plan_position=position)
-    request, numbers = decode_request(content)
+        return dataclasses.replace(asked, signed=json.loads(fields["signed"]))
     parts = zip(fields["clients"], fields["marks"], fields["sealed"], strict=True)
-    return Wanted(
-        kind=kind,
-        nonce=nonce,
-        run=run,
-        call=call,
-        terms=Terms(
-            declared=Declaration.from_dict(json.loads(fields["declared"])),
-            noise_multiplier=float(numbers["noise_multiplier"]),
-        ),
-        request=request,
+    return dataclasses.replace(
+        asked,
+        public_seed=int(fields["public_seed"]),
+        broadcast=decode_broadcast(content, round_),
         envelopes=[Envelope(client=int(c), mark=str(m), sealed=bytes(s)) for c, m, s in parts],
     )
 

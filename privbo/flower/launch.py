@@ -211,17 +211,23 @@ def play_locally(home: Path) -> None:
         ConfigurationError: If the settings are impossible.
         RunError: If the run does not end well; the same call goes on with it.
     """
-    from privbo.flower.settings import public_spec, read_federation
+    from privbo.flower.approval import AppFiles, approve_files
+    from privbo.flower.settings import public_spec, read_federation, read_party
 
     federation = read_federation(home)
     federation.registry(public_spec(home).problem.n_clients)
     if any(site.public_key is not None for site in federation.sites.values()):
         raise ConfigurationError("federation.toml names public keys; an app to try out has none (docs/deployment.md)")
-    if missing := [site for name in federation.sites if not (site := _site_file(home, name)).exists()]:
+    parties = [_site_file(home, name) for name in federation.sites]
+    parties += [home / "guardians" / name / "guardian.toml" for name in federation.guardians]
+    if missing := [file for file in parties if not file.exists()]:
         raise ConfigurationError(
-            f"{missing[0]} is missing, and with it what the site allows; write it with name, directory and [policy] "
+            f"{missing[0]} is missing, and with it what the party allows; write it with name, directory and [policy] "
             "(epsilon and delta), as privbo flower init does"
         )
+    files = AppFiles.read(home)
+    for file in parties:  # whoever tries a federation out on one machine is all of its parties
+        approve_files(file, read_party(file), files)
     with Deployment(root=home / "flower") as deployment:
         deployment.start_superlink()
         for name in federation.sites:

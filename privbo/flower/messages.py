@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import builtins
 import hmac
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,74 +18,50 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from accountant.ledger.reservation import Place
 from privbo.door.inbox import encode_answer
-from privbo.flower.site import Guarded, Question
+from privbo.flower.site import Question
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Request, Standing
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 
 ACTION = "respond"
 MESSAGE_TYPE = f"query.{ACTION}"
-_FORMAT = 3
+_FORMAT = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
     """Facts of the run that every question repeats, so that a restarted site needs nothing else.
 
+    Everything else about the run a party computes from the files that it has approved.
+
     Attributes:
         run: Name of the run.
-        n_clients: N.
-        rounds: Length of the run.
         public_seed: Seed of what both sides agree on.
-        clients_seed: Seed of the clients' own randomness where the run names one (a
-            simulation), else None and every site draws its own.
     """
 
     run: str
-    n_clients: int
-    rounds: int
     public_seed: int
-    clients_seed: int | None
 
 
 def encode_question(header: Header, question: Question, nonce: bytes) -> RecordDict:
     """Encode one question to one node as Flower's records."""
-    facts: dict[str, int | str | bytes] = {key: value for key, value in vars(header).items() if value is not None}
-    fields = facts | {"format": _FORMAT, "round": question.broadcast.round, "dim": question.dim, "nonce": nonce}
+    fields: dict[str, int | str | bytes] = {
+        **vars(header), "format": _FORMAT, "round": question.broadcast.round, "released": question.released,
+        "nonce": nonce,
+    }  # fmt: skip
     if question.standing is not None:
         fields |= {**vars(question.standing), "chain": question.chain}
-    arrays = {name: Array(np.asarray(array)) for name, array in question.broadcast.arrays.items()}
-    records = {"question": ConfigRecord(fields), "broadcast": ArrayRecord(arrays)}
-    if (guarded := question.guarded) is not None:
-        also: dict[str, int | float | str] = {"noise_multiplier": guarded.noise_multiplier, "plan": guarded.plan}
-        records |= encode_request(guarded.request, also)
-    return RecordDict(records)
+    return RecordDict({"question": ConfigRecord(fields), "broadcast": encode_broadcast(question.broadcast)})
 
 
-def encode_request(request: Request, also: Mapping[str, int | float | str]) -> dict[str, ConfigRecord | ArrayRecord]:
-    """Encode the sum that is wanted, with some more numbers and words, for those who share or sum."""
-    fields: dict[str, int | float | str] = {
-        "dim": request.dim,
-        "clipping_norm": request.clipping_norm,
-        "noise_scale": request.noise_scale,
-        **also,
-    }
-    if request.reward_bound is not None:
-        fields["reward_bound"] = request.reward_bound
-    return {"request": ConfigRecord(fields), "weights": ArrayRecord({"weights": Array(request.weights)})}
+def encode_broadcast(broadcast: Broadcast) -> ArrayRecord:
+    """Encode a broadcast's arrays."""
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in broadcast.arrays.items()})
 
 
-def decode_request(content: RecordDict) -> tuple[Request, ConfigRecord]:
-    """Decode what ``encode_request`` wrote: the sum that is wanted, and everything that came with it."""
-    fields = content.config_records["request"]
-    weights = content.array_records["weights"]["weights"].numpy()
-    request = Request(
-        dim=int(fields["dim"]),
-        clipping_norm=float(fields["clipping_norm"]),
-        noise_scale=float(fields["noise_scale"]),
-        reward_bound=float(fields["reward_bound"]) if "reward_bound" in fields else None,
-        weights=np.asarray(weights, dtype=np.float64),
-    )
-    return request, fields
+def decode_broadcast(content: RecordDict, round_: int) -> Broadcast:
+    """Decode what ``encode_broadcast`` wrote, beside the number of its round."""
+    arrays = {name: array.numpy() for name, array in content.array_records["broadcast"].items()}
+    return Broadcast(round=round_, arrays=arrays)
 
 
 def decode_question(content: RecordDict) -> tuple[Header, Question, bytes]:
@@ -101,32 +76,16 @@ def decode_question(content: RecordDict) -> tuple[Header, Question, bytes]:
     fields = content.config_records.get("question", {})
     if fields.get("format") != _FORMAT:
         raise RunError(f"the server speaks format {fields.get('format')!r}, this site {_FORMAT}; use one version")
-    arrays = {name: array.numpy() for name, array in content.array_records["broadcast"].items()}
-    header = Header(
-        run=str(fields["run"]),
-        n_clients=int(fields["n_clients"]),
-        rounds=int(fields["rounds"]),
-        public_seed=int(fields["public_seed"]),
-        clients_seed=int(fields["clients_seed"]) if "clients_seed" in fields else None,
-    )
-    broadcast = Broadcast(round=int(fields["round"]), arrays=arrays)
-    standing = Standing(plan=str(fields["plan"]), sequence=int(fields["sequence"]), head=str(fields["head"]))
+    header = Header(run=str(fields["run"]), public_seed=int(fields["public_seed"]))
     question = Question(
         run=header.run,
-        broadcast=broadcast,
-        dim=int(fields["dim"]),
-        standing=standing,
+        public_seed=header.public_seed,
+        broadcast=decode_broadcast(content, int(fields["round"])),
+        released=bool(fields["released"]),
+        standing=Standing(plan=str(fields["plan"]), sequence=int(fields["sequence"]), head=str(fields["head"])),
         chain=bytes(fields["chain"]),
-        guarded=_guarded(content),
     )
     return header, question, bytes(fields["nonce"])
-
-
-def _guarded(content: RecordDict) -> Guarded | None:
-    if "request" not in content.config_records:
-        return None
-    request, fields = decode_request(content)
-    return Guarded(request=request, noise_multiplier=float(fields["noise_multiplier"]), plan=str(fields["plan"]))
 
 
 def vector_messages(round_: int, vectors: FloatArray) -> list[bytes]:

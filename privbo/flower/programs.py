@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from privbo.flower.answers import answered
+from privbo.flower.approval import kept_run
 from privbo.flower.forks import start
 from privbo.flower.resident import live
-from privbo.flower.settings import kept_run
 
 
 def become(program: str, arguments: Sequence[str]) -> NoReturn:

@@ -20,6 +20,7 @@ from accountant.events import Json
 from accountant.ledger.extension import decode_rows, follows, makes_good
 from accountant.ledger.reservation import Place
 from accountant.ledger.signing import checked, sign, signing_key
+from accountant.ledger.store import Row
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import append_durably, read_lines
 from privbo.protocol.messages import Standing
@@ -40,8 +41,8 @@ class SiteReceipts:
     path: Path
     key: Path
 
-    def require(self, run: str, round_: int, standing: Standing, chain: bytes, *, released: bool) -> None:
-        """Refuse a question behind which no ledger stands that extends what was seen.
+    def require(self, run: str, round_: int, standing: Standing, chain: bytes, *, released: bool) -> list[Row]:
+        """Refuse a question behind which no ledger stands that extends what was seen; returns the rows shown.
 
         Raises:
             LedgerError: If the rows are no chain.
@@ -54,10 +55,10 @@ class SiteReceipts:
         if released and f"{run}/{round_}" not in {row.release_id for row in rows}:
             raise RunError(f"round {round_} was not charged in the ledger that was shown")
         if _seen(round_, standing) in kept:
-            return  # asked again: the same bytes go back
+            return rows  # asked again: the same bytes go back
         last = _place(kept[-1]) if kept else None
         if last is not None and kept[-1]["plan"] == standing.plan and follows(rows, last):
-            return  # the plan was verified when it was first shown
+            return rows  # the plan was verified when it was first shown
         plan = next((row for row in rows if row.digest == standing.plan), None)
         if plan is None or json.loads(plan.body).get("run") != run:
             raise RunError("the ledger that was shown binds no plan of this run, and does not go on from what was seen")
@@ -66,6 +67,7 @@ class SiteReceipts:
                 f"the ledger does not extend row {last[0]}, which this site has seen: it went back, or it is another "
                 "one; nothing is answered"
             )
+        return rows
 
     def last(self) -> Place | None:
         """The last head that was seen: sequence and digest."""

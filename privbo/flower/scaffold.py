@@ -61,11 +61,11 @@ epsilon = {epsilon}  # half of what the sites below sites/ allow over all runs
 delta = {delta}
 """
 
-_SITE = """# Private to this site.
+_PARTY = """# Private to this {party}. `privbo flower approve` adds the digests of files whose runs it may serve.
 name = "{name}"
 directory = "kept"
 
-[policy]  # over all runs together on this site's people; docs/deployment.md has more
+[policy]  # over all runs together on {whose}; docs/deployment.md has more
 epsilon = {epsilon}
 delta = {delta}
 """
@@ -127,7 +127,7 @@ def write_app(
         write_site(directory / "sites" / name / "site.toml", name, bound)
     for name in (f"guardian{number + 1}" for number in range(n_guardians)):
         with (directory / "federation.toml").open("a") as registry:
-            registry.write("\n" + write_guardian(directory / "guardians" / name, name))
+            registry.write("\n" + write_guardian(directory / "guardians" / name, name, bound))
     return [directory / file for file in files]
 
 
@@ -144,19 +144,29 @@ def _trust(n_guardians: int) -> str:
     return "" if not n_guardians else f'trust = "guardians"\nguardians = {n_guardians}\n'
 
 
-def write_guardian(folder: Path, name: str) -> str:
+def write_guardian(folder: Path, name: str, policy: Policy) -> str:
     """Make a guardian's keys and ``guardian.toml``, where they are missing; returns its lines of federation.toml.
+
+    Args:
+        folder: The guardian's own.
+        name: Its name in federation.toml.
+        policy: Its bound on all runs together.
 
     Raises:
         RunError: If what stands there is no key.
     """
     card = guardian_keys(folder / "kept").card
     if not (folder / "guardian.toml").exists():
-        (folder / "guardian.toml").write_text(f'# Private to this guardian.\nname = "{name}"\ndirectory = "kept"\n')
+        content = _PARTY.format(
+            party="guardian", whose="the people it guards", name=name, epsilon=policy.epsilon, delta=policy.delta
+        )
+        (folder / "guardian.toml").write_text(content)
     return f'[guardians.{name}]\nsealing = "{card.sealing}"\nsigning = "{card.signing}"\n'
 
 
 def write_site(path: Path, name: str, policy: Policy) -> None:
     """Write a site's own ``site.toml`` with its policy's bound; the site's state is kept in the same folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_SITE.format(name=name, epsilon=policy.epsilon, delta=policy.delta))
+    path.write_text(
+        _PARTY.format(party="site", whose="this site's people", name=name, epsilon=policy.epsilon, delta=policy.delta)
+    )

@@ -20,6 +20,9 @@ A site keeps its own ``site.toml`` and shows it to nobody::
     [policy]                       # without one the site refuses every question
     epsilon = 4.0                  # over all runs together on this site's people
     delta = 1e-6
+    [[approved]]                   # files of runs that it may answer; written by `privbo flower approve`
+    run = "64 hexadecimal digits"
+    federation = "64 hexadecimal digits"
     [problem]                      # where this site's objective is; by default the run's
     factory = "ward_model:problem"
     arguments = { data = "/data/north" }
@@ -30,8 +33,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -45,12 +47,13 @@ from privbo.plans.policy import Policy
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.problem import ProblemSource
-from privbo.protocol.settings import Count, Positive, dump_settings, read_settings, settings
+from privbo.protocol.settings import Count, Positive, Sequence, dump_settings, read_settings, settings
 from privbo.runs.config import parse_toml, read_bytes, read_toml
 from privbo.runs.spec import Spec
 
 RUN_FILE = "run.toml"
 FEDERATION_FILE = "federation.toml"
+Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @settings(table="sites")
@@ -89,37 +92,52 @@ class Federation:
         return Timeouts(round_timeout=self.round_timeout, start_timeout=self.start_timeout, min_sites=self.min_sites)
 
 
+@settings(table="approved")
+class Approved:
+    """One ``[[approved]]`` table of a party: digests of files that its people have read."""
+
+    run: Digest
+    federation: Digest
+
+
 @settings(table="site")
 class SiteSettings:
     """``site.toml``, checked for shape; private to the site.
 
-    Without ``policy`` the site refuses every question. With ``guardians`` it sends nothing but letters sealed to
-    exactly these keys, whatever the run's files say.
+    Without ``policy`` the site refuses every question. It answers runs of approved files alone.
     """
 
     name: str
     directory: str
     policy: Policy | None = None
     problem: ProblemSource | None = None
-    guardians: dict[str, Card] | None = None
+    approved: Sequence[Approved] = ()
+
+    @property
+    def role(self) -> str:
+        """What the party is."""
+        return "site"
 
 
 @settings(table="guardian")
 class GuardianSettings:
     """``guardian.toml``, checked for shape; private to the guardian.
 
-    With ``epsilon`` and ``delta`` one ledger of all runs refuses what would pass them together, whatever bound a run's
-    files name; a sampled release counts there as if everybody took part.
+    As a site, it refuses everything without ``policy``, and guards runs of approved files alone.
     """
 
     name: str
     directory: str
-    epsilon: Positive | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    policy: Policy | None = None
+    approved: Sequence[Approved] = ()
 
-    def __post_init__(self) -> None:
-        if (self.epsilon is None) != (self.delta is None):
-            raise ConfigurationError(f"guardian: epsilon={self.epsilon!r}, delta={self.delta!r}; give both or neither")
+    @property
+    def role(self) -> str:
+        """What the party is."""
+        return "guardian"
+
+
+Party: TypeAlias = SiteSettings | GuardianSettings
 
 
 def read_federation(home: Path) -> Federation:
@@ -128,12 +146,12 @@ def read_federation(home: Path) -> Federation:
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
-    return _federation(read_bytes(home / FEDERATION_FILE))
+    return federation_of(read_bytes(home / FEDERATION_FILE))
 
 
 @lru_cache(maxsize=4)
-def _federation(content: bytes) -> Federation:
-    """The federation in a file's bytes: where one process plays a thousand sites, it is read once for all of them."""
+def federation_of(content: bytes) -> Federation:
+    """Read the content of a ``federation.toml``, once for all sites that one process plays."""
     return read_settings(Federation, parse_toml(content, FEDERATION_FILE), FEDERATION_FILE)
 
 
@@ -155,6 +173,15 @@ def read_guardian(path: Path) -> GuardianSettings:
     """
     own = read_settings(GuardianSettings, read_toml(path), str(path))
     return dataclasses.replace(own, directory=str(path.parent.absolute() / own.directory))
+
+
+def read_party(path: Path) -> Party:
+    """Read the settings of a site or guardian; the file's name says which.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    return read_guardian(path) if path.name.startswith("guardian") else read_site(path)
 
 
 def require_guardians(federation: Federation, privacy: Privacy | NoPrivacy) -> dict[str, Card]:
@@ -211,19 +238,19 @@ def public_spec(home: Path) -> Spec:
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
-    return _named(home, None)
+    return spec_of(home, read_bytes(home / RUN_FILE))
 
 
-def site_spec(home: Path, site: SiteSettings) -> Spec:
-    """Read the run of a federation with the site's own problem, if it names one, and load the site's code.
+def site_spec(home: Path, content: bytes, site: SiteSettings) -> Spec:
+    """Read the run in the content of a ``run.toml`` with the site's own problem, if any, and load the site's code.
 
     Raises:
-        ConfigurationError: If the problem is another one than the server's.
+        ConfigurationError: If the problem is another one than the run's.
     """
-    spec = _named(home, site.problem).loaded()
+    own = spec_of(home, content, site.problem).loaded()
     if site.problem is not None:
-        _require_same_problem(public_spec(home), spec)
-    return spec
+        _require_same_problem(spec_of(home, content), own)
+    return own
 
 
 def timeouts_of(federation: Federation, spec: Spec) -> Timeouts:
@@ -234,53 +261,21 @@ def timeouts_of(federation: Federation, spec: Spec) -> Timeouts:
     return dataclasses.replace(federation.timeouts, round_timeout=patience)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SiteRun:
-    """The run as a site plays it.
+def spec_of(home: Path, content: bytes, problem: ProblemSource | None = None) -> Spec:
+    """Read the run in the content of a ``run.toml``; the modules it names may stand beside it.
 
-    Attributes:
-        spec: With the site's own problem.
-        settings: Digest of the run's public settings, as the server's ledger has it.
-        federation: As the app's folder has it.
-    """
-
-    spec: Spec
-    settings: str
-    federation: Federation
-
-
-LoadsRun: TypeAlias = Callable[[Path, SiteSettings], SiteRun]
-
-
-def site_run(home: Path, site: SiteSettings) -> SiteRun:
-    """Load the run with the site's own problem.
+    Args:
+        home: Folder of the app.
+        content: Of the file.
+        problem: In place of the run's.
 
     Raises:
-        ConfigurationError: As ``site_spec`` and ``read_federation``.
+        ConfigurationError: Naming the key, the value and what is allowed.
     """
-    settings = public_spec(home).digest()
-    return SiteRun(spec=site_spec(home, site), settings=settings, federation=read_federation(home))
-
-
-def kept_run() -> LoadsRun:
-    """Give a ``site_run`` that loads again only where the run's files or the site's settings have changed."""
-    kept: list[tuple[tuple[Path, SiteSettings, bytes, bytes], SiteRun]] = []
-
-    def load(home: Path, site: SiteSettings) -> SiteRun:
-        now = (home, site, (home / RUN_FILE).read_bytes(), (home / FEDERATION_FILE).read_bytes())
-        if not kept or kept[0][0] != now:
-            kept[:] = [(now, site_run(home, site))]
-        return kept[0][1]
-
-    return load
-
-
-def _named(home: Path, problem: ProblemSource | None) -> Spec:
-    """The run of ``run.toml``; the modules it names may stand beside it."""
     here = str(home.absolute())
     if here not in sys.path:
         sys.path.insert(0, here)
-    table = read_toml(home / RUN_FILE)
+    table = parse_toml(content, RUN_FILE)
     return Spec.from_dict(table if problem is None else {**table, "problem": dump_settings(problem)}, trusted=True)
 
 

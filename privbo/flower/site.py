@@ -25,6 +25,7 @@ import hashlib
 import re
 import secrets
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,11 +35,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from accountant.ledger.store import Row
 from privbo.flower.receipts import SiteReceipts
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import load_arrays, read_json, save_arrays, write_json
-from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Request, Standing
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 from privbo.protocol.settings import dump_settings
 from privbo.protocol.space import Space
 from privbo.runs.best import FACTS, SiteFacts
@@ -47,21 +49,7 @@ from privbo.runs.separate import Clients
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Guarded:
-    """Facts that clients need, beside the question, to share their vectors among guardians.
-
-    Attributes:
-        request: The sum that is wanted.
-        noise_multiplier: Nominal z of the run.
-        plan: Digest of the declared plan.
-    """
-
-    request: Request
-    noise_multiplier: float
-    plan: str
+_RESERVED = ("signing.key", "sealing.key", "errors.log", "refused.jsonl", "site.toml", "guardian.toml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,38 +58,58 @@ class Question:
 
     Attributes:
         run: Name of the run.
+        public_seed: Seed of what both sides agree on.
         broadcast: Public arrays that every client is shown.
-        dim: Length of the vector asked for; 0 in a round of local work.
+        released: Whether the round ends with a release; else it is one of local work.
         standing: Where the server's ledger stands.
         chain: Rows of that ledger up to where it stands: from what the site has seen, else from the run's plan, on.
-        guarded: What clients need to share their vectors; None where the server is trusted.
     """
 
     run: str
+    public_seed: int
     broadcast: Broadcast
-    dim: int
+    released: bool
     standing: Standing | None = None
     chain: bytes = b""
-    guarded: Guarded | None = None
 
     def digest(self) -> bytes:
         """Compute SHA-256 over everything that is asked."""
-        found = hashlib.sha256(repr((self.run, self.broadcast.round, self.dim)).encode())
+        asked = (self.run, self.public_seed, self.broadcast.round, self.released)
+        found = hashlib.sha256(repr(asked).encode())
         for name, array in sorted(self.broadcast.arrays.items()):
             found.update(repr((name, array.dtype.str, array.shape)).encode())
             found.update(np.ascontiguousarray(array).tobytes())
-        if self.guarded is not None:
-            request = self.guarded.request
-            asked = (
-                request.dim,
-                request.clipping_norm,
-                request.reward_bound,
-                request.noise_scale,
-                request.weights.shape,
-            )
-            found.update(repr((asked, self.guarded.noise_multiplier, self.guarded.plan)).encode())
-            found.update(np.ascontiguousarray(request.weights).tobytes())
         return found.digest()
+
+
+def require_run_name(run: str) -> None:
+    """Refuse a name that is no plain file name, or one that a party's own files have.
+
+    Raises:
+        RunError: Naming it.
+
+    Example:
+        >>> require_run_name("trial-0123abcd")
+    """
+    if not _NAME.fullmatch(run) or run in _RESERVED:
+        raise RunError(f"run={run[:40]!r} is no plain name of letters, digits, dots and dashes, or one of {_RESERVED}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """A round as a site computes it, not as the server says.
+
+    Attributes:
+        dim: Length of a client's vector; 0 in a round of local work.
+        event: Name of the release's event; empty in a round of local work.
+        require_ledger: Holds rows of the server's ledger to the plan and the round's charge.
+        send: Makes what is sent of the clients' vectors ``(n, dim)``: themselves, or a letter sealed to guardians.
+    """
+
+    dim: int
+    event: str
+    require_ledger: Callable[[list[Row]], None]
+    send: Callable[[FloatArray], Arrays] = lambda vectors: {"vectors": vectors}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +134,7 @@ class SiteRecord:
             >>> SiteRecord.open(Path(tempfile.mkdtemp()), "run-1").latest() is None
             True
         """
-        if not _NAME.fullmatch(run):
-            raise RunError(f"run={run[:40]!r} is no plain name of letters, digits, dots and dashes")
+        require_run_name(run)
         record = cls(path=directory / run)
         for folder in ("sent", "state"):
             (record.path / folder).mkdir(parents=True, exist_ok=True)
@@ -159,35 +166,31 @@ class SiteRecord:
         """Heads of the server's ledger that this site has seen."""
         return SiteReceipts(path=self.path / "receipts.jsonl", key=self.path.parent / "signing.key")
 
-    def answer(self, question: Question, own: Clients) -> tuple[FloatArray, bytes]:
-        """Answer one round with the clients' vectors, ``(n, dim)``, and a countersigned receipt; NaN rows are absences.
+    def answer(self, question: Question, wanted: Wanted, own: Clients) -> tuple[Arrays, bytes]:
+        """Answer one round with what is sent of the clients' vectors, and a countersigned receipt.
 
-        A round that was answered before gets the stored vectors again.
+        A round that was answered before gets the stored answer again. NaN rows are absences.
+
+        Args:
+            question: What was asked.
+            wanted: The round as this site computes it.
+            own: The clients.
 
         Raises:
             RunError: If this round was asked in another way before, or lies behind, or no ledger
                 stands behind it that extends what this site has seen.
             LedgerError: If the rows of the ledger that were shown are no chain.
         """
-        sent, receipt = self.sealed(question, own, _in_the_clear)
-        return np.asarray(sent["vectors"], dtype=np.float64), receipt
-
-    def sealed(self, question: Question, own: Clients, seal: Callable[[FloatArray], Arrays]) -> tuple[Arrays, bytes]:
-        """Answer one round as ``answer`` does, with what ``seal`` makes of the vectors: that is kept, and sent again.
-
-        Raises:
-            RunError: As ``answer``.
-            LedgerError: As ``answer``.
-        """
         with self._alone():
             if question.standing is None:
                 raise RunError("the server shows no ledger behind its question; use one version of privbo")
             asked, round_ = question.standing, question.broadcast.round
-            self.receipts.require(question.run, round_, asked, question.chain, released=question.dim > 0)
-            made = self._answer(question, own, seal)
+            rows = self.receipts.require(question.run, round_, asked, question.chain, released=question.released)
+            wanted.require_ledger(rows)
+            made = self._answer(question, wanted, own)
             return made, self.receipts.keep(question.run, round_, asked)
 
-    def _answer(self, question: Question, own: Clients, seal: Callable[[FloatArray], Arrays]) -> Arrays:
+    def _answer(self, question: Question, wanted: Wanted, own: Clients) -> Arrays:
         sent = self._sent(question.broadcast.round)
         if sent is not None:
             if sent["digest"].tobytes() != question.digest():
@@ -195,33 +198,40 @@ class SiteRecord:
             return sent
         if (latest := self.latest()) is not None and question.broadcast.round < latest:
             raise RunError(f"round {question.broadcast.round} is over; the last one answered was {latest}")
-        return self._act(question, own, seal)
+        return self._act(question, wanted, own)
 
-    def _act(self, question: Question, own: Clients, seal: Callable[[FloatArray], Arrays]) -> Arrays:
+    def _act(self, question: Question, wanted: Wanted, own: Clients) -> Arrays:
         # The state after the last round that was answered: a crash after a state was written and before its
         # answer was kept leaves a later one behind, which would count that round's evaluations twice.
         latest = self.latest()
         if latest is not None:
             own.restore(load_arrays(self._state_of(latest)))
-        vectors = np.asarray(own.answer(question.broadcast, question.dim), dtype=np.float64)
+        vectors = np.asarray(own.answer(question.broadcast, wanted.dim), dtype=np.float64)
         if CHOSEN in question.broadcast.arrays:
             write_json(self.path / COMMON, {"unit": np.asarray(question.broadcast.arrays[CHOSEN]).tolist()})
-        if not question.dim:
+        if not wanted.dim:
             vectors = np.empty((len(own.clients), 0))
-        if vectors.shape != (len(own.clients), question.dim):
-            raise RunError(f"clients answered with shape {vectors.shape}, asked were vectors of {question.dim}")
+        if vectors.shape != (len(own.clients), wanted.dim):
+            raise RunError(f"clients answered with shape {vectors.shape}, asked were vectors of {wanted.dim}")
         save_arrays(self._state_of(question.broadcast.round), own.snapshot())
         save_arrays(self.path / "evaluations.npz", vars(own.history()))
-        made = seal(vectors)
-        self._store(question, own.clients, made)
+        made = wanted.send(vectors)
+        self._store(question, wanted, own.clients, made)
         for path in (self.path / "state").glob("*.npz"):
             if path != self._state_of(question.broadcast.round):
                 path.unlink()
         return made
 
-    def _store(self, question: Question, clients: IntArray, made: Arrays) -> None:
+    def _store(self, question: Question, wanted: Wanted, clients: IntArray, made: Arrays) -> None:
         digest = np.frombuffer(question.digest(), dtype=np.uint8)
-        save_arrays(self._path_of(question.broadcast.round), {"clients": clients, "digest": digest, **made})
+        event = np.array(wanted.event)
+        path = self._path_of(question.broadcast.round)
+        save_arrays(path, {"clients": clients, "digest": digest, "event": event, **made})
+
+    def releases(self, *, but: int) -> Counter[str]:
+        """Count the releases that were answered in other rounds, by the names of their events."""
+        paths = [path for path in (self.path / "sent").glob("*.npz") if int(path.stem) != but]
+        return Counter(name for path in paths if (name := str(load_arrays(path)["event"])))
 
     def _sent(self, round_: int) -> Arrays | None:
         path = self._path_of(round_)
@@ -254,8 +264,3 @@ class SiteRecord:
         with (self.path / "lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
-
-
-def _in_the_clear(vectors: FloatArray) -> Arrays:
-    """Vectors as they are sent to a trusted server."""
-    return {"vectors": vectors}

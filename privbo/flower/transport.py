@@ -29,12 +29,12 @@ from privbo.flower.messages import MESSAGE_TYPE, Header, Reply, decode_reply, en
 from privbo.flower.post import replies
 from privbo.flower.receipts import countersigned
 from privbo.flower.registry import Registry
-from privbo.flower.site import Guarded, Question
+from privbo.flower.site import Question
 from privbo.flower.timeouts import Timeouts
 from privbo.guardians.letters import LetterBox
 from privbo.guardians.sealing import Letter
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Ask, FloatArray, Request, Standing
+from privbo.protocol.messages import Ask, Broadcast, FloatArray, Standing
 
 _UNREADABLE = "unreadable"
 _NOTHING: Place = (0, "")  # seen by a site that names no head
@@ -65,6 +65,19 @@ class _Sent:
     nonce: bytes
 
 
+@dataclass(frozen=True, kw_only=True)
+class SealedRound:
+    """Letters of a round on their way to the guardians.
+
+    Attributes:
+        broadcast: What clients were shown; every guardian computes from it what was asked.
+        letters: Theirs.
+    """
+
+    broadcast: Broadcast
+    letters: Sequence[Letter]
+
+
 @dataclass(kw_only=True)
 class Flower:
     """Transport over Flower's grid; the server's end of the wire.
@@ -78,8 +91,7 @@ class Flower:
         chain: Gives the ledger's rows up to a place, as a site is shown them: from what it has seen, else the plan, on.
         seen: By site, the last place of the ledger that it has countersigned, or named when it refused.
         receipt: Receives every good countersignature with its site's name: PRIVATE, it tells who was there.
-        guarded: Gives what clients need to share their vectors; None where the server is trusted.
-        n_guardians: Number of guardians.
+        n_guardians: Number of guardians; 0 where the server is trusted.
         apart: Nodes that are no sites.
     """
 
@@ -91,26 +103,32 @@ class Flower:
     chain: Callable[[Standing, Place | None], bytes]
     receipt: Callable[[str, Json], None]
     seen: dict[str, Place] = field(default_factory=dict)
-    guarded: Callable[[Request], Guarded] | None = None
     n_guardians: int = 0
     apart: Callable[[], Collection[int]] = tuple
     _sites: dict[int, str] = field(default_factory=dict, init=False)
     _started: bool = field(default=False, init=False)
 
-    def collect(self, ask: Ask) -> FloatArray | Sequence[Letter]:
+    def collect(self, ask: Ask) -> FloatArray | SealedRound:
         """Ask every client and collect the answers, ``(n_clients, dim)``; NaN rows are absences.
 
-        They are sealed letters where vectors are shared among guardians.
+        They are sealed letters, with what clients were shown, where vectors are shared among guardians.
 
         Raises:
             RunError: If fewer than ``min_sites`` nodes are there or the SuperLink is gone; the
                 run can be resumed.
         """
-        guarded = self._guarded(ask)
-        inbox = self._inbox(ask, guarded)
-        self._fill(inbox, ask, guarded)
-        found = inbox.close()
-        return found[:, : 0 if ask.request is None else ask.request.dim] if isinstance(found, np.ndarray) else found
+        request, round_ = ask.request, ask.broadcast.round
+        if self.n_guardians and request is not None:
+            n_entries = request.dim * request.n_blocks
+            letters = LetterBox(
+                round_=round_, n_clients=self.registry.n_clients, n_guardians=self.n_guardians, n_entries=n_entries
+            )
+            self._fill(letters, ask)
+            return SealedRound(broadcast=ask.broadcast, letters=letters.close())
+        dim = 0 if request is None else request.dim
+        inbox = Inbox(round=round_, n_clients=self.registry.n_clients, dim=dim or 1)
+        self._fill(inbox, ask)
+        return inbox.close()[:, :dim]
 
     def collect_from(self, ask: Ask, senders: BoolArray) -> FloatArray:
         """Ask the senders alone, over a channel that hides it; see ``require_hidden``.
@@ -122,26 +140,22 @@ class Flower:
             round=ask.broadcast.round, n_clients=self.registry.n_clients, dim=ask.request.dim if ask.request else 1
         )
         sites = {site for site, clients in self.registry.clients.items() if senders[list(clients)].any()}
-        self._fill(inbox, ask, None, only=sites)
+        self._fill(inbox, ask, only=sites)
         return np.where(senders[:, None], inbox.close(), np.nan)
 
-    def _guarded(self, ask: Ask) -> Guarded | None:
-        return None if self.guarded is None or ask.request is None else self.guarded(ask.request)
-
-    def _fill(
-        self,
-        inbox: Inbox | LetterBox,
-        ask: Ask,
-        guarded: Guarded | None,
-        only: Collection[str] | None = None,
-    ) -> None:
+    def _fill(self, inbox: Inbox | LetterBox, ask: Ask, only: Collection[str] | None = None) -> None:
         """Play one round: push the question to every node, or some sites', and put what comes in time into the box."""
         there = self._gather()
         nodes = {node: site for node, site in there.items() if only is None or site in only}
-        dim = 0 if ask.request is None else ask.request.dim
         if (standing := ask.standing) is None:
             raise RunError("a question to sites needs a ledger behind it; play it through privbo.runs.loop.play")
-        question = Question(run=self.header.run, broadcast=ask.broadcast, dim=dim, standing=standing, guarded=guarded)
+        question = Question(
+            run=self.header.run,
+            public_seed=self.header.public_seed,
+            broadcast=ask.broadcast,
+            released=ask.request is not None,
+            standing=standing,
+        )
         refused: Counter[str] = Counter()
         answered: set[str] = set()
         started = time.monotonic()
@@ -168,14 +182,6 @@ class Flower:
                 seconds=round(time.monotonic() - started, 3),
             )
         )
-
-    def _inbox(self, ask: Ask, guarded: Guarded | None) -> Inbox | LetterBox:
-        round_, n_clients = ask.broadcast.round, self.registry.n_clients
-        if guarded is None:
-            return Inbox(round=round_, n_clients=n_clients, dim=1 if ask.request is None else ask.request.dim)
-        request = guarded.request
-        n_entries = request.dim * request.n_blocks
-        return LetterBox(round_=round_, n_clients=n_clients, n_guardians=self.n_guardians, n_entries=n_entries)
 
     def wait_for_sites(self) -> None:
         """Wait until every site is connected, or for as long as the first round would.

@@ -48,7 +48,7 @@ class Reachable(Protocol):
         """Take shares and state, signed, what was taken."""
         ...
 
-    def answer(self, call: Call, request: Request, signed: Sequence[Json], plan_position: int | None) -> Answer:
+    def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Answer:
         """Sum what all have agreed on, with noise."""
         ...
 
@@ -132,7 +132,7 @@ class Guardian:
             raise RunError(f"guardian {self.name} has received nothing for round {call.round}; nothing is summed")
         return self._stated_again(call, own)
 
-    def answer(self, call: Call, request: Request, signed: Sequence[Json], plan_position: int | None) -> Answer:
+    def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Answer:
         """Hold all statements against each other, charge, sum, add noise; the same bytes however often it is asked.
 
         Raises:
@@ -152,9 +152,7 @@ class Guardian:
 
             with self.ledger() as ledger:
                 door = GuardianDoor(ledger=ledger, run=self.run, noise=self.noise)
-                found = door.answer(
-                    call.round, mechanism, agreed=agreed.digest, plan_position=plan_position, summed=summed
-                )
+                found = door.answer(call.round, mechanism, agreed=agreed.digest, summed=summed)
             self.shelf.drop_arrays(call.round)
         return self._signed(call, found)
 

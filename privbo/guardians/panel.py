@@ -31,9 +31,7 @@ class Council(Protocol):
         """Hand every guardian its shares; everybody's signed statement."""
         ...
 
-    def answer(
-        self, call: Call, request: Request, signed: Sequence[Json], plan_position: int | None
-    ) -> Mapping[str, Answer]:
+    def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Mapping[str, Answer]:
         """Show every guardian all statements; everybody's answer, by name."""
         ...
 
@@ -55,11 +53,9 @@ class Here:
             for place, guardian in enumerate(self.guardians.values())
         ]
 
-    def answer(
-        self, call: Call, request: Request, signed: Sequence[Json], plan_position: int | None
-    ) -> Mapping[str, Answer]:
+    def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Mapping[str, Answer]:
         """As ``Council``."""
-        return {name: each.answer(call, request, signed, plan_position) for name, each in self.guardians.items()}
+        return {name: each.answer(call, request, signed) for name, each in self.guardians.items()}
 
 
 def envelopes(letters: Sequence[Letter], place: int) -> list[Envelope]:
@@ -73,7 +69,6 @@ def consult(
     call: Call,
     request: Request,
     letters: Sequence[Letter],
-    plan_position: int | None,
     note: Callable[[Json], None] = lambda _: None,
 ) -> IntArray:
     """Bring letters to every guardian and their answers together; one refusal means no release.
@@ -84,7 +79,6 @@ def consult(
         call: The round.
         request: What is asked for.
         letters: The clients' sealed shares.
-        plan_position: Place in the run's plan.
         note: Receives every guardian's signed receipt.
 
     Returns:
@@ -95,7 +89,7 @@ def consult(
         BudgetExceeded: If a guardian's ledger does not hold the release.
     """
     signed = council.receive(call, request, letters)
-    answers = council.answer(call, request, signed, plan_position)
+    answers = council.answer(call, request, signed)
     sums, n_entries = [], request.dim * request.n_blocks
     for name, card in cards.items():
         sums.append(read_answer(answers[name], card, call, name, n_entries))
@@ -127,13 +121,11 @@ class Panel:
     outbox: Shelf
     note: Callable[[Json], None] = lambda _: None
 
-    def gather(
-        self, round_: int, mechanism: PrivateSum, request: Request, answers: object, plan_position: int | None
-    ) -> IntArray:
+    def gather(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
         """Give the noisy sums of the clients' vectors in grid units, ``(n_entries,)``; see ``privbo.door.door``."""
         call = Call(run=self.run, round=round_, plan=self.plan, question=question_digest(mechanism, request))
         letters = self._letters(call, mechanism, request, answers)
-        totals = consult(self.council, self.cards, call, request, letters, plan_position, self.note)
+        totals = consult(self.council, self.cards, call, request, letters, self.note)
         self.outbox.drop_arrays(round_)
         return totals
 

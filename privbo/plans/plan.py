@@ -32,6 +32,8 @@ from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.plain import in_two_lines, notebook_table
 from privbo.protocol.settings import JsonObject
 
+_AGREED = 9  # significant digits of a noise multiplier on which all guardians agree
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -286,6 +288,8 @@ def _multiplier(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], delta:
         return privacy.noise_multiplier
     if privacy.epsilon is None:
         raise ConfigurationError("privacy names neither epsilon nor noise_multiplier")
-    return calibrate_noise(
+    z = calibrate_noise(
         lambda z: whole_event(privacy, counts, z), epsilon=privacy.epsilon, delta=delta, adjacency=privacy.adjacency
     )
+    # Every guardian computes z for itself, and all must mean the same plan: last digits are the machine's arithmetic.
+    return z if privacy.trust == "server" else float(upper_text(z, _AGREED))

@@ -27,6 +27,27 @@ class PolicyError(PrivacyError):
     """
 
 
+class RefusedError(PrivacyError):
+    """A message or file that says another thing than the party computes from what it has approved; nothing was sent.
+
+    .. versionadded:: 0.3.0
+
+    Attributes:
+        field: What differs.
+        expected: What the party computes.
+        found: What was declared.
+
+    Example:
+        >>> str(RefusedError("ledger's delta", expected=1e-6, found=0.5))
+        "ledger's delta: found 0.5, this party computes 1e-06; nothing was sent"
+    """
+
+    def __init__(self, field: str, *, expected: object, found: object, remedy: str = "") -> None:
+        self.field, self.expected, self.found = field, expected, found
+        what = f"{field}: found {found!r:.200}, this party computes {expected!r:.200}; nothing was sent"
+        super().__init__(what + (f"; {remedy}" if remedy else ""))
+
+
 class RunError(PrivacyError):
     """A run directory can't be used as asked.
 

@@ -21,6 +21,7 @@ from accountant.ledger.book import Book
 from accountant.ledger.policy import canonical
 from accountant.ledger.reservation import Declaration, Place, Reservation
 from privbo.door.payload import decode_release
+from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
 from privbo.protocol.settings import JsonObject
 from privbo.runs.manifest import Manifest, RunDirectory
@@ -71,6 +72,29 @@ def declaration(manifest: Manifest) -> Declaration:
         delta=plan.delta,
         noise_source=plan.noise_source,
     )
+
+
+def declared_by(plan: Plan, *, run: str, settings: str) -> Declaration:
+    """Declare a plan as every party computes it from public settings, for a ledger of its own.
+
+    Args:
+        plan: The freshly priced plan.
+        run: Name of the run.
+        settings: Digest of its settings.
+    """
+    return Declaration(
+        run=run,
+        events=plan.schedule,
+        settings=settings,
+        plan=hashlib.sha256(canonical(plan.to_dict())).hexdigest(),
+        delta=plan.delta,
+        noise_source=plan.noise_source,
+    )
+
+
+def plan_name(declared: Declaration) -> str:
+    """Digest of a declared plan, by which clients, guardians and server know that they mean the same."""
+    return hashlib.sha256(canonical(declared.to_dict())).hexdigest()
 
 
 def plan_digest(manifest: Manifest) -> str:

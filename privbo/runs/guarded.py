@@ -8,7 +8,6 @@ DIR/private/guardians/outbox/          clients' sealed letters of the round that
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -16,7 +15,6 @@ from pathlib import Path
 from accountant.events import Json
 from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.address import is_postgres
-from accountant.ledger.policy import canonical
 from accountant.ledger.reservation import Declaration
 from privbo.door.door import Gather
 from privbo.guardians.guardian import Guardian
@@ -26,7 +24,7 @@ from privbo.guardians.shelf import FolderShelf, InMemoryShelf, Shelf
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import OnceLines, read_json, write_json
 from privbo.protocol.settings import dump_settings
-from privbo.runs.evidence import declaration
+from privbo.runs.evidence import declared_by, plan_name
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.seeds import noise_of
 
@@ -53,7 +51,7 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
     cards = {name: held.card for name, held in keys.items()}
     if home is not None:
         keep_cards(home, cards, HERE)
-    declared = declaration(manifest)
+    declared = declared_by(manifest.plan, run=manifest.run_id, settings=manifest.spec.digest())
     shelves = {
         name: InMemoryShelf() if folder is None else FolderShelf(path=folder / name / "rounds") for name in names
     }
@@ -84,11 +82,6 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
 
 def _forgotten(_: Json) -> None:
     """A simulation in memory keeps no receipts."""
-
-
-def plan_name(declared: Declaration) -> str:
-    """Digest of a declared plan, by which clients, guardians and server know that they mean the same."""
-    return hashlib.sha256(canonical(declared.to_dict())).hexdigest()
 
 
 def ledger_of(

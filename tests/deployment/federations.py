@@ -9,8 +9,10 @@ import tomli_w
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from privbo.flower.approval import AppFiles, approve_files
 from privbo.flower.apps import client_app, serve
 from privbo.flower.scaffold import write_app
+from privbo.flower.settings import read_party
 from privbo.runs.manifest import RunDirectory
 from tests.conformance.small import N_CLIENTS, ROUNDS
 from tests.deployment.grid import LoopGrid, Node
@@ -47,7 +49,20 @@ class Federation:
         """While this file stands, the site's clients wait (of a federation made with ``held``)."""
         return self.root / name / "hold"
 
-    def nodes(self, **changes) -> list[Node]:
+    @property
+    def party_files(self) -> list[Path]:
+        """Settings of all sites and guardians."""
+        return sorted([*self.root.glob("*/site.toml"), *self.root.glob("*/guardian.toml")])
+
+    def approve(self) -> None:
+        """Let every party approve the app's files as they are now."""
+        files = AppFiles.read(self.home)
+        for path in self.party_files:
+            approve_files(path, read_party(path), files)
+
+    def nodes(self, *, approved: bool = True, **changes) -> list[Node]:
+        if approved:
+            self.approve()
         app = client_app(self.home)
         return [
             Node(

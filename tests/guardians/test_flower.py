@@ -19,7 +19,7 @@ from accountant.verify.auditor import verify_bundle
 from privbo.door.noise import SecureNoise
 from privbo.door.shares import expand, own_units, split
 from privbo.flower.apps import client_app, serve
-from privbo.flower.guard_messages import decode_wanted, encode_wanted
+from privbo.flower.guard_messages import decode_guardian_question, encode_guardian_question
 from privbo.flower.scaffold import write_app, write_guardian
 from privbo.flower.settings import public_spec, read_federation, read_guardian, require_guardians
 from privbo.guardians.keys import guardian_keys
@@ -36,6 +36,8 @@ from tests.deployment.reading import releases
 from tests.guardians.canary import CANARY, Canary
 
 NAMES = ("guardian1", "guardian2")
+# Allows whatever these tests play: they are about something else.
+GUARDIANS_POLICY = pb.Policy(epsilon=1e5, delta=1e-6, noise=("secure", "exact", "simulation"))
 SECURE = {"noise_multiplier": 1.0, "trust": "guardians"}
 SEEDED = SECURE | {"noise": "simulation"}
 
@@ -45,7 +47,7 @@ def guarded(root: Path, algorithm: str | dict = "fed-pne", **changes) -> Federat
     federation = make(root, algorithm, **{"privacy": SECURE, "rounds": 2} | changes)
     with (federation.home / "federation.toml").open("a") as file:
         for name in NAMES:
-            file.write("\n" + write_guardian(root / name, name))
+            file.write("\n" + write_guardian(root / name, name, GUARDIANS_POLICY))
     return federation
 
 
@@ -66,7 +68,7 @@ def play(federation: Federation, nodes: list[Node] | None = None) -> LoopGrid:
 
 
 def guardian_ledger(federation: Federation, name: str) -> Ledger:
-    (path,) = (federation.root / name / "kept").glob("*/ledger.sqlite")
+    (path,) = (federation.root / name / "kept").glob("federated-*/ledger.sqlite")
     return Ledger.open(path)
 
 
@@ -244,7 +246,7 @@ def test_a_guardian_that_dies_with_its_answer_unsent_sends_the_same_one_later(at
     with pytest.raises(RunError, match="guardian2"):
         play(federation, lossy(federation, at))
     kept = {}
-    if list((tmp_path / "guardian2/kept").glob("*/ledger.sqlite")):
+    if list((tmp_path / "guardian2/kept").glob("federated-*/ledger.sqlite")):
         with guardian_ledger(federation, "guardian2") as book:
             kept = {row.release_id: row.body for row in book.release_rows()}
     write_longer(federation)
@@ -268,11 +270,11 @@ def bent(node: Node, bend: Callable) -> Node:
 
     def handle(message: Message, context: object) -> Message | None:
         if "guard" in message.content.config_records:
-            wanted = decode_wanted(message.content)
+            wanted = decode_guardian_question(message.content)
             changed = bend(wanted)
             if changed is not wanted:
-                message.content.config_records.update(encode_wanted(changed).config_records)
-                message.content.array_records.update(encode_wanted(changed).array_records)
+                message.content.config_records.update(encode_guardian_question(changed).config_records)
+                message.content.array_records.update(encode_guardian_question(changed).array_records)
         return node.app(message, context)
 
     return dataclasses.replace(node, app=handle)
@@ -283,29 +285,29 @@ def set_of_others(wanted):
 
 
 def another_round(wanted):
-    if wanted.kind != "receive":
+    return dataclasses.replace(wanted, round=wanted.round + 1) if wanted.kind == "receive" else wanted
+
+
+def another_run(wanted):
+    return dataclasses.replace(wanted, run="another") if wanted.kind == "receive" else wanted
+
+
+def another_seed(wanted):
+    return dataclasses.replace(wanted, public_seed=wanted.public_seed + 1) if wanted.kind == "receive" else wanted
+
+
+def fewer_nodes(wanted):
+    if wanted.broadcast is None:
         return wanted
-    return dataclasses.replace(wanted, call=dataclasses.replace(wanted.call, round=wanted.call.round + 1))
-
-
-def another_plan(wanted):
-    if wanted.terms is None:
-        return wanted
-    declared = dataclasses.replace(wanted.terms.declared, delta=wanted.terms.declared.delta / 2)
-    return dataclasses.replace(wanted, terms=dataclasses.replace(wanted.terms, declared=declared))
-
-
-def less_noise(wanted):
-    if wanted.terms is None:
-        return wanted
-    return dataclasses.replace(wanted, terms=dataclasses.replace(wanted.terms, noise_multiplier=0.1))
+    arrays = {**wanted.broadcast.arrays, **{name: wanted.broadcast.arrays[name][:1] for name in ("nodes", "pulls")}}
+    return dataclasses.replace(wanted, broadcast=dataclasses.replace(wanted.broadcast, arrays=arrays))
 
 
 def other_statements(wanted):
     return dataclasses.replace(wanted, signed=[wanted.signed[0]] * 2) if wanted.kind == "answer" else wanted
 
 
-@pytest.mark.parametrize("bend", [another_round, another_plan, less_noise, other_statements])
+@pytest.mark.parametrize("bend", [another_round, another_run, another_seed, fewer_nodes, other_statements])
 def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: Callable, tmp_path: Path) -> None:
     federation = guarded(tmp_path)
     first, second = guardians(federation)
@@ -313,8 +315,9 @@ def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: C
         play(federation, [*federation.nodes(), first, bent(second, bend)])
     with Ledger.open(federation.run.ledger_path) as book:
         assert not book.release_rows()
-    with guardian_ledger(federation, "guardian2") as book:
-        assert not book.release_rows()
+    for path in (tmp_path / "guardian2" / "kept").glob("federated-*/ledger.sqlite"):
+        with Ledger.open(path) as book:
+            assert not book.release_rows()
 
 
 def test_a_client_withheld_from_one_guardian_is_in_no_guardians_sum(tmp_path: Path) -> None:
@@ -326,37 +329,48 @@ def test_a_client_withheld_from_one_guardian_is_in_no_guardians_sum(tmp_path: Pa
     assert sets == [len(SITES) - 1, len(SITES)]  # one letter a site
 
 
-def test_a_guardian_keeps_its_own_bound(tmp_path: Path) -> None:
-    federation = guarded(tmp_path)
-    own = tmp_path / "guardian2" / "guardian.toml"
-    own.write_text(own.read_text() + "epsilon = 0.5\ndelta = 1e-5\n")
-    with pytest.raises(RunError, match=r"guardian2, round 0: BudgetExceeded"):
+def allow(path: Path, **policy: object) -> None:
+    """Give a guardian another policy."""
+    table = tomllib.loads(path.read_text())
+    path.write_text(tomli_w.dumps(table | {"policy": table["policy"] | policy}))
+
+
+def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_path: Path) -> None:
+    federation = guarded(tmp_path, privacy={"epsilon": 2.0, "delta": 1e-5, "trust": "guardians"}, rounds=1, seed=None)
+    allow(tmp_path / "guardian2" / "guardian.toml", epsilon=2.5, delta=1e-5)
+    play(federation)
+    federation.run.path.rename(tmp_path / "first")
+    with pytest.raises(RunError, match=r"guardian2, round 0: PolicyError: this guardian refuses"):
         play(federation)
     with Ledger.open(federation.run.ledger_path) as book:
         assert not book.release_rows()
-
-
-def test_a_guardians_own_bound_is_one_for_all_runs_that_a_server_begins(tmp_path: Path) -> None:
-    federation = guarded(tmp_path, privacy={"epsilon": 2.0, "delta": 1e-5, "trust": "guardians"}, rounds=1, seed=None)
-    own = tmp_path / "guardian2" / "guardian.toml"
-    own.write_text(own.read_text() + "epsilon = 2.5\ndelta = 1e-5\n")
-    play(federation)
-    federation.run.path.rename(tmp_path / "first")
-    with pytest.raises(RunError, match=r"guardian2, round 0: BudgetExceeded"):
-        play(federation)
-    with Ledger.open(tmp_path / "guardian2" / "kept" / "ledger.sqlite") as book:
+    with Ledger.open(tmp_path / "guardian2" / "kept" / "_policy" / "ledger.sqlite") as book:
         assert len(book.book().runs) == 1
 
 
-def test_a_site_sends_nothing_to_other_guardians_than_its_own_file_names(tmp_path: Path) -> None:
+def test_a_guardian_without_a_policy_guards_nothing(tmp_path: Path) -> None:
     federation = guarded(tmp_path)
-    path = federation.site_file("north")
-    cards = tomllib.loads((federation.home / "federation.toml").read_text())["guardians"]
-    other = tomllib.loads(write_guardian(tmp_path / "other", "guardian2"))["guardians"]
-    path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | {"guardians": cards | other}))
-    play(federation)
-    traffic = read_lines(federation.run.private / "transport.jsonl")
-    assert all("north" not in row["answered"] and row["refused"] == {"raised ConfigurationError": 1} for row in traffic)
+    path = tmp_path / "guardian2" / "guardian.toml"
+    path.write_text(tomli_w.dumps({"name": "guardian2", "directory": "kept"}))
+    with pytest.raises(RunError, match=r"guardian2, round 0: PolicyError: this guardian refuses every question"):
+        play(federation)
+
+
+def test_nobody_serves_files_that_were_not_approved(tmp_path: Path) -> None:
+    """Other guardians' keys in federation.toml among them: a site seals to cards that it has approved alone."""
+    federation = guarded(tmp_path)
+    nodes = [*federation.nodes(), *guardians(federation)]
+    path = federation.home / "federation.toml"
+    other = tomllib.loads(write_guardian(tmp_path / "other", "guardian2", GUARDIANS_POLICY))["guardians"]
+    table = tomllib.loads(path.read_text())
+    path.write_text(tomli_w.dumps(table | {"guardians": table["guardians"] | other}))
+    with pytest.raises(RunError, match="guardian2"):
+        play(federation, nodes)
+    (row, *_) = read_lines(federation.run.private / "transport.jsonl") or [{"answered": []}]
+    assert row["answered"] == []
+    for name in SITES:
+        (refused,) = read_lines(tmp_path / name / "kept" / "refused.jsonl") or [{"field": "federation.toml"}]
+        assert refused["field"] == "federation.toml"
 
 
 def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_asked(tmp_path: Path) -> None:
@@ -397,7 +411,9 @@ def test_a_replaced_sealing_key_stops_the_run_until_its_card_is_registered(tmp_p
     with pytest.raises(RunError, match="register its card"):
         play(federation)
     table = tomllib.loads((federation.home / "federation.toml").read_text())
-    table["guardians"] |= tomllib.loads(write_guardian(tmp_path / "guardian2", "guardian2"))["guardians"]
+    table["guardians"] |= tomllib.loads(write_guardian(tmp_path / "guardian2", "guardian2", GUARDIANS_POLICY))[
+        "guardians"
+    ]
     (federation.home / "federation.toml").write_text(tomli_w.dumps(table))
     with pytest.raises(RunError, match="guardian2 differ"):
         play(federation)

@@ -16,8 +16,9 @@ import tomli_w
 import privbo as pb
 from accountant import Adjacency, repeat, tightest
 from accountant.ledger import Ledger
+from privbo.flower.approval import approved_run
+from privbo.flower.party_policy import POPULATION, admit, ledger_path
 from privbo.flower.settings import read_site
-from privbo.flower.site_policy import ledger_path
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import FloatArray, IntArray
 from tests.cli.test_cli import privbo
@@ -147,7 +148,7 @@ def test_a_site_without_a_policy_refuses_every_question_before_it_loads_its_data
     assert not files_sent(federation)
     assert last_words(federation) == (
         "privbo.protocol.errors.PolicyError: this site refuses every question: site.toml has no [policy]; write "
-        "one with epsilon and delta, the bound on all runs together on this site's people"
+        "one with epsilon and delta, the bound on all runs together on its people"
     )
 
 
@@ -231,13 +232,10 @@ def test_a_ledger_that_is_gone_or_was_put_back_answers_nobody(tmp_path: Path) ->
     played(federation)
     assert "is gone though this site has answered; restore it from a copy" in last_words(federation)
     empty = read_site(federation.site_file(SITE))
-    Ledger.create(path, empty.policy.ledger_policy("one client of this site")).close()
+    Ledger.create(path, empty.policy.ledger_policy(POPULATION)).close()
     (run,) = [folder for folder in kept(federation).iterdir() if any(folder.glob("sent/*"))]
-    from privbo.flower.settings import public_spec
-    from privbo.flower.site_policy import admit
-
     with pytest.raises(pb.RunError, match=r"does not know run .*, which this site has answered"):
-        admit(empty, public_spec(federation.home), run=run.name, settings="any", answered=True)
+        admit(approved_run(federation.home, empty), run.name, answered=True)
 
 
 @pytest.mark.parametrize("change", [{"epsilon": 5.0}, {"delta": 1e-5}, {"rule": "renyi"}, {"unit": "reward"}], ids=repr)
@@ -271,9 +269,9 @@ def die(*_, **__):
 where, root = sys.argv[1:]
 if where == "before the reservation":
     reserve = Ledger.reserve
-    Ledger.reserve = lambda own, declared: (die if "_site" in own.path.parts else reserve)(own, declared)
+    Ledger.reserve = lambda own, declared: (die if "_policy" in own.path.parts else reserve)(own, declared)
 elif where == "before the answer":
-    SiteRecord.sealed = die
+    SiteRecord.answer = die
 federation = Federation(Path(root))
 federation.play([federation.nodes()[1]])
 """
@@ -306,15 +304,13 @@ def test_two_runs_never_share_the_same_remainder(tmp_path: Path) -> None:
     """Each fits alone; asked at the same time, one is refused."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from privbo.flower.settings import public_spec
-    from privbo.flower.site_policy import admit
-
     federation = federation_of(tmp_path, privacy={"epsilon": 3.0, "delta": 1e-6})
-    site, spec = read_site(federation.site_file(SITE)), public_spec(federation.home)
+    federation.approve()
+    own = approved_run(federation.home, read_site(federation.site_file(SITE)))
 
     def ask(number: int) -> bool:
         try:
-            admit(site, spec, run=f"run-{number}", settings="s", answered=False)
+            admit(own, f"run-{number}", answered=False)
         except pb.RunError:
             raise
         except Exception as error:
