@@ -33,7 +33,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 import privbo as pb
 from benchmarks._held import held
 from privbo.flower.apps import serve
-from privbo.flower.launch import Deployment
+from privbo.flower.launch import Deployment, approve_here
 from privbo.flower.scaffold import write_app
 from privbo.protocol.files import read_json, read_lines, write_json
 from privbo.runs.manifest import RunDirectory
@@ -111,6 +111,7 @@ def deployed(algorithm: str, rounds: int) -> float:
     """Seconds per round with three SuperNodes of ten clients each."""
     with tempfile.TemporaryDirectory() as folder:
         app = _app(Path(folder), n_sites=3, n_clients=30, algorithm=algorithm, rounds=rounds)
+        approve_here(app)
         with Deployment(root=Path(folder) / "flower") as deployment:
             deployment.start_superlink()
             for site in range(3):
@@ -190,6 +191,7 @@ def guarded(n_guardians: int, *, regions: int, rounds: int, clients: int, sites:
         (app / "run.toml").write_text(tomli_w.dumps(table))
         _patient(app)
         (app / "federated_app.py").write_text(COUNTED.format(app=str(app), out=str(out)))
+        approve_here(app)
         environment = {"PYTHONPATH": str(Path(__file__).parents[1])}
         with Deployment(root=Path(folder) / "flower", environment=environment) as deployment:
             deployment.start_superlink()

@@ -75,6 +75,10 @@ class EveryVector:
             public["vectors"] = np.asarray(self._last.values, dtype=np.float64)
         return Ask(broadcast=Broadcast(round=self._round, arrays=public), request=self._request(self._round))
 
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the request of a broadcast's round."""
+        return self._request(broadcast.round)
+
     def tell(self, release: Release | None) -> None:
         """Keep the round's vectors for the next broadcast."""
         self._last = release

@@ -286,10 +286,9 @@ def run_of(files: AppFiles, party: Party) -> PartyRun:
 def _priced(home: Path, content: bytes) -> tuple[Spec, str, Plan]:
     """The run's public side: where one process plays a thousand sites it is priced once for all of them."""
     spec = spec_of(home, content)
-    settings = spec.digest()
     if isinstance(spec.algorithm, ForeignAlgorithm):
         spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
-    return spec, settings, plan_run(spec)
+    return spec, spec.digest(), plan_run(spec)
 
 
 def kept_run() -> LoadsRun:

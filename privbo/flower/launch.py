@@ -211,23 +211,13 @@ def play_locally(home: Path) -> None:
         ConfigurationError: If the settings are impossible.
         RunError: If the run does not end well; the same call goes on with it.
     """
-    from privbo.flower.approval import AppFiles, approve_files
-    from privbo.flower.settings import public_spec, read_federation, read_party
+    from privbo.flower.settings import public_spec, read_federation
 
     federation = read_federation(home)
     federation.registry(public_spec(home).problem.n_clients)
     if any(site.public_key is not None for site in federation.sites.values()):
         raise ConfigurationError("federation.toml names public keys; an app to try out has none (docs/deployment.md)")
-    parties = [_site_file(home, name) for name in federation.sites]
-    parties += [home / "guardians" / name / "guardian.toml" for name in federation.guardians]
-    if missing := [file for file in parties if not file.exists()]:
-        raise ConfigurationError(
-            f"{missing[0]} is missing, and with it what the party allows; write it with name, directory and [policy] "
-            "(epsilon and delta), as privbo flower init does"
-        )
-    files = AppFiles.read(home)
-    for file in parties:  # whoever tries a federation out on one machine is all of its parties
-        approve_files(file, read_party(file), files)
+    approve_here(home)
     with Deployment(root=home / "flower") as deployment:
         deployment.start_superlink()
         for name in federation.sites:
@@ -235,6 +225,27 @@ def play_locally(home: Path) -> None:
         for name in federation.guardians:
             deployment.start_supernode(name, home / "guardians" / name / "guardian.toml", role="guardian")
         deployment.play(home, show=True)
+
+
+def approve_here(home: Path) -> None:
+    """Pin an app's files in the settings of all its parties on this machine, whose owner is all of them.
+
+    Raises:
+        ConfigurationError: If a party's settings are missing.
+    """
+    from privbo.flower.approval import AppFiles, approve_files
+    from privbo.flower.settings import read_federation, read_party
+
+    federation, files = read_federation(home), AppFiles.read(home)
+    parties = [_site_file(home, name) for name in federation.sites]
+    parties += [home / "guardians" / name / "guardian.toml" for name in federation.guardians]
+    if missing := [path for path in parties if not path.exists()]:
+        raise ConfigurationError(
+            f"{missing[0]} is missing, and with it what the party allows; write it with name, directory and [policy] "
+            "(epsilon and delta), as privbo flower init does"
+        )
+    for path in parties:
+        approve_files(path, read_party(path), files)
 
 
 def _site_file(home: Path, name: str) -> Path:

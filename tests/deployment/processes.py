@@ -32,6 +32,7 @@ def deployed(
     environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = "0.2"
     try:
         with Deployment(root=federation.root / "flower", certificates=keys, environment=environment) as deployment:
+            federation.approve()
             deployment.start_superlink(simulation=simulation)
             yield deployment
     finally:

@@ -27,6 +27,7 @@ def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     importlib.import_module("make_federation").main(tmp_path / "hospitals")
     run = tmp_path / "hospitals" / "server" / "app" / "run.toml"
     run.write_text(run.read_text().replace("rounds = 8", "rounds = 2"))
+    importlib.import_module("make_federation").approve(tmp_path / "hospitals")
     yield tmp_path / "hospitals"
     for name in ("make_federation", "ward_model", "run", "best"):
         sys.modules.pop(name, None)

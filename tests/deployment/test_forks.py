@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from privbo.flower.approval import kept_run
 from privbo.flower.forks import start
-from privbo.flower.settings import kept_run, read_site
+from privbo.flower.settings import read_site
+from privbo.protocol.errors import RefusedError
 from privbo.protocol.files import read_lines
 from tests.conformance.small import ROUNDS, problem
 from tests.deployment.federations import SITES, Federation, make
@@ -57,13 +59,20 @@ def test_a_program_ends_as_flowers_own_does_and_leaves_nothing(tmp_path: Path) -
 
 def test_a_run_is_loaded_again_only_where_its_files_or_the_sites_changed(tmp_path: Path) -> None:
     federation = make(tmp_path, held=True)
+    federation.approve()
     load, site = kept_run(), read_site(federation.site_file("north"))
     first = load(federation.home, site)
-    assert load(federation.home, read_site(federation.site_file("north"))) is first
+    for _ in range(2):
+        same = load(federation.home, read_site(federation.site_file("north")))
+        assert same is first
+        assert same.own_spec.problem.n_clients == 7
     assert len(loaded(federation, "north")) == 1
     path = federation.home / "federation.toml"
     path.write_text(path.read_text().replace("120.0", "60.0"))
-    second = load(federation.home, site)
+    with pytest.raises(RefusedError, match=r"federation\.toml: found"):
+        load(federation.home, site)
+    federation.approve()
+    second = load(federation.home, read_site(federation.site_file("north")))
     assert second.federation.round_timeout == 60.0
     assert load(federation.home, read_site(federation.site_file("south"))) is not second
 

@@ -27,7 +27,7 @@ from tests.deployment.federations import Federation, make
 from tests.deployment.processes import ROOT, deployed, start_sites
 
 EVALUATED: list[int] = []
-FACTORY = "tests.deployment.test_site_policy:counting_problem"
+FACTORY = "tests.deployment.test_party_policy:counting_problem"
 BOUND = {"epsilon": 4.0, "delta": 1e-6}
 HONEST = {"epsilon": 2.0, "delta": 1e-6}
 SITE = "south"
@@ -51,6 +51,7 @@ def asks(federation: Federation, **changes: object) -> None:
     """Let the server ship other files, under a directory of its own that knows no earlier run."""
     path = federation.home / "run.toml"
     path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | changes))
+    federation.approve()
     if federation.run.path.exists():
         shutil.rmtree(federation.run.path)
 
@@ -216,6 +217,7 @@ def test_a_run_that_changes_its_files_under_the_same_name_is_not_answered(tmp_pa
         path.unlink()  # so that it would have to act again
     path = federation.home / "run.toml"
     path.write_text(path.read_text().replace("epsilon = 2.0", "epsilon = 1.9"))
+    federation.approve()  # as files of another run
     EVALUATED.clear()
     reply = nodes[1].handle(asked)
     assert reply.content.config_records["answer"]["error"] == "RunError"

@@ -19,7 +19,7 @@ from accountant.ledger.reservation import Declaration
 from privbo.flower.messages import error_class
 from privbo.flower.registry import Registry, parse_clients
 from privbo.flower.settings import read_site, site_spec
-from privbo.flower.site import Question, SiteRecord
+from privbo.flower.site import Question, SiteRecord, Wanted
 from privbo.flower.timeouts import Timeouts
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
@@ -85,7 +85,12 @@ def question(round_: int, arrays: dict[str, Any], dim: int = 2) -> Question:
     rows = LEDGER.book().rows[: round_ + 2]
     standing = Standing(plan=PLAN.digest, sequence=rows[-1].sequence, head=rows[-1].digest)
     broadcast = Broadcast(round=round_, arrays=arrays)
-    return Question(run="run", broadcast=broadcast, dim=dim, standing=standing, chain=encode_rows(rows))
+    return Question(
+        run="run", public_seed=1, broadcast=broadcast, released=dim > 0, standing=standing, chain=encode_rows(rows)
+    )
+
+
+VECTORS = Wanted(dim=2, event="one", require_ledger=lambda rows: None)
 
 
 class Echo:
@@ -111,17 +116,25 @@ class Echo:
 def test_a_round_is_not_asked_in_two_ways_nor_after_it_is_over(tmp_path: Path) -> None:
     record = SiteRecord.open(tmp_path, "run")
     first = question(2, {"x": np.zeros(3)})
-    vectors, receipt = record.answer(first, Together(cohort=Echo()))
-    again, signed = SiteRecord.open(tmp_path, "run").answer(first, Together(cohort=Echo()))
-    np.testing.assert_array_equal(again, vectors)
+    vectors, receipt = record.answer(first, VECTORS, Together(cohort=Echo()))
+    again, signed = SiteRecord.open(tmp_path, "run").answer(first, VECTORS, Together(cohort=Echo()))
+    np.testing.assert_array_equal(again["vectors"], vectors["vectors"])
     assert signed == receipt
-    for other in (question(2, {"x": np.ones(3)}), question(2, {"y": np.zeros(3)}), question(2, {"x": np.zeros(3)}, 3)):
+    for other in (
+        question(2, {"x": np.ones(3)}),
+        question(2, {"y": np.zeros(3)}),
+        dataclasses.replace(first, public_seed=2),
+    ):
         with pytest.raises(pb.RunError, match="another way"):
-            record.answer(other, Together(cohort=Echo()))
+            record.answer(other, VECTORS, Together(cohort=Echo()))
     with pytest.raises(pb.RunError, match="is over"):
-        record.answer(dataclasses.replace(first, broadcast=Broadcast(round=1, arrays={})), Together(cohort=Echo()))
+        record.answer(
+            dataclasses.replace(first, broadcast=Broadcast(round=1, arrays={})), VECTORS, Together(cohort=Echo())
+        )
     kept = load_arrays(tmp_path / "run" / "sent" / "000002.npz")
-    np.testing.assert_array_equal(kept["vectors"], vectors)
+    np.testing.assert_array_equal(kept["vectors"], vectors["vectors"])
+    assert record.releases(but=3) == {"one": 1}
+    assert not record.releases(but=2)
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
 
 
@@ -131,7 +144,7 @@ def test_a_round_whose_answer_was_never_kept_is_acted_on_from_the_state_before_i
 ) -> None:
     record, start = SiteRecord.open(tmp_path, "run"), 0
     if not first:
-        record.answer(question(1, {}), Together(cohort=Echo()))
+        record.answer(question(1, {}), VECTORS, Together(cohort=Echo()))
         start = 1
 
     def crash(*_: object) -> None:
@@ -140,10 +153,10 @@ def test_a_round_whose_answer_was_never_kept_is_acted_on_from_the_state_before_i
     with monkeypatch.context() as patch:
         patch.setattr(SiteRecord, "_store", crash)  # its state was written, its answer was not
         with pytest.raises(KeyboardInterrupt):
-            record.answer(question(2, {}), Together(cohort=Echo()))
+            record.answer(question(2, {}), VECTORS, Together(cohort=Echo()))
     assert (tmp_path / "run" / "state" / "000002.npz").exists()
     again = Echo()
-    record.answer(question(2, {}), Together(cohort=again))
+    record.answer(question(2, {}), VECTORS, Together(cohort=again))
     assert again.acted == start + 1
     assert [path.name for path in (tmp_path / "run" / "state").iterdir()] == ["000002.npz"]
 
@@ -155,7 +168,7 @@ def test_processes_of_one_site_agree_on_its_seed(tmp_path: Path) -> None:
             assert len(set(pool.map(lambda _, record=record: record.seed(None), range(8)))) == 1
 
 
-@pytest.mark.parametrize("name", ["", "..", "../up", "a/b", ".hidden", "x" * 300, "a\0b"])
+@pytest.mark.parametrize("name", ["", "..", "../up", "a/b", ".hidden", "x" * 300, "a\0b", "signing.key", "errors.log"])
 def test_a_server_cannot_name_a_folder_of_its_choice(name: str, tmp_path: Path) -> None:
     with pytest.raises(pb.RunError, match="plain name"):
         SiteRecord.open(tmp_path, name)
@@ -221,11 +234,10 @@ def test_sites_draw_their_own_seeds_unless_a_simulation_names_one(noise: str, tm
 def test_a_site_with_another_problem_answers_nothing(tmp_path: Path) -> None:
     federation = make(tmp_path, rounds=1)
     site = read_site(federation.site_file("north"))
-    assert site_spec(federation.home, site).problem.n_clients == 7
-    run = (federation.home / "run.toml").read_text()
-    (federation.home / "run.toml").write_text(run.replace("high = 10.0", "high = 5.0"))
+    run = (federation.home / "run.toml").read_bytes()
+    assert site_spec(federation.home, run, site).problem.n_clients == 7
     with pytest.raises(pb.ConfigurationError, match="same space"):
-        site_spec(federation.home, site)
+        site_spec(federation.home, run.replace(b"high = 10.0", b"high = 5.0"), site)
 
 
 def pem(line: str) -> bytes:

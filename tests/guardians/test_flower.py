@@ -36,8 +36,7 @@ from tests.deployment.reading import releases
 from tests.guardians.canary import CANARY, Canary
 
 NAMES = ("guardian1", "guardian2")
-# Allows whatever these tests play: they are about something else.
-GUARDIANS_POLICY = pb.Policy(epsilon=1e5, delta=1e-6, noise=("secure", "exact", "simulation"))
+BOUND = pb.Policy(epsilon=1e5, delta=1e-6)  # holds whatever these tests play: they are about something else
 SECURE = {"noise_multiplier": 1.0, "trust": "guardians"}
 SEEDED = SECURE | {"noise": "simulation"}
 
@@ -47,7 +46,8 @@ def guarded(root: Path, algorithm: str | dict = "fed-pne", **changes) -> Federat
     federation = make(root, algorithm, **{"privacy": SECURE, "rounds": 2} | changes)
     with (federation.home / "federation.toml").open("a") as file:
         for name in NAMES:
-            file.write("\n" + write_guardian(root / name, name, GUARDIANS_POLICY))
+            file.write("\n" + write_guardian(root / name, name, BOUND))
+            allow(root / name / "guardian.toml", noise=["secure", "exact", "simulation"])
     return federation
 
 
@@ -361,7 +361,7 @@ def test_nobody_serves_files_that_were_not_approved(tmp_path: Path) -> None:
     federation = guarded(tmp_path)
     nodes = [*federation.nodes(), *guardians(federation)]
     path = federation.home / "federation.toml"
-    other = tomllib.loads(write_guardian(tmp_path / "other", "guardian2", GUARDIANS_POLICY))["guardians"]
+    other = tomllib.loads(write_guardian(tmp_path / "other", "guardian2", BOUND))["guardians"]
     table = tomllib.loads(path.read_text())
     path.write_text(tomli_w.dumps(table | {"guardians": table["guardians"] | other}))
     with pytest.raises(RunError, match="guardian2"):
@@ -411,9 +411,7 @@ def test_a_replaced_sealing_key_stops_the_run_until_its_card_is_registered(tmp_p
     with pytest.raises(RunError, match="register its card"):
         play(federation)
     table = tomllib.loads((federation.home / "federation.toml").read_text())
-    table["guardians"] |= tomllib.loads(write_guardian(tmp_path / "guardian2", "guardian2", GUARDIANS_POLICY))[
-        "guardians"
-    ]
+    table["guardians"] |= tomllib.loads(write_guardian(tmp_path / "guardian2", "guardian2", BOUND))["guardians"]
     (federation.home / "federation.toml").write_text(tomli_w.dumps(table))
     with pytest.raises(RunError, match="guardian2 differ"):
         play(federation)

@@ -44,7 +44,7 @@ def received(guardians: dict[str, Guardian], written: list[Letter], asked=None, 
 
 def total(guardians: dict[str, Guardian], written: list[Letter], **changes) -> np.ndarray:
     asked = call(**changes)
-    return consult(Here(guardians=guardians), cards_of(guardians), asked, REQUEST, written, asked.round)
+    return consult(Here(guardians=guardians), cards_of(guardians), asked, REQUEST, written)
 
 
 # --- letters ----------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_noiseless_answers_add_up_to_the_clients_sum(n_guardians: int) -> None:
     from privbo.door.shares import own_units
 
     expected = own_units(made, REQUEST, rows, np.arange(N), Silence()).sum(axis=0)
-    assert panel(guardians, Silence()).gather(0, made, REQUEST, rows, 0).tolist() == expected.tolist()
+    assert panel(guardians, Silence()).gather(0, made, REQUEST, rows).tolist() == expected.tolist()
 
 
 def test_a_client_that_is_missing_at_one_guardian_counts_as_zero_at_all() -> None:
@@ -118,7 +118,7 @@ def test_a_client_that_is_missing_at_one_guardian_counts_as_zero_at_all() -> Non
         guardians[names[1]].receive(call(), REQUEST, envelopes(written, 1)[:-1]),
     ]
     assert agreement(signed, cards_of(guardians), call()).clients == tuple(range(1, N - 1))
-    got = consult(Here(guardians=guardians), cards_of(guardians), call(), REQUEST, written, 0)
+    got = consult(Here(guardians=guardians), cards_of(guardians), call(), REQUEST, written)
     # The same clients written anew to fresh guardians, without those two: the same sum.
     again = circle(noise=lambda _: Silence())
     fewer = letters(call(), cards_of(again))[1:-1]
@@ -200,7 +200,7 @@ def test_louder_questions_than_the_plans_are_refused() -> None:
     asked = dataclasses.replace(call(), question=question(noise_multiplier=0.5))
     written = letters(asked, cards_of(guardians), noise_multiplier=0.5)
     with pytest.raises(LedgerError, match="is not in the plan"):
-        consult(Here(guardians=guardians), cards_of(guardians), asked, REQUEST, written, 0)
+        consult(Here(guardians=guardians), cards_of(guardians), asked, REQUEST, written)
 
 
 def question(**settings) -> str:
@@ -233,11 +233,11 @@ def test_a_round_gets_the_same_bytes_again_also_after_a_restart(tmp_path: Path) 
     written = letters(call(), cards)
     first = opened()
     signed = received(first, written)
-    answers = [g.answer(call(), REQUEST, signed, 0) for g in first.values()]
+    answers = [g.answer(call(), REQUEST, signed) for g in first.values()]
     restarted = opened()
     others = letters(call(), cards, seed=9)
     assert received(restarted, others) == signed
-    assert [g.answer(call(), REQUEST, signed, 0) for g in restarted.values()] == answers
+    assert [g.answer(call(), REQUEST, signed) for g in restarted.values()] == answers
     assert not list(tmp_path.glob("*/rounds/*.npz"))  # what was answered is gone
 
 
@@ -250,7 +250,7 @@ def test_a_second_set_of_clients_gets_the_first_answer_or_none() -> None:
     other = call(request=asked)
     with pytest.raises(RunError, match="asked before in another way"):
         consult(
-            Here(guardians=guardians), cards_of(guardians), other, asked, letters(other, cards_of(guardians), asked), 0
+            Here(guardians=guardians), cards_of(guardians), other, asked, letters(other, cards_of(guardians), asked)
         )
 
 
@@ -279,7 +279,7 @@ def test_killed_at_any_point_no_round_gets_two_noises_and_none_is_unpaid(at: str
                 one.receive(call(), REQUEST, envelopes(written, 0)),
                 other.receive(call(), REQUEST, envelopes(written, 1)),
             ]
-            left.append(one.answer(call(), REQUEST, signed, 0).payload)
+            left.append(one.answer(call(), REQUEST, signed).payload)
 
         died = dying(opened(), at, after=after)
         with pytest.raises(Killed):
@@ -339,7 +339,7 @@ def test_guardians_that_are_shown_different_rounds_plans_or_questions_sum_nothin
         second.receive(call(1), REQUEST, envelopes(later, 1)),
     ]
     with pytest.raises(RunError, match="was shown another round"):
-        first.answer(call(), REQUEST, signed, 0)
+        first.answer(call(), REQUEST, signed)
     for changed in ({"run": "other"}, {"plan": "q" * 64}):
         with pytest.raises(RunError, match="another plan"):
             second.receive(dataclasses.replace(call(), **changed), REQUEST, [])
@@ -367,7 +367,7 @@ def test_only_every_guardians_own_statement_makes_an_agreement(bent: str) -> Non
     if bent == "no statement":
         signed[1] = {"content": 3}
     with pytest.raises((RunError, LedgerError)):
-        first.answer(call(), REQUEST, signed, 0)
+        first.answer(call(), REQUEST, signed)
     with second.ledger() as book:
         assert book.entries() == []
     with first.ledger() as book:
@@ -385,7 +385,7 @@ def test_a_guardian_that_has_received_nothing_sums_nothing() -> None:
     first, second = guardians.values()
     signed = received({"guardian1": first}, letters(call(), cards_of(guardians)))
     with pytest.raises(RunError, match="has received nothing"):
-        second.answer(call(), REQUEST, signed, 0)
+        second.answer(call(), REQUEST, signed)
 
 
 def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
@@ -412,7 +412,7 @@ def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
     for bend in (louder, stranger):
         bent = dict(guardians) | {"guardian2": Lying(guardians["guardian2"], bend)}
         with pytest.raises((RunError, LedgerError)):
-            consult(Here(guardians=bent), cards_of(guardians), call(), REQUEST, written, 0)
+            consult(Here(guardians=bent), cards_of(guardians), call(), REQUEST, written)
     assert total(guardians, written).any()
     with pytest.raises(LedgerError, match="no guardian's sum"):
         NoisySum.decode(b"nothing of the kind")
@@ -426,7 +426,7 @@ def test_a_guardian_that_lost_its_sealing_key_stops_the_round_with_a_word() -> N
     written = letters(call(), cards_of(guardians))
     lost = dataclasses.replace(guardians["guardian2"], keys=fresh_keys())
     with pytest.raises(RunError, match="none of 6 shares opens"):
-        consult(Here(guardians=dict(guardians) | {"guardian2": lost}), cards_of(guardians), call(), REQUEST, written, 0)
+        consult(Here(guardians=dict(guardians) | {"guardian2": lost}), cards_of(guardians), call(), REQUEST, written)
     assert total(guardians, written).any()  # the round is still there for the old key
 
 
@@ -439,10 +439,10 @@ def test_a_guardian_with_a_new_signing_key_says_the_same_again_with_it() -> None
     after = {name: dataclasses.replace(each, cards=cards) for name, each in guardians.items()}
     after["guardian2"] = dataclasses.replace(after["guardian2"], keys=renewed)
     with pytest.raises(RunError, match="not signed with the key that is registered"):
-        after["guardian1"].answer(call(), REQUEST, old, 0)
+        after["guardian1"].answer(call(), REQUEST, old)
     new = received(after, written)
     assert [statement["content"] for statement in new] == [statement["content"] for statement in old]
-    assert consult(Here(guardians=after), cards, call(), REQUEST, written, 0).any()
+    assert consult(Here(guardians=after), cards, call(), REQUEST, written).any()
 
 
 def test_a_guardian_that_lost_its_ledger_answers_no_round_a_second_time() -> None:
@@ -453,11 +453,11 @@ def test_a_guardian_that_lost_its_ledger_answers_no_round_a_second_time() -> Non
     again = dict(guardians) | {"guardian2": blank}
     later = call(1)
     with pytest.raises(RunError, match="one of them was lost"):
-        consult(Here(guardians=again), cards_of(guardians), later, REQUEST, letters(later, cards_of(guardians)), 1)
+        consult(Here(guardians=again), cards_of(guardians), later, REQUEST, letters(later, cards_of(guardians)))
     # Asked for the round it had answered, over the same letters, its noise would be a second one: the other's
     # answer stands, and the statements differ in nothing but ... its own, which is new; the digest holds it.
     with pytest.raises(RunError):
-        consult(Here(guardians=again), cards_of(guardians), call(), REQUEST, letters(call(), cards_of(guardians)), 0)
+        consult(Here(guardians=again), cards_of(guardians), call(), REQUEST, letters(call(), cards_of(guardians)))
 
 
 def test_the_plan_of_these_tests_is_the_one_the_letters_name() -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
+from privbo.flower.approval import AppFiles, approve_files
 from privbo.flower.keys import KeyFolder, make_keys
+from privbo.flower.settings import read_site
 
 HERE = Path(__file__).parent
 HOSPITALS = {"north": range(10), "south": range(10, 20), "west": range(20, 30)}
@@ -27,7 +29,16 @@ def main(out: Path) -> None:
         (folder / "site.toml").write_text(site(hospital, folder / "data"))
         for ward in wards:
             np.savez(folder / "data" / f"ward-{ward:02d}.npz", allow_pickle=False, **shard(ward))
+    approve(out)
     print(f"{out}: server, {', '.join(HOSPITALS)}")
+
+
+def approve(out: Path) -> None:
+    """Every hospital reads the app's files and pins them: what `privbo flower approve` does after it has asked."""
+    files = AppFiles.read(out / "server" / "app")
+    for hospital in HOSPITALS:
+        path = out / hospital / "site.toml"
+        approve_files(path, read_site(path), files)
 
 
 def federation(keys: KeyFolder) -> str:
