@@ -28,8 +28,10 @@ def config(tmp_path: Path) -> Path:
 def test_a_scout_names_its_price_and_charges_nobody_unasked(config: Path, tmp_path: Path) -> None:
     done = privbo("scout", str(config), "--epsilon", "0.5", "--out", str(tmp_path / "scout"))
     assert done.returncode == 2
-    price, total = (float(found) for found in re.findall(r"epsilon ([0-9.]+) at delta 1e-05", done.stderr))
-    assert 0.499 < price == total <= 0.5
+    (price,) = (float(found) for found in re.findall(r"charges epsilon ([0-9.]+) at delta 1e-05", done.stderr))
+    (total,) = (float(found) for found in re.findall(r"comes to epsilon ([0-9.]+) of its bound 5", done.stderr))
+    assert 0.499 < price <= 0.5
+    assert 0.0 < total <= 5.0
     assert "--yes" in done.stderr
     assert not (tmp_path / "scout").exists()
     assert not (tmp_path / "people.sqlite").exists()
