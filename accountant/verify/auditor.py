@@ -1,11 +1,17 @@
 """A bundle as an auditor checks it: on any machine, with the standard library, numpy and ``cryptography`` alone.
 
-A bundle is one signed JSON file: a run's public ledger, its manifest and its report. Nothing in it is
-believed. The chain of digests is followed from the ledger's identity on, every charge is held
-to the plan that was reserved before it, what the manifest and the report say is held to what
-the ledger binds, and epsilon is computed anew (``accountant.verify.recomputation``): exactly where everybody
-takes part, between certified ends where participants are sampled. A report that quotes less than its releases
-cost at least does not verify; it may quote more, as it has to after a recovery or beside a publication.
+A bundle is one signed JSON file: a run's public ledger, its settings and plan, and two numbers that the operator
+quotes. Nothing in it is believed. The chain of digests is followed from the ledger's identity on, every charge is held
+to the plan that was reserved before it, settings and plan are hashed and held to what the ledger binds, and epsilon is
+computed anew (``accountant.verify.recomputation``). All else that is shown is on one list
+(``accountant.verify.statement.BY_WORD``) and marked as the operator's word.
+
+| outcome | exit code | when |
+|---|---|---|
+| VERIFIED | 0 | everything agrees, and no quote is below the certified lower end of what its releases cost |
+| NOT VERIFIED, or no bundle | 3 | anything disagrees, or the file cannot be read as a bundle |
+| NOT COUNTED | 4 | everything agrees, but no lower end is certified for these releases: neither verified nor refused |
+| nothing | 2 | the command or a file's name is wrong |
 
     python -m accountant.verify.auditor BUNDLE [--receipt FILE]
 """
@@ -13,30 +19,45 @@ cost at least does not verify; it may quote more, as it has to after a recovery 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
-import math
 import sys
-from base64 import b64decode
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TextIO, TypeAlias, TypeVar
 
-from accountant.errors import DisagreementError, LedgerError, PrivacyError
-from accountant.events import Json
-from accountant.ledger.book import Book
-from accountant.ledger.extension import require_chain
-from accountant.ledger.file import Identity
-from accountant.ledger.policy import LedgerPolicy, canonical
-from accountant.ledger.signing import BUNDLE, RECEIPT, checked
-from accountant.ledger.store import Row
-from accountant.verify.guardians import require_countersigned
-from accountant.verify.recomputation import recomputed
-from accountant.verify.statement import countersigned, is_guarded, paid_by, quoted_delta, statement_lines, unknowable
-from accountant.wording import lower_text, upper_text
+from accountant.verify.chain import Chain, Declared, read_chain, require_paid
+from accountant.verify.guardians import Countersigned, read_countersigned, require_countersigned
+from accountant.verify.reading import (
+    BUNDLE,
+    RECEIPT,
+    BundleError,
+    Json,
+    hexadecimal,
+    quoted,
+    read_signed,
+    table,
+    text,
+    whole,
+)
+from accountant.verify.statement import (
+    Quote,
+    by_word,
+    guardian_lines,
+    n_guardians,
+    plan_of,
+    quotes,
+    settings_of,
+    statement_lines,
+    unknowable,
+)
+from accountant.verify.text import at_least, at_most, shown
 
-_ROUNDING = 1e-6  # relative, of either number
+T = TypeVar("T")
+
+FORMAT = 2
+Outcome: TypeAlias = Literal["VERIFIED", "NOT VERIFIED", "NOT COUNTED"]
+CODES: dict[Outcome, int] = {"VERIFIED": 0, "NOT VERIFIED": 3, "NOT COUNTED": 4}
+_KEYS = ("format", "run", "ledger", "settings", "plan", "quoted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,208 +67,233 @@ class Findings:
     Attributes:
         run: Name of the run.
         key: Public key that signed the bundle.
-        head: Digest of the ledger's last row.
+        head: Digest of the ledger's last row; None where no chain could be followed.
         checks: What holds, in words.
-        problems: What does not; empty for a sound bundle.
-        statement: What was promised to whom, a line each.
+        uncounted: Quotes of which nothing can be said; such a bundle is neither verified nor refused.
+        problems: What does not hold; empty for a sound bundle.
+        statement: What was promised to whom, a line each; nothing of a bundle that does not hold.
+        word: What of it is the operator's word alone, a line each.
         unknown: What no check of a bundle can know, a line each.
     """
 
     run: str
     key: str
-    head: str
+    head: str | None
     checks: tuple[str, ...]
+    uncounted: tuple[str, ...]
     problems: tuple[str, ...]
     statement: tuple[str, ...]
+    word: tuple[str, ...]
     unknown: tuple[str, ...]
 
     @property
+    def outcome(self) -> Outcome:
+        """The outcome in two words."""
+        if self.problems:
+            return "NOT VERIFIED"
+        return "NOT COUNTED" if self.uncounted else "VERIFIED"
+
+    @property
     def verified(self) -> bool:
-        """Whether nothing disagrees."""
-        return not self.problems
+        """Whether nothing disagrees, and every quote was compared with a certified lower end."""
+        return self.outcome == "VERIFIED"
 
     @property
     def page(self) -> str:
-        """Everything on one page of text."""
-        state = "VERIFIED" if self.verified else "NOT VERIFIED"
-        lines = [f"Bundle of {self.run}: {state}", ""]
-        lines += [f"  ok       {words}" for words in self.checks] + [f"  PROBLEM  {words}" for words in self.problems]
-        lines += ["", "What was promised", ""]
-        lines += [f"  {words}" for words in self.statement]
-        lines += ["", "What this check cannot know", ""]
-        lines += [f"  {words}" for words in self.unknown]
-        return "\n".join([*lines, "", f"signed by Ed25519 key {self.key}", f"ledger head {self.head}", ""])
+        """Everything on one page of text; nothing in it steers a terminal."""
+        lines = [f"{self.outcome}: bundle of {quoted(self.run)}", ""]
+        lines += [f"  ok           {words}" for words in self.checks]
+        lines += [f"  NOT COUNTED  {words}" for words in self.uncounted]
+        lines += [f"  PROBLEM      {words}" for words in self.problems]
+        for title, found in (
+            ("What was promised", self.statement),
+            ("The operator's word alone", self.word),
+            ("What this check cannot know", self.unknown),
+        ):
+            lines += ["", title, "", *(f"  {words}" for words in found)] if found else []
+        lines += ["", f"signed by Ed25519 key {self.key}", *([] if self.head is None else [f"ledger head {self.head}"])]
+        return "".join(f"{shown(line)}\n" for line in lines)
+
+
+@dataclass(kw_only=True)
+class _Checks:
+    """Checks in their order, each of which holds or is a problem."""
+
+    held: list[str] = field(default_factory=list)
+    uncounted: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def hold(self, words: str, check: Callable[[], T], *, is_told: bool = True) -> T | None:
+        """What a check finds; None where it does not hold, for whatever reason a stranger's file gives."""
+        try:
+            found = check()
+        except BundleError as error:
+            self.problems.append(f"{words}: {error}")
+            return None
+        except Exception as error:  # fails closed: what cannot be read does not hold
+            self.problems.append(f"{words}: {quoted(error)}")
+            return None
+        if is_told:
+            self.held.append(words)
+        return found
 
 
 def verify_bundle(path: Path, receipts: Sequence[Path] = ()) -> Findings:
     """Check a bundle, and hold it against receipts of its run; raises only where there is nothing to check.
 
     Raises:
-        DisagreementError: If the bundle is not as it was signed.
-        LedgerError: If a file is no bundle, or no receipt.
+        BundleError: If a file is no bundle, or no receipt, or not as it was signed.
+        OSError: If a file cannot be read.
     """
-    statement = _read(path, BUNDLE)
-    content = checked(statement, BUNDLE)
-    checks, problems = ["the bundle is as it was signed"], list[str]()
-
-    def hold(words: str, check: Callable[[], None]) -> bool:
-        try:
-            check()
-        except (PrivacyError, KeyError, TypeError, ValueError) as error:
-            problems.append(f"{words}: {error if isinstance(error, PrivacyError) else repr(error)}")
-            return False
-        checks.append(words)
-        return True
-
-    book = _empty_book(content)
-    hold("every row of the ledger follows the one before it, and every charge its plan", lambda: _fill(book, content))
-    hold("every release that is stored was charged", lambda: _releases(book, content))
-    run = str(content["run"])
-    hold(
-        "plan, settings and delta are those that the ledger fixed before the first release",
-        lambda: _manifest(book, content, run),
-    )
-    hold("the report agrees with that plan and quotes no less than it costs", lambda: _report(book, content, run))
-    if is_guarded(content):
-        words = "every guardian has signed every release, once, at a later place of its own ledger"
-        hold(words, lambda: _guardians(content, run))
-    for receipt in receipts:
-        kept = _read(receipt, RECEIPT)
-        hold(f"the ledger extends {receipt.name}, by the same key", partial(_extends, book, statement, kept))
-    lines = statement_lines(book, content, run) if book.plan_of(run) is not None else ["The ledger binds no plan."]
-    return Findings(
-        run=run,
-        key=str(statement["key"]),
-        head=book.head,
-        checks=tuple(checks),
-        problems=tuple(problems),
-        statement=tuple(lines),
-        unknown=unknowable(content, receipts),
-    )
-
-
-def _read(path: Path, purpose: str) -> Json:
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise LedgerError(f"{path} is no {purpose} ({error}); name a file that privbo wrote") from None
-    if not isinstance(found, dict):
-        raise LedgerError(f"{path} is no {purpose}; name a file that privbo wrote")
+        return _checked(path, receipts)
+    except (BundleError, OSError):
+        raise
+    except Exception as error:  # whatever a stranger's file makes a reader do
+        raise BundleError(f"{path} is no bundle: it cannot be read ({type(error).__name__})") from None
+
+
+def _checked(path: Path, receipts: Sequence[Path]) -> Findings:
+    content, key = _opened(path, BUNDLE)
+    seen = [(receipt.name, *_opened(receipt, RECEIPT)) for receipt in receipts]
+    checks = _Checks(held=["the bundle is as it was signed"])
+    chain = checks.hold(
+        "every row of the ledger follows the one before it, and every charge its plan",
+        lambda: read_chain(content["ledger"]),
+    )
+    lines: list[str] = []
+    guarded = False
+    if chain is not None:
+        checks.hold("every release that is stored was charged", lambda: require_paid(chain))
+        run = checks.hold("the ledger binds the run's plan", lambda: _plan(content, chain), is_told=False)
+        if run is not None:
+            lines, guarded = _promised(checks, content, chain, run)
+        for name, receipt, signer in seen:
+            words = f"the ledger extends {quoted(name)}, by the same key"
+            checks.hold(words, lambda receipt=receipt, signer=signer: _extends(content, chain, key, receipt, signer))  # type: ignore[misc]
+    return Findings(
+        run=content["run"],
+        key=key,
+        head=None if chain is None or not chain.heads else chain.heads[-1],
+        checks=tuple(checks.held),
+        uncounted=tuple(checks.uncounted),
+        problems=tuple(checks.problems),
+        statement=() if checks.problems else tuple(lines),
+        word=() if checks.problems else by_word(content),
+        unknown=unknowable(receipts, guarded=guarded),
+    )
+
+
+def _opened(path: Path, purpose: str) -> tuple[Json, str]:
+    """A signed file's content and key, of the one shape that such a file has."""
+    try:
+        content, key = read_signed(path, purpose)
+        if purpose == BUNDLE:
+            _require_shape(content)
+    except (BundleError, ValueError, RecursionError) as error:
+        words = str(error) if isinstance(error, BundleError) else f"it cannot be read ({type(error).__name__})"
+        raise BundleError(f"{path} is no {purpose}: {words}") from None
+    return content, key
+
+
+def _require_shape(content: Json) -> None:
+    if content.get("format") != FORMAT or isinstance(content["format"], bool | float):
+        raise BundleError(
+            f"its format is {quoted(content.get('format'))}, this check reads {FORMAT}; have it written anew"
+        )
+    table(content, "content", _KEYS, optional=("guardians",))
+    text(content["run"], "run")
+
+
+def _plan(content: Json, chain: Chain) -> Declared:
+    if (found := chain.plans.get(content["run"])) is None:
+        raise BundleError("the ledger binds no plan of this run")
     return found
 
 
-def _extends(book: Book, statement: Json, kept: Json) -> None:
+def _promised(checks: _Checks, content: Json, chain: Chain, plan: Declared) -> tuple[list[str], bool]:
+    """Check what is said beside the ledger; what was promised, and whether guardians kept it."""
+    words = "settings and delta are those that the ledger fixed before the first release"
+    settings = checks.hold(words, lambda: settings_of(content, plan))
+    words = "plan, seed, date and caveat are those that the ledger fixed before the first release"
+    bound = checks.hold(words, lambda: plan_of(content, plan))
+    found = checks.hold("the quoted numbers can be read", lambda: quotes(content, chain, plan), is_told=False)
+    if settings is None or bound is None or found is None:
+        return [], False
+    for quote in found:
+        _hold_quote(checks, quote)
+    lines = statement_lines(chain, plan, *found, bound["caveat"])
+    words = "every guardian has signed every release, once, at a later place of its own ledger"
+    named = checks.hold("the settings say who had to be trusted", lambda: n_guardians(settings), is_told=False)
+    if not named:
+        if "guardians" in content:
+            checks.problems.append("guardians have signed, and the settings name none")
+        return lines, False
+    answered = checks.hold(words, lambda: _guardians(content, chain, plan.run, named))
+    return lines if answered is None else [*lines, *guardian_lines(content, *answered)], True
+
+
+def _hold_quote(checks: _Checks, quote: Quote) -> None:
+    words = f"what is quoted for {quote.of} is no less than its releases cost at least"
+    if quote.is_too_low and quote.found is not None:
+        said, least = at_most(quote.epsilon, 6), at_least(quote.found.lower, 6)
+        checks.problems.append(f"{words}: epsilon {said} is quoted, computed here it is at least {least}")
+    elif quote.is_counted:
+        checks.held.append(words)
+    else:
+        checks.uncounted.append(
+            f"epsilon {at_most(quote.epsilon, 6)} of {quote.of}: no lower end is certified to hold it to"
+        )
+
+
+def _guardians(content: Json, chain: Chain, run: str, named: int) -> tuple[list[Countersigned], dict[str, str]]:
+    signed, cards = read_countersigned(content, run)
+    released = [int(name.removeprefix(f"{run}/")) for name in chain.stored if name.startswith(f"{run}/")]
+    require_countersigned(signed, cards, n_guardians=named, released=released)
+    return signed, cards
+
+
+def _extends(content: Json, chain: Chain, key: str, receipt: Json, signer: str) -> None:
     """Hold a bundle against a receipt of an earlier day."""
-    seen, content = checked(kept, RECEIPT), statement["content"]
     for what, theirs, ours in (
-        ("run", seen["run"], content["run"]),
-        ("ledger", seen["ledger"], content["ledger"]["ledger_id"]),
-        ("key", kept["key"], statement["key"]),
+        ("run", receipt["run"], content["run"]),
+        ("ledger", receipt["ledger"], chain.ledger_id),
+        ("key", signer, key),
     ):
         if theirs != ours:
-            raise LedgerError(f"the receipt is of another {what}, {theirs}")
-    if book.digest_at(int(seen["sequence"])) != seen["head"]:
-        raise LedgerError(f"it has seen row {seen['sequence']}, which is not in the ledger, or is another one")
-
-
-def _identity(content: Json) -> Identity:
-    ledger = content["ledger"]
-    return Identity(ledger_id=str(ledger["ledger_id"]), policy=str(ledger["policy"]))
-
-
-def _empty_book(content: Json) -> Book:
-    try:
-        identity = _identity(content)
-        return Book(policy=LedgerPolicy.from_dict(json.loads(identity.policy)), genesis=identity.genesis("charges"))
-    except (KeyError, TypeError, ValueError) as error:
-        raise LedgerError(f"the bundle holds no ledger ({error!r}); ask for a whole one") from None
-
-
-def _rows(lines: Sequence[Sequence[object]], genesis: str) -> list[Row]:
-    rows = [
-        Row(sequence=int(str(n)), release_id=str(name), body=b64decode(str(body)), previous=str(p), digest=str(d))
-        for n, name, body, p, d in lines
-    ]
-    require_chain(rows)
-    if rows and (rows[0].sequence, rows[0].previous) != (1, genesis):
-        raise LedgerError("its first row does not follow from the ledger's identity and policy")
-    return rows
-
-
-def _fill(book: Book, content: Json) -> None:
-    for row in _rows(content["ledger"]["charges"], book.genesis):
-        book.admit(row)
-
-
-def _releases(book: Book, content: Json) -> None:
-    for row in _rows(content["ledger"]["releases"], _identity(content).genesis("releases")):
-        if book.find(row.release_id) is None:
-            raise LedgerError(f"release {row.release_id!r} was stored and never charged")
-
-
-def _manifest(book: Book, content: Json, run: str) -> None:
-    manifest, plan = content["manifest"], book.plan_of(run)
-    if plan is None:
-        raise LedgerError("the ledger binds no plan of this run")
-    quoted = {name: manifest[name] for name in ("plan", "public_seed", "created", "caveat")}
-    bound = plan.declared
-    stated = (manifest["run_id"], manifest["digest"], hashlib.sha256(canonical(quoted)).hexdigest())
-    if stated != (run, bound.settings, bound.plan):
-        raise LedgerError("config.json was changed since the plan was bound")
-
-
-def _report(book: Book, content: Json, run: str) -> None:
-    report, plan = content["report"], book.plan_of(run)
-    if plan is None:
-        raise LedgerError("the ledger binds no plan of this run")
-    made = sum(entry.run == run for entry in book.entries)
-    asked = report.get("asked_delta", report["delta"])  # an older bundle quotes at the delta that was asked for
-    stated = (report["run"], asked, report["planned_releases"], report["releases"], report["unit"])
-    bound = (run, plan.declared.delta, plan.declared.releases, made, book.policy.unit.value)
-    if stated != bound:
-        raise LedgerError(f"the report says {stated}, the ledger {bound}")
-    delta = quoted_delta(report, asked)
-    if report["total"]["delta"] != report["delta"]:
-        raise LedgerError("the report quotes its ledger's total at another delta than the run's")
-    if report["delta"] != delta:
-        raise LedgerError(f"the report quotes epsilon at delta {report['delta']}, over the {asked} that was asked for")
-    for whose, stated_epsilon, paid in (
-        ("the run", report["smallest_epsilon"], paid_by(book, run)),
-        ("the ledger", report["total"]["epsilon"], book.committed),
-    ):
-        quoted = math.inf if stated_epsilon is None else float(stated_epsilon)
-        found = recomputed(paid, delta, book.policy.adjacency)
-        if found is not None and quoted < found.lower * (1 - _ROUNDING):
-            said, least = upper_text(quoted, 6), lower_text(found.lower, 6)
-            raise LedgerError(f"the report quotes epsilon {said} for {whose}, computed here it is at least {least}")
-
-
-def _guardians(content: Json, run: str) -> None:
-    signed, cards = countersigned(content, run)
-    privacy = content["manifest"]["spec"]["privacy"]
-    if privacy.get("trust") != "guardians":
-        raise LedgerError("guardians have signed, and the settings name none")
-    names = [str(row[1]) for row in content["ledger"]["releases"]]
-    released = [int(name.removeprefix(f"{run}/")) for name in names if name.startswith(f"{run}/")]
-    require_countersigned(signed, cards, n_guardians=privacy["guardians"] or 2, released=released)
+            raise BundleError(f"the receipt is of another {what}, {quoted(theirs)}")
+    sequence = whole(receipt["sequence"], "sequence")
+    if chain.digest_at(sequence) != hexadecimal(receipt["head"], "head", 64):
+        raise BundleError(f"it has seen row {sequence}, which is not in the ledger, or is another one")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check the bundle named on the command line; 0 if it holds, 3 if anything disagrees, 2 without one to check."""
+    """Check the bundle named on the command line; 0 if it holds, 3 if not, 4 if not counted, 2 without one to check."""
     parser = argparse.ArgumentParser(
         prog="python -m accountant.verify.auditor",
-        description="Check a bundle: exit code 0 if it holds, 3 if anything disagrees, 2 if there is nothing to check.",
+        description="Check a bundle. Exit code 0: VERIFIED. 3: NOT VERIFIED, or no bundle. 4: NOT COUNTED: everything "
+        "agrees, but no lower end of epsilon is certified for these releases, so it is neither verified nor refused. "
+        "2: the command or a file's name is wrong.",
     )
     parser.add_argument("bundle", type=Path, help="file that privbo bundle wrote")
     parser.add_argument("--receipt", type=Path, action="append", default=[], help="receipt that it has to extend")
     asked = parser.parse_args(arguments)
     try:
         found = verify_bundle(asked.bundle, asked.receipt)
-    except LedgerError as error:
-        sys.stderr.write(f"{error}\n")
-        return 3 if isinstance(error, DisagreementError) else 2
-    sys.stdout.write(found.page)
-    return 0 if found.verified else 3
+    except OSError as error:
+        _write(sys.stderr, f"{shown(str(error))}\n")
+        return 2
+    except BundleError as error:
+        _write(sys.stderr, f"{shown(str(error))}\n")
+        return 3
+    _write(sys.stdout, found.page)
+    return CODES[found.outcome]
+
+
+def _write(stream: TextIO, page: str) -> None:
+    """Write a page; what the terminal's encoding lacks is written out."""
+    encoding = stream.encoding or "ascii"
+    stream.write(page.encode(encoding, "backslashreplace").decode(encoding))
 
 
 if __name__ == "__main__":

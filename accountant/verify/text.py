@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
+from collections.abc import Callable
+from decimal import Decimal
 
+_DUST = 1e-9  # of the last digit: what floating-point arithmetic leaves
 _LINES = {"\u2028", "\u2029"}  # separators of lines and paragraphs, which are of another category
 
 
@@ -27,6 +31,33 @@ def shown_lines(text: str) -> str:
         "a = 1\nb = '\\x7f'\n"
     """
     return "\n".join(map(shown, text.split("\n")))
+
+
+def at_most(value: float, digits: int = 4) -> str:
+    """Write an upper bound, rounded up so that it stays one.
+
+    Example:
+        >>> at_most(3.2500238), at_most(float("inf"))
+        ('3.251', 'infinite')
+    """
+    return _rounded(value, digits, math.ceil, -_DUST)
+
+
+def at_least(value: float, digits: int = 4) -> str:
+    """Write a lower bound, rounded down so that it stays one.
+
+    Example:
+        >>> at_least(3.2509), at_least(0.0)
+        ('3.25', '0')
+    """
+    return _rounded(value, digits, math.floor, _DUST)
+
+
+def _rounded(value: float, digits: int, towards: Callable[[float], int], dust: float) -> str:
+    if value == 0.0 or not math.isfinite(value):
+        return {math.inf: "infinite", 0.0: "0"}.get(value, "no number")
+    unit = math.floor(math.log10(value)) - digits + 1  # a power of ten, which the smallest floats have none of
+    return f"{float(Decimal(towards(float(Decimal(value).scaleb(-unit)) + dust)).scaleb(unit)):.{digits}g}"
 
 
 def _steers(character: str) -> bool:

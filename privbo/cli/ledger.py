@@ -139,7 +139,7 @@ def bundle(
     out: Annotated[Path | None, typer.Option(help="Where it goes; DIR/bundle.json by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write everything public about a run into one signed file, for an officer."""
+    """Write what an auditor can check of a run into one signed file."""
     from privbo.reports.bundle import write_bundle
 
     show_result(write_bundle(directory, out), as_json=as_json)
@@ -151,7 +151,8 @@ def verify_bundle(
 ) -> None:
     """Check a bundle and say what was promised to whom, and what no check can know.
 
-    Exit code 3 if anything disagrees, a forged file or another run's receipt included; 2 if there is nothing to check.
+    Exit code 3 if anything disagrees, a forged file or another run's receipt included; 4 if nothing disagrees but no
+    lower end of epsilon is certified for these releases: neither verified nor refused; 2 without a file to check.
     """
     from accountant.verify.auditor import main as check
 

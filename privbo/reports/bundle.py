@@ -1,7 +1,7 @@
 """Signed files for people outside: a small receipt of where the ledger stood, and one file for an officer.
 
 A receipt is for a board's drawer: it says where the ledger stood, so that no later ledger can
-have lost what stood in it. A bundle is everything public about a run, signed, and is checked
+have lost what stood in it. A bundle is what can be checked of a run, signed, and is checked
 without this package's heavy parts (``accountant.verify.auditor``).
 """
 
@@ -16,11 +16,12 @@ from accountant.errors import DisagreementError
 from accountant.events import Json
 from accountant.ledger.signing import BUNDLE, RECEIPT, checked, sign
 from accountant.ledger.store import Row
+from accountant.verify.auditor import FORMAT
 from privbo.protocol.files import read_json, read_lines, write_json
 from privbo.protocol.plain import plain
 from privbo.reports.data import report
 from privbo.reports.signing import operator_key
-from privbo.runs.evidence import plan_of
+from privbo.runs.evidence import plan_of, planned
 from privbo.runs.guarded import GUARDIANS, RECEIPTS
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import Record, load
@@ -84,12 +85,16 @@ def read_receipts(paths: Sequence[Path], home: RunDirectory) -> list[Seen]:
 
 
 def write_bundle(directory: Path, out: Path | None = None) -> Written:
-    """Write everything public about a run into one signed file; ``DIR/bundle.json`` unless another is named."""
+    """Write what an auditor can check of a run into one signed file; ``DIR/bundle.json`` unless another is named.
+
+    Nothing else goes in: all of it is bound by the ledger, held to what is computed from its rows, or on the list of
+    what is the operator's word (``accountant.verify.statement.BY_WORD``).
+    """
     record = load(directory)
     with record.ledger as ledger:
         found = report(record)
         content: Json = {
-            "format": 1,
+            "format": FORMAT,
             "run": record.run_id,
             "ledger": {
                 "ledger_id": ledger.ledger_id,
@@ -97,18 +102,25 @@ def write_bundle(directory: Path, out: Path | None = None) -> Written:
                 "charges": _lines(ledger.book().rows),
                 "releases": _lines(ledger.release_rows()),
             },
-            "manifest": read_json(record.home.config_path),
-            "report": found.to_dict() | {"smallest_epsilon": plain(found.smallest_epsilon)},
+            "settings": record.spec.digested(),
+            "plan": planned(record.manifest),
+            "quoted": {"epsilon": plain(found.smallest_epsilon), "total": plain(found.total.epsilon)},
         } | _guardians(record.home)
     return _signed(record, BUNDLE, content, out or record.home.path / "bundle.json")
 
 
 def _guardians(home: RunDirectory) -> Json:
-    """Cards of a run's guardians, and what they have signed; nothing where it has none."""
-    cards = home.path / GUARDIANS
-    if not cards.exists():
+    """Signing keys of a run's guardians, and what they have signed; nothing where it has none."""
+    path = home.path / GUARDIANS
+    if not path.exists():
         return {}
-    return {"guardians": read_json(cards) | {"signed": read_lines(home.path / RECEIPTS)}}
+    known: Json = read_json(path)
+    keys = {name: card["signing"] for name, card in known["cards"].items()}
+    signed: list[Json] = []
+    for row in sorted(read_lines(home.path / RECEIPTS), key=lambda row: int(str(row["round"]))):
+        if row not in signed:  # who was asked again has answered the same
+            signed.append(row)
+    return {"guardians": {"where": known["where"], "cards": keys, "signed": signed}}
 
 
 def _last(rows: Sequence[Row]) -> Row | None:

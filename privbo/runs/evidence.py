@@ -99,13 +99,17 @@ def plan_name(declared: Declaration) -> str:
 
 def plan_digest(manifest: Manifest) -> str:
     """Digest of everything of a manifest that a report quotes beside the settings."""
-    quoted: JsonObject = {
+    return hashlib.sha256(canonical(planned(manifest))).hexdigest()
+
+
+def planned(manifest: Manifest) -> JsonObject:
+    """Give everything of a manifest that a report quotes beside the settings."""
+    return {
         "plan": manifest.plan.to_dict(),
         "public_seed": manifest.public_seed,
         "created": manifest.created,
         "caveat": manifest.caveat,
     }
-    return hashlib.sha256(canonical(quoted)).hexdigest()
 
 
 def plan_of(manifest: Manifest, book: Book) -> Reservation:

@@ -201,7 +201,11 @@ class Spec:
         Where the code stands, and how many threads or which device carry it out, do not enter. Nor do
         defaults, so that a release of privbo with another setting more gives the same digest.
         """
-        return hashlib.sha256(json.dumps(_identifying(self.departures()), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.digested(), sort_keys=True).encode()).hexdigest()
+
+    def digested(self) -> JsonObject:
+        """Give the table that ``digest`` hashes: whoever has it may hash it again."""
+        return _identifying(self.departures())
 
     def identity(self) -> JsonObject:
         """Give the settings that make two runs the same run."""

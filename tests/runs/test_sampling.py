@@ -360,8 +360,8 @@ def test_every_command_reads_such_a_run(sampling: str, more: str, tmp_path: Path
     commands += [["ledger", name, home] for name in ("show", "verify", "export", "receipt")] + [["bundle", home]]
     commands += [["verify-bundle", f"{home}/bundle.json"]]
     for command in commands:
-        done = privbo(*command)
-        assert done.returncode == 0, (command, done.stderr)
+        done, sound = privbo(*command), (0, 4) if command[0] == "verify-bundle" else (0,)  # 4: not counted
+        assert done.returncode in sound, (command, done.stderr)
 
 
 def test_a_shared_ledger_reserves_the_whole_and_an_envelope_refuses_it(tmp_path: Path) -> None:

@@ -1,0 +1,402 @@
+"""What a forger may do to a bundle: every path of it, every kind of event, every character, every broken file."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+import re
+import warnings
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+import privbo as pb
+from accountant import Ledger, LedgerPolicy, Unit
+from accountant.events import (
+    Adjacency,
+    Basic,
+    BestOfRandomRuns,
+    Composed,
+    Event,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    Laplace,
+    MixtureOfGaussians,
+    NonPrivate,
+    PoissonSampledGaussian,
+    PoissonSampledLaplace,
+    RandomAllocationGaussian,
+    TruncatedPoissonSampledGaussian,
+    ZeroConcentrated,
+    compose,
+    repeat,
+)
+from accountant.ledger.file import Identity
+from accountant.ledger.policy import canonical
+from accountant.ledger.reservation import Declaration
+from accountant.ledger.signing import BUNDLE, RECEIPT, sign
+from accountant.ledger.store import row_digest
+from accountant.verify import auditor, reading, statement
+from accountant.verify.recomputation import Recomputation
+from accountant.verify.statement import BY_WORD
+from privbo.reports.bundle import write_bundle
+from tests.cli.test_text import NAMED, require_harmless
+from tests.reports.runs import small_run
+
+Path_ = tuple[str | int, ...]
+FORGER = Ed25519PrivateKey.generate()
+SETTINGS = {"privacy": {"noise_multiplier": 4.0}}
+PLAN = {"plan": {}, "public_seed": 1, "created": "2026-11-24", "caveat": None}
+LABELLED = {path for path, _ in BY_WORD}
+
+
+def signed(content: Any, path: Path, purpose: str = BUNDLE) -> Path:
+    """A file as the forger signs it."""
+    path.write_text(json.dumps(sign(FORGER, purpose, content).to_dict()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """A real run's bundle, which has everything that a bundle may have."""
+    home = tmp_path_factory.mktemp("forgers") / "run"
+    small_run(home, privacy=pb.Privacy(epsilon=2.0, trust="guardians")).ledger.close()
+    return json.loads(write_bundle(home).path.read_text())["content"]
+
+
+def paths(value: Any, here: Path_ = ()) -> Iterator[Path_]:
+    """Every path of a table, its own included."""
+    yield here
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, held in items:
+        yield from paths(held, (*here, key))
+
+
+def at(content: Any, path: Path_) -> Any:
+    for key in path:
+        content = content[key]
+    return content
+
+
+def replaced(content: dict, path: Path_, value: object) -> dict:
+    found = copy.deepcopy(content)
+    at(found, path[:-1])[path[-1]] = value
+    return found
+
+
+def removed(content: dict, path: Path_) -> dict:
+    found = copy.deepcopy(content)
+    del at(found, path[:-1])[path[-1]]
+    return found
+
+
+def others(value: Any) -> list[object]:
+    """Other values, of the same type and of others."""
+    found: list[object] = [
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        0.5,
+        1e-6,
+        1e300,
+        "",
+        "x",
+        "Flower",
+        [],
+        {},
+        [value],
+        {"a": value},
+    ]
+    match value:
+        case bool():
+            found.append(not value)
+        case int() | float():
+            found += [value + 1, value - 1, value * 0.999, value * 1.001, str(value), -value]
+        case str():
+            found += [f"{value}x", value[:-1], value[::-1], value.upper(), f" {value}", f"{value}\n"]
+        case list():
+            found += [value[:-1], value[1:], value[::-1], [*value, *value[-1:]], [*value, "x"]]
+        case dict():
+            found += [value | {"more": 1}, dict(list(value.items())[1:])]
+    return [other for other in found if canonical(other) != canonical(value)]
+
+
+def forgeries(content: dict) -> Iterator[tuple[Path_, dict]]:
+    for path in paths(content):
+        if path:
+            yield path, removed(content, path)
+            for other in others(at(content, path)):
+                yield path, replaced(content, path, other)
+
+
+def label(path: Path_) -> str:
+    return ".".join("*" if isinstance(key, int) else key for key in path)
+
+
+def outcome(content: Any, file: Path) -> str:
+    """Outcome of a check, which may raise no error but its own."""
+    try:
+        return auditor.verify_bundle(signed(content, file)).outcome
+    except reading.BundleError:
+        return "no bundle"
+
+
+def test_nothing_of_a_bundle_can_be_changed_but_what_is_on_the_list(sound: dict, tmp_path: Path) -> None:
+    assert outcome(sound, tmp_path / "same.json") == "VERIFIED"
+    tried, passed = 0, set()
+    for path, forged in forgeries(sound):
+        tried += 1
+        if outcome(forged, tmp_path / "forged.json") not in ("NOT VERIFIED", "no bundle"):
+            passed.add(label(path))
+    assert tried > 2000
+    assert passed == LABELLED  # and what is on the list needs to be
+
+
+def test_the_list_is_told_on_the_page(sound: dict, tmp_path: Path) -> None:
+    page = auditor.verify_bundle(signed(sound, tmp_path / "same.json")).page
+    assert all(words in page for _, words in BY_WORD)
+
+
+@pytest.mark.parametrize("quote", ["epsilon", "total"])
+def test_no_quote_below_the_lower_end_verifies_and_any_above_does(quote: str, sound: dict, tmp_path: Path) -> None:
+    least = sound["quoted"][quote]
+    for value in (0, 0.0, 1e-300, 1e-6, least / 2, least * 0.9999):
+        assert outcome(replaced(sound, ("quoted", quote), value), tmp_path / "low.json") == "NOT VERIFIED"
+    for value in (least, least * 2, None):
+        assert outcome(replaced(sound, ("quoted", quote), value), tmp_path / "high.json") == "VERIFIED"
+
+
+def ledger_content(
+    event: Event, *, quoted: float | None = 1e-6, run: str = "r", population: str = "p", caveat: str | None = None
+) -> dict:
+    """A bundle of a ledger whose one run released this event, whoever wrote it."""
+    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population=population, n_clients=40)
+    plan = PLAN | {"caveat": caveat}
+    declared = Declaration(
+        run=run,
+        events=((event, 1),),
+        settings=hashlib.sha256(json.dumps(SETTINGS, sort_keys=True).encode()).hexdigest(),
+        plan=hashlib.sha256(canonical(plan)).hexdigest(),
+        delta=1e-5,
+        noise_source="none" if isinstance(event, NonPrivate) else "secure",
+    )
+    with Ledger.create(None, policy) as ledger:
+        ledger.reserve(declared)
+        charged = next(iter(declared.slots))
+        ledger.charge(f"{run}/0", charged, run=run, noise_source=declared.noise_source)
+        ledger.store_release(f"{run}/0", b"{}")
+        rows = [
+            [[row.sequence, row.release_id, b64encode(row.body).decode(), row.previous, row.digest] for row in chain]
+            for chain in (ledger.book().rows, ledger.release_rows())
+        ]
+        identity = {"ledger_id": ledger.ledger_id, "policy": ledger.stored_policy}
+    return {
+        "format": auditor.FORMAT,
+        "run": run,
+        "ledger": identity | {"charges": rows[0], "releases": rows[1]},
+        "settings": SETTINGS,
+        "plan": plan,
+        "quoted": {"epsilon": quoted, "total": quoted},
+    }
+
+
+SAMPLED = PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=1.0)
+EXAMPLES: dict[type, Event] = {
+    Gaussian: Gaussian(noise_multiplier=1.0),
+    PoissonSampledGaussian: SAMPLED,
+    FixedSizeSampledGaussian: FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=1.0),
+    TruncatedPoissonSampledGaussian: TruncatedPoissonSampledGaussian(
+        n_clients=40, sample_rate=0.2, batch_size=12, noise_multiplier=1.0
+    ),
+    RandomAllocationGaussian: RandomAllocationGaussian(n_rounds=20, participations=5, noise_multiplier=1.0),
+    MixtureOfGaussians: MixtureOfGaussians(sensitivities=(0.5, 1.0), chances=(0.5, 0.5), noise_multiplier=1.0),
+    ZeroConcentrated: ZeroConcentrated(rho=0.5),
+    Laplace: Laplace(scale_multiplier=1.0),
+    PoissonSampledLaplace: PoissonSampledLaplace(sample_rate=0.2, scale_multiplier=1.0),
+    BestOfRandomRuns: BestOfRandomRuns(run=compose([Gaussian(noise_multiplier=1.0)]), eta=1.0, gamma=0.5),
+    NonPrivate: NonPrivate(),
+    Composed: compose([(SAMPLED, 10), (Laplace(scale_multiplier=1.0), 2)]),
+}
+
+
+@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
+def test_next_to_nothing_is_never_verified_for_any_kind_of_event(kind: type, tmp_path: Path) -> None:
+    """A kind that is added to the accountant is missing among the examples, and fails here."""
+    assert set(get_args(Event)) == {*get_args(Basic), Composed}
+    content = ledger_content(EXAMPLES[kind])
+    assert outcome(content, tmp_path / "low.json") in ("NOT VERIFIED", "NOT COUNTED")
+    honest = outcome(ledger_content(EXAMPLES[kind], quoted=None), tmp_path / "high.json")
+    assert honest == ("VERIFIED" if is_counted(EXAMPLES[kind]) else "NOT COUNTED")
+
+
+def is_counted(event: Event) -> bool:
+    found = statement.recomputed(compose([event]), 1e-5, Adjacency.ZERO_OUT)
+    return found is not None and found.lower > 0
+
+
+def test_next_to_nothing_is_never_verified_for_very_many_releases(tmp_path: Path) -> None:
+    many = repeat(PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=1.0), 10**5)
+    assert outcome(ledger_content(many), tmp_path / "low.json") in ("NOT VERIFIED", "NOT COUNTED")
+
+
+ENDS = {
+    "nothing computed": (None, "NOT COUNTED"),
+    "an upper end alone": (Recomputation(lower=0.0, upper=3.0, how="so"), "NOT COUNTED"),
+    "a lower end below": (Recomputation(lower=0.9, upper=3.0, how="so"), "VERIFIED"),
+    "a lower end above": (Recomputation(lower=1.1, upper=3.0, how="so"), "NOT VERIFIED"),
+    "no number": (Recomputation(lower=math.nan, upper=3.0, how="so"), "NOT VERIFIED"),
+    "nothing released": (Recomputation(lower=0.0, upper=0.0, how="exact"), "VERIFIED"),
+}
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_verified_means_that_a_lower_end_was_compared(
+    ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, expected = ENDS[ends]
+    monkeypatch.setattr(statement, "recomputed", lambda *_: found)
+    file = signed(ledger_content(Gaussian(noise_multiplier=4.0), quoted=1.0), tmp_path / "bundle.json")
+    assert auditor.main([str(file)]) == {"VERIFIED": 0, "NOT VERIFIED": 3, "NOT COUNTED": 4}[expected]
+    page = capsys.readouterr().out
+    assert page.startswith(f"{expected}: bundle of 'r'\n")
+    assert ("What was promised" in page) == (expected != "NOT VERIFIED")  # of what does not hold nothing is stated
+    if expected == "NOT COUNTED":
+        assert "no lower end is certified" in page
+
+
+def test_no_string_of_a_bundle_steers_the_terminal(
+    sound: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in paths(sound):
+        if path and isinstance(at(sound, path), str):
+            auditor.main([str(signed(replaced(sound, path, at(sound, path) + NAMED), tmp_path / "f.json"))])
+        if path and isinstance(path[-1], str):
+            renamed = removed(sound, path)
+            at(renamed, path[:-1])[path[-1] + NAMED] = at(sound, path)
+            auditor.main([str(signed(renamed, tmp_path / "f.json"))])
+    done = capsys.readouterr()
+    require_harmless(re.sub("^  ok           (the|every|settings|plan,|what) ", "", done.out + done.err, flags=re.M))
+
+
+def test_no_name_on_a_ledger_of_the_forgers_own_steers_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The forger's own ledger, which holds: population, run, releases and caveat are all of its choosing."""
+    content = ledger_content(
+        Gaussian(noise_multiplier=4.0), quoted=5.0, run=NAMED, population=f"p{' ' * 90}ok {NAMED}", caveat=NAMED
+    )
+    receipt = signed({"run": NAMED, "ledger": NAMED, "sequence": 1, "head": NAMED}, tmp_path / "r.json", RECEIPT)
+    renamed = receipt.rename(tmp_path / f"receipt{NAMED}".replace("\0", "").replace("/", ""))
+    file = str(signed(content, tmp_path / "bundle.json"))
+    assert auditor.main([file]) == 0
+    assert auditor.main([file, "--receipt", str(renamed)]) == 3
+    assert auditor.main([f"{file}{NAMED}".replace("\0", "")]) == 2
+    done = capsys.readouterr()
+    text = re.sub("^  ok           (the|every|settings|plan,|what) ", "", done.out + done.err, flags=re.M)
+    require_harmless(text)
+    assert "  " * 20 not in text  # nor is a line filled until the next one begins
+
+
+def test_the_page_and_an_error_write_out_what_was_not_quoted(
+    sound: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = auditor.verify_bundle(signed(sound, tmp_path / "bundle.json"))
+    hostile = replace(found, run=NAMED, checks=(), uncounted=(NAMED,), statement=(NAMED,), word=(NAMED,), head=NAMED)
+    require_harmless(hostile.page)
+    require_harmless(replace(hostile, problems=(NAMED,), unknown=(NAMED,), key=NAMED).page)
+    broken = tmp_path / NAMED.replace("\0", "")
+    broken.write_text("{}")
+    assert auditor.main([str(broken)]) == 3
+    require_harmless(capsys.readouterr().err)
+
+
+def test_a_terminal_of_few_characters_shows_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = ledger_content(Gaussian(noise_multiplier=4.0), quoted=5.0, population="Zürich")
+    file, shown = signed(content, tmp_path / "bundle.json"), (tmp_path / "page.txt").open("w", encoding="ascii")
+    with shown:
+        monkeypatch.setattr("sys.stdout", shown)
+        assert auditor.main([str(file)]) == 0
+    assert r"Z\xfcrich" in (tmp_path / "page.txt").read_text()
+
+
+BROKEN: dict[str, Callable[[], bytes]] = {
+    "nothing": lambda: b"",
+    "half a table": lambda: b'{"content": ',
+    "a list": lambda: b"[]",
+    "null": lambda: b"null",
+    "a number": lambda: b"7",
+    "another encoding": lambda: b"\xff\xfe{\x00}\x00",
+    "a deep list": lambda: b"[" * 200_000,
+    "a deep table": lambda: b'{"content":' * 100_000,
+    "a deep content": lambda: b'{"content":' + b'{"a":' * 900 + b"1" + b"}" * 900 + b',"key":"","signature":""}',
+    "a huge number": lambda: b'{"content": ' + b"9" * 5000 + b', "key": "", "signature": ""}',
+    "no number": lambda: b'{"content": NaN, "key": "", "signature": ""}',
+    "infinity": lambda: b'{"content": {"a": 1e999}, "key": "", "signature": ""}',
+    "a key twice": lambda: b'{"content": {}, "content": {}, "key": "", "signature": ""}',
+    "a key that is a number": lambda: b'{"content": {}, "key": 7, "signature": []}',
+    "a key that is none": lambda: json.dumps({"content": {}, "key": "f" * 64, "signature": "0" * 128}).encode(),
+    "letters beyond text": lambda: json.dumps({"content": {"run": "\ud800"}, "key": "", "signature": ""}).encode(),
+    "a signed number": lambda: json.dumps(sign(FORGER, BUNDLE, 7).to_dict()).encode(),
+    "a signed list": lambda: json.dumps(sign(FORGER, BUNDLE, [[]]).to_dict()).encode(),
+    "a signed table of nothing": lambda: json.dumps(sign(FORGER, BUNDLE, {}).to_dict()).encode(),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_file_is_no_bundle_in_one_line(
+    broken: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.json").write_bytes(BROKEN[broken]())
+    assert auditor.main([str(tmp_path / "broken.json")]) == 3
+    done = capsys.readouterr()
+    assert (done.out, done.err.count("\n")) == ("", 1)
+    assert "is no bundle: " in done.err
+
+
+def rechained(content: dict, change: Callable[[dict], object], kind: str = "charges") -> dict:
+    """A ledger whose rows' bodies were changed, and whose digests follow one another again."""
+    found = copy.deepcopy(content)
+    ledger = found["ledger"]
+    before = Identity(ledger_id=ledger["ledger_id"], policy=ledger["policy"]).genesis(kind)
+    for row in ledger[kind]:
+        body = json.loads(b64decode(row[2]))
+        body = json.dumps(change(body) or body).encode()
+        row[2], row[3] = b64encode(body).decode(), before
+        row[4] = before = row_digest(before, row[0], row[1], body)
+    return found
+
+
+def test_no_row_of_a_ledger_crashes_the_check(tmp_path: Path) -> None:
+    """The forger chains its own ledger anew: rows of every shape are refused, or count for what they say."""
+    content = ledger_content(Gaussian(noise_multiplier=4.0), quoted=1e-6)
+    assert outcome(rechained(content, lambda _: None), tmp_path / "same.json") == "NOT VERIFIED"
+    bodies = [json.loads(b64decode(row[2])) for row in content["ledger"]["charges"]]
+    for place, body in enumerate(bodies):
+        for path in (path for path in paths(body) if path):
+            for other in (*others(at(body, path)), 10**400, 10**300, 1e-320, NAMED):
+                forged = replaced(body, path, other)
+                changed = rechained(content, lambda held, of=body, to=forged: to if held == of else None)
+                assert len(changed["ledger"]["charges"]) > place
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    assert outcome(changed, tmp_path / "forged.json") in ("NOT VERIFIED", "NOT COUNTED"), (path, other)
+
+
+def test_a_charge_of_other_noise_than_the_plan_names_does_not_verify(tmp_path: Path) -> None:
+    content = ledger_content(Gaussian(noise_multiplier=4.0), quoted=5.0)
+    assert outcome(content, tmp_path / "same.json") == "VERIFIED"
+
+    def seeded(body: dict) -> None:
+        body["noise_source"] = body["noise_source"] if "row" in body else "simulation"
+
+    assert outcome(rechained(content, seeded), tmp_path / "forged.json") == "NOT VERIFIED"
