@@ -14,6 +14,7 @@ from accountant.verify.text import shown
 from privbo.cli.results import CommonPoint, OwnPoints
 from privbo.cli.terminal import number, render, table_of
 from privbo.protocol.errors import RunError
+from privbo.protocol.files import require_contained
 from privbo.protocol.space import Value
 from privbo.runs.best import FACTS, best_at_site
 from privbo.runs.common import common_at_site
@@ -23,7 +24,9 @@ from privbo.runs.record import load
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def own_points(directory: Path, *, client: int | None = None, show_private: bool = False) -> OwnPoints:
+def own_points(
+    directory: Path, *, client: int | None = None, show_private: bool = False, ledger: str | None = None
+) -> OwnPoints:
     """PRIVATE: give the point that every local client would use.
 
     At a site its own clients' scores stand beside their points; where many clients' data lie together, as in a run in
@@ -33,12 +36,13 @@ def own_points(directory: Path, *, client: int | None = None, show_private: bool
         directory: Of a run, or a site's folder of one run, or the folder in which a site keeps its runs.
         client: This one alone.
         show_private: Show scores.
+        ledger: As of ``load``.
 
     Raises:
         RunError: If no client's evaluations are there, or not this client's.
     """
     if RunDirectory(directory).config_path.exists():
-        found = _of_run(directory, show_private=show_private)
+        found = _of_run(directory, show_private=show_private, ledger=ledger)
     else:
         points, without = best_at_site(_site_folder(directory))
         found = OwnPoints(points=points, without=without, scores=True)
@@ -51,7 +55,7 @@ def own_points(directory: Path, *, client: int | None = None, show_private: bool
     return replace(found, points=chosen, without=())
 
 
-def common_point(directory: Path) -> CommonPoint:
+def common_point(directory: Path, *, ledger: str | None = None) -> CommonPoint:
     """Give the common setting that a run's final vote chose, from the run's directory or at a site.
 
     Raises:
@@ -64,7 +68,7 @@ def common_point(directory: Path) -> CommonPoint:
                 f"{folder}: no common setting was announced here; the run asks for one with final = 'common'"
             )
         return CommonPoint(params=params, vote=None)
-    record = load(directory)
+    record = load(directory, ledger=ledger)
     with record.ledger:
         if record.common is not None:
             return CommonPoint(params=record.common.params, vote=record.common)
@@ -73,9 +77,9 @@ def common_point(directory: Path) -> CommonPoint:
         raise RunError(f"{directory}: the vote was not made yet; go on with the run: privbo run --resume {directory}")
 
 
-def _of_run(directory: Path, *, show_private: bool) -> OwnPoints:
+def _of_run(directory: Path, *, show_private: bool, ledger: str | None) -> OwnPoints:
     home = RunDirectory(directory)
-    record = load(directory)
+    record = load(directory, ledger=ledger)
     with record.ledger:
         if not record.has_clients:
             raise RunError(_nobody_here(home))
@@ -98,6 +102,7 @@ def _nobody_here(home: RunDirectory) -> str:
 
 def _site_folder(directory: Path) -> Path:
     if (directory / FACTS).exists():
+        require_contained(directory)
         return directory
     runs = sorted(path.parent for path in directory.glob(f"*/{FACTS}"))
     if len(runs) > 1:
@@ -106,6 +111,7 @@ def _site_folder(directory: Path) -> Path:
         )
     if not runs:
         raise RunError(f"{directory} is neither a run's directory nor a site's; name one")
+    require_contained(directory)
     return runs[0]
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from accountant.verify.text import shown
-from privbo.cli.options import AsJson, ShowPrivate, say, say_lines, show_result
+from privbo.cli.options import AsJson, NamedLedger, ShowPrivate, say, say_lines, show_result
 from privbo.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from privbo.cli.results import CommonPoint, OwnPoints
 
 
 def best(
@@ -18,6 +21,7 @@ def best(
     common: Annotated[bool, typer.Option("--common", help="PUBLIC: the common setting of the final vote.")] = False,
     as_toml: Annotated[bool, typer.Option("--toml", help="Print TOML, to use as it is.")] = False,
     show_private: ShowPrivate = False,
+    ledger: NamedLedger = None,
     as_json: AsJson = False,
 ) -> None:
     """PRIVATE: the parameters that every local client would use; at a site, its own clients'. --common is public."""
@@ -27,7 +31,10 @@ def best(
         raise ConfigurationError("--toml and --json are two forms; give one of them")
     if common and (client is not None or show_private):
         raise ConfigurationError("--common is one setting for everybody; drop --client and --show-private")
-    found = common_point(directory) if common else own_points(directory, client=client, show_private=show_private)
+    if common:
+        found: CommonPoint | OwnPoints = common_point(directory, ledger=ledger)
+    else:
+        found = own_points(directory, client=client, show_private=show_private, ledger=ledger)
     if as_toml:
         say_lines(toml_of(found, alone=client is not None))
         return
@@ -73,6 +80,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="With --static: write it once.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one.")] = 0,
     every: Annotated[int, typer.Option(min=1, help="Seconds between two looks.")] = 5,
+    ledger: NamedLedger = None,
 ) -> None:
     """Watch runs as they go on, side by side in a browser: public facts, unless --private asks for more."""
     import threading
@@ -82,7 +90,7 @@ def watch(
 
     if once and static is None:
         raise ConfigurationError("--once is for --static FILE")
-    watched = Watch(directories=directories, private=private, every=every)
+    watched = Watch(directories=directories, private=private, every=every, ledger=ledger)
     stop = threading.Event()
     try:
         if static is not None:

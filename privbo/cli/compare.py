@@ -95,9 +95,10 @@ def compare_runs(
     data: Data,
     budget: float | None,
     private: bool,
+    ledger: str | None = None,
 ) -> Compared:
-    """Compare finished runs; ``data`` says whose data they saw."""
-    found = compare([str(directory) for directory in directories], data=data)
+    """Compare finished runs; ``data`` says whose data they saw, ``ledger`` is as of ``load``."""
+    found = compare(directories, data=data, ledger=ledger)
     if budget is not None:
         found = dataclasses.replace(found, recommendation=recommend(found, budget))
     return _written(found, out or Path("comparison"), private=private)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from privbo.cli.options import AsJson, Yes, say, show_result
+from privbo.cli.options import AsJson, NamedLedger, Yes, say, show_result
 from privbo.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def compare(
         bool, typer.Option("--finished", help="Run nothing: show a sweep's finished cells, older code's too, named.")
     ] = False,
     yes: Yes = False,
+    ledger: NamedLedger = None,
     as_json: AsJson = False,
 ) -> None:
     """Utility against epsilon: a sweep of settings over seeds, or runs side by side.
@@ -47,6 +48,8 @@ def compare(
 
     budget, is_sweep = _budget(recommend), len(what) == 1 and what[0].suffix == ".toml"
     whose = _data(data, is_sweep=is_sweep)
+    if ledger is not None and is_sweep:
+        raise ConfigurationError("--ledger is for runs; a sweep names its own: [ledger] in its file")
     _cells_of_a_sweep(fresh=fresh, finished=finished, is_sweep=is_sweep)
     try:
         if is_sweep:
@@ -62,7 +65,7 @@ def compare(
                 yes=yes,
             )
         else:
-            found = compare_runs(what, out=out, data=whose, budget=budget, private=private)
+            found = compare_runs(what, out=out, data=whose, budget=budget, private=private, ledger=ledger)
     except KeyboardInterrupt:
         say("privbo: interrupted; the same command goes on with what is left", err=True)
         raise typer.Exit(130) from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from accountant.verify.text import shown
-from privbo.cli.options import AsJson, Overrides, RunDir, Trust, Yes, say, say_lines, show_result
+from privbo.cli.options import AsJson, NamedLedger, Overrides, RunDir, Trust, Yes, say, say_lines, show_result
 
 if TYPE_CHECKING:
     from accountant.ledger.export import Format
@@ -19,22 +19,23 @@ app = typer.Typer(help="The privacy-loss ledger of a run.", no_args_is_help=True
 
 
 @app.command()
-def show(directory: RunDir, as_json: AsJson = False) -> None:
+def show(directory: RunDir, ledger: NamedLedger = None, as_json: AsJson = False) -> None:
     """Entries, totals and verification; of a run, or both ledgers of a private training."""
     from privbo.reports.ledger import ledger_view
     from privbo.reports.training import is_training, training_ledgers
     from privbo.runs.record import load
 
-    if is_training(directory):
+    if is_training(directory) and ledger is None:
         show_result(training_ledgers(directory), as_json=as_json)
         return
-    show_result(ledger_view(load(directory)), as_json=as_json)
+    show_result(ledger_view(load(directory, ledger=ledger)), as_json=as_json)
 
 
 @app.command()
 def verify(
     directory: RunDir,
     receipt: Annotated[list[Path] | None, typer.Option(help="Signed receipt that the ledger has to extend.")] = None,
+    ledger: NamedLedger = None,
     as_json: AsJson = False,
 ) -> None:
     """Hold the ledger against all that stands beside it, and against receipts.
@@ -44,8 +45,8 @@ def verify(
     from privbo.cli.look import verify_ledger
     from privbo.reports.training import is_training, training_ledgers
 
-    of_training = is_training(directory) and not receipt  # receipts are of runs
-    found = training_ledgers(directory) if of_training else verify_ledger(directory, receipt or ())
+    of_training = is_training(directory) and not receipt and ledger is None  # both are of runs
+    found = training_ledgers(directory) if of_training else verify_ledger(directory, receipt or (), ledger=ledger)
     show_result(found, as_json=as_json)
     if not found.verified:
         raise typer.Exit(3)
@@ -72,12 +73,13 @@ def left(
 def receipt(
     directory: RunDir,
     out: Annotated[Path | None, typer.Option(help="Where it goes; DIR/receipt.json by default.")] = None,
+    ledger: NamedLedger = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a small signed file that says where the ledger stands, for a board to keep."""
     from privbo.reports.bundle import write_receipt
 
-    show_result(write_receipt(directory, out), as_json=as_json)
+    show_result(write_receipt(directory, out, ledger=ledger), as_json=as_json)
 
 
 @app.command()
@@ -94,7 +96,7 @@ def make(
 
 
 @app.command()
-def recover(directory: RunDir, yes: Yes = False, as_json: AsJson = False) -> None:
+def recover(directory: RunDir, yes: Yes = False, ledger: NamedLedger = None, as_json: AsJson = False) -> None:
     """Charge every round that a lost ledger leaves uncertain once more, so that the run may go on; said for ever."""
     from functools import partial
 
@@ -102,7 +104,7 @@ def recover(directory: RunDir, yes: Yes = False, as_json: AsJson = False) -> Non
     from privbo.runs.manifest import RunDirectory
     from privbo.runs.recovery import recover
 
-    show_result(recover(RunDirectory(directory), agree=partial(agree, yes=yes)), as_json=as_json)
+    show_result(recover(RunDirectory(directory), agree=partial(agree, yes=yes), ledger=ledger), as_json=as_json)
 
 
 @app.command()
@@ -111,12 +113,13 @@ def export(
     form: Annotated[str, typer.Option("--format", help="jsonl, csv or dpevent.")] = "jsonl",
     population: Annotated[bool, typer.Option("--population", help="Every run on the ledger.")] = False,
     out: Annotated[Path | None, typer.Option(help="A file instead of the terminal.")] = None,
+    ledger: NamedLedger = None,
 ) -> None:
     """Charges for other programs: JSON lines, CSV, or dp-accounting's DpEvent."""
     from accountant.ledger.export import export
     from privbo.runs.record import load
 
-    record = load(directory)
+    record = load(directory, ledger=ledger)
     content = export(record.ledger, cast("Format", form), None if population else record.run_id)
     if out is None:
         say_lines(_cells_shown(content) if form == "csv" else content)
@@ -137,12 +140,13 @@ def _cells_shown(content: str) -> str:
 def bundle(
     directory: RunDir,
     out: Annotated[Path | None, typer.Option(help="Where it goes; DIR/bundle.json by default.")] = None,
+    ledger: NamedLedger = None,
     as_json: AsJson = False,
 ) -> None:
     """Write what an auditor can check of a run into one signed file."""
     from privbo.reports.bundle import write_bundle
 
-    show_result(write_bundle(directory, out), as_json=as_json)
+    show_result(write_bundle(directory, out, ledger=ledger), as_json=as_json)
 
 
 def verify_bundle(

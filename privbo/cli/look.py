@@ -31,13 +31,15 @@ from privbo.runs.opening import plan_run, planned_requests
 from privbo.runs.record import load
 
 
-def read_report(directory: Path, *, private: bool = False, regret: Path | None = None) -> WrittenReport:
+def read_report(
+    directory: Path, *, private: bool = False, regret: Path | None = None, ledger: str | None = None
+) -> WrittenReport:
     """Report a run; with ``private`` or ``regret`` its private diagnostics beside it.
 
     Raises:
         ConfigurationError: If regret is asked for and the problem states no best values.
     """
-    home, found = RunDirectory(directory), report(load(directory))
+    home, found = RunDirectory(directory), report(load(directory, ledger=ledger))
     attainable = None if regret is None else _best_values(home, regret)
     wanted = diagnostics(home, attainable) if private or regret is not None else None
     return WrittenReport(report=found, diagnostics=wanted)
@@ -50,6 +52,7 @@ def report_run(
     private: bool,
     regret: Path | None,
     statement: bool = False,
+    ledger: str | None = None,
 ) -> WrittenReport:
     """Write a run's page and return the report with the page's path.
 
@@ -60,7 +63,7 @@ def report_run(
         RunError: If that private folder is a link.
     """
     require_no_link(RunDirectory(directory).private)
-    home, found = RunDirectory(directory), read_report(directory, private=private, regret=regret)
+    home, found = RunDirectory(directory), read_report(directory, private=private, regret=regret, ledger=ledger)
     target = out or (home.report_path if found.diagnostics is None else home.private / "report.html")
     key = public_key(home) if statement else known_public_key(home)
     page = write_page(found.report, target, private=found.diagnostics, key=key)
@@ -77,6 +80,7 @@ def audit_target(
     out: Path | None,
     yes: bool = False,
     trust: bool = False,
+    ledger: str | None = None,
 ) -> Audit:
     """Audit a run's clipping, or the mechanism of a run or a configuration, and write the private page.
 
@@ -90,7 +94,7 @@ def audit_target(
         found, page = _audit_configuration(target, trials, trust=trust), out
     else:
         require_no_link(RunDirectory(target).private)
-        record = load(target)
+        record = load(target, ledger=ledger)
         if publish is not None:
             agree(price_of_norms(record, noise_multiplier=publish), yes=yes)
         here = record.home.clipping_path.exists()  # the attack needs none of what is private
@@ -127,7 +131,7 @@ def _facts(problem: Problem) -> tuple[int, dict[str, Parameter]]:
     return problem.n_clients, dict(problem.search_space.parameters)
 
 
-def verify_ledger(directory: Path, receipts: Sequence[Path] = ()) -> LedgerCheck:
+def verify_ledger(directory: Path, receipts: Sequence[Path] = (), *, ledger: str | None = None) -> LedgerCheck:
     """Read a run's whole ledger again, and hold it against everything that stands beside it, and against receipts.
 
     Raises:
@@ -136,4 +140,4 @@ def verify_ledger(directory: Path, receipts: Sequence[Path] = ()) -> LedgerCheck
         RunError: If no run stands there.
     """
     home = RunDirectory(directory)
-    return check_directory(home, read_receipts(receipts, home))
+    return check_directory(home, read_receipts(receipts, home), ledger=ledger)

@@ -20,6 +20,7 @@ from privbo.cli.options import (
     AsJson,
     DryRun,
     Jobs,
+    NamedLedger,
     OutDir,
     Overrides,
     RunDir,
@@ -214,6 +215,7 @@ def report_command(
         bool, typer.Option("--statement", help="Also write statement.html: one sheet for an ethics board.")
     ] = False,
     parquet: Annotated[Path | None, typer.Option(help="Also write the public history as Parquet.")] = None,
+    ledger: NamedLedger = None,
     as_json: AsJson = False,
 ) -> None:
     """Report what a run cost: writes report.html and prints the tables, or prints JSON."""
@@ -222,11 +224,11 @@ def report_command(
     from privbo.runs.record import load
 
     if parquet is not None:
-        write_parquet(load(directory), parquet)
+        write_parquet(load(directory, ledger=ledger), parquet)
     if as_json:
-        show_result(read_report(directory, private=private, regret=regret), as_json=True)
+        show_result(read_report(directory, private=private, regret=regret, ledger=ledger), as_json=True)
         return
-    written = report_run(directory, out=out, private=private, regret=regret, statement=statement)
+    written = report_run(directory, out=out, private=private, regret=regret, statement=statement, ledger=ledger)
     show_result(written, as_json=False)
 
 
@@ -248,6 +250,7 @@ def audit(
     yes: Yes = False,
     out: Annotated[Path | None, typer.Option(help="Where the page goes; DIR/private/audit.html by default.")] = None,
     trust: Trust = False,
+    ledger: NamedLedger = None,
     as_json: AsJson = False,
 ) -> None:
     """PRIVATE: audit the clipping. Exit code 3 if the black-box audit contradicts the claim."""
@@ -261,6 +264,7 @@ def audit(
         out=out,
         yes=yes,
         trust=trust,
+        ledger=ledger,
     )
     show_result(found, as_json=as_json)
     if not found.passed:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from accountant.ledger.address import place_of, stands
 from privbo.cli.options import say
 from privbo.cli.results import FinishedRun, PricedPlan
 from privbo.comparisons.verdict import SCORES
@@ -55,7 +56,7 @@ def read_run(
         directory: Where a new run is kept.
         jobs: Number of workers that carry it out; None as the configuration says.
         load: Import the code that the run names; a plan is priced without it.
-        trust: Import also what a directory that this user did not make names.
+        trust: Follow also what a directory that this user did not make names.
 
     Raises:
         ConfigurationError: If a setting is not allowed, or a resumed run is given new ones.
@@ -70,14 +71,20 @@ def read_run(
             raise ConfigurationError(
                 f"{resume} was started from Python; resume it there: privbo.run(..., directory, resume=True)"
             )
+        opens = load or (spec.policy is not None and spec.ledger is not None)  # a policy judges on top of the ledger
+        if opens and not trust:
+            RunDirectory(resume).require_ours()
         if not load:
             return spec, resume
-        if not trust:
-            RunDirectory(resume).require_ours()
         return _by(jobs, spec.loaded()), resume
     if config is None:
         raise ConfigurationError("name a configuration file")
     spec, home = read_spec(config, overrides, load=load)
+    if not load and spec.policy is not None and spec.ledger is not None and stands(place_of(spec.ledger.path)):
+        raise ConfigurationError(
+            f"{config} names the ledger {spec.ledger.path}, on top of which its policy judges, and a dry run does not "
+            "open it unasked; add --trust if the file is yours"
+        )
     return _by(jobs, spec), directory or home or fresh_directory(spec.name)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from privbo.comparisons.cells import digest
 from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.payment import quoted_at
 from privbo.comparisons.results import setting_of
 from privbo.comparisons.run_cell import summary
 from privbo.comparisons.setting import Data, Kind, Setting
@@ -29,6 +30,7 @@ def compare(
     data: Data = "private",
     name: str = "runs",
     measure: Literal["mean over rounds", "final"] = "mean over rounds",
+    ledger: str | Path | None = None,
 ) -> Comparison:
     """Compare finished runs; runs that differ in their seed only are one setting.
 
@@ -42,6 +44,7 @@ def compare(
             clients' scores are private: in this object, and never in what is written for others.
         name: Shown in the page's title.
         measure: What a setting is judged by.
+        ledger: As of ``load``, for directories whose runs name a population's.
 
     Raises:
         RunError: If runs of one setting have different lengths.
@@ -55,7 +58,7 @@ def compare(
         >>> compare(runs, data="simulated").rows()[0].seeds
         2
     """
-    results = [run if isinstance(run, Record) else load(run) for run in runs]
+    results = [run if isinstance(run, Record) else load(run, ledger=ledger) for run in runs]
     if not results:
         raise ConfigurationError("give at least one run to compare")
     groups: dict[str, list[Record]] = {}
@@ -73,7 +76,7 @@ def compare(
     shared = results[0].spec.ledger
     if shared is None or any(r.spec.ledger != shared for r in results):
         return found
-    return composed(found, shared, settings[0].safe_delta)
+    return composed(found, results[0].ledger.book(), quoted_at(shared, settings[0].safe_delta))
 
 
 def _identity(spec: Spec) -> JsonObject:

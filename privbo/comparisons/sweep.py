@@ -17,6 +17,7 @@ from pathlib import Path
 
 from accountant.ledger import Ledger
 from accountant.ledger.address import is_postgres
+from accountant.ledger.book import Book
 from accountant.ledger.total import total
 from privbo.comparisons import cells as work
 from privbo.comparisons.cells import Cell, OnCell, OnReuse, complete, digest, next_attempt
@@ -156,7 +157,7 @@ def recommended(found: SweepResult, budget: float, agree: Agree = agree_to_all) 
             continue
         paid = paid_recommendation(comparison, cells, sweep.config.selection, sweep.ledger, budget, agree)
         named = dataclasses.replace(comparison, recommendation=paid)
-        chosen.append(composed(named, sweep.ledger, comparison.settings[0].safe_delta))
+        chosen.append(_composed(named, sweep.ledger))
     return dataclasses.replace(found, comparisons=tuple(chosen))
 
 
@@ -238,7 +239,7 @@ def _compared(sweep: Sweep, panel: Panel, results: Mapping[str, Sequence[Kept | 
         statement=sweep.config.statement,
         seeded=sweep.config.data != "private",
     )
-    return found if sweep.ledger is None else composed(found, sweep.ledger, settings[0].safe_delta)
+    return found if sweep.ledger is None else _composed(found, sweep.ledger)
 
 
 def _collected(sweep: Sweep, planned: Planned, seeds: tuple[int, ...], kept: Sequence[Kept | None]) -> Setting:
@@ -259,7 +260,11 @@ def _collected(sweep: Sweep, planned: Planned, seeds: tuple[int, ...], kept: Seq
     )
 
 
-def composed(comparison: Comparison, shared: SharedLedger, delta: float) -> Comparison:
+def composed(comparison: Comparison, book: Book, delta: float) -> Comparison:
     """Add the price of everything the comparison's population has paid so far."""
+    return dataclasses.replace(comparison, total=total(book, delta))
+
+
+def _composed(comparison: Comparison, shared: SharedLedger) -> Comparison:
     with Ledger.open(shared.path) as ledger:
-        return dataclasses.replace(comparison, total=total(ledger.book(), quoted_at(shared, delta)))
+        return composed(comparison, ledger.book(), quoted_at(shared, comparison.settings[0].safe_delta))

@@ -39,8 +39,8 @@ class Spending:
         at = f"at delta {upper_text(self.total.delta)}"
         comes = f"comes to epsilon {upper_text(self.total.epsilon)} {at} ({self.total.rule})"
         if self.budget is not None and self.spent is not None:
-            bound = f"its bound {upper_text(self.budget.epsilon)} at delta {upper_text(self.budget.delta)}"
-            comes = f"comes to epsilon {upper_text(self.spent)} of {bound} (rule {self.budget.rule!r})"
+            spent = f"epsilon {upper_text(self.spent)} at delta {upper_text(self.budget.delta)}"
+            comes = f"comes to {spent}, of its bound {upper_text(self.budget.epsilon)} (rule {self.budget.rule!r})"
         return (
             f"{self.what}: this charges epsilon {upper_text(self.price)} {at}; with it everything paid on this ledger "
             f"{comes}"

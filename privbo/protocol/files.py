@@ -100,6 +100,21 @@ def require_no_link(path: Path) -> None:
         raise RunError(f"{path} is a symbolic link, and nothing is written through one; remove it")
 
 
+def require_contained(folder: Path) -> None:
+    """Refuse a folder in which a symbolic link leads out of it: what is read there would be another's file.
+
+    Raises:
+        RunError: Naming the link.
+    """
+    root = Path(os.path.realpath(folder))
+    for here, folders, files in os.walk(root):
+        for path in (Path(here, name) for name in (*folders, *files)):
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
+                raise RunError(
+                    f"{path} is a symbolic link that leads out of {folder}; put what it leads to in its place"
+                )
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write one JSON document atomically."""
     write_atomically(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())

@@ -45,19 +45,25 @@ class Written:
     key: str
 
 
-def write_receipt(directory: Path, out: Path | None = None) -> Written:
-    """Sign where a run's ledger stands; ``DIR/receipt.json`` unless another place is named."""
-    record = load(directory)
-    with record.ledger as ledger:
-        book, found = ledger.book(), report(record)
+def write_receipt(directory: Path, out: Path | None = None, *, ledger: str | None = None) -> Written:
+    """Sign where a run's ledger stands; ``DIR/receipt.json`` unless another place is named.
+
+    Args:
+        directory: Of the run.
+        out: The file.
+        ledger: As of ``load``.
+    """
+    record = load(directory, ledger=ledger)
+    with record.ledger as opened:
+        book, found = opened.book(), report(record)
         content: Json = {
             "run": record.run_id,
-            "ledger": ledger.ledger_id,
-            "population": ledger.policy.population,
+            "ledger": opened.ledger_id,
+            "population": opened.policy.population,
             "plan": plan_of(record.manifest, book).digest,
             "sequence": len(book.rows),
             "head": book.head,
-            "stored": [last.sequence, last.digest] if (last := _last(ledger.release_rows())) is not None else None,
+            "stored": [last.sequence, last.digest] if (last := _last(opened.release_rows())) is not None else None,
             "epsilon": plain(found.smallest_epsilon),
             "delta": found.delta,
             "releases": found.releases,
@@ -84,23 +90,28 @@ def read_receipts(paths: Sequence[Path], home: RunDirectory) -> list[Seen]:
     return found
 
 
-def write_bundle(directory: Path, out: Path | None = None) -> Written:
+def write_bundle(directory: Path, out: Path | None = None, *, ledger: str | None = None) -> Written:
     """Write what an auditor can check of a run into one signed file; ``DIR/bundle.json`` unless another is named.
 
     Nothing else goes in: all of it is bound by the ledger, held to what is computed from its rows, or on the list of
     what is the operator's word (``accountant.verify.statement.BY_WORD``).
+
+    Args:
+        directory: Of the run.
+        out: The file.
+        ledger: As of ``load``.
     """
-    record = load(directory)
-    with record.ledger as ledger:
+    record = load(directory, ledger=ledger)
+    with record.ledger as opened:
         found = report(record)
         content: Json = {
             "format": FORMAT,
             "run": record.run_id,
             "ledger": {
-                "ledger_id": ledger.ledger_id,
-                "policy": ledger.stored_policy,
-                "charges": _lines(ledger.book().rows),
-                "releases": _lines(ledger.release_rows()),
+                "ledger_id": opened.ledger_id,
+                "policy": opened.stored_policy,
+                "charges": _lines(opened.book().rows),
+                "releases": _lines(opened.release_rows()),
             },
             "settings": record.spec.digested(),
             "plan": planned(record.manifest),

@@ -16,7 +16,7 @@ from accountant.errors import PrivacyError
 from accountant.ledger.total import Total, total
 from privbo.plans.prices import CumulativePrice
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import read_lines
+from privbo.protocol.files import read_lines, require_contained
 from privbo.protocol.messages import ClientHistory
 from privbo.protocol.space import Space
 from privbo.reports.data import broadcast_of, cumulative_of
@@ -109,18 +109,21 @@ class Watched:
         return self.directory.name if self.run is None else f"{self.run.name} ({self.directory.name})"
 
 
-def look(directory: Path, before: Watched | None = None, *, private: bool = False) -> Watched:
+def look(
+    directory: Path, before: Watched | None = None, *, private: bool = False, ledger: str | Path | None = None
+) -> Watched:
     """Read a directory as it stands; nothing in it is changed, and none of its code is imported.
 
     Args:
         directory: Of a run, or a site's folder of one run.
         before: What was read there the last time: kept where nothing can be read just now.
         private: PRIVATE: read who is present, and the evaluations that lie here.
+        ledger: As of ``load``, for a run that names a population's.
     """
     try:
         if (directory / FACTS).exists():
             return _site(directory, private=private)
-        record = load(directory)
+        record = load(directory, ledger=ledger)
         with record.ledger:
             run = _run(record, None if before is None else before.run)
         found = Watched(directory=directory, run=run)
@@ -133,6 +136,7 @@ def look(directory: Path, before: Watched | None = None, *, private: bool = Fals
 def _site(directory: Path, *, private: bool) -> Watched:
     if not private:
         raise RunError(f"{directory} is a site's folder, where everything is private; add --private")
+    require_contained(directory)
     facts, path = site_facts(directory), directory / EVALUATIONS
     found = Watched(directory=directory)
     if not path.exists():

@@ -12,7 +12,7 @@ from accountant.ledger import Ledger
 from accountant.selection import TruncatedNegativeBinomial
 from accountant.wording import event_text
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import read_json
+from privbo.protocol.files import read_json, require_contained
 from privbo.protocol.settings import read_settings
 from privbo.training.plan import RecordPrivacy
 from privbo.training.price import TrainingPlan
@@ -103,9 +103,10 @@ def training_ledgers(directory: Path) -> TrainingLedgers:
     """Read both ledgers of a private training again, and hold their charges against its plan.
 
     Raises:
-        RunError: If no training stands there, or its description can't be read.
+        RunError: If no training stands there, or its description can't be read, or a link leads out of the directory.
         LedgerError: If a ledger is missing or damaged.
     """
+    require_contained(directory)
     plan = _plan(directory, read_json(directory / "search.json"))
     first, second = (
         _part(directory, part, event, plan) for part, event in zip(("training", "validation"), plan.events, strict=True)

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from accountant.errors import PrivacyError
 from accountant.wording import upper_text
 from privbo.protocol.space import Categorical, Parameter
 from privbo.reports import document as doc
 from privbo.reports.figure import Axis, Figure, Series, parallel
 from privbo.reports.figures import release_norms
 from privbo.reports.live import LiveRun, Trials, Watched, best_so_far, look
+from privbo.runs.manifest import Manifest, RunDirectory
+from privbo.runs.named_ledger import readable_ledger
 
 _LINES, _ROWS = 7, 200  # more clients than colours are drawn as quantiles; more trials are on disk
 
@@ -26,24 +29,37 @@ class Watch:
         directories: Of runs, or sites' folders.
         private: Whether to show what lies on their private sides.
         every: Seconds after which the page asks for itself again.
+        ledger: File or address of the ledger of those that name a population's, as of ``load``.
     """
 
     directories: Sequence[Path]
     private: bool = False
     every: int = 5
+    ledger: str | None = None
 
     def __post_init__(self) -> None:
         self._seen: dict[Path, Watched] = {}
+        for home in map(RunDirectory, self.directories):
+            if (manifest := _manifest(home)) is not None:
+                readable_ledger(home, manifest, self.ledger)  # what is not opened is said at once, and on no page
 
     def look(self) -> tuple[Watched, ...]:
         """Read every directory as it stands."""
         for path in self.directories:
-            self._seen[path] = look(path, self._seen.get(path), private=self.private)
+            self._seen[path] = look(path, self._seen.get(path), private=self.private, ledger=self.ledger)
         return tuple(self._seen[path] for path in self.directories)
 
     def page(self) -> str:
         """Read every directory, and render the page."""
         return doc.render(document(self.look(), private=self.private, every=self.every))
+
+
+def _manifest(home: RunDirectory) -> Manifest | None:
+    """A run's manifest; None where it can't be read, which the page will say and which may be another thing later."""
+    try:
+        return home.manifest()
+    except PrivacyError:
+        return None
 
 
 def document(watched: Sequence[Watched], *, private: bool, every: int) -> doc.Document:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
 from privbo.protocol.settings import JsonObject
 from privbo.runs.manifest import Manifest, RunDirectory
+from privbo.runs.named_ledger import readable_ledger
 from privbo.runs.seen import Seen, gathered
 
 REMEDY = "restore all of them from the same time, or pay for what is uncertain: privbo ledger recover"
@@ -170,13 +172,24 @@ def examine(
     )
 
 
-def check_directory(home: RunDirectory, receipts: Sequence[Seen] = ()) -> LedgerCheck:
-    """Hold a run's directory against itself, and against receipts; what can't even be opened is not verified."""
+def check_directory(
+    home: RunDirectory, receipts: Sequence[Seen] = (), *, ledger: Path | str | None = None
+) -> LedgerCheck:
+    """Hold a run's directory against itself, and against receipts; what can't even be opened is not verified.
+
+    Args:
+        home: The run's directory.
+        receipts: Places that somebody else has kept.
+        ledger: As of ``load``.
+
+    Raises:
+        RunError: If the run of somebody else names a ledger elsewhere; it was not opened.
+    """
     manifest = home.manifest()
-    shared = manifest.spec.ledger
+    place = readable_ledger(home, manifest, ledger)
     try:
-        with Ledger.open(home.ledger_path if shared is None else shared.path) as ledger:
-            return examine(manifest, ledger, home, receipts)
+        with Ledger.open(place) as opened:
+            return examine(manifest, opened, home, receipts)
     except LedgerError as error:
         return LedgerCheck(run=manifest.run_id, verified=False, problem=str(error), head="", entries=0, receipts=0)
 

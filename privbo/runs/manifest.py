@@ -29,11 +29,12 @@ from privbo.protocol.files import (
     private_folder,
     read_json,
     read_lines,
+    require_contained,
     write_json,
 )
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CODE, toolkit
-from privbo.runs.origin import mark, require_ours
+from privbo.runs.origin import is_ours, mark, require_ours
 from privbo.runs.spec import Spec
 from privbo.runs.states import States
 
@@ -129,6 +130,11 @@ class RunDirectory:
         """Mark of the user who made the run (private)."""
         return self.private / "origin"
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this user made the run, and nobody changed its manifest since."""
+        return is_ours(self.config_path, self.origin_path)
+
     def require_ours(self) -> None:
         """Refuse a directory of a stranger's.
 
@@ -166,13 +172,15 @@ class RunDirectory:
         """Read the run's manifest.
 
         Raises:
-            RunError: If no run stands there, or one of an older format.
+            RunError: If no run stands there, or one of an older format, or a link leads out of the directory.
         """
         if not self.config_path.exists() and (self.path / "search.json").exists():
             raise RunError(
                 f"{self.path} holds a private training and no run; privbo ledger show and privbo ledger verify read "
                 "its ledgers, pb.train_private(..., resume=True) gives its network"
             )
+        if self.config_path.exists():
+            require_contained(self.path)
         content = read_json(self.config_path)
         if content.get("format") != FORMAT:
             raise RunError(

@@ -1,6 +1,7 @@
-"""Whether a run's directory was made by this user, so that the code it names may be imported.
+"""Whether a run's directory was made by this user, so that the code and the ledger it names may be followed.
 
-A directory from a stranger names code, too, and resuming it would run that code. A run that is
+A directory from a stranger names code, too, and resuming it would run that code; the ledger it names may be a
+stranger's server, or any file of this user's. A run that is
 made here is therefore marked on its private side with a keyed digest of its manifest; the key
 never leaves the user's state folder (``$XDG_STATE_HOME/privbo/key``).
 """
@@ -25,18 +26,22 @@ def mark(manifest: Path, marker: Path) -> None:
         write_atomically(marker, _digest(key, manifest))
 
 
+def is_ours(manifest: Path, marker: Path) -> bool:
+    """Tell whether this user made a directory, and nobody changed its manifest since."""
+    key = _key(make=False)
+    return key is not None and marker.is_file() and hmac.compare_digest(marker.read_bytes(), _digest(key, manifest))
+
+
 def require_ours(manifest: Path, marker: Path) -> None:
     """Refuse a directory that this user did not make.
 
     Raises:
         RunError: If it bears no mark of this user's, or its manifest was changed since.
     """
-    key = _key(make=False)
-    known = key is not None and marker.is_file() and hmac.compare_digest(marker.read_bytes(), _digest(key, manifest))
-    if not known:
+    if not is_ours(manifest, marker):
         raise RunError(
-            f"{manifest.parent} was not made by this user, and going on with it runs the code that its config.json "
-            "names; add --trust if you trust it"
+            f"{manifest.parent} was not made by this user; going on with it runs the code and opens the ledger that "
+            "its config.json names; add --trust if you trust it"
         )
 
 

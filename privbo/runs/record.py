@@ -22,6 +22,7 @@ from privbo.runs.best import Best, best_points, read_history
 from privbo.runs.common import Common, read_common
 from privbo.runs.evidence import LedgerCheck, examine, require_agreement
 from privbo.runs.manifest import Manifest, RunDirectory
+from privbo.runs.named_ledger import readable_ledger
 from privbo.runs.spec import Spec
 
 
@@ -230,11 +231,17 @@ def mean_best_so_far(history: ClientHistory) -> FloatArray:
     return np.asarray(totals / np.maximum(seen.sum(axis=0), 1))
 
 
-def load(directory: str | Path) -> Record:
+def load(directory: str | Path, *, ledger: str | Path | None = None) -> Record:
     """Open a run from its directory, finished or not, without changing it; nothing of the user's is imported.
 
+    Args:
+        directory: Of the run.
+        ledger: File or address of the population's ledger that the run was charged to. Without it only one is opened
+            that lies in the directory, or that a run of this user's own names.
+
     Raises:
-        RunError: If no run stands there, or what stands there disagrees (``privbo.runs.evidence``).
+        RunError: If no run stands there, or what stands there disagrees (``privbo.runs.evidence``), or the run of
+            somebody else names a ledger elsewhere.
         LedgerError: If its ledger is missing, corrupt or foreign.
 
     Example:
@@ -248,14 +255,13 @@ def load(directory: str | Path) -> Record:
     """
     home = RunDirectory(Path(directory))
     manifest = home.manifest()
-    shared = manifest.spec.ledger
-    ledger = Ledger.open(home.ledger_path if shared is None else shared.path)
-    require_agreement(manifest, ledger, home)
+    opened = Ledger.open(readable_ledger(home, manifest, ledger))
+    require_agreement(manifest, opened, home)
     return Record(
         manifest=manifest,
-        ledger=ledger,
+        ledger=opened,
         directory=home.path,
-        common=read_common(home.path, manifest.run_id, ledger),
+        common=read_common(home.path, manifest.run_id, opened),
         _clients=read_history(home.evaluations_path) if home.evaluations_path.exists() else None,
         _failures=home.failures(),
     )

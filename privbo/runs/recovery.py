@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 from accountant.errors import LedgerError
 from accountant.events import Event, Gaussian, RandomAllocationGaussian, parts
@@ -22,7 +23,8 @@ from privbo.protocol.errors import RunError
 from privbo.runs.algorithms import ForeignAlgorithm
 from privbo.runs.evidence import Chains, declaration, missing, plan_of, recovery_text, unstored
 from privbo.runs.manifest import Manifest, RunDirectory
-from privbo.runs.opening import ledger_path, plan_run, require_own
+from privbo.runs.named_ledger import readable_ledger
+from privbo.runs.opening import plan_run, require_own
 from privbo.runs.seen import Seen, gathered
 
 
@@ -49,7 +51,7 @@ class Recovered:
     text: str
 
 
-def recover(home: RunDirectory, *, agree: Agree = agree_to_all) -> Recovered:
+def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | str | None = None) -> Recovered:
     """Charge every uncertain round of a run once more, so that it may go on.
 
     Nothing that stands on disk is taken away or written over. The same loss is charged once,
@@ -58,29 +60,29 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all) -> Recovered:
     Args:
         home: The run's directory.
         agree: Called with the price before it is charged.
+        ledger: As of ``load``.
 
     Raises:
         RunError: If nothing is uncertain, or rows of other runs on the same ledger were lost.
         LedgerError: If no copy of the ledger is there.
     """
     manifest = home.manifest()
-    path = ledger_path(home, manifest)
-    with Ledger.open(path or home.ledger_path, recovering=True) as ledger:
-        require_own(ledger, manifest)
-        plan = _bound(manifest, ledger)
-        doubtful = _doubtful(home, manifest.run_id, ledger)
-        witnessed = ledger.lost()
+    with Ledger.open(readable_ledger(home, manifest, ledger), recovering=True) as opened:
+        require_own(opened, manifest)
+        plan = _bound(manifest, opened)
+        doubtful = _doubtful(home, manifest.run_id, opened)
+        witnessed = opened.lost()
         if not doubtful and not witnessed:
             raise RunError(f"{home.path}: nothing is uncertain, so there is nothing to recover")
         _require_own(manifest, doubtful, witnessed)
-        rounds = _uncertain(home, manifest.run_id, ledger, doubtful)
-        events = _dearest(ledger, manifest.run_id, max([len(rounds), *Counter(t for t, *_ in witnessed).values()]))
+        rounds = _uncertain(home, manifest.run_id, opened, doubtful)
+        events = _dearest(opened, manifest.run_id, max([len(rounds), *Counter(t for t, *_ in witnessed).values()]))
         places = {seen.place for seen in doubtful}
         places |= {(sequence, digest) for table, sequence, digest in witnessed if table == "charges"}
         declared = _declared(plan, events, tuple(sorted(places)))
         what = f"{declared.releases} uncertain releases"
-        agree(spending(ledger, manifest.plan.safe_delta, what, declared=[declared]))
-        found = ledger.recover(declared)
+        agree(spending(opened, manifest.plan.safe_delta, what, declared=[declared]))
+        found = opened.recover(declared)
     return Recovered(
         run=found.run,
         sequence=found.sequence,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import require_contained
 from privbo.protocol.space import Space, Value
 from privbo.runs.trial import Trial
 from privbo.runs.trials import TRIALS, Journal, Pauses
@@ -158,9 +159,11 @@ def _found(directory: Path) -> Path:
     """The file of trials in a run's directory, a site's folder of one run, or the folder in which a site keeps runs."""
     for path in (directory / "private" / TRIALS, directory / TRIALS):
         if path.exists():
+            require_contained(directory)
             return path
     runs = sorted(directory.glob(f"*/{TRIALS}"))
     if len(runs) == 1:
+        require_contained(directory)
         return runs[0]
     if runs:
         raise RunError(

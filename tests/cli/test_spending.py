@@ -211,7 +211,7 @@ def test_a_publication_that_the_ledger_cannot_pay_is_refused_in_a_sentence_and_n
         assert (paid.returncode, paid.stderr) == (2, done.stderr)
         return
     asked, _ = said
-    spent = float(re.search(r"comes to epsilon ([0-9.]+) of its bound 4 at delta 1e-05 \(rule 'renyi'\)", asked)[1])
+    spent = float(re.search(r"comes to epsilon ([0-9.]+) at delta 1e-05, of its bound 4 \(rule 'renyi'\)", asked)[1])
     assert before < spent < 4.0
     assert privbo("audit", str(tmp_path / "run"), "--publish-norms", multiplier, "--yes").returncode == 0
     assert pb.load(tmp_path / "run").ledger.check(Composed()).spent == pytest.approx(spent, rel=1e-3)
