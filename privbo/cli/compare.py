@@ -25,11 +25,15 @@ from privbo.comparisons.comparison import SEEDED, Comparison
 from privbo.comparisons.results import CellResult, Reuse
 from privbo.comparisons.runs import compare
 from privbo.comparisons.setting import Data
-from privbo.comparisons.sweep import SweepResult, read_sweep, recommended, run_sweep
-from privbo.protocol.files import private_folder, write_json
+from privbo.comparisons.sweep import Sweep, SweepResult, read_sweep, recommended, run_sweep
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import flat, private_folder, write_json
 from privbo.protocol.settings import JsonObject
 from privbo.reports.compare_page import write_comparison
 from privbo.reports.tables import contrast_lines, older_lines, strict_text
+
+_CODE = ("algorithm.type", "problem.factory", "problem.objective", "problem.earlier", "problem.enqueued", "judge")
+"""Keys of a run's configuration, and of a sweep's, that may name code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +64,17 @@ def compare_sweep(
     fresh: bool = False,
     finished: bool = False,
     yes: bool = False,
+    trust: bool = False,
 ) -> Compared:
     """Run a sweep's missing cells and write page, tables and summary.
 
     Raises:
-        ConfigurationError: If the sweep or the recommendation asks for what it may not, or nobody agreed to its price.
+        ConfigurationError: If the sweep or the recommendation asks for what it may not, nobody agreed to its price, or
+            finished cells are to be read that name code or a ledger, without ``trust``.
     """
     sweep = read_sweep(path)
+    if finished and not trust:
+        _require_unfollowed(sweep)
     folder = out or Path("sweeps") / sweep.config.name
     planned = Counter(s.label for panel in sweep.panels for s in panel.settings for _ in panel.seeds)
     with cell_progress(planned, jobs=jobs if scheduler is None else None) as (on_cell, on_reuse):
@@ -86,6 +94,22 @@ def compare_sweep(
     if budget is None:
         return written
     return _written(recommended(found, budget, partial(agree, yes=yes)), folder, private=private)
+
+
+def _require_unfollowed(sweep: Sweep) -> None:
+    """Refuse to read a sweep's cells where reading would import code or open a ledger that its file names.
+
+    Raises:
+        ConfigurationError: Naming the first of either.
+    """
+    for panel in sweep.panels:
+        for setting in panel.settings:
+            problem, algorithm = (setting.content.get(name) for name in ("problem", "algorithm"))
+            said = [flat({"problem": problem, "algorithm": algorithm, "judge": panel.judge}).get(key) for key in _CODE]
+            if named := [reference for reference in said if isinstance(reference, str) and ":" in reference]:
+                raise ConfigurationError(f"Not importing {named[0]} without --trust.")
+    if sweep.ledger is not None:
+        raise ConfigurationError(f"Not opening {sweep.ledger.path} without --trust.")
 
 
 def compare_runs(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from privbo.cli.options import AsJson, NamedLedger, Yes, say, show_result
+from privbo.cli.options import AsJson, NamedLedger, Trust, Yes, say, show_result
 from privbo.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def compare(
         bool, typer.Option("--finished", help="Run nothing: show a sweep's finished cells, older code's too, named.")
     ] = False,
     yes: Yes = False,
+    trust: Trust = False,
     ledger: NamedLedger = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,7 +51,7 @@ def compare(
     whose = _data(data, is_sweep=is_sweep)
     if ledger is not None and is_sweep:
         raise ConfigurationError("--ledger is for runs; a sweep names its own: [ledger] in its file")
-    _cells_of_a_sweep(fresh=fresh, finished=finished, is_sweep=is_sweep)
+    _cells_of_a_sweep(fresh=fresh, finished=finished, trust=trust, is_sweep=is_sweep)
     try:
         if is_sweep:
             found = compare_sweep(
@@ -63,6 +64,7 @@ def compare(
                 fresh=fresh,
                 finished=finished,
                 yes=yes,
+                trust=trust,
             )
         else:
             found = compare_runs(what, out=out, data=whose, budget=budget, private=private, ledger=ledger)
@@ -86,11 +88,15 @@ def _data(name: str | None, *, is_sweep: bool) -> Data:
     return cast("Data", name)
 
 
-def _cells_of_a_sweep(*, fresh: bool, finished: bool, is_sweep: bool) -> None:
+def _cells_of_a_sweep(*, fresh: bool, finished: bool, trust: bool, is_sweep: bool) -> None:
     if (fresh or finished) and not is_sweep:
         raise ConfigurationError("--fresh and --finished are for a sweep's cells; runs are compared as they are")
     if fresh and finished:
         raise ConfigurationError("--fresh runs every cell and --finished none; give one of them")
+    if trust and not finished:
+        raise ConfigurationError(
+            "--trust is for --finished: runs are compared without their code, and a sweep runs its"
+        )
 
 
 def _budget(recommend: str | None) -> float | None:

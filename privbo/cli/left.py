@@ -10,6 +10,7 @@ from accountant.ledger.address import is_postgres, place_of
 from accountant.ledger.left import Left
 from accountant.ledger.store import Place
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import require_contained
 
 
 def left_on(path: str, *, delta: float | None, noise_multiplier: float | None, sample_rate: float) -> Left:
@@ -55,7 +56,8 @@ def _place(path: str) -> Place:
     if is_postgres(path) or not Path(path).is_dir():
         return place_of(path)
     inside = (Path(path) / "ledger.sqlite", Path(path) / "_policy" / "ledger.sqlite")
-    if found := [file for file in inside if file.is_file() and not file.is_symlink()]:
+    if found := [file for file in inside if file.is_file()]:
+        require_contained(Path(path))
         return found[0]
     raise ConfigurationError(
         f"{path} holds no ledger; name the file or address of the one that its runs share, or a site.toml"

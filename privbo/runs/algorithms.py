@@ -100,9 +100,7 @@ class ForeignAlgorithm:
         raise self._not_loaded()
 
     def _not_loaded(self) -> RunError:
-        return RunError(
-            f"algorithm {self.reference!r} is named, not imported here; add --trust if the code is yours (trust=True)"
-        )
+        return RunError(f"Not importing {self.reference} without --trust (trust=True in Python).")
 
 
 def read_algorithm(table: Mapping[str, object]) -> Algorithm:

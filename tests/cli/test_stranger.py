@@ -189,7 +189,7 @@ def test_an_algorithm_of_ones_own_is_attacked_where_its_code_is_trusted(tmp_path
     attack = ("audit", str(home), "--empirical", "--trials", "1000", "--json")
     refused = privbo(*attack)
     assert refused.returncode == 2
-    assert "add --trust if the code is yours" in refused.stderr
+    assert "Not importing experiments.examples.zoom:Zoom without --trust" in refused.stderr
     found = privbo(*attack, "--trust")
     assert found.returncode == 0, found.stderr
     with pytest.raises(pb.RunError, match=r"trust=True"):

@@ -139,7 +139,7 @@ SWEPT: tuple[Step, ...] = tuple(
         ("--json",),
         ("--recommend", "epsilon=50", "--json"),  # as above
         ("--recommend", "epsilon=50", "--json", "--yes"),
-        ("--finished",),
+        ("--finished", "--trust"),
         ("--private",),
     )
 )

@@ -1,0 +1,368 @@
+"""Commands that read what somebody else made: no place and no code that its data names is followed unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer
+
+import privbo as pb
+from privbo.cli.main import app
+from privbo.runs.spec import Spec
+from tests.cli.test_cli import privbo
+from tests.sources import ROOT
+from tests.system_tools import require_tool
+
+READING = {
+    "audit": ["audit {run}", "audit {run} --empirical --trials 1000", "audit {run} --publish-norms 4"],
+    "best": ["best {run}", "best {run} --common"],
+    "bundle": ["bundle {run} --out {out}/bundle.json"],
+    "compare": [
+        "compare {run} {run} --out {out}/compared --data public",
+        "compare {run}/sweep.toml --finished --out {out}/swept",
+    ],
+    "ledger export": ["ledger export {run}", "ledger export {run} --format csv"],
+    "ledger left": ["ledger left {run} --delta 1e-5"],
+    "ledger receipt": ["ledger receipt {run} --out {out}/receipt.json"],
+    "ledger recover": ["ledger recover {run}"],
+    "ledger show": ["ledger show {run}"],
+    "ledger verify": ["ledger verify {run}"],
+    "report": ["report {run} --statement", "report {run} --json", "report {run} --private"],
+    "run": ["run --resume {run}", "run --resume {run} --dry-run", "run {run}/theirs.toml --dry-run"],
+    "tell": ["tell {run} 0 1.0"],
+    "trials": ["trials {run}"],
+    "verify-bundle": ["verify-bundle {run}/bundle.json"],
+    "watch": ["watch {run} --static {out}/watched.html --once", "watch {run} --private --static {out}/own.html --once"],
+}
+"""What every command that reads a run's directory, or files of one, is given."""
+OWN = {
+    "calibrate": "reads nothing",
+    "check": "tries the user's own configuration out, and runs its code",
+    "flower guardian": "writes a new folder",
+    "flower init": "writes a new folder",
+    "flower keys": "writes a new folder",
+    "flower superlink": "is Flower's program",
+    "flower supernode": "is Flower's program",
+    "flower up": "plays the user's own app",
+    "ledger make": "makes the ledger that the user's own configuration names",
+    "quickstart": "runs the packaged example",
+    "schema": "reads nothing",
+    "scout": "runs the user's own configuration",
+}
+"""Commands that read nothing of somebody else's, and why."""
+
+
+def commands(group: object, before: tuple[str, ...] = ()) -> Iterator[str]:
+    """Names of all commands, as the command line itself knows them."""
+    for name, one in group.commands.items():
+        if hasattr(one, "commands"):
+            yield from commands(one, (*before, name))
+        else:
+            yield " ".join((*before, name))
+
+
+def test_every_command_is_known_as_one_that_reads_or_not() -> None:
+    known = list(commands(typer.main.get_command(app)))
+    assert sorted(known) == sorted([*READING, *OWN])
+    assert all(line.startswith(f"{name} ") for name, lines in READING.items() for line in lines)
+
+
+THEIRS = """
+import dataclasses
+from experiments.examples.zoom import Zoom
+from tests.crash_problem import problem
+Zoom = dataclasses.make_dataclass("Zoom", [], bases=(Zoom,), frozen=True, kw_only=True)
+Zoom.__module__ = "theirs"
+"""
+SPRUNG = 'raise SystemExit("imported")\n'
+CONFIG = """
+name = "theirs"
+rounds = 2
+[problem]
+factory = "theirs:problem"
+n_clients = 6
+[problem.space]
+x = { type = "real", low = 0.0, high = 1.0 }
+[algorithm]
+type = "theirs:Zoom"
+n_candidates = 2
+[privacy]
+noise_multiplier = 8.0
+[policy]
+epsilon = 90.0
+delta = 1e-5
+"""
+PRICED = CONFIG.replace("theirs:Zoom", "dp-fts-de").replace("n_candidates = 2", "n_features = 8")
+LEDGER = '[ledger]\npopulation = "ward"\npath = "{path}"\n'
+DATABASE = "postgresql://reader@127.0.0.1:{port}/ward?witness={witness}"
+SWEEP = 'name = "swept"\nconfig = "theirs.toml"\ndata = "public"\n[grid]\n"rounds" = [1, 2]\n'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    """Where somebody reads: the folder they stand in, their home, what they were sent, and whom it was made by."""
+
+    here: Path
+    stranger: Path
+
+    @property
+    def sent(self) -> Path:
+        return self.here / "sent"
+
+    def environment(self, who: str) -> dict[str, str]:
+        home = self.here / who
+        home.mkdir(exist_ok=True)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "XDG_"))}
+        return kept | {
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "XDG_STATE_HOME": str(home / "state"),
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "200",
+        }
+
+
+def planted(run: Path, place: str) -> None:
+    """Name another place in a run's manifest, as its maker would, and an algorithm whose price needs no code."""
+    content = json.loads((run / "config.json").read_text())
+    content["spec"]["algorithm"] = {"type": "dp-fts-de", "n_features": 8}
+    content["spec"]["ledger"] = (content["spec"]["ledger"] or {}) | {"path": place, "population": "ward"}
+    content["digest"] = Spec.from_dict(content["spec"]).digest()
+    (run / "config.json").write_text(json.dumps(content))
+    (run / "theirs.toml").write_text(PRICED + LEDGER.format(path=place))
+    (run / "sweep.toml").write_text(SWEEP)
+
+
+DRIVER = """
+import contextlib, io, json, os, sys, warnings
+import cryptography.hazmat.primitives.asymmetric.ed25519, matplotlib.font_manager  # which ask the system once
+from privbo.cli.main import main
+found = []
+for index, line in enumerate(json.load(sys.stdin)):
+    with contextlib.suppress(OSError):
+        os.open(f"/privbo-command/{index}", os.O_RDONLY)
+    sys.argv, code = ["privbo", *line.split()], 0
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code or 0
+    found.append([code, err.getvalue(), out.getvalue()])
+print(json.dumps(found))
+"""
+
+
+def played(
+    lines: list[str], *, cwd: Path, env: dict[str, str], under: tuple[str, ...] = ()
+) -> list[tuple[int, str, str]]:
+    """Exit code, errors and output of commands, one after another in a process of their own."""
+    command = [*under, sys.executable, "-P", "-c", DRIVER]
+    done = subprocess.run(
+        command, cwd=cwd, env=env, input=json.dumps(lines), capture_output=True, text=True, check=False, timeout=500
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Directories that a stranger made and sent: with code of its own, and each with a place that is not inside."""
+    found = Desk(here=tmp_path_factory.mktemp("reader"), stranger=tmp_path_factory.mktemp("stranger"))
+    own, shared = found.stranger / "own.toml", found.stranger / "shared.toml"
+    (found.stranger / "theirs.py").write_text(THEIRS)
+    own.write_text(CONFIG)
+    shared.write_text(CONFIG + LEDGER.format(path=found.stranger / "people.sqlite"))
+    made = played(
+        [f"run {config.name} --out {config.stem}" for config in (own, shared)]
+        + [f"bundle {config.stem}" for config in (own, shared)],
+        cwd=found.stranger,
+        env=found.environment("maker"),
+    )
+    assert [code for code, *_ in made] == [0] * 4, made
+    for config in (own, shared):
+        shutil.copy(config, found.stranger / config.stem / "theirs.toml")
+        (found.stranger / config.stem / "sweep.toml").write_text(SWEEP)
+    for name in ("own", "database", "links", "witness", "tail", "site", "training"):
+        shutil.copytree(found.stranger / "own", found.sent / name)
+    for name in ("file", "relative"):
+        shutil.copytree(found.stranger / "shared", found.sent / name)
+    planted(found.sent / "database", DATABASE.format(port=1, witness=found.here / "witness"))
+    (found.here / "desk").mkdir()
+    planted(found.sent / "relative", os.path.relpath(found.stranger / "people.sqlite", found.here / "desk"))
+    secret = found.here / "secret"
+    secret.write_text('{"mine": 1}\n')
+    (found.here / "desk" / "theirs.py").write_text(SPRUNG)
+    for folder, names in {
+        "links": ("history.jsonl", "private/clipping.jsonl", "private/evaluations.npz"),
+        "witness": ("ledger.sqlite.witness",),
+        "tail": ("ledger.sqlite-wal",),
+        "site": ("facts.json", "evaluations.npz", "trials.jsonl", "common.json", "config.json"),
+        "training": ("search.json", "training.sqlite", "validation.sqlite", "config.json"),
+    }.items():
+        for name in names:
+            (found.sent / folder / name).unlink(missing_ok=True)
+            if name != "config.json":
+                (found.sent / folder / name).symlink_to(secret)
+    return found
+
+
+@pytest.mark.parametrize("name", ["database", "file", "relative"])
+def test_a_strangers_run_opens_no_ledger_elsewhere_unless_the_reader_names_it(
+    name: str, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(desk.here / "desk")
+    run = desk.sent / name
+    place = json.loads((run / "config.json").read_text())["spec"]["ledger"]["path"]
+    with pytest.raises(pb.RunError, match="is not opened unasked; if you know it, add --ledger") as caught:
+        pb.load(run)
+    assert place in str(caught.value)
+    done = privbo("report", str(run))
+    assert (done.returncode, done.stderr.strip()) == (2, f"privbo: {caught.value}")
+    if name == "database":
+        return
+    before = (desk.stranger / "people.sqlite").read_bytes()
+    for command in ("report {} --json", "ledger verify {}", "ledger show {}", "watch {} --static ../w.html --once"):
+        words = command.format(run).split()
+        assert privbo(*words).returncode == 2
+        if name == "file":  # the other's manifest was changed since its ledger was made
+            assert privbo(*words, "--ledger", place).returncode == 0, words
+    assert (desk.stranger / "people.sqlite").read_bytes() == before
+    if name == "file":
+        with pb.load(run, ledger=desk.stranger / "people.sqlite").ledger as ledger:
+            assert ledger.verify().ok
+
+
+def test_ones_own_run_opens_the_ledger_that_it_names_and_anybodys_the_one_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = PRICED.replace("theirs:", "tests.crash_problem:")
+    own, inside = tmp_path / "own", tmp_path / "inside"
+    for run, place in ((own, tmp_path / "people.sqlite"), (inside, inside / "people.sqlite")):
+        (tmp_path / "run.toml").write_text(ours + LEDGER.format(path=place))
+        assert privbo("run", str(tmp_path / "run.toml"), "--out", str(run)).returncode == 0
+        assert privbo("ledger", "verify", str(run)).returncode == 0
+    for suffix in ("", ".witness"):
+        shutil.move(f"{tmp_path}/people.sqlite{suffix}", f"{tmp_path}/moved.sqlite{suffix}")
+    moved = str(tmp_path / "moved.sqlite")
+    assert privbo("ledger", "verify", str(own)).returncode == 3
+    assert privbo("ledger", "verify", str(own), "--ledger", moved).returncode == 0
+    planted(own, moved)
+    assert "not made by this user" in privbo("ledger", "verify", str(own)).stderr
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    assert privbo("ledger", "verify", str(inside)).returncode == 0
+
+
+CALL = re.compile(r"^\d+ +(?P<call>\w+)\((?P<rest>.*)$", re.MULTILINE)
+ASKED = re.compile(r'(?:AT_FDCWD(?:<[^>]*>)?, |\d+<(?P<folder>[^>]*)>, )?"(?P<path>[^"]*)"')
+GIVEN = re.compile(r"= \d+<(?P<path>/[^>]*)>$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What one command did, as the kernel saw it."""
+
+    line: str
+    code: int
+    said: str
+    opened: list[str]
+    started: list[str]
+    reached: list[str]
+
+
+def watched(desk: Desk, lines: list[str]) -> list[Watched]:
+    """Carry commands out one after another in one process, and look at every call that opens, starts or connects."""
+    log = desk.here / "trace"
+    calls = "trace=network,openat,open,execve,execveat"
+    strace = ("strace", "-f", "-qq", "-y", "-s", "4096", "-e", calls, "-o", str(log))
+    said = played(lines, cwd=desk.here / "desk", env=desk.environment("home"), under=strace)
+    parts = re.split(r'openat\([^"]*"/privbo-command/\d+".*\n', log.read_text())
+    assert len(parts) == len(lines) + 1
+    return [
+        seen_in(text, line=line, code=code, said=err, here=desk.here / "desk")
+        for line, (code, err, _), text in zip(lines, said, parts[1:], strict=True)
+    ]
+
+
+def seen_in(text: str, *, line: str, code: int, said: str, here: Path) -> Watched:
+    """What the trace of one command says; of a link both its own path and the one that it led to."""
+    opened, started, reached = set(), [], []
+    for call, rest in ((match["call"], match["rest"]) for match in CALL.finditer(text)):
+        if call in ("open", "openat"):
+            asked, given = ASKED.match(rest), GIVEN.search(rest)
+            opened |= {os.path.normpath(here / (asked["folder"] or "") / asked["path"])} if asked else {rest}
+            opened |= {given["path"]} if given else set()
+        elif call.startswith("exec"):
+            started.append(rest)
+        elif "AF_INET" in rest or call == "connect":
+            reached.append(f"{call}({rest}")
+    return Watched(line=line, code=code, said=said, opened=sorted(opened), started=started, reached=reached)
+
+
+def strays(seen: Watched, desk: Desk, run: Path) -> list[str]:
+    """What a command opened, started or reached though it lies neither in the directory nor in what is the reader's."""
+    system = map(Path, ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys", "/dev"))
+    python = (Path(sys.prefix), Path(sys.base_prefix), ROOT / "privbo", ROOT / "accountant")
+    allowed = (run, desk.here / "home", desk.here / "out", *python, *system)
+    opened = [path for path in seen.opened if not any(Path(path).is_relative_to(one) for one in allowed)]
+    # An editable installation looks for a folder of this name wherever it stands; the other is where it is installed.
+    opened = [path for path in opened if path != str(ROOT) and "/__editable__." not in path]
+    return [*opened, *seen.started, *seen.reached]
+
+
+@pytest.mark.system
+def test_no_reading_command_leaves_a_strangers_directory(desk: Desk) -> None:
+    """By the kernel's own account: nothing is connected to, started, imported or read outside the directory."""
+    require_tool("strace")
+    (desk.here / "out").mkdir(exist_ok=True)
+    asked = [
+        (name, command, line.format(run=desk.sent / name, out=desk.here / "out"))
+        for name in sorted(path.name for path in desk.sent.iterdir())
+        for command, lines in READING.items()
+        for line in lines
+    ]
+    seen = watched(desk, [line for *_, line in asked])
+    found = {
+        one.line: stray
+        for (name, _, line), one in zip(asked, seen, strict=True)
+        if (stray := strays(one, desk, desk.sent / name))
+    }
+    assert found == {}
+    by_line = {one.line: one for one in seen}
+    shown = {command for name, command, line in asked if name == "own" and by_line[line].code == 0}
+    assert shown == READING.keys() - {"run", "tell", "trials", "ledger recover"}  # of those the others have nothing
+    swept = by_line[f"compare {desk.sent}/own/sweep.toml --finished --out {desk.here}/out/swept"]
+    assert (swept.code, swept.said) == (2, "privbo: Not importing theirs:Zoom without --trust.\n")
+    for name, command, line in asked:
+        if name in ("database", "file", "relative") and command in shown - {"verify-bundle", "ledger left"}:
+            assert by_line[line].code == 2, line
+            assert len(by_line[line].said.splitlines()) == 1
+            assert "Not importing" in by_line[line].said or "add --ledger" in by_line[line].said
+
+
+def test_the_trace_of_a_command_that_strays_is_noticed(desk: Desk) -> None:
+    """Lines as strace writes them: a file by its own path, through a link and in a folder, a program, an address."""
+    run, here = desk.sent / "own", desk.here / "desk"
+    lines = {
+        f'openat(AT_FDCWD<{here}>, "theirs.py", O_RDONLY|O_CLOEXEC) = 3<{here}/theirs.py>': f"{here}/theirs.py",
+        f'openat(AT_FDCWD<{here}>, "{run}/a", O_RDONLY) = 3</root/secret>': "/root/secret",
+        f'openat(AT_FDCWD<{here}>, "/root/none", O_RDONLY) = -1 ENOENT (No such file or directory)': "/root/none",
+        'openat(4</root>, "secret", O_RDONLY) = 3</root/secret>': "/root/secret",
+        'execve("/bin/sh", ["sh"], 0x7 /* 9 vars */) = 0': '"/bin/sh"',
+        "connect(3<socket:[1]>, {sa_family=AF_INET, sin_port=htons(5432)}, 16) = -1 ECONNREFUSED": "AF_INET",
+        'connect(3<socket:[1]>, {sa_family=AF_UNIX, sun_path="/run/s"}, 110) = 0': "AF_UNIX",
+    }
+    for line, stray in lines.items():
+        (only,) = strays(seen_in(f"17 {line}\n", line="", code=0, said="", here=here), desk, run)
+        assert stray in only
+    fine = f'17 openat(AT_FDCWD<{here}>, "{run}/config.json", O_RDONLY) = 3<{run}/config.json>\n'
+    assert strays(seen_in(fine, line="", code=0, said="", here=here), desk, run) == []
