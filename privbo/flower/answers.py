@@ -114,8 +114,8 @@ def _wanted(run: PartyRun, record: SiteRecord, question: Question) -> tuple[Requ
     request = run.request(question.broadcast, public_seed=question.public_seed, released=question.released)
     event = run.event(request, record.releases(but=round_))
 
-    def require_ledger(rows: list[Row]) -> None:
-        run.require_declared(name, rows)
+    def require_ledger(plan: str, rows: list[Row]) -> None:
+        run.require_declared(name, plan, rows)
         run.require_charged(f"{name}/{round_}", event, rows)
 
     dim = 0 if request is None else request.dim

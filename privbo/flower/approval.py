@@ -58,7 +58,7 @@ from privbo.runs.opening import plan_run
 from privbo.runs.seeds import derive_seed
 from privbo.runs.spec import Spec
 
-_DECLARED = ("events", "settings", "delta", "noise_source", "stopping")
+_DECLARED = ("run", "kind", "events", "settings", "delta", "noise_source", "stopping")
 _DIGITS = 1e-9  # relative; two machines' arithmetic
 _SHOWN = 300  # characters of a foreign value that are kept
 
@@ -206,8 +206,13 @@ class PartyRun:
             found[event_name(event)] += count
         return found
 
-    def require_declared(self, run: str, rows: list[Row]) -> None:
-        """Hold the plans of a run among rows of the server's ledger to the plan as this party computes it.
+    def require_declared(self, run: str, plan: str, rows: list[Row]) -> None:
+        """Hold the plan of a run among rows of the server's ledger to the plan as this party computes it.
+
+        Args:
+            run: Name of the run.
+            plan: Digest of the row that the server names as the run's plan.
+            rows: Rows that were shown; the plan is among those that are shown first.
 
         Raises:
             RefusedError: Naming the first field that differs.
@@ -217,8 +222,10 @@ class PartyRun:
         computed = {name: own.to_dict()[name] for name in _DECLARED} | terms
         for row in rows:
             content = json.loads(row.body)
-            if content.get("row") != KIND or content.get("run") != run or content.get("kind") != "plan":
+            if row.digest != plan and (content.get("row"), content.get("run")) != (KIND, run):
                 continue
+            if row.digest != plan and content.get("kind") == "recovery":
+                continue  # pays once more for what was lost
             for name, expected in computed.items():
                 if not _alike(expected, content.get(name)):
                     raise RefusedError(f"ledger's {name}", expected=expected, found=content.get(name))

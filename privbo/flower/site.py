@@ -102,13 +102,13 @@ class Wanted:
     Attributes:
         dim: Length of a client's vector; 0 in a round of local work.
         event: Name of the release's event; empty in a round of local work.
-        require_ledger: Holds rows of the server's ledger to the plan and the round's charge.
+        require_ledger: Holds rows of the server's ledger, and the digest of the plan's among them, to plan and charge.
         send: Makes what is sent of the clients' vectors ``(n, dim)``: themselves, or a letter sealed to guardians.
     """
 
     dim: int
     event: str
-    require_ledger: Callable[[list[Row]], None]
+    require_ledger: Callable[[str, list[Row]], None]
     send: Callable[[FloatArray], Arrays] = lambda vectors: {"vectors": vectors}
 
 
@@ -186,7 +186,7 @@ class SiteRecord:
                 raise RunError("the server shows no ledger behind its question; use one version of privbo")
             asked, round_ = question.standing, question.broadcast.round
             rows = self.receipts.require(question.run, round_, asked, question.chain, released=question.released)
-            wanted.require_ledger(rows)
+            wanted.require_ledger(asked.plan, rows)
             made = self._answer(question, wanted, own)
             return made, self.receipts.keep(question.run, round_, asked)
 

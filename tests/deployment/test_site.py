@@ -90,7 +90,7 @@ def question(round_: int, arrays: dict[str, Any], dim: int = 2) -> Question:
     )
 
 
-VECTORS = Wanted(dim=2, event="one", require_ledger=lambda rows: None)
+VECTORS = Wanted(dim=2, event="one", require_ledger=lambda plan, rows: None)
 
 
 class Echo:

@@ -1,0 +1,285 @@
+"""A consistently hostile server: it tells all parties the same untruth, in its files, its messages or its ledger.
+
+Everything it can lie about is generated from the types: settings in the files that it ships, fields of its messages,
+fields of its ledger's rows. A field that is new and has no lie yet fails ``tests/deployment/test_lies.py``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import tomllib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+from flwr.app import ConfigRecord, Message
+
+from accountant import tightest
+from accountant.errors import PrivacyError
+from accountant.ledger import Ledger
+from accountant.ledger.extension import decode_rows, encode_rows
+from accountant.ledger.store import Row, row_digest
+from privbo.flower.apps import serve
+from privbo.flower.guard_messages import GuardianQuestion, decode_guardian_question, encode_guardian_question
+from privbo.flower.messages import Header, decode_question, encode_question
+from privbo.flower.settings import public_spec
+from privbo.flower.site import Question
+from privbo.protocol.files import read_lines
+from privbo.protocol.messages import Broadcast, Standing
+from privbo.runs.opening import plan_run
+from tests.deployment.federations import Federation
+from tests.deployment.grid import LoopGrid, Node
+
+# Another value of every setting of privacy; the server's own copy of the files has it, the approved ones do not.
+PRIVACY: dict[str, Any] = {
+    "epsilon": 1000.0,
+    "noise_multiplier": 1e-5,
+    "sample_rate": 0.5,
+    "delta": 1.0 - 1e-15,
+    "calibration": "paper",
+    "sampling": "fixed-size",
+    "max_cohort": 3,
+    "participations": 1,
+    "adaptive_clipping": {"initial": 1e3, "target_quantile": 0.9},
+    "budget": 1e6,
+    "noise": "simulation",
+    "channel": "anonymous",
+    "unit": "other",  # the one that the run does not have
+    "trust": "other",
+    "guardians": 3,
+    "against": "guardian",
+}
+RUN: dict[str, Any] = {
+    "name": "another",
+    "problem": {"n_clients": 7, "space": {"x": {"type": "real", "low": 0.0, "high": 2.0}}, "name": "bumps"},
+    "algorithm": {"type": "fed-pne", "horizon": 40000, "c": 0.002},
+    "privacy": {"none": True},
+    "rounds": 4,
+    "seed": 5,
+    "ledger": {"path": "LEDGER", "population": "somebody", "epsilon": 1e6, "delta": 0.5},
+    "policy": {"epsilon": 1e6, "delta": 0.5},
+    "attendance": {"rate": 0.5},
+    "final": "common",
+    "final_share": 0.9,
+    "control": "zeroed",
+    "controls": ["zeroed"],
+    "device": "meta",
+    "threads": 2,
+    "times": {"every": 10.0},
+    "evaluation_seconds": 5.0,
+    "executor": "threads",
+    "jobs": 2,
+}
+ALGORITHM: dict[str, Any] = {
+    "horizon": 40000,
+    "nu1": 3.0,
+    "rho": 0.9,
+    "n_children": 3,
+    "reward_range": [0.0, 1e-6],
+    "outside": "absent",
+    "evaluations": 5,
+    "clip": 1e6,
+    "widen": 2.0,
+    "centre": "client",
+    "c": 0.5,
+    "c1": 2.0,
+    "cap": 2,
+    "type": "parallel",
+    "expand": "tau",
+    "tail": "stop",
+    "releases": 1,
+}
+# Settings that are of this machine alone: they do not enter a run's identity.
+OWN = {"device", "threads", "executor", "jobs"}
+
+
+def files_with(federation: Federation, **changes: object) -> Path:
+    """The server's own copy of the app with other settings; a table is merged into the one that stands there."""
+    home = federation.root / "lies"
+    shutil.copytree(federation.home, home, dirs_exist_ok=True)
+    table = tomllib.loads((home / "run.toml").read_text())
+    for name, value in changes.items():
+        table[name] = table[name] | value if isinstance(value, dict) and name in {"privacy", "algorithm"} else value
+    (home / "run.toml").write_text(tomli_w.dumps(table))
+    return home
+
+
+Bend = Callable[[Any], Any]
+
+
+def _changed(value: object) -> object:
+    """Another value of the same type."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case float():
+            return value * 1e-6
+        case str():
+            return value + "0" if not value or value[-1] != "0" else value[:-1] + "1"
+        case bytes():
+            return value[:-1] + bytes([value[-1] ^ 1]) if value else b"x"
+        case list() | tuple():
+            return value[1:] if value else [value]
+    raise TypeError(f"no other value of {value!r}; name one here")
+
+
+def _bent(kind: type, name: str) -> Bend:
+    """Change one field of every message of a kind; of a broadcast's arrays every entry."""
+
+    def bend(message: Any) -> Any:
+        value = getattr(message, name)
+        if value is None:
+            return message
+        if isinstance(value, Mapping):
+            return dataclasses.replace(message, **{name: {key: _other(array) for key, array in value.items()}})
+        return dataclasses.replace(message, **{name: _changed(value)})
+
+    bend.__name__ = f"{kind.__name__}.{name}"
+    return bend
+
+
+def _other(array: np.ndarray) -> np.ndarray:
+    if array.dtype == np.bool_:
+        return ~array
+    return array + 1 if array.dtype.kind in "iu" else array * 1e-6
+
+
+def fields_of(kind: type, but: set[str]) -> list[str]:
+    return [each.name for each in dataclasses.fields(kind) if each.name not in but]
+
+
+# The nested messages have lies of their own.
+TO_SITES: dict[str, tuple[type, str]] = {
+    f"{kind.__name__}.{name}": (kind, name)
+    for kind, but in ((Header, set()), (Question, {"run", "public_seed", "broadcast", "standing"}),
+                      (Standing, set()), (Broadcast, set()))
+    for name in fields_of(kind, but)
+}  # fmt: skip
+TO_GUARDIANS: dict[str, tuple[type, str]] = {
+    f"{kind.__name__}.{name}": (kind, name)
+    for kind, but in ((GuardianQuestion, {"broadcast", "kind", "nonce"}), (Broadcast, {"round"}))
+    for name in fields_of(kind, but)
+}
+
+
+def bend_question(message: Message, kind: type, name: str) -> None:
+    """Change a field of a question to a site."""
+    header, question, nonce = decode_question(message.content)
+    bend = _bent(kind, name)
+    if kind is Header:
+        header = bend(header)
+    elif kind is Question:
+        question = bend(question)
+    elif kind is Standing:
+        question = dataclasses.replace(question, standing=bend(question.standing))
+    else:
+        question = dataclasses.replace(question, broadcast=bend(question.broadcast))
+    _replace(message, encode_question(header, question, nonce))
+
+
+def bend_guardian_question(message: Message, kind: type, name: str) -> None:
+    """Change a field of a question to a guardian."""
+    asked = decode_guardian_question(message.content)
+    if asked.kind == "meet":
+        return
+    bend = _bent(kind, name)
+    if kind is Broadcast:
+        asked = asked if asked.broadcast is None else dataclasses.replace(asked, broadcast=bend(asked.broadcast))
+    else:
+        asked = bend(asked)
+    _replace(message, encode_guardian_question(asked))
+
+
+def _replace(message: Message, content: Any) -> None:
+    message.content.config_records.update(content.config_records)
+    message.content.array_records.update(content.array_records)
+
+
+def bend_rows(message: Message, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+    """Show a site another ledger, every digest of which is right: ``change`` gives other contents of a row, or None."""
+    header, question, nonce = decode_question(message.content)
+    rows, plan = list[Row](), question.standing.plan
+    for row in decode_rows(question.chain):
+        content = json.loads(row.body)
+        other = change(content)
+        previous = rows[-1].digest if rows else row.previous
+        body = row.body if other is None else json.dumps(other).encode()
+        digest = row_digest(previous, row.sequence, row.release_id, body)
+        plan = digest if row.digest == question.standing.plan else plan
+        rows.append(dataclasses.replace(row, body=body, previous=previous, digest=digest))
+    standing = dataclasses.replace(question.standing, plan=plan, head=rows[-1].digest)
+    _replace(message, encode_question(header, dataclasses.replace(question, standing=standing, chain=encode_rows(rows)),
+                                      nonce))  # fmt: skip
+
+
+class LyingGrid(LoopGrid):
+    """A grid whose messages are bent on their way, all of them alike; replies are kept."""
+
+    def __init__(self, nodes: list[Node], bend: Callable[[Message], None] = lambda _: None) -> None:
+        super().__init__(nodes)
+        self._bend = bend
+        self.replies: list[dict[str, Any]] = []
+
+    def push_messages(self, messages: Any) -> list[str]:
+        listed = list(messages)
+        for message in listed:
+            self._bend(message)
+        return super().push_messages(listed)
+
+    def pull_messages(self, identities: Any) -> list[Message]:
+        found = super().pull_messages(identities)
+        for message in found:
+            record = message.content.config_records.get("answer") if message.has_content() else None
+            self.replies += [dict(record)] if isinstance(record, ConfigRecord) else []
+        return found
+
+
+def play(federation: Federation, nodes: list[Node], home: Path | None = None, bend: Any = lambda _: None) -> LyingGrid:
+    """Play a run by a hostile server, as far as it comes."""
+    grid = LyingGrid(nodes, bend)
+    with suppress(PrivacyError):
+        serve(grid, home or federation.home, federation.run)
+    return grid
+
+
+def vectors_of(grid: LyingGrid) -> list[bytes]:
+    """Everything that left sites in answers."""
+    return [bytes(vector) for reply in grid.replies for vector in reply.get("vectors", [])]
+
+
+def require_paid(federation: Federation, guardians: tuple[str, ...]) -> int:
+    """Hold every guardian's ledgers to the approved plan; returns how many sums they have answered.
+
+    Every sum was charged before, with the noise of the approved plan, on a ledger with the approved bound; and the
+    whole plan stands in the ledger of all runs.
+    """
+    plan, answered = plan_run(public_spec(federation.home)), 0
+    for name in guardians:
+        kept = federation.root / name / "kept"
+        for path in [path for path in kept.glob("*/ledger.sqlite") if path.parent.name != "_policy"]:
+            with Ledger.open(path) as ledger:
+                entries, rows = ledger.entries(), ledger.release_rows()
+                assert ledger.verify().ok
+                assert {row.release_id for row in rows} <= {entry.release_id for entry in entries}
+                assert all(entry.event in dict(plan.schedule) for entry in entries)
+                assert ledger.policy.budget.delta == plan.delta
+                assert ledger.policy.budget.epsilon <= 2.0 * (1 + 1e-6)
+                spent = ledger.total(plan.delta).epsilon if entries else 0.0
+                assert spent <= tightest.epsilon(plan.event, plan.delta, adjacency=plan.adjacency) * (1 + 1e-6)
+                answered += len(rows)
+            with Ledger.open(kept / "_policy" / "ledger.sqlite") as ledger:
+                assert path.parent.name in ledger.book().runs
+    return answered
+
+
+def refusals(federation: Federation, party: str) -> list[dict[str, Any]]:
+    """What a party has refused, from its own disk."""
+    path = federation.root / party / "kept" / "refused.jsonl"
+    return read_lines(path) if path.exists() else []

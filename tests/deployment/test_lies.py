@@ -1,0 +1,343 @@
+"""A consistently hostile server gets nothing that was not approved and paid for, whatever it lies about."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from flwr.app import Message
+
+from accountant.events import to_dict
+from accountant.ledger.reservation import Declaration
+from privbo.algorithms.elimination.fed_pne import FedPNE
+from privbo.flower.approval import PartyRun
+from privbo.flower.scaffold import write_guardian
+from privbo.flower.settings import Federation as FederationFile
+from privbo.flower.settings import SiteEntry, public_spec
+from privbo.guardians.keys import Card
+from privbo.plans.privacy import Privacy
+from privbo.runs.evidence import declared_by
+from privbo.runs.opening import plan_run
+from privbo.runs.spec import Spec
+from tests.deployment import lies
+from tests.deployment.federations import Federation, make
+from tests.guardians.test_flower import BOUND, NAMES, guardians
+
+TRUSTED = {"epsilon": 2.0, "delta": 1e-6}
+GUARDED = {"epsilon": 2.0, "delta": 1e-6, "trust": "guardians"}
+POLICY = {"epsilon": 4.0, "delta": 1e-6}
+
+
+def trusting(root: Path, **changes: object) -> Federation:
+    return make(root, rounds=2, seed=None, policy=POLICY, **{"privacy": TRUSTED} | changes)
+
+
+def guarded(root: Path, **changes: Any) -> Federation:
+    privacy = GUARDED | changes.pop("privacy", {})
+    policy = POLICY | {"unit": privacy.get("unit", "client")}
+    federation = make(root, rounds=2, seed=None, privacy=privacy, policy=policy, start_timeout=2.0, **changes)
+    for name in NAMES:
+        with (federation.home / "federation.toml").open("a") as file:
+            file.write("\n" + write_guardian(root / name, name, BOUND))
+        path = root / name / "guardian.toml"
+        path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | {"policy": policy}))
+    return federation
+
+
+def test_there_is_a_lie_about_every_field() -> None:
+    for kind, told in ((Privacy, lies.PRIVACY), (Spec, lies.RUN), (FedPNE, lies.ALGORITHM)):
+        assert {each.name for each in dataclasses.fields(kind) if each.init} == set(told), kind
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+SHIPPED = {f"privacy.{name}": value for name, value in lies.PRIVACY.items()} | lies.RUN
+SHIPPED |= {f"algorithm.{name}": value for name, value in lies.ALGORITHM.items()}
+REGISTRY = {each.name for kind in (FederationFile, SiteEntry, Card) for each in dataclasses.fields(kind)}
+
+
+@pytest.mark.parametrize("names", [("run.toml",), ("federation.toml",)], ids=str)
+def test_no_party_serves_a_file_that_differs_in_one_key(names: tuple[str], tmp_path: Path) -> None:
+    """Every key of both files: each difference is another digest, which is held before anything else is read."""
+    federation = guarded(tmp_path)
+    nodes = [*federation.nodes(), *guardians(federation)]
+    (name,) = names
+    path = federation.home / name
+    honest = path.read_text()
+    keys = SHIPPED if name == "run.toml" else REGISTRY
+    for key in keys:
+        path.write_text(f"# {key}\n{honest}")  # not even a comment may differ
+        for node in nodes:
+            party, role = Path(next(iter(node.node_config.values()))), next(iter(node.node_config))
+            from privbo.flower.approval import approved_run
+            from privbo.flower.settings import read_party
+            from privbo.protocol.errors import RefusedError
+
+            with pytest.raises(RefusedError, match=f"{name}: found .*privbo flower approve {role}.toml"):
+                approved_run(federation.home, read_party(party))
+
+
+@pytest.mark.parametrize("key", ["privacy.delta", "privacy.noise_multiplier", "privacy", "rounds"])
+def test_shipped_lies_leave_nothing_at_sites_or_guardians(key: str, tmp_path: Path) -> None:
+    federation = guarded(tmp_path)
+    nodes = [*federation.nodes(), *guardians(federation)]
+    shipped = lies.files_with(federation, **told(key, SHIPPED[key], federation))
+    (federation.home / "run.toml").write_text((shipped / "run.toml").read_text())
+    grid = lies.play(federation, nodes)
+    assert not lies.vectors_of(grid)
+    assert {reply["error"] for reply in grid.replies if "error" in reply} <= {"RefusedError"}
+    assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
+    assert not list(tmp_path.glob("*/kept/*/rounds/*.json"))
+
+
+# --- another run than the approved one, played under its files ---------------------------------------------------
+
+
+def told(key: str, value: object, federation: Federation) -> dict[str, object]:
+    """The change of ``run.toml`` that a lie is."""
+    asked = tomllib.loads((federation.home / "run.toml").read_text())["privacy"]
+    others = {"unit": {"client": "reward", "reward": "client"}, "trust": {"server": "guardians", "guardians": "server"}}
+    table, _, name = key.partition(".")
+    if value == "other":
+        value = others[name][asked.get(name, next(iter(others[name])))]
+    if name == "noise_multiplier":
+        return {"privacy": {"noise_multiplier": value}} | {"drop": ("epsilon", "delta")}
+    if table == "ledger":
+        value = {**value, "path": str(federation.root / "population.sqlite")}
+    return {table: {name: value}} if name else {key: value}
+
+
+def lying_home(federation: Federation, key: str) -> Path:
+    changes = told(key, SHIPPED[key], federation)
+    dropped = changes.pop("drop", ())
+    home = lies.files_with(federation, **changes)
+    table = tomllib.loads((home / "run.toml").read_text())
+    for name in dropped:
+        table["privacy"].pop(name, None)
+    if key == "privacy":
+        table["privacy"] = {"none": True}
+    if key == "algorithm.type":
+        table["algorithm"] = {"type": "parallel", "horizon": 400}
+    (home / "run.toml").write_text(tomli_w.dumps(table))
+    return home
+
+
+@pytest.mark.parametrize("key", [key for key in SHIPPED if key not in lies.OWN])
+def test_sites_refuse_a_trusted_servers_ledger_of_another_run(key: str, tmp_path: Path) -> None:
+    """The server plays other settings under approved files: its ledger binds them, and a site sees that it does."""
+    federation = trusting(tmp_path)
+    nodes = federation.nodes()
+    grid = lies.play(federation, nodes, lying_home(federation, key))
+    assert not lies.vectors_of(grid)
+    assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
+    for reply in grid.replies:
+        assert reply["error"] in {"RefusedError", "ConfigurationError", "PolicyError"}
+
+
+def honest_rows(federation: Federation) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
+    """What a server shows that forges its ledger: rows as those of the approved run would be."""
+    spec = public_spec(federation.home)
+    plan = plan_run(spec)
+    event = next(event for event, _ in plan.schedule)
+
+    def change(row: dict[str, Any]) -> dict[str, Any] | None:
+        terms = {"unit": plan.unit, "adjacency": plan.adjacency.value, "n_clients": plan.n_clients}
+        if row.get("row") == "reservation":
+            return row | declared_by(plan, run=row["run"], settings=spec.digest()).to_dict() | terms
+        return row | {"event": to_dict(event)} | terms
+
+    return change
+
+
+def forging(federation: Federation) -> Callable[[Message], None]:
+    change = honest_rows(federation)
+
+    def bend(message: Message) -> None:
+        if "question" in message.content.config_records:
+            lies.bend_rows(message, change)
+
+    return bend
+
+
+REWARD = {"unit": "reward"}
+# What a run with guardians declares; the rest of the settings is of the server alone, or is no lie to guardians.
+ACROSS = [key for key in SHIPPED if key not in lies.OWN | {"ledger", "times", "policy", "attendance"}]
+
+
+@pytest.mark.parametrize("unit", ["client", "reward"])
+@pytest.mark.parametrize("key", ACROSS)
+def test_guardians_add_the_approved_noise_or_refuse_whatever_the_server_plays(
+    key: str, unit: str, tmp_path: Path
+) -> None:
+    """The server plays other settings and shows sites a forged ledger of the approved ones, so that letters leave."""
+    federation = guarded(tmp_path, privacy={"unit": unit})
+    nodes = [*federation.nodes(), *guardians(federation)]
+    grid = lies.play(federation, nodes, lying_home(federation, key), forging(federation))
+    lies.require_paid(federation, NAMES)
+    for path in tmp_path.glob("*/kept/*/sent/*.npz"):
+        assert "sealed0" in lies.np.load(path).files or not lies.np.load(path)["vectors"].shape[1]
+    assert not any(len(vector) < 200 for vector in lies.vectors_of(grid))  # letters, and no vector
+
+
+def test_an_honest_server_of_the_same_federations_is_answered(tmp_path: Path) -> None:
+    """The control: what is refused above is refused for the lie."""
+    assert lies.vectors_of(lies.play(trusting(tmp_path / "a"), trusting(tmp_path / "b").nodes())) == []
+    federation = trusting(tmp_path / "c")
+    assert lies.vectors_of(lies.play(federation, federation.nodes(), bend=forging(federation)))
+    for unit in ("client", "reward"):
+        federation = guarded(tmp_path / unit, privacy={"unit": unit})
+        grid = lies.play(federation, [*federation.nodes(), *guardians(federation)], bend=forging(federation))
+        assert lies.vectors_of(grid)
+        assert lies.require_paid(federation, NAMES) == 2 * len(NAMES)
+        assert not any(lies.refusals(federation, party) for party in (*federation.sites, *NAMES))
+
+
+# --- messages ---------------------------------------------------------------------------------------------------
+
+# A site answers all the same: such a lie moves no number that protects anybody. Of a broadcast the arrays are the
+# server's to choose; each choice has its own request, which the site computes.
+HARMLESS = {"Broadcast.arrays"}
+
+
+@pytest.mark.parametrize("case", lies.TO_SITES)
+def test_a_bent_question_is_refused_by_every_site(case: str, tmp_path: Path) -> None:
+    federation = trusting(tmp_path)
+
+    def bend(message: Message) -> None:
+        lies.bend_question(message, *lies.TO_SITES[case])
+
+    grid = lies.play(federation, federation.nodes(), bend=bend)
+    assert grid.replies
+    if case not in HARMLESS:
+        assert not lies.vectors_of(grid)
+        assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
+
+
+@pytest.mark.parametrize("case", lies.TO_GUARDIANS)
+def test_a_bent_question_to_all_guardians_is_refused_or_paid_for(case: str, tmp_path: Path) -> None:
+    federation = guarded(tmp_path)
+
+    def bend(message: Message) -> None:
+        if "guard" in message.content.config_records:
+            lies.bend_guardian_question(message, *lies.TO_GUARDIANS[case])
+
+    lies.play(federation, [*federation.nodes(), *guardians(federation)], bend=bend)
+    answered = lies.require_paid(federation, NAMES)
+    # A letter less is a client less, and that is no lie about a number.
+    assert bool(answered) == (case == "GuardianQuestion.envelopes"), case
+
+
+# --- the server's ledger ------------------------------------------------------------------------------------------
+
+_LIES_OF_ROWS = {
+    "run": "another",
+    "events": [],
+    "settings": "0" * 64,
+    "delta": 1.0 - 1e-15,
+    "noise_source": "none",
+    "stopping": "never",
+    "kind": "recovery",
+    "unit": "reward",
+    "adjacency": "replace-one",
+    "n_clients": 70,
+}
+# Of the server's own files and evidence; nothing a site is protected by.
+_ITS_OWN = {"plan", "lost", "population"}
+
+
+def test_there_is_a_lie_about_every_field_of_a_ledgers_plan() -> None:
+    fields = {each.name for each in dataclasses.fields(Declaration)} | {"unit", "adjacency", "n_clients", "population"}
+    assert fields == set(_LIES_OF_ROWS) | _ITS_OWN
+
+
+@pytest.mark.parametrize("field", [*_LIES_OF_ROWS, "fewer events", "more events", "charged event"])
+def test_sites_refuse_a_ledger_that_declares_something_else(field: str, tmp_path: Path) -> None:
+    federation = trusting(tmp_path)
+
+    def change(row: dict[str, Any]) -> dict[str, Any] | None:
+        if row.get("row") != "reservation":
+            quieter = {"event": row["event"] | {"noise_multiplier": 2.0 * row["event"]["noise_multiplier"]}}
+            return row | quieter if field == "charged event" else None
+        if field in {"fewer events", "more events"}:
+            (event, count), *others = row["events"]
+            return row | {"events": [[event, count + (1 if field == "more events" else -1)], *others]}
+        return row | {field: _LIES_OF_ROWS[field]} if field in _LIES_OF_ROWS else None
+
+    grid = lies.play(federation, federation.nodes(), bend=lambda message: lies.bend_rows(message, change))
+    assert grid.replies
+    assert not lies.vectors_of(grid)
+    assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
+
+
+# --- planted faults: each check of a party removed lets a lie through -------------------------------------------
+
+
+PLANTED: dict[str, tuple[str, Any, Callable[[Path], bool]]] = {}
+
+
+def _message_lie(case: str) -> Callable[[Path], bool]:
+    def reached(root: Path) -> bool:
+        federation = trusting(root)
+        grid = lies.play(federation, federation.nodes(), bend=lambda m: lies.bend_question(m, *lies.TO_SITES[case]))
+        return bool(lies.vectors_of(grid))
+
+    return reached
+
+
+def _ledger_lie(root: Path) -> bool:
+    federation = trusting(root)
+    return bool(lies.vectors_of(lies.play(federation, federation.nodes(), lying_home(federation, "privacy.delta"))))
+
+
+def _charge_lie(root: Path) -> bool:
+    federation = trusting(root)
+
+    def change(row: dict[str, Any]) -> dict[str, Any] | None:
+        return None if row.get("row") == "reservation" else row | {"event": row["event"] | {"noise_multiplier": 99.0}}
+
+    return bool(lies.vectors_of(lies.play(federation, federation.nodes(), bend=lambda m: lies.bend_rows(m, change))))
+
+
+def _shipped_lie(root: Path) -> bool:
+    federation = trusting(root)
+    nodes = federation.nodes()
+    (federation.home / "run.toml").write_text((lying_home(federation, "rounds") / "run.toml").read_text())
+    return bool(lies.vectors_of(lies.play(federation, nodes)))
+
+
+PLANTED |= {
+    "the ledger's plan": ("privbo.flower.approval.PartyRun.require_declared", lambda *_: None, _ledger_lie),
+    "the round's charge": ("privbo.flower.approval.PartyRun.require_charged", lambda *_: None, _charge_lie),
+    "the approval": ("privbo.flower.approval._require_approved", lambda *_: None, _shipped_lie),
+}
+
+
+@pytest.mark.parametrize("check", PLANTED)
+def test_without_its_check_a_lie_gets_an_answer(check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, nothing, reached = PLANTED[check]
+    assert not reached(tmp_path / "with")
+    monkeypatch.setattr(name, nothing)
+    assert reached(tmp_path / "without")
+
+
+def test_a_guardian_that_read_its_noise_from_the_server_would_be_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the party's mechanism has a thousandth of the plan's noise, as a server would like it."""
+    mechanism = PartyRun.mechanism
+
+    def quiet(self: PartyRun, request: Any) -> Any:
+        made = mechanism(self, request)
+        return dataclasses.replace(made, noise_multiplier=made.noise_multiplier * 1e-3)
+
+    federation = guarded(tmp_path)
+    monkeypatch.setattr("privbo.flower.approval.PartyRun.mechanism", quiet)
+    lies.play(federation, [*federation.nodes(), *guardians(federation)])
+    assert lies.require_paid(federation, NAMES) == 0  # its own ledger binds no such release
+    assert json.dumps({}) == "{}"
