@@ -24,12 +24,13 @@ from accountant.errors import PrivacyError
 from accountant.ledger import Ledger
 from accountant.ledger.extension import decode_rows, encode_rows
 from accountant.ledger.store import Row, row_digest
+from accountant.ledger.total import total
 from privbo.flower.apps import serve
 from privbo.flower.guard_messages import GuardianQuestion, decode_guardian_question, encode_guardian_question
 from privbo.flower.messages import Header, decode_question, encode_question
 from privbo.flower.settings import public_spec
 from privbo.flower.site import Question
-from privbo.protocol.files import read_lines
+from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, Standing
 from privbo.runs.opening import plan_run
 from tests.deployment.federations import Federation
@@ -57,26 +58,26 @@ PRIVACY: dict[str, Any] = {
 RUN: dict[str, Any] = {
     "name": "another",
     "problem": {"n_clients": 7, "space": {"x": {"type": "real", "low": 0.0, "high": 2.0}}, "name": "bumps"},
-    "algorithm": {"type": "fed-pne", "horizon": 40000, "c": 0.002},
+    "algorithm": {"type": "fed-pne", "horizon": 300, "c": 0.01},
     "privacy": {"none": True},
     "rounds": 4,
     "seed": 5,
     "ledger": {"path": "LEDGER", "population": "somebody", "epsilon": 1e6, "delta": 0.5},
     "policy": {"epsilon": 1e6, "delta": 0.5},
-    "attendance": {"rate": 0.5},
+    "attendance": {"dropout": 0.5},
     "final": "common",
     "final_share": 0.9,
     "control": "zeroed",
     "controls": ["zeroed"],
     "device": "meta",
     "threads": 2,
-    "times": {"every": 10.0},
+    "times": {"round_seconds": 2.0},
     "evaluation_seconds": 5.0,
     "executor": "threads",
     "jobs": 2,
 }
 ALGORITHM: dict[str, Any] = {
-    "horizon": 40000,
+    "horizon": 500,
     "nu1": 3.0,
     "rho": 0.9,
     "n_children": 3,
@@ -95,7 +96,7 @@ ALGORITHM: dict[str, Any] = {
     "releases": 1,
 }
 # Settings that are of this machine alone: they do not enter a run's identity.
-OWN = {"device", "threads", "executor", "jobs"}
+OWN = {"device", "threads", "executor", "jobs", "policy", "controls"}
 
 
 def files_with(federation: Federation, **changes: object) -> Path:
@@ -254,6 +255,15 @@ def vectors_of(grid: LyingGrid) -> list[bytes]:
     return [bytes(vector) for reply in grid.replies for vector in reply.get("vectors", [])]
 
 
+def sent_vectors(federation: Federation) -> list[Path]:
+    """Answers in the clear that sites have written down to send; a round of local work has none."""
+    found = []
+    for path in federation.root.glob("*/kept/*/sent/*.npz"):
+        arrays = load_arrays(path)
+        found += [path] if "vectors" in arrays and arrays["vectors"].shape[1] else []
+    return found
+
+
 def require_paid(federation: Federation, guardians: tuple[str, ...]) -> int:
     """Hold every guardian's ledgers to the approved plan; returns how many sums they have answered.
 
@@ -271,7 +281,7 @@ def require_paid(federation: Federation, guardians: tuple[str, ...]) -> int:
                 assert all(entry.event in dict(plan.schedule) for entry in entries)
                 assert ledger.policy.budget.delta == plan.delta
                 assert ledger.policy.budget.epsilon <= 2.0 * (1 + 1e-6)
-                spent = ledger.total(plan.delta).epsilon if entries else 0.0
+                spent = total(ledger.book(), plan.delta).epsilon
                 assert spent <= tightest.epsilon(plan.event, plan.delta, adjacency=plan.adjacency) * (1 + 1e-6)
                 answered += len(rows)
             with Ledger.open(kept / "_policy" / "ledger.sqlite") as ledger:
