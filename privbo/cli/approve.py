@@ -5,25 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 
 from privbo.cli.results import Approval
-from privbo.cli.run import price_run
+from privbo.cli.run import price_run, require_no_ledger
 from privbo.flower.approval import AppFiles, approve_files, run_of
 from privbo.flower.party_policy import judged
 from privbo.flower.settings import RUN_FILE, Party, read_party
 from privbo.protocol.errors import ConfigurationError, PolicyError
+from privbo.runs.algorithms import ForeignAlgorithm
+from privbo.runs.config import parse_toml
+from privbo.runs.spec import Spec
 
 
-def examined(path: Path, app: Path) -> tuple[Approval, Party, AppFiles]:
+def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Approval, Party, AppFiles]:
     """Price the run of an app's files as a party would serve it; writes nothing.
 
     Args:
         path: The party's ``site.toml`` or ``guardian.toml``.
         app: The app's folder, or its ``run.toml``.
+        trust: Follow the code and the ledger that the app's files name.
 
     Raises:
-        ConfigurationError: If a file is impossible, or the party is not among the federation's.
+        ConfigurationError: If a file is impossible, the party is not among the federation's, or the files name what is
+            not followed unasked.
+        RunError: If they name an algorithm of their own.
     """
     party = read_party(path)
     files = AppFiles.read(app.parent if app.name == RUN_FILE else app)
+    if not trust:
+        _require_unfollowed(files)
     run = run_of(files, party)
     sites = run.federation.registry(run.plan.n_clients).clients
     known = sites if party.role == "site" else run.federation.guardians
@@ -49,6 +57,14 @@ def examined(path: Path, app: Path) -> tuple[Approval, Party, AppFiles]:
         known=files.digests in party.approved,
     )
     return found, party, files
+
+
+def _require_unfollowed(files: AppFiles) -> None:
+    """Refuse files that are not approved yet and that to price would import code or open a ledger."""
+    spec = Spec.from_dict(parse_toml(files.run, RUN_FILE))
+    if isinstance(spec.algorithm, ForeignAlgorithm):
+        raise spec.algorithm.not_loaded()
+    require_no_ledger(spec, files.home / RUN_FILE)
 
 
 def approve(path: Path, party: Party, files: AppFiles) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from privbo.cli.options import AsJson, say, say_lines, show_result
+from privbo.cli.options import AsJson, Trust, say, say_lines, show_result
 
 app = typer.Typer(help="Clients on other machines, over Flower.", no_args_is_help=True)
 _FLOWERS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -62,13 +62,14 @@ def approve(
     file: Annotated[Path, typer.Argument(help="This party's own site.toml or guardian.toml.")],
     app_folder: Annotated[Path, typer.Argument(metavar="APP", help="The app's folder, or its run.toml.")],
     yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the plan of an app's files, its price and whom it hides, and pin the files in FILE if they are approved."""
     from privbo.cli.approve import approve as pin
     from privbo.cli.approve import examined
 
-    found, party, files = examined(file, app_folder)
+    found, party, files = examined(file, app_folder, trust=trust)
     show_result(found, as_json=as_json)
     if found.refused:
         raise typer.Exit(3)

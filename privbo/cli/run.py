@@ -80,12 +80,22 @@ def read_run(
     if config is None:
         raise ConfigurationError("name a configuration file")
     spec, home = read_spec(config, overrides, load=load)
-    if not load and spec.policy is not None and spec.ledger is not None and stands(place_of(spec.ledger.path)):
-        raise ConfigurationError(
-            f"{config} names the ledger {spec.ledger.path}, on top of which its policy judges, and a dry run does not "
-            "open it unasked; add --trust if the file is yours"
-        )
+    if not load:
+        require_no_ledger(spec, config)
     return _by(jobs, spec), directory or home or fresh_directory(spec.name)
+
+
+def require_no_ledger(spec: Spec, file: Path) -> None:
+    """Refuse to price a configuration where its own policy would judge on top of a ledger that the file names.
+
+    Raises:
+        ConfigurationError: Naming the ledger, which was not opened.
+    """
+    if spec.policy is not None and spec.ledger is not None and stands(place_of(spec.ledger.path)):
+        raise ConfigurationError(
+            f"{file} names the ledger {spec.ledger.path}, on top of which its policy judges, and which is not opened "
+            "unasked; add --trust if the file is yours"
+        )
 
 
 def _by(jobs: int | None, spec: Spec) -> Spec:

@@ -82,7 +82,7 @@ class ForeignAlgorithm:
 
     def server(self, setting: Setting) -> Server:  # noqa: ARG002  # the protocol has it
         """Refuse: the class is not loaded."""
-        raise self._not_loaded()
+        raise self.not_loaded()
 
     def cohort(
         self,
@@ -93,13 +93,14 @@ class ForeignAlgorithm:
         seed: int,  # noqa: ARG002  # the protocol has it
     ) -> Cohort:
         """Refuse: the class is not loaded."""
-        raise self._not_loaded()
+        raise self.not_loaded()
 
     def local(self) -> Algorithm:
         """Refuse: the class is not loaded."""
-        raise self._not_loaded()
+        raise self.not_loaded()
 
-    def _not_loaded(self) -> RunError:
+    def not_loaded(self) -> RunError:
+        """Give the refusal to import the class unasked."""
         return RunError(f"Not importing {self.reference} without --trust (trust=True in Python).")
 
 

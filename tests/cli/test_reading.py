@@ -17,6 +17,7 @@ import typer
 
 import privbo as pb
 from privbo.cli.main import app
+from privbo.flower.scaffold import write_app
 from privbo.runs.spec import Spec
 from tests.cli.test_cli import privbo
 from tests.sources import ROOT
@@ -30,6 +31,7 @@ READING = {
         "compare {run} {run} --out {out}/compared --data public",
         "compare {run}/sweep.toml --finished --out {out}/swept",
     ],
+    "flower approve": ["flower approve {home}/site.toml {run}"],
     "ledger export": ["ledger export {run}", "ledger export {run} --format csv"],
     "ledger left": ["ledger left {run} --delta 1e-5"],
     "ledger receipt": ["ledger receipt {run} --out {out}/receipt.json"],
@@ -198,7 +200,14 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
         shutil.copytree(found.stranger / "shared", found.sent / name)
     planted(found.sent / "database", DATABASE.format(port=1, witness=found.here / "witness"))
     (found.here / "desk").mkdir()
+    (found.here / "home").mkdir()
     planted(found.sent / "relative", os.path.relpath(found.stranger / "people.sqlite", found.here / "desk"))
+    write_app(found.stranger / "app", n_sites=2, clients_per_site=3, epsilon=20.0, delta=1e-5)
+    shutil.copy(found.stranger / "app" / "sites" / "site0" / "site.toml", found.here / "home")
+    for run in found.sent.iterdir():
+        shutil.copy(found.stranger / "app" / "federation.toml", run)
+        shutil.copy(run / "theirs.toml", run / "run.toml")
+    (found.sent / "own" / "run.toml").write_text(PRICED)
     secret = found.here / "secret"
     secret.write_text('{"mine": 1}\n')
     (found.here / "desk" / "theirs.py").write_text(SPRUNG)
@@ -325,7 +334,7 @@ def test_no_reading_command_leaves_a_strangers_directory(desk: Desk) -> None:
     require_tool("strace")
     (desk.here / "out").mkdir(exist_ok=True)
     asked = [
-        (name, command, line.format(run=desk.sent / name, out=desk.here / "out"))
+        (name, command, line.format(run=desk.sent / name, out=desk.here / "out", home=desk.here / "home"))
         for name in sorted(path.name for path in desk.sent.iterdir())
         for command, lines in READING.items()
         for line in lines
@@ -338,15 +347,21 @@ def test_no_reading_command_leaves_a_strangers_directory(desk: Desk) -> None:
     }
     assert found == {}
     by_line = {one.line: one for one in seen}
+    # Of the others some find nothing there, and an approval asks.
     shown = {command for name, command, line in asked if name == "own" and by_line[line].code == 0}
-    assert shown == READING.keys() - {"run", "tell", "trials", "ledger recover"}  # of those the others have nothing
+    assert shown == READING.keys() - {"run", "tell", "trials", "flower approve", "ledger recover"}
     swept = by_line[f"compare {desk.sent}/own/sweep.toml --finished --out {desk.here}/out/swept"]
     assert (swept.code, swept.said) == (2, "privbo: Not importing theirs:Zoom without --trust.\n")
+    approved = by_line[f"flower approve {desk.here}/home/site.toml {desk.sent}/own"]
+    assert (approved.code, approved.said) == (1, "Serve this run as site site0? [y/N]: Aborted.\n")
     for name, command, line in asked:
-        if name in ("database", "file", "relative") and command in shown - {"verify-bundle", "ledger left"}:
+        if name in ("database", "file", "relative") and command in {*shown, "flower approve"} - {
+            "verify-bundle",
+            "ledger left",
+        }:
             assert by_line[line].code == 2, line
             assert len(by_line[line].said.splitlines()) == 1
-            assert "Not importing" in by_line[line].said or "add --ledger" in by_line[line].said
+            assert re.search("Not importing|add --ledger|add --trust", by_line[line].said)
 
 
 def test_the_trace_of_a_command_that_strays_is_noticed(desk: Desk) -> None:
