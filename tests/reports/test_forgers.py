@@ -363,17 +363,55 @@ def test_a_broken_file_is_no_bundle_in_one_line(
     assert "is no bundle: " in done.err
 
 
-def rechained(content: dict, change: Callable[[dict], object], kind: str = "charges") -> dict:
-    """A ledger whose rows' bodies were changed, and whose digests follow one another again."""
+def charges(content: dict) -> list[tuple[str, dict]]:
+    """Names and bodies of a ledger's rows."""
+    return [(row[1], json.loads(b64decode(row[2]))) for row in content["ledger"]["charges"]]
+
+
+def linked(content: dict, rows: list[tuple[str, dict]]) -> dict:
+    """A ledger of these rows, whose digests follow one another."""
     found = copy.deepcopy(content)
-    ledger = found["ledger"]
-    before = Identity(ledger_id=ledger["ledger_id"], policy=ledger["policy"]).genesis(kind)
-    for row in ledger[kind]:
-        body = json.loads(b64decode(row[2]))
-        body = json.dumps(change(body) or body).encode()
-        row[2], row[3] = b64encode(body).decode(), before
-        row[4] = before = row_digest(before, row[0], row[1], body)
+    ledger, made = found["ledger"], []
+    before = Identity(ledger_id=ledger["ledger_id"], policy=ledger["policy"]).genesis("charges")
+    for place, (name, content_of_row) in enumerate(rows, 1):
+        body = json.dumps(content_of_row).encode()
+        made.append([place, name, b64encode(body).decode(), before, row_digest(before, place, name, body)])
+        before = made[-1][4]
+    ledger["charges"] = made
     return found
+
+
+def rechained(content: dict, change: Callable[[dict], object]) -> dict:
+    """A ledger whose rows' bodies were changed, and whose digests follow one another again."""
+    return linked(content, [(name, change(body) or body) for name, body in charges(content)])
+
+
+REORDERED = {
+    "a plan again": lambda plan, charge: [plan, ("again", plan[1]), charge],
+    "a plan after a release": lambda plan, charge: [charge, plan],
+    "a release charged twice": lambda plan, charge: [plan, charge, charge],
+    "a charge under another name": lambda plan, charge: [plan, ("r/1", charge[1]), charge],
+    "a release more than planned": lambda plan, charge: [plan, charge, ("r/1", charge[1] | {"release_id": "r/1"})],
+    "another unit": lambda plan, charge: [plan, (charge[0], charge[1] | {"unit": "reward"})],
+    "another adjacency": lambda plan, charge: [plan, (charge[0], charge[1] | {"adjacency": "replace-one"})],
+    "another population": lambda plan, charge: [plan, (charge[0], charge[1] | {"population": "q"})],
+    "other clients": lambda plan, charge: [(plan[0], plan[1] | {"n_clients": 4000}), charge],
+}
+
+
+@pytest.mark.parametrize("forgery", REORDERED)
+def test_rows_that_follow_one_another_and_mean_nothing_do_not_verify(forgery: str, tmp_path: Path) -> None:
+    content = ledger_content(Gaussian(noise_multiplier=4.0), quoted=50.0)
+    plan, charge = charges(content)
+    assert outcome(linked(content, [plan, charge]), tmp_path / "same.json") == "VERIFIED"
+    assert outcome(linked(content, REORDERED[forgery](plan, charge)), tmp_path / "forged.json") == "NOT VERIFIED"
+
+
+def test_a_table_that_names_a_key_twice_is_no_bundle(sound: dict, tmp_path: Path) -> None:
+    """Another reader of the same file would take the first of the two."""
+    text = signed(sound, tmp_path / "twice.json").read_text()
+    (tmp_path / "twice.json").write_text(text.replace('"quoted": {', '"quoted": {"epsilon": 1e-6, ', 1))
+    assert auditor.main([str(tmp_path / "twice.json")]) == 3
 
 
 def test_no_row_of_a_ledger_crashes_the_check(tmp_path: Path) -> None:
@@ -390,6 +428,14 @@ def test_no_row_of_a_ledger_crashes_the_check(tmp_path: Path) -> None:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     assert outcome(changed, tmp_path / "forged.json") in ("NOT VERIFIED", "NOT COUNTED"), (path, other)
+
+
+def test_a_rows_body_is_written_in_one_way_alone(tmp_path: Path) -> None:
+    """The last digits of base64 hold spare bits, which no digest covers."""
+    content = ledger_content(Gaussian(noise_multiplier=4.0), quoted=5.0)
+    content["ledger"]["releases"][0][2] = "e31="
+    assert b64decode("e31=", validate=True) == b"{}"
+    assert outcome(content, tmp_path / "spare.json") == "NOT VERIFIED"
 
 
 def test_a_charge_of_other_noise_than_the_plan_names_does_not_verify(tmp_path: Path) -> None:
