@@ -37,6 +37,13 @@ def test_every_room_is_on_a_floor() -> None:
     assert rooms == {room for room in placed if room.startswith("privbo.")}
 
 
+def test_no_module_of_the_accountant_is_missing_from_what_the_auditor_may_not_import() -> None:
+    forbidden = {name for name in contracts()["auditor"]["forbidden_modules"] if name.startswith("accountant.")}
+    folder = ROOT / "accountant"
+    here = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert forbidden == {f"accountant.{name}" for name in here - {"__init__", "ours", "verify"}}
+
+
 def test_every_public_name_has_an_example() -> None:
     assert {name for name in privbo.__all__ if ">>>" not in (getattr(privbo, name).__doc__ or "")} == set()
 

@@ -22,6 +22,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, TextIO, TypeAlias, TypeVar
 
@@ -170,7 +171,7 @@ def _checked(path: Path, receipts: Sequence[Path]) -> Findings:
             lines, guarded = _promised(checks, content, chain, run)
         for name, receipt, signer in seen:
             words = f"the ledger extends {quoted(name)}, by the same key"
-            checks.hold(words, lambda receipt=receipt, signer=signer: _extends(content, chain, key, receipt, signer))  # type: ignore[misc]
+            checks.hold(words, partial(_extends, content, chain, key, receipt, signer))
     return Findings(
         run=content["run"],
         key=key,

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from accountant.verify.events import Adjacency, counted, parts_of
 from accountant.verify.reading import (
     BundleError,
     Json,
-    canonical,
     hexadecimal,
     number,
     one_of,
@@ -28,7 +28,6 @@ from accountant.verify.reading import (
 )
 
 NOISE_SOURCES = ("secure", "exact", "simulation", "none")
-ADJACENCIES = ("zero-out", "add-or-remove-one", "replace-one")
 _UNITS = ("client", "record", "reward")
 _MEANING = ("unit", "adjacency", "population", "n_clients")
 _SCHEMA = 1
@@ -216,7 +215,7 @@ def _linked(lines: object, kind: str, identity: tuple[str, str]) -> Iterable[tup
 def _policy(written: str) -> Json:
     policy = table(json.loads(written), "policy", (*_MEANING, "budget"), optional=("disjoint",))
     one_of(policy["unit"], "unit", _UNITS)
-    one_of(policy["adjacency"], "adjacency", ADJACENCIES)
+    one_of(policy["adjacency"], "adjacency", tuple(Adjacency))
     if not text(policy["population"], "population"):
         raise BundleError("the population has no name")
     if policy["n_clients"] is not None and whole(policy["n_clients"], "n_clients") < 1:
@@ -229,7 +228,7 @@ def _policy(written: str) -> Json:
 def _declared(content: Json, sequence: int) -> Declared:
     events: Paid = Counter()
     for event, count in rows(content["events"], "events"):
-        times = _count(count)
+        times = counted(count, "count of an event")
         events.update({part: times * n for part, n in parts_of(event).items()})
     delta = number(content["delta"], "delta")
     if not 0 < delta < 1:
@@ -246,27 +245,9 @@ def _declared(content: Json, sequence: int) -> Declared:
     )
 
 
-def parts_of(event: object) -> Paid:
-    """The basic events that an event consists of, with counts."""
-    kind = text(table(event, "event").get("type"), "type of an event")
-    if kind != "composed":
-        return Counter({canonical(event).decode(): 1})
-    found: Paid = Counter()
-    for part, count in rows(table(event, "event", ("type", "parts"))["parts"], "parts"):
-        times = _count(count)
-        found.update({name: times * n for name, n in parts_of(part).items()})
-    return found
-
-
-def _count(value: object) -> int:
-    if (found := whole(value, "count of an event")) < 1:
-        raise BundleError("the count of an event is 0")
-    return found
-
-
 def _rounds(event: str) -> int:
     content = json.loads(event)
-    return _count(content["n_rounds"]) if content["type"] == "random-allocation-gaussian" else 1
+    return counted(content["n_rounds"], "n_rounds") if content["type"] == "random-allocation-gaussian" else 1
 
 
 def _least_noise(event: str) -> float:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from accountant.events import (
+from accountant.verify.events import (
     Adjacency,
     Basic,
     Composed,
@@ -61,13 +61,14 @@ def recomputed(paid: Composed, delta: float, adjacency: Adjacency) -> Recomputat
     """Ends of epsilon at ``delta``; None for events that this file does not know.
 
     Example:
-        >>> from accountant.events import repeat
-        >>> found = recomputed(repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 40), 1e-5,
-        ...                 Adjacency.ZERO_OUT)
+        >>> event = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
+        >>> found = recomputed(Composed(parts=((event, 40),)), 1e-5, Adjacency.ZERO_OUT)
         >>> 3.93 < found.lower < 3.957 < found.upper < 3.97
         True
     """
     events = [event for event, _ in paid.parts]
+    if not all(isinstance(event, Basic) for event in events):
+        raise TypeError("these are events of another package; read them: accountant.verify.events.composed(...)")
     if any(isinstance(event, NonPrivate) for event in events):
         return Recomputation(lower=math.inf, upper=math.inf, how="exact")
     if not events:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accountant.events import Adjacency, compose, from_dict
 from accountant.verify.chain import Chain, Declared, Paid
+from accountant.verify.events import Adjacency, composed
 from accountant.verify.guardians import Countersigned, in_words
 from accountant.verify.reading import BundleError, Json, canonical, number, one_of, quoted, table, whole
 from accountant.verify.recomputation import Recomputation, recomputed
@@ -139,8 +139,7 @@ def _epsilon(value: object) -> float:
 
 
 def _recomputed(paid: Paid, delta: float, adjacency: str) -> Recomputation | None:
-    events = compose((from_dict(json.loads(event)), count) for event, count in paid.items())
-    return recomputed(events, delta, Adjacency(adjacency))
+    return recomputed(composed(paid), delta, Adjacency(adjacency))
 
 
 def statement_lines(chain: Chain, plan: Declared, run: Quote, total: Quote, caveat: object) -> list[str]:

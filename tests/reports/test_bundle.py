@@ -19,7 +19,6 @@ import privbo as pb
 from accountant import numerical
 from accountant.errors import DisagreementError, LedgerError
 from accountant.events import (
-    Adjacency,
     BestOfRandomRuns,
     FixedSizeSampledGaussian,
     Gaussian,
@@ -30,12 +29,14 @@ from accountant.events import (
 from accountant.ledger.signing import ANSWERED, BUNDLE, checked, kept_secret, sign, signing_key
 from accountant.verify import auditor
 from accountant.verify.auditor import verify_bundle
+from accountant.verify.events import Adjacency
 from accountant.verify.recomputation import recomputed
 from accountant.wording import upper_text
 from privbo.audits.publish import publish_norms
 from privbo.cli.look import verify_ledger
 from privbo.cli.main import app
 from privbo.reports.bundle import write_bundle, write_receipt
+from tests.reports.auditors import as_read
 from tests.reports.runs import small_run
 from tests.runs.test_evidence import PARTS, copy, play
 
@@ -78,7 +79,7 @@ def test_a_bundle_is_checked_without_torch_and_says_what_was_promised_to_whom(ma
     quoted = pb.load(made).epsilon()
     assert "VERIFIED" in done.stdout
     assert f"Epsilon quoted: {upper_text(quoted, 6)} at delta 1e-05, for the whole run" in done.stdout
-    found = recomputed(pb.load(made).event, 1e-5, Adjacency.ZERO_OUT)
+    found = recomputed(as_read(pb.load(made).event), 1e-5, Adjacency.ZERO_OUT)
     assert f"Computed here:  {upper_text(found.upper, 6)}, exact" in done.stdout
     assert "each client of population" in done.stdout
     assert written.key in done.stdout
@@ -218,18 +219,21 @@ COUNTED = {
 @pytest.mark.parametrize("counted", COUNTED)
 def test_the_officers_own_count_holds_the_tight_number_between_its_ends(counted: str) -> None:
     event, adjacency, apart = COUNTED[counted]
-    found, tight = recomputed(event, 1e-5, adjacency), numerical.epsilon_interval(event, 1e-5, adjacency=adjacency)
+    found, tight = (
+        recomputed(as_read(event), 1e-5, Adjacency(adjacency)),
+        numerical.epsilon_interval(event, 1e-5, adjacency=adjacency),
+    )
     assert found.lower <= tight.upper * (1 + 1e-9)
     assert found.upper >= tight.lower * (1 - 1e-9)
     assert found.upper - found.lower <= apart * found.upper
 
 
 def test_where_the_grid_cannot_tell_the_officer_counts_by_renyi_and_says_so() -> None:
-    found = recomputed(repeat(OFTEN, 50), 1e-13, Adjacency.ZERO_OUT)
+    found = recomputed(as_read(repeat(OFTEN, 50)), 1e-13, Adjacency.ZERO_OUT)
     assert (found.lower, found.how) == (0.0, "an upper bound by Rényi divergences alone")
     assert found.upper >= numerical.epsilon_interval(repeat(OFTEN, 50), 1e-13, adjacency=Adjacency.ZERO_OUT).lower
     best = BestOfRandomRuns(run=repeat(OFTEN, 2), eta=1.0, gamma=0.5)
-    assert recomputed(repeat(best, 1), 1e-5, Adjacency.ZERO_OUT) is None
+    assert recomputed(as_read(repeat(best, 1)), 1e-5, Adjacency.ZERO_OUT) is None
 
 
 def test_a_sampled_run_that_quotes_too_little_does_not_verify(tmp_path: Path) -> None:
@@ -263,7 +267,7 @@ def test_a_run_that_protects_nobody_says_so_in_its_bundle(tmp_path: Path) -> Non
         found = verify_bundle(write_bundle(tmp_path / name).path)
         assert found.verified, found.problems
         assert "protect" in " ".join(found.statement)
-    assert math.isinf(recomputed(pb.load(tmp_path / "none").event, 1e-5, Adjacency.ZERO_OUT).lower)
+    assert math.isinf(recomputed(as_read(pb.load(tmp_path / "none").event), 1e-5, Adjacency.ZERO_OUT).lower)
 
 
 def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_path: Path) -> None:

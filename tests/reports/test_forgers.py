@@ -10,7 +10,7 @@ import re
 import warnings
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,17 +37,19 @@ from accountant.events import (
     ZeroConcentrated,
     compose,
     repeat,
+    to_dict,
 )
 from accountant.ledger.file import Identity
 from accountant.ledger.policy import canonical
 from accountant.ledger.reservation import Declaration
 from accountant.ledger.signing import BUNDLE, RECEIPT, sign
 from accountant.ledger.store import row_digest
-from accountant.verify import auditor, reading, statement
+from accountant.verify import auditor, events, reading, statement
 from accountant.verify.recomputation import Recomputation
 from accountant.verify.statement import BY_WORD
 from privbo.reports.bundle import write_bundle
 from tests.cli.test_text import NAMED, require_harmless
+from tests.reports.auditors import as_read
 from tests.reports.runs import small_run
 
 Path_ = tuple[str | int, ...]
@@ -240,8 +242,32 @@ def test_next_to_nothing_is_never_verified_for_any_kind_of_event(kind: type, tmp
 
 
 def is_counted(event: Event) -> bool:
-    found = statement.recomputed(compose([event]), 1e-5, Adjacency.ZERO_OUT)
+    found = statement.recomputed(as_read(compose([event])), 1e-5, events.Adjacency.ZERO_OUT)
     return found is not None and found.lower > 0
+
+
+@pytest.mark.parametrize("kind", get_args(Basic), ids=lambda kind: kind.__name__)
+def test_the_auditors_own_decoding_knows_every_kind_of_event_by_the_same_fields(kind: type) -> None:
+    made = EXAMPLES[kind]
+    ((read, count),) = as_read(made).parts
+    assert (type(read).__name__, count) == (kind.__name__, 1)
+    for field in fields(read):
+        ours, theirs = getattr(made, field.name), getattr(read, field.name)
+        assert theirs == (as_read(ours) if isinstance(ours, Composed) else ours)
+    assert {field.name for field in fields(read)} == {field.name for field in fields(made)}
+    for name, value in to_dict(made).items():
+        for other in (None, True, "x", -1, -1.5, [], math.inf):
+            if name == "eta" and other == -1.0:
+                continue
+            with pytest.raises((reading.BundleError, KeyError, TypeError, ValueError, OverflowError)):
+                refused(to_dict(made) | {name: other}, name, value)
+
+
+def refused(content: dict, name: str, value: object) -> None:
+    """Read an event of which one field was changed; a kind that nobody knows is not computed, and not refused."""
+    found = events.composed(events.parts_of(content))
+    if name == "type" and isinstance(found.parts[0][0], events.Unknown):
+        raise reading.BundleError(str(value))
 
 
 def test_next_to_nothing_is_never_verified_for_very_many_releases(tmp_path: Path) -> None:
@@ -386,11 +412,16 @@ def rechained(content: dict, change: Callable[[dict], object]) -> dict:
     return linked(content, [(name, change(body) or body) for name, body in charges(content)])
 
 
+def twice(plan: tuple[str, dict]) -> tuple[str, dict]:
+    """A plan of which every release may be made twice."""
+    return plan[0], plan[1] | {"events": [[event, 2 * count] for event, count in plan[1]["events"]]}
+
+
 REORDERED = {
     "a plan again": lambda plan, charge: [plan, ("again", plan[1]), charge],
     "a plan after a release": lambda plan, charge: [charge, plan],
-    "a release charged twice": lambda plan, charge: [plan, charge, charge],
-    "a charge under another name": lambda plan, charge: [plan, ("r/1", charge[1]), charge],
+    "a release charged twice": lambda plan, charge: [twice(plan), charge, charge],
+    "a charge under another name": lambda plan, charge: [twice(plan), ("r/1", charge[1]), charge],
     "a release more than planned": lambda plan, charge: [plan, charge, ("r/1", charge[1] | {"release_id": "r/1"})],
     "another unit": lambda plan, charge: [plan, (charge[0], charge[1] | {"unit": "reward"})],
     "another adjacency": lambda plan, charge: [plan, (charge[0], charge[1] | {"adjacency": "replace-one"})],
@@ -428,6 +459,15 @@ def test_no_row_of_a_ledger_crashes_the_check(tmp_path: Path) -> None:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     assert outcome(changed, tmp_path / "forged.json") in ("NOT VERIFIED", "NOT COUNTED"), (path, other)
+
+
+def test_guardians_are_where_a_run_may_have_them_and_nowhere_else(sound: dict, tmp_path: Path) -> None:
+    elsewhere = replaced(sound, ("guardians", "where"), "a vault")
+    assert outcome(elsewhere, tmp_path / "where.json") == "NOT VERIFIED"
+    unguarded = ledger_content(Gaussian(noise_multiplier=4.0), quoted=5.0)
+    assert outcome(unguarded, tmp_path / "none.json") == "VERIFIED"
+    unguarded["guardians"] = sound["guardians"]
+    assert outcome(unguarded, tmp_path / "unnamed.json") == "NOT VERIFIED"
 
 
 def test_a_rows_body_is_written_in_one_way_alone(tmp_path: Path) -> None:
