@@ -76,7 +76,7 @@ class Quote:
     def computed(self) -> str:
         """What was computed, in words."""
         if self.found is None:
-            return "not computed here: a kind of release that this check has no arithmetic for"
+            return "nothing: this check has no arithmetic for a kind of release among them"
         if not self.is_counted:
             return f"at most {at_most(self.found.upper, 5)}, and no lower end is certified: {self.found.how}"
         if self.found.lower == self.found.upper:

@@ -12,8 +12,10 @@ import pytest
 import privbo as pb
 from accountant.ledger import Ledger
 from accountant.ledger.total import odometer
+from accountant.verify.auditor import verify_bundle
 from privbo.cli.look import read_report, verify_ledger
 from privbo.protocol.files import read_lines
+from privbo.reports.bundle import write_bundle
 from privbo.reports.document import render as render_page
 from privbo.reports.page import document
 from privbo.runs.manifest import RunDirectory
@@ -69,6 +71,9 @@ def test_what_was_recovered_is_priced_by_an_odometer_and_said_in_every_view(
     assert "paid for once more" in found.ledger.text
     assert "paid for once more" in render_page(document(found))
     assert found.attacker.right_guess > 0.5
+    checked = verify_bundle(write_bundle(home).path)
+    assert checked.verified, checked.problems
+    assert f"pays again for {ROUNDS - 2} lost releases of" in " ".join(checked.statement)
     with pytest.raises(pb.RunError, match="nothing is uncertain"):
         recover(RunDirectory(home))
 
