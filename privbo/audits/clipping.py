@@ -108,7 +108,7 @@ class ClippingAudit:
         return notebook_table(f"Audit: {self.name}", facts)
 
 
-def clipping_audit(record: Record) -> ClippingAudit:
+def audit(record: Record) -> ClippingAudit:
     """PRIVATE: measure what clipping did to a run's vectors.
 
     Raises:
@@ -122,7 +122,7 @@ def clipping_audit(record: Record) -> ClippingAudit:
         ...     made = pb.run(
         ...         problem, pb.DPFTSDE(clipping_norm=2.0), privacy=privacy, rounds=1, seed=1, directory=f"{home}/run"
         ...     )
-        ...     found = clipping_audit(made)
+        ...     found = audit(made)
         >>> found.rounds[0].bound, found.rounds[0].clipped_share <= 1.0
         (1.0, True)
     """

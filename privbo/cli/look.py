@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from privbo.audits.audit import Audit
-from privbo.audits.clipping import clipping_audit
+from privbo.audits.clipping import audit
 from privbo.audits.empirical import audit_plan, audit_run
 from privbo.audits.publish import price_of_norms, publish_norms
 from privbo.cli.results import WrittenReport
@@ -102,7 +102,7 @@ def audit_target(
             name=record.spec.name,
             published=None if publish is None else publish_norms(record, noise_multiplier=publish),
             empirical=audit_run(record, trials=trials, trust=trust) if empirical else (),
-            clipping=clipping_audit(record) if here or not empirical else None,
+            clipping=audit(record) if here or not empirical else None,
         )
         page = out or (record.home.private / "audit.html" if here else None)
         if found.published is not None:

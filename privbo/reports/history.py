@@ -28,7 +28,7 @@ def history_rows(found: Report) -> list[dict[str, object]]:
     ]
 
 
-def history_frame(record: Record) -> pd.DataFrame:
+def history(record: Record) -> pd.DataFrame:
     """Give a run's public history as a frame, one row per release.
 
     Raises:
@@ -39,7 +39,7 @@ def history_frame(record: Record) -> pd.DataFrame:
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
         >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
         >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
-        >>> history_frame(record)["sequence"].tolist()
+        >>> history(record)["sequence"].tolist()
         [2, 3]
     """
     return frame_of(history_rows(report(record)))
@@ -51,7 +51,7 @@ def write_parquet(record: Record, path: Path) -> Path:
     Raises:
         ConfigurationError: If pandas or pyarrow is not installed.
     """
-    frame = history_frame(record)
+    frame = history(record)
     try:
         frame.to_parquet(path)
     except ImportError:

@@ -1,0 +1,42 @@
+from accountant import calibrate as calibrate, gaussian_dp as gaussian_dp, moments as moments, renyi as renyi
+from accountant.errors import (
+    AccountingError as AccountingError,
+    BudgetExceeded as BudgetExceeded,
+    CalibrationError as CalibrationError,
+    EventError as EventError,
+    LedgerError as LedgerError,
+    PrivacyError as PrivacyError,
+)
+from accountant.events import (
+    Adjacency as Adjacency,
+    BestOfRandomRuns as BestOfRandomRuns,
+    Composed as Composed,
+    Event as Event,
+    FixedSizeSampledGaussian as FixedSizeSampledGaussian,
+    Gaussian as Gaussian,
+    Laplace as Laplace,
+    MixtureOfGaussians as MixtureOfGaussians,
+    NonPrivate as NonPrivate,
+    PoissonSampledGaussian as PoissonSampledGaussian,
+    PoissonSampledLaplace as PoissonSampledLaplace,
+    RandomAllocationGaussian as RandomAllocationGaussian,
+    TruncatedPoissonSampledGaussian as TruncatedPoissonSampledGaussian,
+    Unit as Unit,
+    ZeroConcentrated as ZeroConcentrated,
+    compose as compose,
+    from_dict as from_dict,
+    repeat as repeat,
+    to_dict as to_dict,
+)
+from accountant.front import Accountant as Accountant, epsilon as epsilon, noise_multiplier as noise_multiplier
+from accountant.group import of_group as of_group
+from accountant.ledger import Budget as Budget, Ledger as Ledger, LedgerPolicy as LedgerPolicy
+from accountant.tight import numerical as numerical
+from accountant.tightest import (
+    Interval as Interval,
+    epsilon_interval as epsilon_interval,
+    epsilon_table as epsilon_table,
+)
+from accountant.wording import event_text as event_text
+
+DISTRIBUTION: str

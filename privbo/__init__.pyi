@@ -1,0 +1,52 @@
+from privbo.algorithms.common.best_arm import BestArm as BestArm
+from privbo.algorithms.common.central_model import CentralModel as CentralModel
+from privbo.algorithms.common.dp_hype import DPHype as DPHype
+from privbo.algorithms.common.private_search import PrivateSearch as PrivateSearch
+from privbo.algorithms.elimination.fed_pne import FedPNE as FedPNE
+from privbo.algorithms.elimination.flexible import FlexibleXArmed as FlexibleXArmed
+from privbo.algorithms.elimination.parallel import ParallelXArmed as ParallelXArmed
+from privbo.algorithms.elimination.pf_pne import PFPNE as PFPNE
+from privbo.algorithms.functional.federated import FederatedFLCB as FederatedFLCB
+from privbo.algorithms.thompson.dp_fts_de import DPFTSDE as DPFTSDE
+from privbo.algorithms.thompson.exploration import Cut as Cut, Exploration as Exploration, Weighting as Weighting
+from privbo.algorithms.thompson.own_model import OwnModel as OwnModel, Prior as Prior
+from privbo.algorithms.thompson.shared_prior import SharedPrior as SharedPrior
+from privbo.algorithms.thompson.theory import Theorem1 as Theorem1
+from privbo.audits.clipping import audit as audit
+from privbo.bridges import optuna as optuna
+from privbo.comparisons.comparison import Comparison as Comparison
+from privbo.comparisons.runs import compare as compare
+from privbo.door.adaptive import AdaptiveClipping as AdaptiveClipping
+from privbo.plans.plan import Plan as Plan
+from privbo.plans.policy import Policy as Policy
+from privbo.plans.privacy import (
+    NoPrivacy as NoPrivacy,
+    Privacy as Privacy,
+    default_delta as default_delta,
+    paper_delta as paper_delta,
+)
+from privbo.plans.shared_ledger import DeclaredReleases as DeclaredReleases, SharedLedger as SharedLedger
+from privbo.protocol.errors import (
+    ConfigurationError as ConfigurationError,
+    PolicyError as PolicyError,
+    RunError as RunError,
+)
+from privbo.protocol.problem import Problem as Problem
+from privbo.protocol.space import Categorical as Categorical, Int as Int, Real as Real, Space as Space
+from privbo.reports.data import figures as figures, report as report, write_report as write_report
+from privbo.reports.history import history as history
+from privbo.runs.attendance import Attendance as Attendance
+from privbo.runs.best import Best as Best
+from privbo.runs.grid import Times as Times
+from privbo.runs.history import Round as Round
+from privbo.runs.loop import plan as plan, run as run
+from privbo.runs.record import Record as Record, load as load
+from privbo.runs.session import Session as Session, start as start
+from privbo.runs.site import Site as Site
+from privbo.runs.spec import Spec as Spec
+from privbo.runs.trial import Trial as Trial
+from privbo.training.price import TrainingPlan as TrainingPlan, plan_training as plan_training
+from privbo.training.private_neural import Split as Split
+from privbo.training.train import Trained as Trained, train_private as train_private
+
+__version__: str
