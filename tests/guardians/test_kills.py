@@ -61,7 +61,7 @@ def killed(federation: Federation, dice: random.Random) -> bool:
 
 
 def standing(federation: Federation) -> dict[str, bytes]:
-    """Everything that may have left: guardians' answers and statements, sites' letters, the server's releases."""
+    """Everything that may have left: guardians' answers and statements, sites' ciphertexts, the server's releases."""
     found = {}
     ledgers = [*federation.root.glob("guardian*/kept/*/ledger.sqlite"), federation.run.ledger_path]
     for path in ledgers:

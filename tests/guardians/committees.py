@@ -14,11 +14,11 @@ from accountant.ledger.reservation import Declaration
 from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.shares import own_units
+from privbo.guardians.committee import LocalCommittee, LocalGuardians
 from privbo.guardians.guardian import Guardian
 from privbo.guardians.keys import Card, GuardianKeys, fresh_keys
-from privbo.guardians.panel import Here, Panel
-from privbo.guardians.sealing import Call, Letter, question_digest, write_letters
-from privbo.guardians.shelf import FolderShelf, InMemoryShelf
+from privbo.guardians.sealing import Call, Ciphertext, encrypt_shares, question_digest
+from privbo.guardians.store import FolderStore, MemoryStore
 from privbo.protocol.messages import Request
 
 N, DIM, RUN, PLAN = 6, 4, "run", "p" * 64
@@ -90,7 +90,7 @@ def guardian(
         run=run,
         plan=PLAN,
         mechanism=lambda request: mechanism(request, n_guardians=len(cards), **settings),
-        shelf=InMemoryShelf() if folder is None else FolderShelf(path=folder / "rounds"),
+        store=MemoryStore() if folder is None else FolderStore(path=folder / "rounds"),
         ledger=lambda: contextlib.nullcontext(ledger),
         noise=noise or SimulatedNoise(7),
         site_of=site_of,
@@ -110,14 +110,14 @@ def cards_of(guardians: dict[str, Guardian]) -> dict[str, Card]:
     return next(iter(guardians.values())).cards
 
 
-def panel(guardians: dict[str, Guardian], coins: NoiseSource | None = None) -> Panel:
-    return Panel(
-        council=Here(guardians=guardians),
+def panel(guardians: dict[str, Guardian], coins: NoiseSource | None = None) -> LocalGuardians:
+    return LocalGuardians(
+        committee=LocalCommittee(guardians=guardians),
         cards=cards_of(guardians),
         run=RUN,
         plan=PLAN,
         coins=coins or SecureNoise(),
-        outbox=InMemoryShelf(),
+        outbox=MemoryStore(),
     )
 
 
@@ -126,11 +126,11 @@ def call(round_: int = 0, request: Request = REQUEST, **changes) -> Call:
     return Call(**made | changes)
 
 
-def letters(
+def ciphertexts(
     asked: Call, cards: dict[str, Card], request: Request = REQUEST, *, seed: int = 0, site: str = "", **settings
-) -> list[Letter]:
+) -> list[Ciphertext]:
     made = mechanism(request, n_guardians=len(cards), **settings)
     rows = np.random.default_rng(seed).normal(size=(request.n_clients, request.dim))
     who = np.arange(request.n_clients)
     units = own_units(made, request, rows, who, SecureNoise())
-    return write_letters(asked, units, who.tolist(), cards=cards, site=site)
+    return encrypt_shares(asked, units, who.tolist(), cards=cards, site=site)

@@ -1,4 +1,4 @@
-"""A guardian's shelf: what it has received and stated, on its own disk, or in memory for simulations."""
+"""A guardian's store: what it has received and stated, on its own disk, or in memory for simulations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privbo.protocol.files import load_arrays, save_arrays, write_atomically
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 
 
-class Shelf(Protocol):
+class StateStore(Protocol):
     """Keeps arrays and statements by round; what was put is durable on return where there is a disk."""
 
     def alone(self) -> AbstractContextManager[None]:
@@ -52,8 +52,8 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InMemoryShelf:
-    """A shelf that is gone with its process."""
+class MemoryStore:
+    """A store that is gone with its process."""
 
     _arrays: dict[int, Arrays] = field(default_factory=dict)
     _statements: dict[int, Json] = field(default_factory=dict)
@@ -63,33 +63,33 @@ class InMemoryShelf:
         return nullcontext()
 
     def put_arrays(self, round_: int, arrays: Arrays) -> None:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         self._arrays[round_] = arrays
 
     def arrays(self, round_: int) -> Arrays | None:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         return self._arrays.get(round_)
 
     def drop_arrays(self, round_: int) -> None:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         self._arrays.pop(round_, None)
 
     def put_statement(self, round_: int, statement: Json) -> None:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         self._statements[round_] = statement
 
     def statement(self, round_: int) -> Json | None:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         return self._statements.get(round_)
 
     def is_empty(self) -> bool:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         return not self._statements
 
 
 @dataclass(frozen=True, kw_only=True)
-class FolderShelf:
-    """A shelf in a folder that its owner alone may enter.
+class FolderStore:
+    """A store in a folder that its owner alone may enter.
 
     Attributes:
         path: The folder: ``000004.npz`` and ``000004.json`` are those of round 4.
@@ -99,38 +99,38 @@ class FolderShelf:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         self._made()
         with (self.path / "lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def put_arrays(self, round_: int, arrays: Arrays) -> None:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         self._made()
         save_arrays(self._path_of(round_, "npz"), arrays)
 
     def arrays(self, round_: int) -> Arrays | None:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         path = self._path_of(round_, "npz")
         return load_arrays(path) if path.exists() else None
 
     def drop_arrays(self, round_: int) -> None:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         self._path_of(round_, "npz").unlink(missing_ok=True)
 
     def put_statement(self, round_: int, statement: Json) -> None:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         self._made()
         write_atomically(self._path_of(round_, "json"), json.dumps(statement).encode())
 
     def statement(self, round_: int) -> Json | None:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         path = self._path_of(round_, "json")
         return dict(json.loads(path.read_text())) if path.exists() else None
 
     def is_empty(self) -> bool:
-        """As ``Shelf``."""
+        """As ``StateStore``."""
         return not any(self.path.glob("*.json"))
 
     def _made(self) -> None:

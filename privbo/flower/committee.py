@@ -1,4 +1,4 @@
-"""The server's way to guardians on other machines: finds them, carries letters and statements, waits for sums."""
+"""The server's way to guardians on other machines: finds them, carries ciphertexts and statements, waits for sums."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accountant.errors import LedgerError
 from accountant.events import Json
 from accountant.ledger.signing import checked
 from privbo.door.mechanism import PrivateSum
-from privbo.flower.guard_messages import (
+from privbo.flower.messages import (
     GUARD_TYPE,
     MEETING,
     GuardianQuestion,
@@ -23,13 +23,12 @@ from privbo.flower.guard_messages import (
     decode_said,
     encode_guardian_question,
 )
-from privbo.flower.post import replies
-from privbo.flower.timeouts import Timeouts
-from privbo.flower.transport import SealedRound
+from privbo.flower.settings import Timeouts
+from privbo.flower.transport import SealedRound, replies
+from privbo.guardians.committee import collect_sums, sealed_shares
 from privbo.guardians.guardian import Answer
 from privbo.guardians.keys import Card
-from privbo.guardians.panel import consult, envelopes
-from privbo.guardians.sealing import Call, Letter, question_digest
+from privbo.guardians.sealing import Call, Ciphertext, question_digest
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Broadcast, IntArray, Request
 
@@ -38,7 +37,7 @@ _AGAIN = "the run goes on where it is when it is run again"
 
 
 @dataclass(kw_only=True)
-class FlowerCouncil:
+class FlowerCommittee:
     """Guardians at the other end of Flower's grid.
 
     Attributes:
@@ -86,24 +85,24 @@ class FlowerCouncil:
             time.sleep(self.timeouts.poll)
 
     def gather(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
-        """Give the noisy sums of sealed letters in grid units; see ``privbo.door.door``.
+        """Give the noisy sums of ciphertexts in grid units; see ``privbo.door.door``.
 
         Raises:
-            RunError: If the answers are no letters of a round over Flower.
+            RunError: If the answers are no ciphertexts of a round over Flower.
         """
         if not isinstance(answers, SealedRound):
-            raise RunError(f"guardians on other machines sum sealed letters, and not {type(answers).__name__}")
+            raise RunError(f"guardians on other machines sum ciphertexts, and not {type(answers).__name__}")
         call = Call(run=self.run, round=round_, plan=self.plan, question=question_digest(mechanism, request))
-        return consult(_Asked(council=self, broadcast=answers.broadcast), self.cards, call, request, answers.letters,
-                       self.note)  # fmt: skip
+        asked = _Asked(committee=self, broadcast=answers.broadcast)
+        return collect_sums(asked, self.cards, call, request, answers.ciphertexts, self.note)
 
-    def receive(self, call: Call, broadcast: Broadcast, letters: Sequence[Letter]) -> list[Json]:
+    def receive(self, call: Call, broadcast: Broadcast, ciphertexts: Sequence[Ciphertext]) -> list[Json]:
         """Hand every guardian its shares; everybody's signed statement."""
         wanted = GuardianQuestion(
             kind="receive", nonce=b"", run=self.run, round=call.round, public_seed=self.public_seed, broadcast=broadcast
         )
-        places = {name: envelopes(letters, place) for place, name in enumerate(self.cards)}
-        said = self._ask(call, {n: dataclasses.replace(wanted, envelopes=parts) for n, parts in places.items()})
+        places = {name: sealed_shares(ciphertexts, place) for place, name in enumerate(self.cards)}
+        said = self._ask(call, {n: dataclasses.replace(wanted, sealed_shares=parts) for n, parts in places.items()})
         return [each.statement or {} for each in said.values()]
 
     def answer(self, call: Call, signed: Sequence[Json]) -> Mapping[str, Answer]:
@@ -174,13 +173,13 @@ class FlowerCouncil:
 class _Asked:
     """The committee as one round asks it: with what the round's clients were shown."""
 
-    council: FlowerCouncil
+    committee: FlowerCommittee
     broadcast: Broadcast
 
-    def receive(self, call: Call, request: Request, letters: Sequence[Letter]) -> list[Json]:  # noqa: ARG002 (each guardian computes it)
-        """As ``Council``."""
-        return self.council.receive(call, self.broadcast, letters)
+    def receive(self, call: Call, request: Request, ciphertexts: Sequence[Ciphertext]) -> list[Json]:  # noqa: ARG002 (each guardian computes it)
+        """As ``Committee``."""
+        return self.committee.receive(call, self.broadcast, ciphertexts)
 
     def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Mapping[str, Answer]:  # noqa: ARG002 (as above)
-        """As ``Council``."""
-        return self.council.answer(call, signed)
+        """As ``Committee``."""
+        return self.committee.answer(call, signed)

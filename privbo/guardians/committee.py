@@ -1,4 +1,4 @@
-"""A round with guardians: letters to all, one agreement, everybody's noisy sum, and their total: the release."""
+"""A round with guardians: ciphertexts to all, one agreement, everybody's noisy sum, and their total: the release."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from privbo.door.inbox import vet_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
 from privbo.door.shares import joined, own_units
-from privbo.guardians.guardian import Answer, Envelope, Reachable, read_answer
+from privbo.guardians.guardian import Answer, Reachable, SealedShare, read_answer
 from privbo.guardians.keys import Card
-from privbo.guardians.sealing import Call, Letter, question_digest, write_letters
-from privbo.guardians.shelf import Shelf
+from privbo.guardians.sealing import Call, Ciphertext, encrypt_shares, question_digest
+from privbo.guardians.store import StateStore
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import IntArray, Request
 
 _AT_ONCE = 1024  # clients whose rows stand in memory as integers
 
 
-class Council(Protocol):
+class Committee(Protocol):
     """All guardians of a run, wherever they are."""
 
-    def receive(self, call: Call, request: Request, letters: Sequence[Letter]) -> list[Json]:
+    def receive(self, call: Call, request: Request, ciphertexts: Sequence[Ciphertext]) -> list[Json]:
         """Hand every guardian its shares; everybody's signed statement."""
         ...
 
@@ -37,7 +37,7 @@ class Council(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Here:
+class LocalCommittee:
     """Guardians in this process.
 
     Attributes:
@@ -46,39 +46,39 @@ class Here:
 
     guardians: Mapping[str, Reachable]
 
-    def receive(self, call: Call, request: Request, letters: Sequence[Letter]) -> list[Json]:
-        """As ``Council``."""
+    def receive(self, call: Call, request: Request, ciphertexts: Sequence[Ciphertext]) -> list[Json]:
+        """As ``Committee``."""
         return [
-            guardian.receive(call, request, envelopes(letters, place))
+            guardian.receive(call, request, sealed_shares(ciphertexts, place))
             for place, guardian in enumerate(self.guardians.values())
         ]
 
     def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Mapping[str, Answer]:
-        """As ``Council``."""
+        """As ``Committee``."""
         return {name: each.answer(call, request, signed) for name, each in self.guardians.items()}
 
 
-def envelopes(letters: Sequence[Letter], place: int) -> list[Envelope]:
-    """Give the parts of letters that are for one guardian."""
-    return [Envelope(client=one.client, mark=one.mark, sealed=one.sealed[place]) for one in letters]
+def sealed_shares(ciphertexts: Sequence[Ciphertext], place: int) -> list[SealedShare]:
+    """Give the parts of ciphertexts that are for one guardian."""
+    return [SealedShare(client=one.client, share_id=one.share_id, sealed=one.sealed[place]) for one in ciphertexts]
 
 
-def consult(
-    council: Council,
+def collect_sums(
+    committee: Committee,
     cards: Mapping[str, Card],
     call: Call,
     request: Request,
-    letters: Sequence[Letter],
+    ciphertexts: Sequence[Ciphertext],
     note: Callable[[Json], None] = lambda _: None,
 ) -> IntArray:
-    """Bring letters to every guardian and their answers together; one refusal means no release.
+    """Bring ciphertexts to every guardian and their answers together; one refusal means no release.
 
     Args:
-        council: The guardians.
+        committee: The guardians.
         cards: Their public keys by name, in the order of shares.
         call: The round.
         request: What is asked for.
-        letters: The clients' sealed shares.
+        ciphertexts: The clients' sealed shares.
         note: Receives every guardian's signed receipt.
 
     Returns:
@@ -88,8 +88,8 @@ def consult(
         RunError: If a guardian refuses, or its answer is not its own.
         BudgetExceeded: If a guardian's ledger does not hold the release.
     """
-    signed = council.receive(call, request, letters)
-    answers = council.answer(call, request, signed)
+    signed = committee.receive(call, request, ciphertexts)
+    answers = committee.answer(call, request, signed)
     sums, n_entries = [], request.dim * request.n_blocks
     for name, card in cards.items():
         sums.append(read_answer(answers[name], card, call, name, n_entries))
@@ -100,64 +100,66 @@ def consult(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
+class LocalGuardians:
     """Clients and guardians in this process: for tests, plans and sweeps. Whoever runs the process sees everything.
 
     Attributes:
-        council: The guardians.
+        committee: The guardians.
         cards: Their public keys by name, in the order of shares.
         run: Name of the run.
         plan: Digest of its declared plan.
         coins: Source of every client's own coin.
-        outbox: Keeps letters before they are delivered, so that a round that is asked again gets the same ones.
+        outbox: Keeps ciphertexts before they are delivered, so that a round that is asked again gets the same ones.
         note: Receives every guardian's signed receipt.
     """
 
-    council: Council
+    committee: Committee
     cards: Mapping[str, Card]
     run: str
     plan: str
     coins: NoiseSource
-    outbox: Shelf
+    outbox: StateStore
     note: Callable[[Json], None] = lambda _: None
 
     def gather(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
         """Give the noisy sums of the clients' vectors in grid units, ``(n_entries,)``; see ``privbo.door.door``."""
         call = Call(run=self.run, round=round_, plan=self.plan, question=question_digest(mechanism, request))
-        letters = self._letters(call, mechanism, request, answers)
-        totals = consult(self.council, self.cards, call, request, letters, self.note)
+        ciphertexts = self._letters(call, mechanism, request, answers)
+        totals = collect_sums(self.committee, self.cards, call, request, ciphertexts, self.note)
         self.outbox.drop_arrays(round_)
         return totals
 
-    def _letters(self, call: Call, mechanism: PrivateSum, request: Request, answers: object) -> list[Letter]:
+    def _letters(self, call: Call, mechanism: PrivateSum, request: Request, answers: object) -> list[Ciphertext]:
         if (kept := self.outbox.arrays(call.round)) is not None:
             return unpacked(kept, len(self.cards))
         rows = vet_rows(answers, n_clients=request.n_clients, dim=request.dim)
-        coins, letters = self.coins.stream(str(call.round)), list[Letter]()
+        coins, ciphertexts = self.coins.stream(str(call.round)), list[Ciphertext]()
         for start in range(0, request.n_clients, _AT_ONCE):
             some = np.arange(start, min(start + _AT_ONCE, request.n_clients))
             units = own_units(mechanism, request, rows[some], some, coins)
-            letters += write_letters(call, units, some.tolist(), cards=self.cards, site="")
-        self.outbox.put_arrays(call.round, packed(letters))
-        return letters
+            ciphertexts += encrypt_shares(call, units, some.tolist(), cards=self.cards, site="")
+        self.outbox.put_arrays(call.round, packed(ciphertexts))
+        return ciphertexts
 
 
-def packed(letters: Sequence[Letter]) -> dict[str, npt.NDArray[np.generic]]:
-    """Give letters as arrays, as they are kept."""
-    n_guardians = len(letters[0].sealed) if letters else 0
+def packed(ciphertexts: Sequence[Ciphertext]) -> dict[str, npt.NDArray[np.generic]]:
+    """Give ciphertexts as arrays, as they are kept."""
+    n_guardians = len(ciphertexts[0].sealed) if ciphertexts else 0
     return {
-        "clients": np.array([letter.client for letter in letters], dtype=np.int64),
-        "marks": np.array([letter.mark for letter in letters]),
+        "clients": np.array([ciphertext.client for ciphertext in ciphertexts], dtype=np.int64),
+        "share_ids": np.array([ciphertext.share_id for ciphertext in ciphertexts]),
     } | {
-        f"sealed{place}": np.array([np.frombuffer(letter.sealed[place], dtype=np.uint8) for letter in letters])
+        f"sealed{place}": np.array(
+            [np.frombuffer(ciphertext.sealed[place], dtype=np.uint8) for ciphertext in ciphertexts]
+        )
         for place in range(n_guardians)
     }
 
 
-def unpacked(kept: Mapping[str, npt.NDArray[np.generic]], n_guardians: int) -> list[Letter]:
-    """Read letters that ``packed`` gave."""
+def unpacked(kept: Mapping[str, npt.NDArray[np.generic]], n_guardians: int) -> list[Ciphertext]:
+    """Read ciphertexts that ``packed`` gave."""
     sealed = [kept[f"sealed{place}"] for place in range(n_guardians)]
     return [
-        Letter(client=int(client), mark=str(mark), sealed=tuple(bytes(column[row]) for column in sealed))
-        for row, (client, mark) in enumerate(zip(kept["clients"], kept["marks"], strict=True))
+        Ciphertext(client=int(client), share_id=str(share_id), sealed=tuple(bytes(column[row]) for column in sealed))
+        for row, (client, share_id) in enumerate(zip(kept["clients"], kept["share_ids"], strict=True))
     ]
