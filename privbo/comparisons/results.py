@@ -16,7 +16,7 @@ from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.settings import JsonObject, read_settings
 from privbo.runs.code import CodeKey
 
-_FORMAT = 4  # of a kept file; files of other formats are made again
+_FORMAT = 5  # of a kept file; files of other formats are made again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,6 @@ class CellResult:
         strict_delta: min(1e-5, 1/(10 N)).
         noise_multipliers: Of the planned releases, each once; empty without noise.
         releases: Planned releases.
-        best_per_client: PRIVATE: every client's best score, None where it has none; private sweeps only.
         extra: Whatever else a driver of its own keeps.
     """
 
@@ -44,7 +43,6 @@ class CellResult:
     strict_delta: float = 0.0
     noise_multipliers: tuple[float, ...] = ()
     releases: int = 0
-    best_per_client: tuple[float | None, ...] = ()
     extra: JsonObject = field(default_factory=dict)
 
 

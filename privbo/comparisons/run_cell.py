@@ -120,13 +120,13 @@ def run_public(task: Task) -> CellResult:
 
 @_quiet()
 def run_alone(task: Task, folder: Path) -> CellResult:
-    """PRIVATE: run clients who share nothing beside those who pay; a paid choice asks for every client's score.
+    """PRIVATE: run clients who share nothing beside those who pay.
 
     What their code prints goes into the private ``folder``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     record = run_spec(_unjudged(task), None, output=folder / "output.txt")
-    return replace(summary(record, _curves(record, task.judge)), best_per_client=_best_per_client(record))
+    return summary(record, _curves(record, task.judge))
 
 
 @_quiet()
@@ -143,13 +143,7 @@ def run_private(task: Task, home: Path, paid: Paid) -> CellResult:
     paid.require(spec, plan_run(spec))
     run = RunDirectory(home)
     record = run_spec(spec, home, resume=run.config_path.exists(), output=run.output_path)
-    return replace(summary(record, {"score": record.best_so_far()}), best_per_client=_best_per_client(record))
-
-
-def _best_per_client(record: Record) -> tuple[float | None, ...]:
-    values = record.clients.values
-    best = np.where(np.isfinite(values), values, -np.inf).max(axis=1)
-    return tuple(finite(float(value)) for value in best)
+    return summary(record, {"score": record.best_so_far()})
 
 
 def _curves(record: Record, judge: str | None) -> dict[str, FloatArray]:

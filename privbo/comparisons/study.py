@@ -90,8 +90,8 @@ def _check(config: SweepConfig) -> None:
         raise ConfigurationError(f"contrasts={config.contrasts!r}: write pairs of labels, [[first, second], ...]")
     if not (config.grid or config.arms or any(panel.arms for panel in config.panels)):
         raise ConfigurationError("a sweep needs settings; add [grid] or [[arms]]")
-    if config.data != "private" and (config.ledger is not None or config.selection is not None):
-        raise ConfigurationError(f"data={config.data!r} charges nobody; drop [ledger] and [selection]")
+    if config.data != "private" and config.ledger is not None:
+        raise ConfigurationError(f"data={config.data!r} charges nobody; drop [ledger]")
     if config.data != "private":
         return
     if config.ledger is None:

@@ -22,7 +22,6 @@ from accountant.ledger.total import total
 from privbo.comparisons import cells as work
 from privbo.comparisons.cells import Cell, OnCell, OnReuse, complete, digest, next_attempt
 from privbo.comparisons.charging import Unpaid, all_paid
-from privbo.comparisons.choice import paid_recommendation, recommend
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.payment import quoted_at
 from privbo.comparisons.results import Kept, Reuse, setting_of, summarised
@@ -38,7 +37,7 @@ from privbo.runs.code import CodeKey
 from privbo.runs.config import with_overrides
 from privbo.runs.spec import Spec
 
-__all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "recommended", "run_sweep"]
+__all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "run_sweep"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +48,15 @@ class SweepResult:
         sweep: What was run.
         comparisons: One per panel, in order.
         reuse: Cells that were read back, cells that were run, and why.
-        cells: By panel and label, every kept cell. PRIVATE if the clients' data are.
     """
 
     sweep: Sweep
     comparisons: tuple[Comparison, ...]
     reuse: Reuse
-    cells: tuple[Mapping[str, tuple[Kept, ...]], ...]
 
     def exportable(self) -> SweepResult:
         """Leave out what may not be published."""
-        return dataclasses.replace(self, comparisons=tuple(c.exportable() for c in self.comparisons), cells=())
+        return dataclasses.replace(self, comparisons=tuple(c.exportable() for c in self.comparisons))
 
     def to_dict(self) -> JsonObject:
         """Give everything as JSON: the comparison, or one per panel."""
@@ -125,12 +122,11 @@ def run_sweep(
         found, reuse = list(done.cells), done.reuse
     kept = iter(found)
     by_setting = {key: [next(kept) for _ in group] for key, group in planned.items()}
-    comparisons, groups = [], []
-    for index, panel in enumerate(sweep.panels):
-        own = {label: results for (number, label), results in by_setting.items() if number == index}
-        comparisons.append(_compared(sweep, panel, own))
-        groups.append({label: tuple(k for k in results if k is not None) for label, results in own.items()})
-    return SweepResult(sweep=sweep, comparisons=tuple(comparisons), reuse=reuse, cells=tuple(groups))
+    comparisons = tuple(
+        _compared(sweep, panel, {label: results for (number, label), results in by_setting.items() if number == index})
+        for index, panel in enumerate(sweep.panels)
+    )
+    return SweepResult(sweep=sweep, comparisons=comparisons, reuse=reuse)
 
 
 def _refuse_file_on_cluster(sweep: Sweep, scheduler: str | None) -> None:
@@ -140,25 +136,6 @@ def _refuse_file_on_cluster(sweep: Sweep, scheduler: str | None) -> None:
             f"scheduler={scheduler!r} with ledger.path={sweep.ledger.path!r}: people whose data is on a cluster have "
             "their ledger in PostgreSQL, not in one machine's file; write path = 'postgresql://ROLE@HOST/DB?witness=FILE'"
         )
-
-
-def recommended(found: SweepResult, budget: float, agree: Agree = agree_to_all) -> SweepResult:
-    """Name the best setting of every panel within a budget; on private data the choice itself is charged, if agreed to.
-
-    Raises:
-        ConfigurationError: If nothing fits, or on private data without a [selection] table.
-        BudgetExceeded: If the population's ledger can't pay for the choice.
-    """
-    sweep = found.sweep
-    chosen = []
-    for comparison, cells in zip(found.comparisons, found.cells, strict=True):
-        if sweep.config.selection is None or sweep.ledger is None:
-            chosen.append(dataclasses.replace(comparison, recommendation=recommend(comparison, budget)))
-            continue
-        paid = paid_recommendation(comparison, cells, sweep.config.selection, sweep.ledger, budget, agree)
-        named = dataclasses.replace(comparison, recommendation=paid)
-        chosen.append(_composed(named, sweep.ledger))
-    return dataclasses.replace(found, comparisons=tuple(chosen))
 
 
 def _refuse_other_names(folder: Path) -> None:
@@ -183,12 +160,6 @@ def _cells(sweep: Sweep, folder: Path, *, fresh: bool) -> dict[tuple[int, str], 
     for index, panel in enumerate(sweep.panels):
         for setting in panel.settings:
             spec = spec_of(setting.content, setting.kind, private=sweep.ledger is not None)
-            if sweep.config.selection is not None and spec.privacy.trust == "guardians":
-                raise ConfigurationError(
-                    "a [selection] table releases clients' scores through a door that sees them, which "
-                    "trust='guardians' "
-                    "rules out; drop one of the two"
-                )
             table = spec.to_dict()
             name = digest([table["problem"], table["algorithm"], panel.judge, setting.content["problem"]])
             if name not in codes:

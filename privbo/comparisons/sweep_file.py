@@ -31,7 +31,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from privbo.comparisons.choice import Selection
 from privbo.comparisons.setting import Data, Kind, Measure
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.settings import NAME, Count, JsonObject, Sequence, settings
@@ -113,7 +112,6 @@ class SweepConfig:
         small: Overrides of the small version of an experiment of ours; ``privbo compare`` plays none.
         small_seeds: Its number of seeds.
         ledger: The population's ledger; private data only.
-        selection: How a choice on private data is paid for.
 
     Raises:
         ConfigurationError: If a value is not allowed, or two contradict each other.
@@ -137,4 +135,3 @@ class SweepConfig:
     small: JsonObject = Field(default_factory=dict)
     small_seeds: Count = 2
     ledger: SharedLedger | None = None
-    selection: Selection | None = None

@@ -27,14 +27,13 @@ from accountant.ledger import Ledger
 from accountant.tightest import epsilon_table
 from privbo.cli.compare import CellTable
 from privbo.cli.terminal import render
-from privbo.comparisons.choice import recommend
-from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.payment import Due, pay
 from privbo.comparisons.results import CellResult
 from privbo.comparisons.run_cell import Task
 from privbo.comparisons.runs import compare
 from privbo.comparisons.setting import Setting, difference
-from privbo.comparisons.sweep import read_sweep, recommended, run_sweep
+from privbo.comparisons.sweep import read_sweep, run_sweep
 from privbo.reports.compare_page import figures
 from privbo.reports.tables import csv_text, frame, latex, markdown
 from privbo.runs.opening import open_shared, plan_run
@@ -104,8 +103,8 @@ def test_recommendation_tells_a_lead_from_noise() -> None:
     assert recommend(clear, 3.0).label == "dear"
     with pytest.raises(pb.ConfigurationError, match="at delta 1e-06; the cheapest costs 1"):
         recommend(clear, 0.5)
-    with pytest.raises(pb.ConfigurationError, match=r"\[selection\]"):
-        recommend(comparison(setting("a", [1.0]), data="private"), 2.0)
+    with pytest.raises(pb.ConfigurationError, match="no epsilon covers"):
+        recommend(comparison(*clear.settings, data="private"), 2.0)
 
 
 def test_settings_are_compared_at_one_safe_delta_whatever_delta_they_ask_for() -> None:
@@ -220,7 +219,7 @@ def test_what_settings_warn_of_is_said_by_the_sweep_and_not_by_its_cells(tmp_pat
     )  # cells: twice as many
 
 
-def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(tmp_path: Path) -> None:
+def test_a_sweep_over_private_data_is_a_composition(tmp_path: Path) -> None:
     path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
     path.write_text(PRIVATE.format(path=people, bound="epsilon = 20.0\ndelta = 1e-5\n"))
     sweep, out = read_sweep(path), tmp_path / "out"
@@ -236,20 +235,11 @@ def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(t
     assert {p.name for p in out.iterdir()} == {"private"}
     again = run_sweep(sweep, out, jobs=1)
     assert again.comparisons[0].rows() == found.comparisons[0].rows()
-    with pytest.raises(pb.ConfigurationError, match="pay for the choice"):
-        recommended(found, 2.0)
+    with pytest.raises(pb.ConfigurationError, match="no epsilon covers"):
+        recommend(found.comparisons[0], 2.0)
+    assert total.releases == 12
     with Ledger.open(people) as ledger:
         assert len(ledger.entries()) == charged
-    path.write_text(path.read_text() + "[selection]\nnoise_multiplier = 5.0\nlow = -1.0\n")
-    chosen = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0).comparisons[0]
-    assert set(chosen.recommendation.released) == {"epsilon=1.0", "epsilon=2.0", "local only"}
-    assert chosen.recommendation.label in chosen.recommendation.released
-    assert chosen.total.epsilon == 20.0  # a charge after releases: the filter's bound, fixed beforehand
-    assert (chosen.total.releases, total.releases) == (total.releases + 1, 12)
-    once_more = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0)
-    assert once_more.comparisons[0].recommendation == chosen.recommendation
-    with Ledger.open(people) as ledger:
-        assert len(ledger.entries()) == charged + 1
 
 
 @pytest.mark.parametrize(
