@@ -26,6 +26,8 @@ from privbo.protocol.messages import (
     IntArray,
     PlainEvaluate,
     Setting,
+    answers_together,
+    takes_points,
 )
 from privbo.protocol.problem import Evaluator
 from privbo.runs.answers import joined, shaped
@@ -118,16 +120,6 @@ def clients_of(
     if answers_together(algorithm) and evaluate.problem.earlier is None and not apart:
         return Together(cohort=made(clients))
     return Separate(clients=clients, made=made, evaluate=evaluate)
-
-
-def answers_together(algorithm: Algorithm) -> bool:
-    """Tell whether no client's data can make an algorithm's cohort raise: ours are held to it, others may say so."""
-    return bool(getattr(algorithm, "answers_together", type(algorithm).__module__.startswith("privbo.")))
-
-
-def takes_points(algorithm: Algorithm) -> bool:
-    """Tell whether clients can learn from points that they bring along, and evaluate others than they chose."""
-    return bool(getattr(algorithm, "takes_points", False))
 
 
 def require_answers(spec: Spec) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -62,6 +62,7 @@ class BestArm(CommonSettings):
         2
     """
 
+    answers_together: ClassVar[bool] = True
     type: Literal["best-arm"] = field(default="best-arm", repr=False)
     rule: Literal["top-two", "halving"] = "top-two"
     n_arms: Count = 16

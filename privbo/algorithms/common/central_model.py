@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -102,6 +102,7 @@ class CentralModel(CommonSettings):
         19
     """
 
+    answers_together: ClassVar[bool] = True
     type: Literal["central-model"] = field(default="central-model", repr=False)
     n_init: Count = 4
     n_candidates: Count = 1024

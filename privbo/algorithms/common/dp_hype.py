@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from privbo.algorithms.common.clients import SearchClients
 from privbo.algorithms.common.forms import Ballot, Votes
@@ -48,6 +48,7 @@ class DPHype(CommonSettings):
         1
     """
 
+    answers_together: ClassVar[bool] = True
     type: Literal["dp-hype"] = field(default="dp-hype", repr=False)
     n_candidates: Count = 16
     ballot: Ballot = "single"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from privbo.algorithms.common.clients import SearchClients
 from privbo.algorithms.common.forms import Scores
@@ -51,6 +51,7 @@ class PrivateSearch(CommonSettings):
         5
     """
 
+    answers_together: ClassVar[bool] = True
     type: Literal["private-search"] = field(default="private-search", repr=False)
     n_candidates: Count = 4
     sampler: Literal["sobol", "random"] = "sobol"

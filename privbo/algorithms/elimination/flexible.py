@@ -13,6 +13,8 @@ every phase. Only the abstract and the introduction were at hand; assumed and ch
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from privbo.algorithms.elimination.alone import PersonalElimination, alone
 from privbo.algorithms.elimination.flexible_clients import FlexibleCohort
 from privbo.algorithms.elimination.pf_pne_server import PFPNEServer
@@ -47,6 +49,8 @@ class FlexibleXArmed(FlexibleSettings):
         >>> pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=20).releases
         3
     """
+
+    answers_together: ClassVar[bool] = True
 
     def server(self, setting: Setting) -> PFPNEServer:
         """Make the public side."""
