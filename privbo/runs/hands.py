@@ -1,4 +1,4 @@
-"""Hands of a run: this thread, threads, processes, Dask's or Ray's workers. Chosen by settings, never by what is seen.
+"""Hands of a run: this thread, threads, processes, Dask's workers. Chosen by settings, never by what is seen.
 
 | executor | where clients are worked on |
 |---|---|
@@ -6,7 +6,6 @@
 | ``"threads"`` | in threads of this process: for objectives that wait, or that let go of Python's lock |
 | ``"processes"`` | in processes of this machine, which live as long as the run |
 | ``"dask:HOST:PORT"``, or a ``dask.distributed.Client`` | in one actor on each of a Dask cluster's workers |
-| ``"ray"``, ``"ray:ADDRESS"`` | in Ray actors |
 """
 
 from __future__ import annotations
@@ -191,27 +190,7 @@ class DaskPlace:
             self._client.close()
 
 
-class RayPlace:
-    """A worker that is a Ray actor.
-
-    Args:
-        job: What it works on.
-    """
-
-    def __init__(self, job: Job) -> None:
-        self._ray: Any = importlib.import_module("ray")
-        self._actor = self._ray.remote(RemoteWorker).remote(job)
-
-    def call(self, name: str, *given: object) -> object:
-        """Call a method of the actor."""
-        return self._ray.get(getattr(self._actor, name).remote(*given))
-
-    def end(self) -> None:
-        """End the actor."""
-        self._ray.kill(self._actor)
-
-
-Kind = Literal["serial", "threads", "processes", "dask", "ray"]
+Kind = Literal["serial", "threads", "processes", "dask"]
 
 
 def kind_of(executor: object) -> Kind:
@@ -221,14 +200,15 @@ def kind_of(executor: object) -> Kind:
         ConfigurationError: If it is none.
     """
     if isinstance(executor, str):
-        kind = executor.partition(":")[0]
-        if executor in ("serial", "threads", "processes", "ray") or (kind in ("dask", "ray") and executor != "dask"):
-            return cast("Kind", kind)
+        if executor in ("serial", "threads", "processes"):
+            return cast("Kind", executor)
+        if executor.startswith("dask:"):
+            return "dask"
     elif type(executor).__module__.partition(".")[0] == "distributed":
         return "dask"
     raise ConfigurationError(
-        f"executor={executor!r}: input should be 'serial', 'threads', 'processes', 'dask:HOST:PORT', 'ray', "
-        "'ray:ADDRESS', or a dask.distributed.Client"
+        f"executor={executor!r}: input should be 'serial', 'threads', 'processes', 'dask:HOST:PORT', "
+        "or a dask.distributed.Client"
     )
 
 
@@ -246,9 +226,6 @@ def starts(executor: object, jobs: int | None, job: Job, *, quiet: bool) -> list
             if isinstance(executor, str):
                 client.close()
             return [partial(DaskPlace, executor, job, at) for at in range(jobs or n_workers or 1)]
-        case "ray":
-            n_workers = _ray(str(executor))
-            return [partial(RayPlace, job)] * (jobs or n_workers)
         case _:
             if sys.platform == "win32":
                 raise ConfigurationError("executor='processes' needs Unix; use 'threads', or a Dask client")
@@ -264,23 +241,13 @@ def n_jobs(jobs: int | None) -> int:
 def _dask(executor: object) -> Any:  # noqa: ANN401 (untyped library)
     if not isinstance(executor, str):
         return executor
-    return _library("distributed", "dask").Client(executor.partition(":")[2], set_as_default=False)
+    try:
+        distributed: Any = importlib.import_module("distributed")
+    except ImportError:
+        raise ConfigurationError("executor='dask' needs distributed: pip install 'privbo[dask]'") from None
+    return distributed.Client(executor.partition(":")[2], set_as_default=False)
 
 
 def _workers(client: Any) -> list[str]:  # noqa: ANN401 (untyped library)
     """Addresses of a Dask cluster's workers."""
     return sorted(client.scheduler_info(n_workers=-1)["workers"])
-
-
-def _ray(executor: str) -> int:
-    ray = _library("ray", "ray")
-    if not ray.is_initialized():
-        ray.init(address=executor.partition(":")[2] or None)
-    return max(1, int(ray.cluster_resources().get("CPU", 1)))
-
-
-def _library(name: str, extra: str) -> Any:  # noqa: ANN401 (untyped library)
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ConfigurationError(f"executor={extra!r} needs {name}: pip install 'privbo[{extra}]'") from None

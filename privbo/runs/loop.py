@@ -104,8 +104,8 @@ def run(
         device: Torch device of batched agents.
         times: A declared grid on which rounds begin and end, so that nobody's slowness shows; None for no time
             but the date.
-        executor: Who works on the clients: ``"serial"``, ``"threads"``, ``"processes"``, ``"dask:HOST:PORT"``, a
-            ``dask.distributed.Client``, ``"ray"`` or ``"ray:ADDRESS"``. It changes no number; see docs/scale.md.
+        executor: Who works on the clients: ``"serial"``, ``"threads"``, ``"processes"``, ``"dask:HOST:PORT"``, or a
+            ``dask.distributed.Client``. It changes no number; see docs/scale.md.
         jobs: Number of workers; by default one per processor, or as many as the cluster has.
         evaluation_seconds: Seconds that one evaluation may take; it then has a process of its own, which is killed
             when they are over, and counts as failed.
