@@ -440,6 +440,7 @@ def test_a_site_whose_node_key_was_replaced_goes_on_with_the_new_one(tmp_path: P
     table = tomllib.loads(path.read_text())
     table["sites"]["north"]["public_key"] = public["north"]
     path.write_text(tomli_w.dumps(table))
+    federation.approve()
     play(federation, stranger)
     assert 0 < before < len(releases(federation)) == load(federation.run.path).plan.releases
     last = max(tmp_path.glob("guardian1/kept/*/rounds/*.json"))
