@@ -27,7 +27,8 @@ from flwr.serverapp import Grid
 from accountant.events import Json
 from accountant.ledger.reservation import Place
 from privbo.door.inbox import Inbox
-from privbo.door.noise import BoolArray
+from privbo.door.partial import Sealed
+from privbo.door.ticket import Ticket
 from privbo.flower.messages import MESSAGE_TYPE, Header, Reply, decode_reply, encode_question
 from privbo.flower.receipts import countersigned
 from privbo.flower.registry import Registry
@@ -67,7 +68,7 @@ class _Sent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SealedRound:
+class SealedRound(Sealed):
     """Ciphertexts of a round on their way to the guardians.
 
     Attributes:
@@ -106,40 +107,33 @@ class Flower:
     seen: dict[str, Place] = field(default_factory=dict)
     n_guardians: int = 0
     apart: Callable[[], Collection[int]] = tuple
+    hides_senders: bool = True  # where that is declared: the settings refuse it elsewhere
     _sites: dict[int, str] = field(default_factory=dict, init=False)
     _started: bool = field(default=False, init=False)
 
-    def collect(self, ask: Ask) -> FloatArray | SealedRound:
+    def collect(self, ask: Ask, ticket: Ticket | None = None) -> FloatArray | SealedRound:
         """Ask every client and collect the answers, ``(n_clients, dim)``; NaN rows are absences.
 
-        They are ciphertexts, with what clients were shown, where vectors are shared among guardians.
+        They are ciphertexts, with what clients were shown, where vectors are shared among guardians. Over a channel
+        that hides who sends, only those that the ticket names are asked; see ``require_hidden``.
 
         Raises:
             RunError: If fewer than ``min_sites`` nodes are there or the SuperLink is gone; the
                 run can be resumed.
         """
-        request, round_ = ask.request, ask.broadcast.round
+        request, round_, n_clients = ask.request, ask.broadcast.round, self.registry.n_clients
         if self.n_guardians and request is not None:
             n_entries = request.dim * request.n_blocks
-            ciphertexts = CiphertextBox(
-                round_=round_, n_clients=self.registry.n_clients, n_guardians=self.n_guardians, n_entries=n_entries
+            sealed = CiphertextBox(
+                round_=round_, n_clients=n_clients, n_guardians=self.n_guardians, n_entries=n_entries
             )
-            self._fill(ciphertexts, ask)
-            return SealedRound(broadcast=ask.broadcast, ciphertexts=ciphertexts.close())
-        dim = 0 if request is None else request.dim
-        inbox = Inbox(round=round_, n_clients=self.registry.n_clients, dim=dim or 1)
-        self._fill(inbox, ask)
-        return inbox.close()[:, :dim]
-
-    def collect_from(self, ask: Ask, senders: BoolArray) -> FloatArray:
-        """Ask the senders alone, over a channel that hides it; see ``require_hidden``.
-
-        Raises:
-            RunError: As ``collect``.
-        """
-        inbox = Inbox(
-            round=ask.broadcast.round, n_clients=self.registry.n_clients, dim=ask.request.dim if ask.request else 1
-        )
+            self._fill(sealed, ask)
+            return SealedRound(broadcast=ask.broadcast, ciphertexts=sealed.close())
+        dim, senders = 0 if request is None else request.dim, None if ticket is None else ticket.senders
+        inbox = Inbox(round=round_, n_clients=n_clients, dim=dim or 1)
+        if senders is None:
+            self._fill(inbox, ask)
+            return inbox.close()[:, :dim]
         sites = {site for site, clients in self.registry.clients.items() if senders[list(clients)].any()}
         self._fill(inbox, ask, only=sites)
         return np.where(senders[:, None], inbox.close(), np.nan)

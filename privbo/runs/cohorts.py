@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from privbo.door.partial import Partial, Summing
+from privbo.door.partial import Partial
+from privbo.door.ticket import Ticket
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.limited import named
 from privbo.protocol.messages import Ask, FloatArray
@@ -43,24 +43,16 @@ class InProcess:
     crew: Crew
     output: Path | None = None
     on_private_round: OnPrivateRound | None = None
+    hides_senders: bool = True
 
-    def collect(self, ask: Ask) -> FloatArray:
-        """Every client's answer, ``(n_clients, dim)``."""
+    def collect(self, ask: Ask, ticket: Ticket | None = None) -> FloatArray | Partial:
+        """Every client's answer, ``(n_clients, dim)``, or their sums by groups, where the ticket asks for them."""
+        senders, summing = (None, None) if ticket is None else (ticket.senders, ticket.summing)
         with printed_to(self.output):
-            answers = self.crew.answers(ask)
+            found = self.crew.answers(ask) if summing is None or senders is not None else self.crew.sums(ask, summing)
             self._tell(ask.broadcast.round)
-        return answers
-
-    def collect_sums(self, ask: Ask, summing: Summing) -> Partial:
-        """Sums of the clients' answers, group by group."""
-        with printed_to(self.output):
-            sums = self.crew.sums(ask, summing)
-            self._tell(ask.broadcast.round)
-        return sums
-
-    def collect_from(self, ask: Ask, senders: npt.NDArray[np.bool_]) -> FloatArray:
-        """The senders' answers; nothing leaves this process, so nobody sees who sent."""
-        return np.where(senders[:, None], self.collect(ask), np.nan)
+        # Nothing leaves this process, so nobody sees who sent.
+        return found if senders is None or isinstance(found, Partial) else np.where(senders[:, None], found, np.nan)
 
     def _tell(self, round_: int) -> None:
         """Call the callback; clients' values may decide whether it fails, so that changes nothing."""
