@@ -17,7 +17,7 @@ from accountant.ledger.address import place_of, stands
 from privbo.cli.options import say
 from privbo.cli.results import FinishedRun, PricedPlan
 from privbo.comparisons.verdict import SCORES
-from privbo.plans.counting import loudness
+from privbo.plans.counting import signal_to_noise
 from privbo.plans.prices import finite, price
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import save_arrays, write_json
@@ -116,7 +116,7 @@ def price_run(spec: Spec) -> PricedPlan:
         rounds=spec.rounds,
         plan=plan,
         epsilon_at=rows,
-        loudness=loudness(made),
+        signal_to_noise=signal_to_noise(made),
         decision=decided(spec, plan),
     )
 

@@ -110,10 +110,10 @@ def _plan(found: PricedPlan) -> Iterator[RenderableType]:
     )
     if (drawn := sampler_text(plan.event)) and not drawn.startswith("none"):
         yield f"participants: {drawn}{'; one price for all of them, however early it ends' * plan.is_allocated}"
-    for kind in found.loudness[:_KINDS]:
+    for kind in found.signal_to_noise[:_KINDS]:
         yield kind.text
-    if len(found.loudness) > _KINDS:
-        yield f"and {len(found.loudness) - _KINDS} kinds of release more; --json lists them"
+    if len(found.signal_to_noise) > _KINDS:
+        yield f"and {len(found.signal_to_noise) - _KINDS} kinds of release more; --json lists them"
     if plan.outlook is not None:
         yield plan.outlook
     if (vote := plan.vote_text(found.epsilon_at[0].delta)) is not None:
@@ -127,7 +127,8 @@ def _approval(found: Approval) -> Iterator[RenderableType]:
     yield from _plan(found.plan)
     hidden, n_clients = found.plan.plan, sum(found.sites.values())
     what = "each client" if hidden.unit == "client" else "the outcome of each evaluation"
-    yield f"hidden: {what} ({n_clients} clients at {len(found.sites)} sites); {trust_text(hidden.privacy)}"
+    trusted = f"; {trust_text(hidden.privacy)}" if hidden.privacy.trust == "server" else ""
+    yield f"hidden: {what} ({n_clients} clients at {len(found.sites)} sites){trusted}"
     yield from (f"guardian {name}: signing key {key}" for name, key in found.guardians.items())
     yield f"run.toml {found.run}"
     yield f"federation.toml {found.federation}"
