@@ -19,9 +19,8 @@ from accountant.verify.text import shown
 from accountant.wording import upper_text
 from privbo.cli.spend import agree
 from privbo.cli.terminal import number, render, total_line, verbatim
-from privbo.comparisons.cells import OnCell, OnReuse
+from privbo.comparisons.cells import CellResult, OnCell, OnReuse, Reuse
 from privbo.comparisons.comparison import SEEDED, Comparison, recommend, require_choice
-from privbo.comparisons.results import CellResult, Reuse
 from privbo.comparisons.runs import compare
 from privbo.comparisons.setting import Data
 from privbo.comparisons.sweep import Sweep, SweepResult, read_sweep, run_sweep

@@ -171,7 +171,7 @@ def test_workers_that_stayed_do_not_go_on_with_older_code(clinic: Clinic) -> Non
     """Parallel workers outlive a comparison; the next one is not given what they had loaded."""
     clinic.write(
         "clinicwork.py",
-        "from doses import ideal\nfrom privbo.comparisons.results import CellResult\n"
+        "from doses import ideal\nfrom privbo.comparisons.cells import CellResult\n"
         "def work():\n    return CellResult(curves={'score': (ideal(0),)})\n",
     )
 
