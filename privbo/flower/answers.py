@@ -44,7 +44,7 @@ from privbo.protocol.interrupts import Stopped, watched_interrupts
 from privbo.protocol.messages import FloatArray, IntArray, Request
 from privbo.protocol.settings import read_settings
 from privbo.protocol.threads import limited_loaded_threads
-from privbo.runs.asked import Asked, Desk
+from privbo.runs.asked import Desk
 from privbo.runs.seeds import noise_of
 from privbo.runs.separate import Clients, clients_of
 from privbo.runs.spec import Spec
@@ -163,8 +163,8 @@ def _answer(
 def _say_over(own: Clients, spec: Spec, question: Question) -> None:
     """Tell who evaluates trials that the last planned question was answered: no server says more to a site."""
     common = CHOSEN in question.broadcast.arrays
-    if isinstance(own, Asked) and (common or (spec.final is None and question.broadcast.round >= spec.rounds - 1)):
-        own.journal.finish()
+    if common or (spec.final is None and question.broadcast.round >= spec.rounds - 1):
+        own.finish()
 
 
 def _patience(federation: Federation, spec: Spec) -> float:

@@ -18,10 +18,9 @@ import numpy as np
 from privbo.door.partial import Partial, Summing, together
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Ask, ClientHistory, FloatArray
-from privbo.runs.answers import joined
+from privbo.runs.each import Snapshot, joined
 from privbo.runs.evaluated import EvaluationJournal
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.separate import Snapshot
 from privbo.runs.states import Stamp, States, applied
 from privbo.runs.worker import Group, Outcome, Task
 

@@ -24,7 +24,8 @@ from privbo.protocol.threads import limited_loaded_threads
 from privbo.runs.altered import zeroed
 from privbo.runs.asked import Desk
 from privbo.runs.attendance import UnreliableCohort
-from privbo.runs.separate import Clients, Snapshot, clients_of
+from privbo.runs.each import Snapshot
+from privbo.runs.separate import Clients, clients_of
 from privbo.runs.spec import Spec
 from privbo.runs.states import difference
 
