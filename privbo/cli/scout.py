@@ -45,7 +45,7 @@ def scout(
         ConfigurationError: If a setting is impossible or nobody agreed to the price; nothing was touched.
         BudgetExceeded: If the population's ledger can't pay.
     """
-    spec = scouting(read_spec(config, overrides)[0], epsilon=epsilon, n_points=n_points)
+    spec = scouting(read_spec(config, overrides), epsilon=epsilon, n_points=n_points)
     plan = plan_run(spec)
     agree(_price(spec, plan, n_points), yes=yes)
     home = directory or fresh_directory(spec.name)

@@ -209,7 +209,7 @@ def configured(tmp_path: Path, seconds: float = 0.0) -> Path:
 
 
 def test_resuming_a_finished_run_with_its_controls_evaluates_nothing(tmp_path):
-    spec, _ = read_spec(configured(tmp_path))
+    spec = read_spec(configured(tmp_path))
     carry_out(spec, tmp_path / "run", resume=False, progress=False)
     calls = Noting(tmp_path / "calls")
     made = len(calls.lines())
