@@ -16,11 +16,12 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.limited import named
 from privbo.protocol.messages import Ask, FloatArray
 from privbo.protocol.problem import Evaluator
+from privbo.protocol.processes import n_jobs, start_server
 from privbo.runs.aside import printed_to
 from privbo.runs.asked import Desk
 from privbo.runs.crew import Crew, Hand, Shelf, groups_of
 from privbo.runs.evaluated import EvaluationJournal
-from privbo.runs.hands import RemoteHand, kind_of, n_jobs, starts
+from privbo.runs.hands import RemoteHand, kind_of, starts
 from privbo.runs.history import OnPrivateRound, PrivateRound
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run
@@ -78,6 +79,8 @@ def require_executor(spec: Spec, executor: object) -> None:
         )
     if kind_of(executor) in ("serial", "threads"):
         return
+    if kind_of(executor) == "processes":
+        start_server()  # loads while the run is planned
     import cloudpickle
 
     try:

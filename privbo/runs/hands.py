@@ -12,22 +12,18 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
-import signal
-import socket
-import subprocess
+import pickle
 import sys
 from collections.abc import Callable
 from functools import partial
-from multiprocessing.connection import Connection
-from typing import Any, Literal, NoReturn, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.processes import WorkerProcess, n_jobs
 from privbo.runs.crew import LostWorkerError
 from privbo.runs.worker import Job, News, Outcome, RemoteWorker, Task, Tell
 
 _WAIT = 1.0  # seconds until a worker that has nothing to tell says so
-_START = "import sys; from privbo.runs.hands import serve; serve(int(sys.argv[1]))"
 
 
 class Place(Protocol):
@@ -91,74 +87,10 @@ class RemoteHand:
             raise LostWorkerError(f"{type(error).__name__}: {error}") from error
 
 
-class ProcessPlace:
-    """A worker process of this machine, which ends when this one does.
-
-    Args:
-        job: What it works on.
-        quiet: Whether what compiled code writes to the terminal is dropped.
-    """
-
-    def __init__(self, job: Job, *, quiet: bool) -> None:
-        import cloudpickle
-
-        ours, theirs = socket.socketpair()
-        limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(job.spec.threads))
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 (this interpreter, our own module)
-                [sys.executable, "-c", _START, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL if quiet else None,
-                stderr=subprocess.DEVNULL if quiet else None,
-                env={**os.environ, **limits, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-        self._connection = Connection(ours.detach())
-        self._pickled = cloudpickle.dumps
-        self._answer(self._pickled(job))
-
-    def call(self, name: str, *given: object) -> object:
-        """Call a method of the worker."""
-        return self._answer(self._pickled((name, given)))
-
-    def end(self) -> None:
-        """Kill the process."""
-        self._process.kill()
-        self._process.wait()
-        self._connection.close()
-
-    def _answer(self, question: bytes) -> object:
-        import pickle
-
-        self._connection.send_bytes(question)
-        kind, found = pickle.loads(self._connection.recv_bytes())  # noqa: S301 (our own process, over a private socket)
-        if kind == "error":
-            raise ConfigurationError(f"a worker process can't begin: {found}")
-        return found
-
-
-def serve(descriptor: int) -> NoReturn:
-    """Be a worker process: answer calls until whoever started this one is gone."""
-    import pickle
-
-    import cloudpickle
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the operator's is whoever's that started it
-    connection, printed = Connection(descriptor), io.StringIO()
-    sys.stdout = sys.stderr = printed  # handed on with a task's news, and shown where the operator wants it
-    try:
-        try:
-            job = pickle.loads(connection.recv_bytes())  # noqa: S301 (from the process that started this one)
-            worker = RemoteWorker(job, printed)
-        except Exception as error:
-            connection.send_bytes(cloudpickle.dumps(("error", f"{type(error).__name__}: {error}")))
-            os._exit(1)
-        connection.send_bytes(cloudpickle.dumps(("begun", None)))
-        while True:
-            name, given = pickle.loads(connection.recv_bytes())  # noqa: S301 (the same)
-            connection.send_bytes(cloudpickle.dumps(("done", getattr(worker, name)(*given))))
-    except (EOFError, OSError):
-        os._exit(0)  # a task may be running in its thread
+def _begun(job: bytes) -> RemoteWorker:
+    """Be a worker: what clients' code prints is handed on with a task's news, and shown where the operator wants it."""
+    sys.stdout = sys.stderr = printed = io.StringIO()
+    return RemoteWorker(pickle.loads(job), printed)  # noqa: S301 (from the process that started this one)
 
 
 class DaskPlace:
@@ -227,15 +159,10 @@ def starts(executor: object, jobs: int | None, job: Job, *, quiet: bool) -> list
                 client.close()
             return [partial(DaskPlace, executor, job, at) for at in range(jobs or n_workers or 1)]
         case _:
-            if sys.platform == "win32":
-                raise ConfigurationError("executor='processes' needs Unix; use 'threads', or a Dask client")
-            return [partial(ProcessPlace, job, quiet=quiet)] * count
+            import cloudpickle
 
-
-def n_jobs(jobs: int | None) -> int:
-    """Number of workers on this machine: what was asked for, else one per processor that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return jobs or (len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
+            pickled = cloudpickle.dumps(job)
+            return [partial(WorkerProcess, partial(_begun, pickled), threads=job.spec.threads, quiet=quiet)] * count
 
 
 def _dask(executor: object) -> Any:  # noqa: ANN401 (untyped library)

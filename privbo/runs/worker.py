@@ -15,11 +15,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from privbo.door.partial import Partial, Summing
-from privbo.protocol.errors import RunError
 from privbo.protocol.evaluator import Evaluator
-from privbo.protocol.limited import named
 from privbo.protocol.memory import Memory, Rows
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Setting
+from privbo.protocol.processes import portable
 from privbo.protocol.threads import limited_loaded_threads
 from privbo.runs.altered import zeroed
 from privbo.runs.asked import Desk
@@ -234,24 +233,6 @@ class RemoteWorker:
         with self._changed:
             self._over = found
             self._changed.notify_all()
-
-
-def portable(error: BaseException) -> BaseException:
-    """An error as it can be sent to another process: itself, or its class and text where it can't be sent.
-
-    Example:
-        >>> portable(ValueError("too few"))
-        ValueError('too few')
-    """
-    import pickle
-
-    import cloudpickle
-
-    try:
-        pickle.loads(cloudpickle.dumps(error))  # noqa: S301 (made in this line)
-    except Exception:
-        return RunError(named(error))
-    return error
 
 
 def evaluator_of(job: Job, tell: Tell) -> Evaluator:

@@ -21,6 +21,7 @@ from privbo.cli.run import carry_out
 from privbo.comparisons.verdict import SCORES
 from privbo.protocol.files import read_json
 from privbo.protocol.memory import Memory
+from privbo.protocol.processes import portable
 from privbo.runs.cohorts import in_process
 from privbo.runs.config import read_spec
 from privbo.runs.crew import groups_of
@@ -29,7 +30,6 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.play import play as run_over
 from privbo.runs.spec import Spec
-from privbo.runs.worker import portable
 from tests.conformance import cases
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
 from tests.executor_problem import Noting, problem
