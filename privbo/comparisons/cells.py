@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, as_completed
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-import joblib
 import numpy as np
-from joblib.externals.loky import get_reusable_executor
 
 from privbo.comparisons.setting import Kind, Setting
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, write_json
 from privbo.protocol.plain import fields_of, plain
+from privbo.protocol.processes import process_pool
 from privbo.protocol.settings import JsonObject, read_settings
 from privbo.protocol.threads import limited_threads
 from privbo.runs.code import CodeKey
@@ -354,9 +354,8 @@ def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCel
     found: dict[Path, Kept] = {}
     if not todo:
         return found
-    _renew_workers([cell.code for cell in todo])
-    with _backend(jobs, scheduler) as parallel:
-        for index, result in parallel(joblib.delayed(_run)(i, cell.work) for i, cell in enumerate(todo)):
+    with closing(_results(todo, jobs, scheduler)) as results:
+        for index, result in results:
             cell = todo[index]
             keep(cell.path, result, cell.code)
             kept = read_kept(cell.path, cell.code)
@@ -368,36 +367,37 @@ def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCel
     return found
 
 
-_SENT: dict[str, str] = {}  # modules that this process's workers may have loaded, and their digests
+def _results(cells: Sequence[Cell], jobs: int, scheduler: str | None) -> Generator[tuple[int, CellResult]]:
+    """Give results of cells by their number, as they finish."""
+    if scheduler is None and jobs == 1:
+        for index, cell in enumerate(cells):
+            yield index, _run(cell.work)
+        return
+    with process_pool(min(jobs, len(cells))) if scheduler is None else _dask(scheduler) as submit:
+        futures = {submit(_run, cell.work): index for index, cell in enumerate(cells)}
+        for done in as_completed(futures):
+            yield futures[done], done.result()
 
 
-def _renew_workers(codes: Sequence[CodeKey]) -> None:
-    """End worker processes that stayed for more work and hold code that has changed since."""
-    wanted = {name: digest for code in codes for name, digest in code.modules.items()}
-    if any(_SENT.get(name, digest) != digest for name, digest in wanted.items()):
-        get_reusable_executor().shutdown(wait=True)
-        _SENT.clear()
-    _SENT.update(wanted)
-
-
-def _run(index: int, work: Callable[[], CellResult]) -> tuple[int, CellResult]:
+def _run(work: Callable[[], CellResult]) -> CellResult:
     with limited_threads(1):
-        return index, work()
+        return work()
 
 
 @contextmanager
-def _backend(jobs: int, scheduler: str | None) -> Iterator[joblib.Parallel]:
-    if scheduler is None:
-        with joblib.parallel_config("loky", inner_max_num_threads=1):
-            yield joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-        return
+def _dask(scheduler: str) -> Iterator[Callable[..., Future[CellResult]]]:
+    """Give what submits calls to a cluster."""
     try:
         from distributed import Client
     except ImportError:
         raise ConfigurationError("--scheduler needs Dask; install privbo[dask]") from None
     try:
-        client = Client(scheduler, timeout="10s")  # type: ignore[no-untyped-call]  # Dask has no types
+        client: Any = Client(scheduler, timeout="10s")  # type: ignore[no-untyped-call]  # Dask has no types
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"scheduler {scheduler!r} does not answer ({error}); start one, or drop it") from None
-    with client, joblib.parallel_config("dask", wait_for_workers_timeout=30):
-        yield joblib.Parallel(return_as="generator_unordered")
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=30)
+        except TimeoutError:
+            raise ConfigurationError(f"scheduler {scheduler!r} has no worker after 30 s; start one") from None
+        yield client.get_executor(pure=False).submit

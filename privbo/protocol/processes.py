@@ -15,10 +15,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import DupFd
+from queue import SimpleQueue
 from typing import Any, NoReturn
 
 from privbo.protocol.errors import ConfigurationError, RunError
@@ -117,6 +119,37 @@ class WorkerProcess:
         if is_error:
             raise value
         return value
+
+
+@contextmanager
+def process_pool(jobs: int) -> Iterator[Callable[..., Future[Any]]]:
+    """Give what submits calls of functions to worker processes; calls under way when the block ends are killed."""
+    processes = [WorkerProcess(_Caller) for _ in range(jobs)]
+    idle: SimpleQueue[WorkerProcess] = SimpleQueue()
+    for process in processes:
+        idle.put(process)
+
+    def call(function: Callable[..., object], *args: object) -> object:
+        process = idle.get()
+        try:
+            return process.call("call", function, *args)
+        finally:
+            idle.put(process)
+
+    with ThreadPoolExecutor(jobs) as threads:
+        try:
+            yield lambda *asked: threads.submit(call, *asked)
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.end()
+
+
+class _Caller:
+    """Calls functions."""
+
+    def call(self, function: Callable[..., object], *args: object) -> object:
+        return function(*args)
 
 
 @contextmanager

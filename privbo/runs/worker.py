@@ -193,6 +193,7 @@ class RemoteWorker:
     def __init__(self, job: Job, printed: io.StringIO | None = None) -> None:
         self._changed = threading.Condition()
         self._told: list[Told] = []
+        self._given = 0
         self._printed = io.StringIO() if printed is None else printed
         self._over: Outcome | BaseException | None = None
         self._threads = job.spec.threads
@@ -204,11 +205,13 @@ class RemoteWorker:
         threading.Thread(target=self._work, args=(task,), daemon=True).start()
 
     def news(self, wait: float) -> News:
-        """Give what happened since, as soon as there is anything, or after so many seconds."""
+        """Give what happened since, as soon as there is anything, or after so many seconds; what was given is kept."""
         with self._changed:
-            self._changed.wait_for(lambda: self._told or self._over is not None, wait)
-            told, self._told = tuple(self._told), []
+            del self._told[: self._given]
             self._changed.notify_all()
+            self._changed.wait_for(lambda: self._told or self._over is not None, wait)
+            told = tuple(self._told)
+            self._given = len(told)
             printed = self._printed.getvalue()
             self._printed.seek(0)
             self._printed.truncate()
@@ -221,7 +224,7 @@ class RemoteWorker:
         with self._changed:
             self._told.append(what)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._told)  # fetched: if this process dies now, it is not lost
+            self._changed.wait_for(lambda: not self._told)  # kept: whoever dies now, it is not lost
 
     def _work(self, task: Task) -> None:
         found: Outcome | BaseException

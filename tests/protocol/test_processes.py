@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.protocol.processes import WorkerProcess
+from privbo.protocol.processes import WorkerProcess, process_pool
 from privbo.protocol.threads import VARIABLES
 
 SCRIPT = """
@@ -214,3 +214,30 @@ daemon.join()
 def test_daemons_may_have_workers(tmp_path):
     """Dask's workers are daemons, to which the standard library allows no children."""
     assert run_script(tmp_path, "-c", DAEMON) == "[]"
+
+
+def test_a_pool_calls_functions_in_as_many_processes():
+    with process_pool(2) as submit:
+        found = [submit(slow_process) for _ in range(2)]
+        assert len({one.result() for one in found} | {os.getpid()}) == 3
+        with pytest.raises(ZeroDivisionError):
+            submit(divmod, 1, 0).result()
+        assert submit(divmod, 7, 2).result() == (3, 1)
+
+
+def slow_process() -> int:
+    time.sleep(0.5)
+    return os.getpid()
+
+
+def test_a_pool_that_is_left_kills_what_is_under_way(tmp_path):
+    file = tmp_path / "worker"
+    with process_pool(1) as submit:
+        submit(Worker().wait, file)
+        wait_for(lambda: file.exists() and file.read_text())
+    assert not is_alive(int(file.read_text()))
+
+
+def test_a_pool_whose_worker_dies_says_so():
+    with process_pool(1) as submit, pytest.raises(pb.RunError, match="ended with code 7"):
+        submit(os._exit, 7).result()

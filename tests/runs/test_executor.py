@@ -30,6 +30,7 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.play import play as run_over
 from privbo.runs.spec import Spec
+from privbo.runs.worker import Job, RemoteWorker, Task
 from tests.conformance import cases
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
 from tests.executor_problem import Noting, problem
@@ -240,6 +241,21 @@ def test_a_run_killed_inside_a_round_repeats_those_evaluations_alone_that_were_u
     whole = 3 * 7 * (4 + pb.SharedPrior().n_init)
     assert len(set(calls.lines())) <= whole
     assert whole <= len(calls.lines()) <= whole + 2 * jobs
+
+
+def test_a_worker_goes_on_when_what_it_has_told_is_kept(tmp_path):
+    """Who asks again has written it down; a kill before that repeats one evaluation, and not the next one, too."""
+    calls = Noting(tmp_path / "calls")
+    spec = Spec(name="x", problem=problem(calls, 1), algorithm=pb.FedPNE(), privacy=pb.NoPrivacy(), rounds=2, seed=1)
+    opened = open_run(spec, plan_run(spec), None)
+    ask = opened.server.ask()
+    worker = RemoteWorker(Job(spec=spec, setting=opened.setting, seed=1))
+    worker.begin(Task(group=(0, 1), broadcast=ask.broadcast, dim=ask.request.dim))
+    for made in (1, 2):
+        while not worker.news(5.0).told:
+            pass
+        time.sleep(0.2)
+        assert len(calls.lines()) == made
 
 
 def test_executors_that_there_are_not_are_refused_before_anything_is_made(tmp_path):
