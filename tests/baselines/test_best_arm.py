@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.algorithms.common.arms import TopTwo, halving_plan
-from privbo.algorithms.common.forms import Scores
+from experiments.baselines.best_arm import BestArm, TopTwo, halving_plan
+from experiments.baselines.common import Scores
 from privbo.protocol.messages import FloatArray, IntArray, Setting
 
 N, K = 5, 6
@@ -56,7 +56,7 @@ def played(algorithm: Any, privacy: Any) -> tuple[Pulls, pb.Record]:
 
 @pytest.mark.parametrize("privacy", [pb.NoPrivacy(), REWARD], ids=["exact", "noisy"])
 def test_halving_is_the_plain_one_on_what_was_released(privacy: Any) -> None:
-    calls, record = played(pb.BestArm(rule="halving", horizon=96), privacy)
+    calls, record = played(BestArm(rule="halving", horizon=96), privacy)
     first = calls.made[0][:K]
     arms, used, order = first, dict.fromkeys(range(K), 0), list[int]()
     for release, pulls in zip(record.releases, (5, 10, 16), strict=True):
@@ -76,7 +76,7 @@ def test_halving_is_the_plain_one_on_what_was_released(privacy: Any) -> None:
 
 @pytest.mark.parametrize("privacy", [pb.NoPrivacy(), REWARD], ids=["exact", "noisy"])
 def test_top_two_is_the_plain_one_on_what_was_released(privacy: Any) -> None:
-    algorithm = pb.BestArm(horizon=300, delta_b=0.2)
+    algorithm = BestArm(horizon=300, delta_b=0.2)
     calls, record = played(algorithm, privacy)
     releases = list(record.releases)
     arms = calls.made[0][:K]
@@ -113,7 +113,7 @@ def test_one_reward_is_in_one_release_and_the_run_costs_what_one_release_costs()
     problem = Pulls().problem()
     privacy = pb.Privacy(epsilon=1.0, delta=1e-5, unit="reward", noise="simulation")
     multipliers = set()
-    for algorithm in (pb.BestArm(), pb.BestArm(rule="halving"), pb.BestArm(rule="halving", horizon=K)):
+    for algorithm in (BestArm(), BestArm(rule="halving"), BestArm(rule="halving", horizon=K)):
         plan = pb.plan(problem, algorithm, privacy=privacy, rounds=40)
         multipliers.add(round(plan.noise_multiplier or 0.0, 6))
         record = pb.run(problem, algorithm, privacy=privacy, rounds=40)
@@ -121,7 +121,7 @@ def test_one_reward_is_in_one_release_and_the_run_costs_what_one_release_costs()
         assert len(record.releases) <= plan.releases
     assert len(multipliers) == 1  # however many releases
     clients = pb.Privacy(epsilon=1.0, delta=1e-5, noise="simulation")
-    plan = pb.plan(problem, pb.BestArm(), privacy=clients, rounds=40)
+    plan = pb.plan(problem, BestArm(), privacy=clients, rounds=40)
     assert plan.releases > 10
     assert 0.99 < min(plan.epsilon().values()) <= 1.0
 
@@ -138,7 +138,7 @@ def test_it_stops_when_it_is_sure_and_is_seldom_wrong() -> None:
             return np.asarray((generator.random(len(clients)) < means[arms]).astype(float))
 
         problem = pb.Problem(space={"arm": pb.Int(0, 3)}, batch_objective=rewards, n_clients=N)
-        algorithm = pb.BestArm(horizon=4000, delta_b=0.2)
+        algorithm = BestArm(horizon=4000, delta_b=0.2)
         record = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=60, seed=seed)
         assert record.clients.values.shape[1] < 400
         wrong += record.best(client=0).params["arm"] != int(means.argmax())
@@ -148,7 +148,7 @@ def test_it_stops_when_it_is_sure_and_is_seldom_wrong() -> None:
 
 def test_equal_arms_are_pulled_until_the_budget_ends() -> None:
     pulls = Pulls(np.full(4, 0.5))
-    record = pb.run(pulls.problem(), pb.BestArm(horizon=100), privacy=pb.NoPrivacy(), rounds=60)
+    record = pb.run(pulls.problem(), BestArm(horizon=100), privacy=pb.NoPrivacy(), rounds=60)
     assert 50 < len(pulls.made[0]) <= 100
     assert len(record.releases) <= 1 + TopTwo(
         arms=np.zeros((4, 1)), budget=100, n_clients=N, width=1.0, delta_b=0.05
@@ -173,7 +173,7 @@ def test_one_reward_moves_a_mean_by_its_part(pulls: int) -> None:
 
 def test_budgets_that_hold_nothing_are_refused_and_phases_fit() -> None:
     with pytest.raises(pb.ConfigurationError, match="5 pulls do not hold one of each of 6 arms"):
-        pb.plan(Pulls().problem(), pb.BestArm(evaluations=5), privacy=REWARD, rounds=3)
+        pb.plan(Pulls().problem(), BestArm(evaluations=5), privacy=REWARD, rounds=3)
     for arms in range(1, 40):
         for budget in (arms, arms + 3, 10 * arms):
             counts, pulls = halving_plan(arms, budget, 50)

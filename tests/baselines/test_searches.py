@@ -10,8 +10,10 @@ import pytest
 from scipy.stats import multivariate_normal, norm, qmc
 
 import privbo as pb
-from privbo.algorithms.common.forms import Scores, Votes
-from privbo.algorithms.common.model import expected_improvement, fit, matern
+from experiments.baselines.central_model import CentralModel, expected_improvement, fit, matern
+from experiments.baselines.common import Scores, Votes
+from experiments.baselines.dp_hype import DPHype
+from experiments.baselines.private_search import PrivateSearch
 from privbo.protocol.messages import FloatArray, Setting
 
 N = 9
@@ -58,7 +60,7 @@ def evaluated(record: pb.Record) -> FloatArray:
 
 
 def test_sobol_points_are_a_net_that_is_shifted_for_everybody() -> None:
-    found = evaluated(played(pb.PrivateSearch(n_candidates=4)))
+    found = evaluated(played(PrivateSearch(n_candidates=4)))
     plain = qmc.Sobol(2, scramble=False).random_base2(7)[:20]
     shift = (found[0] - plain[0]) % 1.0
     assert np.allclose(found, (plain + shift) % 1.0, atol=1e-12)
@@ -67,7 +69,7 @@ def test_sobol_points_are_a_net_that_is_shifted_for_everybody() -> None:
 @pytest.mark.parametrize("sampler", ["sobol", "random"])
 @pytest.mark.parametrize("privacy", [None, NOISY], ids=["exact", "noisy"])
 def test_private_search_is_the_mean_of_clipped_scores_and_its_largest(sampler: Any, privacy: Any) -> None:
-    record = played(pb.PrivateSearch(n_candidates=4, sampler=sampler, evaluations=18), privacy)
+    record = played(PrivateSearch(n_candidates=4, sampler=sampler, evaluations=18), privacy)
     points, told = evaluated(record), released(record)
     assert [release.values.shape for release in record.releases] == [(1, 4)] * 4 + [(1, 2)]
     assert len(np.unique(points, axis=0)) == 18
@@ -81,7 +83,7 @@ def test_private_search_is_the_mean_of_clipped_scores_and_its_largest(sampler: A
 
 @pytest.mark.parametrize("privacy", [None, NOISY], ids=["exact", "noisy"])
 def test_dp_hype_counts_votes_and_announces_the_most(privacy: Any) -> None:
-    record = played(pb.DPHype(n_candidates=12), privacy)
+    record = played(DPHype(n_candidates=12), privacy)
     points, told = evaluated(record), released(record)
     votes = [0] * 12
     for row in scores_at(points).tolist():
@@ -119,7 +121,7 @@ def plain_kernel(a: FloatArray, b: FloatArray, ell: float) -> float:
 
 
 def test_the_central_model_is_the_plain_process_on_what_was_released() -> None:
-    record = played(pb.CentralModel(n_init=4, n_candidates=64), NOISY, rounds=6)
+    record = played(CentralModel(n_init=4, n_candidates=64), NOISY, rounds=6)
     points, told, stddev = evaluated(record), released(record), record.releases[0].noise_stddev
     assert [r.values.shape[1] for r in record.releases] == [4, 1, 1, 1, 1, 1]
     assert {round(r.noise_stddev, 12) for r in record.releases} == {round(0.5 * math.sqrt(9) / N, 12)}
@@ -137,7 +139,7 @@ def test_the_central_model_is_the_plain_process_on_what_was_released() -> None:
 
 def test_every_further_point_has_the_largest_expected_improvement() -> None:
     """The last point beats ten thousand others by the model of what was released before it."""
-    record = played(pb.CentralModel(n_init=6), rounds=8)
+    record = played(CentralModel(n_init=6), rounds=8)
     points, told = evaluated(record), released(record)
     before = fit(points[:-1], told[:-1], np.zeros(len(told) - 1), 1.0)
     best = float(before.at(points[:-1])[0].max())
@@ -165,11 +167,11 @@ def test_a_model_with_known_noise_smooths_and_without_interpolates() -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "rounds"),
-    [(pb.PrivateSearch(n_candidates=4), 5), (pb.PrivateSearch(n_candidates=3, evaluations=20), 9), (pb.DPHype(), 1),
-     (pb.CentralModel(n_init=4), 17)],
+    [(PrivateSearch(n_candidates=4), 5), (PrivateSearch(n_candidates=3, evaluations=20), 9), (DPHype(), 1),
+     (CentralModel(n_init=4), 17)],
 )  # fmt: skip
 def test_a_search_costs_one_gaussian_release_however_many_rounds_it_takes(algorithm: Any, rounds: int) -> None:
-    one = pb.plan(PROBLEM, pb.DPHype(), privacy=NOISY, rounds=1)
+    one = pb.plan(PROBLEM, DPHype(), privacy=NOISY, rounds=1)
     plan = pb.plan(PROBLEM, algorithm, privacy=NOISY, rounds=rounds)
     assert plan.epsilon()["gaussian_dp"] == pytest.approx(one.epsilon()["gaussian_dp"], rel=1e-6)
     record = played(algorithm, pb.Privacy(epsilon=2.0, noise="simulation"), rounds)
@@ -178,7 +180,7 @@ def test_a_search_costs_one_gaussian_release_however_many_rounds_it_takes(algori
 
 
 def test_votes_cost_the_same_for_any_number_of_candidates() -> None:
-    prices = {pb.plan(PROBLEM, pb.DPHype(n_candidates=k), privacy=NOISY, rounds=1).epsilon()["tight"] for k in (2, 64)}
+    prices = {pb.plan(PROBLEM, DPHype(n_candidates=k), privacy=NOISY, rounds=1).epsilon()["tight"] for k in (2, 64)}
     assert len(prices) == 1
 
 
@@ -225,7 +227,7 @@ def test_where_a_client_fails_at_some_points_these_are_its_worst() -> None:
 # ---- edges
 
 
-@pytest.mark.parametrize("algorithm", [pb.PrivateSearch(n_candidates=4), pb.DPHype(n_candidates=40), pb.CentralModel()])
+@pytest.mark.parametrize("algorithm", [PrivateSearch(n_candidates=4), DPHype(n_candidates=40), CentralModel()])
 def test_a_small_space_is_searched_whole_and_no_point_twice(algorithm: Any) -> None:
     space = {"k": pb.Int(1, 4), "kind": pb.Categorical(["a", "b"]), "g": pb.Int(0, 1, when={"kind": "b"})}
     problem = pb.Problem(space=space, objective=lambda client, p: p["k"] / 4 - 0.1 * (p["kind"] == "a"), n_clients=5)
@@ -236,7 +238,7 @@ def test_a_small_space_is_searched_whole_and_no_point_twice(algorithm: Any) -> N
     assert (best["k"], best["kind"]) == (4, "b")
 
 
-@pytest.mark.parametrize("algorithm", [pb.PrivateSearch(), pb.PrivateSearch(sampler="random"), pb.CentralModel()])
+@pytest.mark.parametrize("algorithm", [PrivateSearch(), PrivateSearch(sampler="random"), CentralModel()])
 def test_points_keep_constraints(algorithm: Any) -> None:
     problem = pb.Problem(
         space={"x": pb.Real(0, 1), "y": pb.Real(0, 1)},
@@ -249,7 +251,7 @@ def test_points_keep_constraints(algorithm: Any) -> None:
 
 
 def test_alone_every_client_keeps_its_own_best_and_models_its_own_scores() -> None:
-    for algorithm in (pb.PrivateSearch(), pb.DPHype(), pb.CentralModel()):
+    for algorithm in (PrivateSearch(), DPHype(), CentralModel()):
         record = played(algorithm.local(), rounds=8)
         history = record.clients
         best = np.nan_to_num(history.values, nan=-1.0).argmax(axis=1)
@@ -258,9 +260,9 @@ def test_alone_every_client_keeps_its_own_best_and_models_its_own_scores() -> No
 
 
 def test_a_score_outside_its_range_is_told_to_its_own_side_only() -> None:
-    record = played(pb.PrivateSearch())
+    record = played(PrivateSearch())
     told = {client for client, words in record.failures.items() if "outside reward_range=(0, 1)" in words}
     outside = set(np.flatnonzero((record.clients.values > 1.0).any(axis=1)).tolist())
     assert told == outside - {3} != set()  # what is kept of client 3 is its failure, which came first
     with pytest.raises(pb.ConfigurationError, match="must be increasing"):
-        pb.DPHype(reward_range=(1.0, 1.0))
+        DPHype(reward_range=(1.0, 1.0))

@@ -8,27 +8,16 @@ given, are a public net that fills the space, or all of a small one. Both are as
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import field
-from typing import ClassVar, Literal
-
-from privbo.algorithms.common.clients import SearchClients
-from privbo.algorithms.common.forms import Ballot, Votes
-from privbo.algorithms.common.making import clients_of, server_of
-from privbo.algorithms.common.search import Search, largest, listed
-from privbo.algorithms.common.server import SearchServer
-from privbo.algorithms.common.settings import CommonSettings, net
-from privbo.protocol.messages import Evaluate, IntArray, Setting
+from experiments.baselines.common import Ballot, CommonSearch, Search, Votes, largest, listed, net
+from privbo.protocol.messages import Setting
 from privbo.protocol.settings import Count, settings
 
 
 @settings(table="algorithm")
-class DPHype(CommonSettings):
+class DPHype(CommonSearch):
     """Private search for one setting that all clients use, by one release of votes (DP-Hype).
 
     A run has one release, whatever ``rounds`` says, and then announces the winner.
-
-    .. versionadded:: 0.3.0
 
     Attributes:
         n_candidates: Points that every client evaluates.
@@ -44,12 +33,10 @@ class DPHype(CommonSettings):
     Example:
         >>> import privbo as pb
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: 1 - p["x"], n_clients=40)
-        >>> pb.plan(problem, pb.DPHype(), privacy=pb.Privacy(epsilon=2.0), rounds=1).releases
+        >>> pb.plan(problem, DPHype(), privacy=pb.Privacy(epsilon=2.0), rounds=1).releases
         1
     """
 
-    answers_together: ClassVar[bool] = True
-    type: Literal["dp-hype"] = field(default="dp-hype", repr=False)
     n_candidates: Count = 16
     ballot: Ballot = "single"
 
@@ -63,21 +50,3 @@ class DPHype(CommonSettings):
             propose=listed(points),
             choose=largest,
         )
-
-    def local(self) -> DPHype:
-        """Give the same clients with nothing shared.
-
-        Example:
-            >>> import privbo as pb
-            >>> pb.DPHype().local().alone
-            True
-        """
-        return dataclasses.replace(self, alone=True)
-
-    def server(self, setting: Setting) -> SearchServer:
-        """Make the public side."""
-        return server_of(self, self.search(setting), setting)
-
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> SearchClients:  # noqa: ARG002 (the protocol's)
-        """Make the private side; the clients draw nothing at random."""
-        return clients_of(self, self.search(setting), setting, clients, evaluate)

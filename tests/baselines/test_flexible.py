@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from experiments.baselines.flexible import FlexibleXArmed
 from privbo.protocol.messages import FloatArray, IntArray
 
 M = 6
@@ -46,9 +47,7 @@ def centre(depth: int, node: int) -> tuple[float, float]:
     return (low[0] + high[0]) / 2, (low[1] + high[1]) / 2
 
 
-def plain(
-    a: pb.FlexibleXArmed, noisy: list[list[float]], stddevs: list[float]
-) -> tuple[list[list[Any]], list[list[int]]]:
+def plain(a: FlexibleXArmed, noisy: list[list[float]], stddevs: list[float]) -> tuple[list[list[Any]], list[list[int]]]:
     """Every client's points in order, and the nodes of each phase; averages are taken from what was released."""
     big = max(0.0, math.log(a.c1 * a.budget * M))
 
@@ -95,15 +94,15 @@ def plain(
 
 
 SETTINGS = [
-    pb.FlexibleXArmed(evaluations=60, c=0.02, own_share=share, heterogeneity=gap, nu1=nu1, rho=rho)
+    FlexibleXArmed(evaluations=60, c=0.02, own_share=share, heterogeneity=gap, nu1=nu1, rho=rho)
     for share, gap in ((0.0, 0.1), (0.3, 0.0), (0.5, 0.1), (1.0, 0.05))
     for nu1, rho in ((1.0, 0.5), (0.3, 0.6))
-] + [pb.FlexibleXArmed(evaluations=200, c=0.1, own_share=0.5, nu1=0.5, rho=0.6)]
+] + [FlexibleXArmed(evaluations=200, c=0.1, own_share=0.5, nu1=0.5, rho=0.6)]
 
 
 @pytest.mark.parametrize("privacy", [pb.NoPrivacy(), pb.Privacy(noise_multiplier=0.05, noise="simulation")], ids=str)
 @pytest.mark.parametrize("algorithm", SETTINGS, ids=lambda a: f"{a.own_share}-{a.nu1}-{a.evaluations}")
-def test_every_pull_is_the_plain_algorithms(algorithm: pb.FlexibleXArmed, privacy: Any) -> None:
+def test_every_pull_is_the_plain_algorithms(algorithm: FlexibleXArmed, privacy: Any) -> None:
     calls = Calls()
     record = pb.run(calls.problem(), algorithm, privacy=privacy, rounds=20, seed=1)
     released = [release.values[0].tolist() for release in record.releases]
@@ -123,7 +122,7 @@ def test_the_mixture_is_between_the_average_and_ones_own() -> None:
     """With share 1 every client ends nearest to its own peak, with share 0 all play one point."""
     ends = {}
     for share in (0.0, 0.5, 1.0):
-        algorithm = pb.FlexibleXArmed(evaluations=200, c=0.02, own_share=share, heterogeneity=0.5, nu1=0.5, rho=0.6)
+        algorithm = FlexibleXArmed(evaluations=200, c=0.02, own_share=share, heterogeneity=0.5, nu1=0.5, rho=0.6)
         record = pb.run(Calls().problem(), algorithm, privacy=pb.NoPrivacy(), rounds=20)
         ends[share] = np.linalg.norm(record.clients.recommended - PEAKS, axis=1).mean()
         if share == 0.0:
@@ -133,7 +132,7 @@ def test_the_mixture_is_between_the_average_and_ones_own() -> None:
 
 def test_what_the_average_alone_would_drop_stays_where_clients_may_differ() -> None:
     def nodes(heterogeneity: float) -> int:
-        algorithm = pb.FlexibleXArmed(evaluations=400, c=0.02, heterogeneity=heterogeneity, nu1=0.2, rho=0.6)
+        algorithm = FlexibleXArmed(evaluations=400, c=0.02, heterogeneity=heterogeneity, nu1=0.2, rho=0.6)
         record = pb.run(Calls().problem(), algorithm, privacy=pb.NoPrivacy(), rounds=20)
         return sum(release.values.shape[1] for release in record.releases)
 
@@ -145,8 +144,8 @@ def test_a_phase_that_need_not_fit_is_not_paid_for() -> None:
     privacy = pb.Privacy(epsilon=2.0, delta=1e-5)
     problem = Calls().problem()
     for algorithm, releases in (
-        (pb.FlexibleXArmed(evaluations=22, c=0.02), 4),
-        (pb.FlexibleXArmed(evaluations=22, c=1e-4, cap=2), 11),
+        (FlexibleXArmed(evaluations=22, c=0.02), 4),
+        (FlexibleXArmed(evaluations=22, c=1e-4, cap=2), 11),
     ):
         plan = pb.plan(problem, algorithm, privacy=privacy, rounds=20)
         assert plan.releases == releases

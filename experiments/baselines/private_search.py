@@ -6,22 +6,15 @@ clients evaluate before they answer, and cost nothing: whatever the rounds, ever
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import field
-from typing import ClassVar, Literal
+from typing import Literal
 
-from privbo.algorithms.common.clients import SearchClients
-from privbo.algorithms.common.forms import Scores
-from privbo.algorithms.common.making import clients_of, server_of
-from privbo.algorithms.common.search import Search, largest, listed
-from privbo.algorithms.common.server import SearchServer
-from privbo.algorithms.common.settings import CommonSettings, net, random_points
-from privbo.protocol.messages import Evaluate, IntArray, Setting
+from experiments.baselines.common import CommonSearch, Scores, Search, largest, listed, net, random_points
+from privbo.protocol.messages import Setting
 from privbo.protocol.settings import Count, settings
 
 
 @settings(table="algorithm")
-class PrivateSearch(CommonSettings):
+class PrivateSearch(CommonSearch):
     """Private random or Sobol search for one setting that all clients use.
 
     Every client evaluates the same few points in a round and answers with its clipped scores; the noisy means
@@ -31,8 +24,6 @@ class PrivateSearch(CommonSettings):
     |---|---|---|
     | of a shared run | one vector of clipped scores; the noisy mean becomes public | (epsilon, delta) of the plan |
     | of ``local()`` | nothing | nothing is released or charged |
-
-    .. versionadded:: 0.3.0
 
     Attributes:
         n_candidates: Points of a round.
@@ -47,12 +38,10 @@ class PrivateSearch(CommonSettings):
     Example:
         >>> import privbo as pb
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: 1 - p["x"], n_clients=40)
-        >>> pb.plan(problem, pb.PrivateSearch(evaluations=18), privacy=pb.Privacy(epsilon=2.0), rounds=9).releases
+        >>> pb.plan(problem, PrivateSearch(evaluations=18), privacy=pb.Privacy(epsilon=2.0), rounds=9).releases
         5
     """
 
-    answers_together: ClassVar[bool] = True
-    type: Literal["private-search"] = field(default="private-search", repr=False)
     n_candidates: Count = 4
     sampler: Literal["sobol", "random"] = "sobol"
 
@@ -68,21 +57,3 @@ class PrivateSearch(CommonSettings):
             propose=listed(points),
             choose=largest,
         )
-
-    def local(self) -> PrivateSearch:
-        """Give the same clients with nothing shared.
-
-        Example:
-            >>> import privbo as pb
-            >>> pb.PrivateSearch().local().alone
-            True
-        """
-        return dataclasses.replace(self, alone=True)
-
-    def server(self, setting: Setting) -> SearchServer:
-        """Make the public side."""
-        return server_of(self, self.search(setting), setting)
-
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> SearchClients:  # noqa: ARG002 (the protocol's)
-        """Make the private side; the clients draw nothing at random."""
-        return clients_of(self, self.search(setting), setting, clients, evaluate)

@@ -1,19 +1,124 @@
-"""Clients of the flexible personalisation: they pull what is announced, and eliminate on their own mixtures."""
+"""X-armed bandits with flexible personalisation: every client optimises a mixture of its own objective and the average.
+
+Arabzadeh, Grant, Leslie, "Federated X-armed bandit with flexible personalisation" (TMLR 2024). Client m looks for the
+maximum of ``alpha f_m + (1 - alpha) f``, f being the average over clients, by phased elimination with a release in
+every phase. Only the abstract and the introduction were at hand; assumed and chosen here:
+
+- A phase of depth h takes ``(1 - alpha) tau_h`` shared pulls of a node over all clients and ``alpha tau_h`` of a
+  client's own, so that both parts of the mixture are known alike. Own pulls go to nodes that are active for the client.
+- Which nodes are active for whom is private. The server therefore keeps every node that could be best for anybody
+  whose objective differs from the average by at most D: those within ``2 alpha D`` of the average's best. Which of
+  them a client has given up stays with the client.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
+from privbo.algorithms.elimination.alone import PersonalElimination, alone
+from privbo.algorithms.elimination.alone_server import Alone
+from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.kept import Kept
+from privbo.algorithms.elimination.pf_pne_server import PFPNEServer
+from privbo.algorithms.elimination.phases import count_fitting
 from privbo.algorithms.elimination.pull_table import OwnPhase, PullTable
 from privbo.algorithms.elimination.rewards import pull_nodes
-from privbo.algorithms.elimination.settings import FlexibleSettings
+from privbo.algorithms.elimination.settings import CappedSettings
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
+from privbo.protocol.settings import settings
 
 BoolArray = npt.NDArray[np.bool_]
+
+
+@settings(table="algorithm")
+class FlexibleXArmed(CappedSettings):
+    """Federated X-armed bandit with flexible personalisation.
+
+    Every phase is one release, of mean rewards over the nodes that may be best for somebody; then a client plays the
+    best node of its mixture with all pulls that are left.
+
+    Attributes:
+        own_share: alpha, the share of a client's own objective in what it maximises; 0 is the average, 1 its own.
+        heterogeneity: D, largest difference between a client's objective and the average; with it no client loses the
+            optimum of its mixture, except by the chances that ``c`` leaves.
+        horizon, evaluations, nu1, rho, c, c1, n_children, cap, clip, widen, centre, reward_range, outside: As for
+            ``PFPNE``.
+
+    Raises:
+        ConfigurationError: If a setting is impossible.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: 1 - p["x"], n_clients=40)
+        >>> algorithm = FlexibleXArmed(evaluations=22)
+        >>> pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=20).releases
+        3
+    """
+
+    answers_together: ClassVar[bool] = True  # its cohort raises for no client's data
+    own_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    heterogeneity: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+
+    def shared_pulls(self, confidence: Confidence, depth: int) -> int:
+        """Shared pulls of every active node by each client: (1 - alpha) tau_h over all clients, at least one each."""
+        return max(1, math.ceil((1.0 - self.own_share) * confidence.threshold(depth) / confidence.n_clients))
+
+    def node_pulls(self, confidence: Confidence, depth: int) -> int:
+        """Most pulls of a node by one client in a phase: alpha tau_h of its own, those that are shared among them."""
+        return max(self.shared_pulls(confidence, depth), math.ceil(self.own_share * confidence.threshold(depth)))
+
+    def server(self, setting: Setting) -> FlexibleServer:
+        """Make the public side."""
+        return FlexibleServer(self, setting)
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> FlexibleCohort:  # noqa: ARG002 (the protocol's)
+        """Make the private side; the clients draw nothing at random."""
+        return FlexibleCohort(self, setting, clients=clients, evaluate=evaluate)
+
+    def local(self) -> PersonalElimination:
+        """Give the control: every client alone from the first pull.
+
+        Example:
+            >>> FlexibleXArmed(evaluations=22).local().evaluations
+            22
+        """
+        return alone(self, c=self.c, c1=self.c1, stage2="in-phase")
+
+
+class FlexibleServer(PFPNEServer):
+    """The public side: shared phases to the end, in which fewer nodes are surely best for nobody; then one round."""
+
+    def __init__(self, algorithm: FlexibleXArmed, setting: Setting) -> None:
+        self._own = algorithm
+        super().__init__(algorithm, setting)  # type: ignore[arg-type]  # what only PF-PNE has is replaced below
+
+    def _phases(self) -> int:
+        """Number of phases that fit whatever is eliminated: no node, or what the cap leaves."""
+        most = self._own.cap or self._own.budget
+        lengths = (
+            min(self._own.n_children**depth, most) * self._own.node_pulls(self._confidence, depth)
+            for depth in range(self._partition.max_depth + 1)
+        )
+        return count_fitting(lengths, self._own.budget, self._setting.rounds)
+
+    def _pulls(self, depth: int) -> int:
+        return self._own.shared_pulls(self._confidence, depth)
+
+    def _length(self) -> int:
+        return len(self._nodes) * self._own.node_pulls(self._confidence, self._depth)
+
+    def _first_alone(self) -> Alone:
+        return Alone(depth=0, last=0)
+
+    def _deficit(self, depth: int) -> float:
+        """What the average may lack and a client's own part make up for, 2 alpha D, and what a cell hides."""
+        return self._confidence.variation(depth) + 2.0 * self._own.own_share * self._own.heterogeneity
 
 
 class FlexibleCohort:
@@ -26,7 +131,7 @@ class FlexibleCohort:
         evaluate: The clients' objectives.
     """
 
-    def __init__(self, algorithm: FlexibleSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+    def __init__(self, algorithm: FlexibleXArmed, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
         n = len(clients)
         self._algorithm, self._setting, self._evaluate = algorithm, setting, evaluate
         self._clients = np.asarray(clients, dtype=np.int64)
