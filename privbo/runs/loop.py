@@ -222,9 +222,9 @@ def _play_in_process(
         transport = followed(evaluate=evaluate)
         try:
             record = play(opened, transport, on_round)
-            history = transport.crew.history()
+            history = transport.pool.history()
         finally:
-            transport.crew.end()
+            transport.pool.end()
     if home is not None:
         save_arrays(home.evaluations_path, vars(history))
         if spec.problem.is_asked:

@@ -24,13 +24,13 @@ from privbo.protocol.memory import Memory
 from privbo.protocol.processes import portable
 from privbo.runs.cohorts import in_process
 from privbo.runs.config import read_spec
-from privbo.runs.crew import groups_of
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.play import play as run_over
 from privbo.runs.spec import Spec
-from privbo.runs.worker import Job, RemoteWorker, Task
+from privbo.runs.worker import ServedWorker, WorkerSetup, WorkerTask
+from privbo.runs.worker_pool import groups_of
 from tests.conformance import cases
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
 from tests.executor_problem import Noting, problem
@@ -249,10 +249,10 @@ def test_a_worker_goes_on_when_what_it_has_told_is_kept(tmp_path):
     spec = Spec(name="x", problem=problem(calls, 1), algorithm=pb.FedPNE(), privacy=pb.NoPrivacy(), rounds=2, seed=1)
     opened = open_run(spec, plan_run(spec), None)
     ask = opened.server.ask()
-    worker = RemoteWorker(Job(spec=spec, setting=opened.setting, seed=1))
-    worker.begin(Task(group=(0, 1), broadcast=ask.broadcast, dim=ask.request.dim))
+    worker = ServedWorker(WorkerSetup(spec=spec, setting=opened.setting, seed=1))
+    worker.begin(WorkerTask(group=(0, 1), broadcast=ask.broadcast, dim=ask.request.dim))
     for made in (1, 2):
-        while not worker.news(5.0).told:
+        while not worker.update(5.0).messages:
             pass
         time.sleep(0.2)
         assert len(calls.lines()) == made
@@ -281,8 +281,8 @@ def test_states_that_are_paged_out_come_back_as_they_were(tmp_path):
     home = RunDirectory(tmp_path / "run")
     opened = open_run(spec, plan_run(spec), home)
     made = in_process(opened, home, spec.problem.evaluator(), None)
-    paged = dataclasses.replace(made.crew, groups=groups_of(7, 3), resident=0)
-    record = run_over(opened, dataclasses.replace(made, crew=paged))
+    paged = dataclasses.replace(made.pool, groups=groups_of(7, 3), resident=0)
+    record = run_over(opened, dataclasses.replace(made, pool=paged))
     require_same(dataclasses.replace(record, _clients=paged.history()), whole)
     assert len(home.all_states()) == 3
     assert not Noting(tmp_path / "calls").repeated()
