@@ -123,7 +123,7 @@ class TruncatedPoissonSampledGaussian:
     Which of the two it is depends on the others' coins alone, hence has the same law in both data sets; telling it
     only helps the adversary (joint convexity). Of the
     pair that dominates the upper end of an interval is taken; the lower end is what data sets attain in which all
-    others contribute zero, a Poisson sample at the chance of being in the batch (``accountant.attained``). Where
+    others contribute zero, a Poisson sample at the chance of being in the batch (``accountant.verify.lower``). Where
     samples are often cut both ends lie far apart, because others that oppose the unit show whether it took a place:
     40 releases at N = 40, q = 1/4, z = 2, delta = 1e-5 under zero-out cost 3.95 to 4.01 with B = 16 and 3.79 to 4.43
     with B = 12.
@@ -176,7 +176,7 @@ class RandomAllocationGaussian:
 
     For k > 1 it is priced as k independent allocations of one, each of T // k rounds or one more, an upper bound
     (``accountant.allocation`` has the proof); these have a dominating pair (``accountant.tight.allotted``). The lower
-    end of an interval is the price of the sum over all rounds, a Gaussian of multiplier z sqrt(T) / k.
+    end of an interval is a test's of the worst pair itself (``accountant.verify.lower``).
 
     Proof: docs/proofs/random-allocation.md.
 

@@ -13,8 +13,8 @@ class ZeroConcentrated:
     """A mechanism of which a bound of Rényi divergences is all that is known: at most xi + rho a at every order a > 1.
 
     So-called (xi, rho)-zCDP (Bun and Steinke 2016), for mechanisms that are no event here, such as discrete noise. It
-    is priced through its Rényi curve: a certified upper end, and no lower one. What is done to the mechanism's input, a
-    sample for instance, is not described by it.
+    is priced through its Rényi curve; the lower end is that of the Gaussian of this rho, which satisfies the bound.
+    What is done to the mechanism's input, a sample for instance, is not described by it.
 
     Proof: docs/proofs/zero-concentrated.md.
 

@@ -25,13 +25,12 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from accountant import gaussian_dp, renyi
-from accountant.attained import attained
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import (
     Adjacency,
@@ -40,8 +39,11 @@ from accountant.events import (
     Event,
     Gaussian,
     RandomAllocationGaussian,
+    TruncatedPoissonSampledGaussian,
     ZeroConcentrated,
+    compose,
     parts,
+    to_dict,
 )
 from accountant.tight.allotted import LEAST_NOISE
 from accountant.tight.pair import Pair
@@ -57,7 +59,11 @@ from accountant.tight.refine import (
     reach_for,
     rough_upper_epsilon,
 )
+from accountant.verify import events as read
+from accountant.verify.lower.ends import lower_delta, lower_epsilon
 
+# priced by a bound, which no two data sets need attain
+_BOUNDED = (BestOfRandomRuns, RandomAllocationGaussian, TruncatedPoissonSampledGaussian, ZeroConcentrated)
 _SMALL, _LARGE = 1e-3, 100.0  # outside of these the Rényi bound may be as close, and is asked too
 
 Method = Literal["closed-form", "numerical", "renyi"]
@@ -68,9 +74,9 @@ class Interval:
     """Certified bounds: ``lower <= truth <= upper``; quote ``upper``.
 
     Attributes:
-        lower: Lower end; 0 where only a Rényi bound is known. Every pair that stands for an event is attained by two
-            data sets, but for sampling of a fixed size: there it is the dominating pair's end, and the
-            mechanism may cost less.
+        lower: Lower end: what a test tells apart of two data sets that the events admit (``accountant.verify.lower``
+            names them), or of the pair that stands for the events where two data sets attain it. For sampling of a
+            fixed size it is the dominating pair's end, and the mechanism may cost less.
         upper: Upper end, the number to quote.
         method: Where the upper end comes from: "closed-form", "numerical" or "renyi".
 
@@ -90,7 +96,7 @@ class Interval:
 
 def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
     """The certified upper epsilon at ``delta``."""
-    return epsilon_interval(event, delta, adjacency=adjacency).upper
+    return _epsilon_interval(event, delta, adjacency).upper
 
 
 def quick_epsilon(
@@ -132,7 +138,7 @@ def rough_epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
     """The certified upper delta at ``epsilon``."""
-    return delta_interval(event, epsilon, adjacency=adjacency).upper
+    return _delta_interval(event, epsilon, adjacency).upper
 
 
 def epsilon_interval(event: Event, delta: float, *, adjacency: Adjacency) -> Interval:
@@ -154,7 +160,11 @@ def epsilon_interval(event: Event, delta: float, *, adjacency: Adjacency) -> Int
         >>> found.upper - found.lower < 0.01 and found.method
         'numerical'
     """
-    return _shown(event, lambda one: _epsilon_interval(one, delta, adjacency))
+    found = _epsilon_interval(event, delta, adjacency)
+    if not _needs_a_test(event, found):
+        return found
+    least = lower_epsilon(_as_read(event), delta, read.Adjacency(adjacency))
+    return replace(found, lower=min(found.upper, least))
 
 
 def _epsilon_interval(event: Event, delta: float, adjacency: Adjacency) -> Interval:
@@ -183,13 +193,21 @@ def delta_interval(event: Event, epsilon: float, *, adjacency: Adjacency) -> Int
         AccountingError: ``epsilon`` is negative.
         EventError: ``event`` is unknown or unsound under ``adjacency``.
     """
-    return _shown(event, lambda one: _delta_interval(one, epsilon, adjacency))
+    found = _delta_interval(event, epsilon, adjacency)
+    if not _needs_a_test(event, found):
+        return found
+    least = lower_delta(_as_read(event), epsilon, read.Adjacency(adjacency), near=found.upper)
+    return replace(found, lower=min(found.upper, least))
 
 
-def _shown(event: Event, interval: Callable[[Event], Interval]) -> Interval:
-    """The interval of ``event``; where its pair is a bound, its lower end is that of data sets."""
-    found, least = interval(event), attained(event)
-    return found if least is None else replace(found, lower=min(found.upper, interval(least).lower))
+def _needs_a_test(event: Event, found: Interval) -> bool:
+    """Whether the lower end is another's than the pair's: that one is a bound, or no lattice looked at it."""
+    return found.method == "renyi" or any(isinstance(part, _BOUNDED) for part, _ in parts(event))
+
+
+def _as_read(event: Event) -> read.Composed:
+    """The event as an auditor reads it."""
+    return read.composed(read.parts_of(to_dict(compose([event]))))
 
 
 def _delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Interval:

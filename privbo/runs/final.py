@@ -46,8 +46,6 @@ from privbo.protocol.messages import (
     Requesting,
     Server,
     Setting,
-    answers_together,
-    takes_points,
 )
 
 
@@ -76,12 +74,13 @@ class WithCommon:
     @property
     def answers_together(self) -> bool:
         """Whether one cohort may answer for all clients, as for the algorithm alone."""
-        return answers_together(self.algorithm)
+        ours = type(self.algorithm).__module__.startswith("privbo.")
+        return bool(getattr(self.algorithm, "answers_together", ours))
 
     @property
     def takes_points(self) -> bool:
         """Whether clients take points that are given to them, as for the algorithm alone."""
-        return takes_points(self.algorithm)
+        return bool(getattr(self.algorithm, "takes_points", False))
 
     def local(self) -> Algorithm:
         """The algorithm's own control, which shares nothing and therefore chooses nothing in common."""

@@ -9,7 +9,6 @@ from scipy.special import ndtr
 
 from accountant import renyi
 from accountant.allocation import _added, _log_moments, allocation_divergence
-from accountant.attained import attained
 from accountant.dp_event import to_dp_event
 from accountant.errors import EventError
 from accountant.events import (
@@ -113,7 +112,7 @@ def largest_stick(rounds, k, z, epsilon, trials):
 
 @pytest.mark.parametrize(("rounds", "k", "z"), [(5, 1, 1.0), (6, 2, 1.5), (8, 3, 1.0)])
 def test_monte_carlo_stays_below(rounds, k, z):
-    """40,000 trials, five standard errors: false alarms below 3e-7 each. The Gaussian lower end lies below it too."""
+    """40,000 trials, five standard errors: false alarms below 3e-7 each. The lower end lies below it too."""
     event = allocated(rounds, k, z)
     for epsilon in (0.3, 1.5):
         found, error = largest_stick(rounds, k, z, epsilon, 40_000)
@@ -128,7 +127,7 @@ def test_intervals_compositions_and_refusals():
     event = compose([allocated(50, 2, 2.0), Gaussian(noise_multiplier=8.0)])
     found = numerical.epsilon_interval(event, 1e-5, adjacency=ZERO)
     assert found.method == "numerical"
-    assert 0.0 < found.lower == numerical.epsilon_interval(attained(event), 1e-5, adjacency=ZERO).lower < found.upper
+    assert 0.95 * found.upper <= found.lower < found.upper
     assert found.upper < numerical.epsilon(
         compose([repeat(Gaussian(noise_multiplier=2.0), 2), Gaussian(noise_multiplier=8.0)]), 1e-5, adjacency=ZERO
     )

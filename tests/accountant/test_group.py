@@ -226,7 +226,8 @@ def test_zero_concentrated_events_add_up_and_cost_what_another_library_says():
     rest = renyi.curve(poisson(0.1, 2.0, 10), [2.0, 8.0], adjacency=ZERO)
     assert curve == pytest.approx(rest + 0.05 + 0.11 * np.array([2.0, 8.0]))
     found = numerical.epsilon_interval(event, 1e-5, adjacency=ZERO)
-    assert (found.lower, found.method) == (0.0, "renyi")
+    assert found.method == "renyi"
+    assert 0.85 * found.upper < found.lower < found.upper  # the Gaussian of that rho
     theirs = RdpAccountant(neighboring_relation=neighboring_relation(ZERO)).compose(to_dp_event(event, adjacency=ZERO))
     assert found.upper <= theirs.get_epsilon(1e-5) <= 1.02 * found.upper
     assert 1e-5 <= numerical.delta(event, found.upper, adjacency=ZERO) * (1 + 1e-6) <= 1.001e-5

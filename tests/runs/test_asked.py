@@ -23,7 +23,6 @@ from privbo.cli.main import app
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Setting
 from privbo.runs.asked import Asked, Desk
-from privbo.runs.each import Each
 from privbo.runs.trial import Trial
 from privbo.runs.trials import TRIALS, Journal
 from tests.conformance.cases import ALIKE, CASES, ROUNDS, VOTES, Case, problem
@@ -104,7 +103,7 @@ FAST = pb.FederatedFLCB()
 PLAIN: dict = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": 3, "seed": 5}
 
 
-def client_alone(folder: Path, patience: float | None) -> Each:
+def client_alone(folder: Path, patience: float | None) -> Asked:
     """Client 1 of a run, as a process that starts anew makes it."""
     folder.mkdir(exist_ok=True)
     setting = Setting(space=asked_problem().search_space, n_clients=N_CLIENTS, rounds=4, public_seed=5)
@@ -112,9 +111,13 @@ def client_alone(folder: Path, patience: float | None) -> Each:
     def made(clients: IntArray, evaluate: Evaluate) -> Cohort:
         return FAST.cohort(setting, clients=clients, evaluate=evaluate, seed=1)
 
-    evaluate = asked_problem().evaluator()
-    waiting = Asked(space=setting.space, evaluate=evaluate, desk=Desk(folder=folder, patience=patience))
-    return Each(clients=np.array([1]), made=made, evaluate=evaluate, waiting=waiting)
+    return Asked(
+        clients=np.array([1]),
+        space=setting.space,
+        made=made,
+        evaluate=asked_problem().evaluator(),
+        desk=Desk(folder=folder, patience=patience),
+    )
 
 
 def questions() -> list[Broadcast]:
@@ -129,7 +132,7 @@ def questions() -> list[Broadcast]:
     return found
 
 
-def played(folder: Path, rounds: list[Broadcast]) -> tuple[Each, list[FloatArray]]:
+def played(folder: Path, rounds: list[Broadcast]) -> tuple[Asked, list[FloatArray]]:
     """A client that is told everything at once."""
     client, answers = client_alone(folder, None), []
     done = threading.Event()
@@ -151,8 +154,7 @@ def test_who_is_told_late_is_absent_and_then_goes_on_where_it_was(tmp_path: Path
         client.restore(snapshot)
         assert np.isnan(client.answer(broadcast, 3)).all()
         snapshot = client.snapshot()
-        # The second round asks for nothing: the first one is not finished.
-        assert len(client.waiting.journal.trials) == 1
+        assert len(client.journal.trials) == 1  # the second round asks for nothing: the first one is not finished
     late = client_alone(tmp_path / "late", None)
     late.restore(snapshot)
     over = threading.Event()

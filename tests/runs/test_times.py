@@ -45,12 +45,10 @@ class Time:
 class Working:
     """Clients whose answers take a time that depends on their data."""
 
-    hides_senders = False
-
     def __init__(self, clock: Time, seconds: float) -> None:
         self.clock, self.seconds = clock, seconds
 
-    def collect(self, ask: Ask, ticket: object = None) -> FloatArray:
+    def collect(self, ask: Ask) -> FloatArray:
         self.clock.wait(self.seconds)
         return np.full((7, 8), np.nan)
 

@@ -20,7 +20,6 @@ that clipping binds nobody and that everyone takes part; both are visible in an 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from privbo.algorithms.functional.federated_clients import FederatedCohort
 from privbo.algorithms.functional.federated_server import FederatedServer
@@ -60,8 +59,6 @@ class FederatedFLCB(FLCBSettings):
         >>> plan.releases
         6
     """
-
-    answers_together: ClassVar[bool] = True
 
     @property
     def caveat(self) -> str | None:

@@ -16,7 +16,6 @@ no privacy (a choice of the run, not of the algorithm), one region with privacy.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from privbo.algorithms.thompson.exploration import Exploration
 from privbo.algorithms.thompson.server import ThompsonServer
@@ -69,8 +68,6 @@ class DPFTSDE(ThompsonSettings):
         >>> plan.releases
         10
     """
-
-    answers_together: ClassVar[bool] = True
 
     @staticmethod
     def paper(*, n_init: int = 10, clipping_norm: float = 22.0) -> DPFTSDE:
