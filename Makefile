@@ -85,7 +85,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -e .
+	$(BIN)/python -m pip install --quiet -e '.[quickstart]'
 	touch $@
 
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python

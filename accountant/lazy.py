@@ -26,6 +26,7 @@ def attach_stub(package: str, file: str) -> tuple[Callable[[str], object], Calla
         module, attribute = homes[name]
         if module == package:
             return import_module(f"{package}.{attribute}")
-        return getattr(__import__(str(module), fromlist=[attribute]), attribute)  # of a module, or a module in it
+        owner = import_module(str(module))
+        return getattr(owner, attribute) if hasattr(owner, attribute) else import_module(f"{module}.{attribute}")
 
     return load, lambda: sorted(homes), sorted(homes)

@@ -20,8 +20,7 @@ from rich.progress import Progress
 import privbo as pb
 from experiments.outcome import Outcome, Player, Task, named_delta, world
 from experiments.study import Arm, Panel, merged
-from privbo.comparisons.cells import Cell, complete, digest, finished
-from privbo.comparisons.results import CellResult, Kept
+from privbo.comparisons.cells import Cell, CellResult, Kept, complete, digest, finished
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings
 from privbo.runs.algorithms import ForeignAlgorithm, algorithm_table, algorithms, read_algorithm

@@ -1,9 +1,4 @@
-from privbo.algorithms.common.best_arm import BestArm as BestArm
-from privbo.algorithms.common.central_model import CentralModel as CentralModel
-from privbo.algorithms.common.dp_hype import DPHype as DPHype
-from privbo.algorithms.common.private_search import PrivateSearch as PrivateSearch
 from privbo.algorithms.elimination.fed_pne import FedPNE as FedPNE
-from privbo.algorithms.elimination.flexible import FlexibleXArmed as FlexibleXArmed
 from privbo.algorithms.elimination.parallel import ParallelXArmed as ParallelXArmed
 from privbo.algorithms.elimination.pf_pne import PFPNE as PFPNE
 from privbo.algorithms.functional.federated import FederatedFLCB as FederatedFLCB

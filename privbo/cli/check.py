@@ -84,7 +84,7 @@ def _verdict_of(site: Path, app: Path) -> tuple[str, bool]:
 
 
 def _everyone(config: Path, overrides: Sequence[str]) -> tuple[Spec, IntArray]:
-    spec, _ = read_spec(config, overrides)
+    spec = read_spec(config, overrides)
     return spec, np.arange(spec.problem.n_clients)
 
 

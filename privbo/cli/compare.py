@@ -19,13 +19,11 @@ from accountant.verify.text import shown
 from accountant.wording import upper_text
 from privbo.cli.spend import agree
 from privbo.cli.terminal import number, render, total_line, verbatim
-from privbo.comparisons.cells import OnCell, OnReuse
-from privbo.comparisons.choice import recommend
-from privbo.comparisons.comparison import SEEDED, Comparison
-from privbo.comparisons.results import CellResult, Reuse
+from privbo.comparisons.cells import CellResult, OnCell, OnReuse, Reuse
+from privbo.comparisons.comparison import SEEDED, Comparison, recommend, require_choice
 from privbo.comparisons.runs import compare
 from privbo.comparisons.setting import Data
-from privbo.comparisons.sweep import Sweep, SweepResult, read_sweep, recommended, run_sweep
+from privbo.comparisons.sweep import Sweep, SweepResult, read_sweep, run_sweep
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat, private_folder, write_json
 from privbo.protocol.settings import JsonObject
@@ -73,6 +71,8 @@ def compare_sweep(
             finished cells are to be read that name code or a ledger, without ``trust``.
     """
     sweep = read_sweep(path)
+    if budget is not None:
+        require_choice(sweep.config.data)  # before anybody pays for its cells
     if finished and not trust:
         _require_unfollowed(sweep)
     folder = out or Path("sweeps") / sweep.config.name
@@ -93,7 +93,8 @@ def compare_sweep(
     written = _written(found, folder, private=private)
     if budget is None:
         return written
-    return _written(recommended(found, budget, partial(agree, yes=yes)), folder, private=private)
+    named = (dataclasses.replace(c, recommendation=recommend(c, budget)) for c in found.comparisons)
+    return _written(dataclasses.replace(found, comparisons=tuple(named)), folder, private=private)
 
 
 def _require_unfollowed(sweep: Sweep) -> None:

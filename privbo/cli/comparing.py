@@ -20,7 +20,9 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Folder of cells, page and tables.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Parallel processes, one thread each.")] = 2,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler to use instead.")] = None,
-    recommend: Annotated[str | None, typer.Option(help="Best setting within a budget: epsilon=2")] = None,
+    recommend: Annotated[
+        str | None, typer.Option(help="Best setting within a budget, unless data is private: epsilon=2")
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(help="Whose data runs saw: private (the default), public, simulated or proxy; a sweep says so."),
@@ -42,8 +44,8 @@ def compare(
     """Utility against epsilon: a sweep of settings over seeds, or runs side by side.
 
     Cells of a sweep are kept and reused while settings and code are the same; it says how many, and why others run.
-    Over private data only prices and paid choices are shown unless --private is given, and what is to be charged is
-    shown and asked for first.
+    Over private data only prices are shown unless --private is given, nothing is recommended, and what is to be charged
+    is shown and asked for first.
     """
     from privbo.cli.compare import compare_runs, compare_sweep
 

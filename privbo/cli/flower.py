@@ -93,7 +93,7 @@ def up(
 @app.command(context_settings=_FLOWERS)
 def supernode(context: typer.Context) -> None:
     """Be a SuperNode (flower-supernode's options) that calls nothing but its server and forks its processes."""
-    from privbo.flower.programs import become
+    from privbo.flower.launch import become
 
     become("flower-supernode", context.args)
 
@@ -101,7 +101,7 @@ def supernode(context: typer.Context) -> None:
 @app.command(context_settings=_FLOWERS)
 def superlink(context: typer.Context) -> None:
     """Be a SuperLink (flower-superlink's options) that calls nothing and forks its processes."""
-    from privbo.flower.programs import become
+    from privbo.flower.launch import become
 
     become("flower-superlink", context.args)
 

@@ -111,7 +111,7 @@ def audit_target(
 
 
 def _audit_configuration(path: Path, trials: int, *, trust: bool) -> Audit:
-    spec, _ = read_spec(path, load=trust)
+    spec = read_spec(path, load=trust)
     plan = plan_run(spec)
     attacked = audit_plan(planned_requests(spec), plan.mechanism, delta=plan.delta, trials=trials)
     return Audit(name=spec.name, clipping=None, empirical=attacked)
@@ -119,7 +119,7 @@ def _audit_configuration(path: Path, trials: int, *, trust: bool) -> Audit:
 
 def _best_values(home: RunDirectory, config: Path) -> FloatArray | Callable[[], FloatArray]:
     """Best values that the reader's own configuration states; the code that the directory names is not imported."""
-    ours, theirs = read_spec(config)[0].problem, home.manifest().spec.problem
+    ours, theirs = read_spec(config).problem, home.manifest().spec.problem
     if _facts(ours) != _facts(theirs):
         raise ConfigurationError(f"{config} states another problem than {home.path}'s; name the run's configuration")
     if ours.best_values is None:

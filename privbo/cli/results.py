@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privbo.comparisons.verdict import Verdict
-from privbo.plans.counting import Loudness
+from privbo.plans.counting import SignalToNoise
 from privbo.plans.gains import Gain
 from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision
@@ -33,7 +33,7 @@ class PricedPlan:
         rounds: Planned rounds.
         plan: The plan.
         epsilon_at: Its price at every delta of interest, the headline's first.
-        loudness: The most that its releases can say, by kind.
+        signal_to_noise: The most that its releases can say, by kind.
         decision: What the run's own policy says; None without one.
     """
 
@@ -41,7 +41,7 @@ class PricedPlan:
     rounds: int
     plan: Plan
     epsilon_at: tuple[PriceColumn, ...]
-    loudness: tuple[Loudness, ...] = ()
+    signal_to_noise: tuple[SignalToNoise, ...] = ()
     decision: Decision | None = None
 
     def to_dict(self) -> JsonObject:

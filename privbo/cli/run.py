@@ -17,7 +17,7 @@ from accountant.ledger.address import place_of, stands
 from privbo.cli.options import say
 from privbo.cli.results import FinishedRun, PricedPlan
 from privbo.comparisons.verdict import SCORES
-from privbo.plans.counting import loudness
+from privbo.plans.counting import signal_to_noise
 from privbo.plans.prices import finite, price
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import save_arrays, write_json
@@ -33,8 +33,7 @@ from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import decided, make_shared, plan_run, planned_requests
 from privbo.runs.record import Record, mean_best_so_far
-from privbo.runs.spec import Spec
-from privbo.runs.spec_table import Control
+from privbo.runs.spec import Control, Spec
 
 
 def read_run(
@@ -79,9 +78,10 @@ def read_run(
         return _by(jobs, spec.loaded()), resume
     if config is None:
         raise ConfigurationError("name a configuration file")
-    spec, home = read_spec(config, overrides, load=load)
+    spec = read_spec(config, overrides, load=load)
     if not load:
         require_no_ledger(spec, config)
+    home = None if spec.directory is None else Path(spec.directory)
     return _by(jobs, spec), directory or home or fresh_directory(spec.name)
 
 
@@ -116,7 +116,7 @@ def price_run(spec: Spec) -> PricedPlan:
         rounds=spec.rounds,
         plan=plan,
         epsilon_at=rows,
-        loudness=loudness(made),
+        signal_to_noise=signal_to_noise(made),
         decision=decided(spec, plan),
     )
 
@@ -128,7 +128,7 @@ def make_ledger(config: Path, overrides: Sequence[str], owner: str, *, trust: bo
         ConfigurationError: If the configuration names none.
         LedgerError: If it can't be made.
     """
-    spec, _ = read_spec(config, overrides, load=trust)
+    spec = read_spec(config, overrides, load=trust)
     if spec.ledger is None:
         raise ConfigurationError(f"{config} has no [ledger] table; write one with path = 'postgresql://...'")
     with make_shared(spec.ledger, plan_run(spec), owner) as ledger:

@@ -15,7 +15,6 @@ from privbo.cli.results import Scouted
 from privbo.cli.run import carry_out
 from privbo.cli.spend import agree
 from privbo.cli.terminal import render, table_of, total_line
-from privbo.comparisons.payment import declared
 from privbo.plans.gains import Gain, gains_near
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import Privacy
@@ -23,6 +22,7 @@ from privbo.plans.spending import Spending, spending
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.homes import fresh_directory
 from privbo.runs.config import read_spec
+from privbo.runs.evidence import declared_by
 from privbo.runs.opening import considered_shared, plan_run
 from privbo.runs.record import load
 from privbo.runs.spec import Spec
@@ -45,7 +45,7 @@ def scout(
         ConfigurationError: If a setting is impossible or nobody agreed to the price; nothing was touched.
         BudgetExceeded: If the population's ledger can't pay.
     """
-    spec = scouting(read_spec(config, overrides)[0], epsilon=epsilon, n_points=n_points)
+    spec = scouting(read_spec(config, overrides), epsilon=epsilon, n_points=n_points)
     plan = plan_run(spec)
     agree(_price(spec, plan, n_points), yes=yes)
     home = directory or fresh_directory(spec.name)
@@ -104,7 +104,7 @@ def _price(spec: Spec, plan: Plan, n_points: int) -> Spending:
             what=what, price=alone, total=Total(epsilon=alone, delta=delta, releases=plan.releases, runs=1, rule=rule)
         )
     with considered_shared(shared, plan) as ledger:
-        return spending(ledger, delta, what, declared=[declared(spec.name, spec, plan)])
+        return spending(ledger, delta, what, declared=[declared_by(plan, run=spec.name, settings=spec.digest())])
 
 
 @render.register

@@ -71,7 +71,7 @@ def _report(report: Report) -> Iterator[RenderableType]:
         yield verbatim(
             f"everything that this ledger knows was paid on {report.population}: {total_line(report.total)}", "bold"
         )
-    yield factstable_of(report)
+    yield facts_table(report)
     yield price_table(report.epsilon_at)
     yield attacker_line(report)
 
@@ -90,7 +90,7 @@ def _written(found: WrittenReport) -> Iterator[RenderableType]:
 def _finished(found: FinishedRun) -> Iterator[RenderableType]:
     yield from render(found.report)
     if found.milestones is not None:
-        yield milestonestable_of(found.milestones)
+        yield milestones_table(found.milestones)
         yield from verdict_lines(found.verdicts or ())
     else:
         yield "clients' scores are private: --show-private shows them, and privbo report --private later"
@@ -110,10 +110,10 @@ def _plan(found: PricedPlan) -> Iterator[RenderableType]:
     )
     if (drawn := sampler_text(plan.event)) and not drawn.startswith("none"):
         yield f"participants: {drawn}{'; one price for all of them, however early it ends' * plan.is_allocated}"
-    for kind in found.loudness[:_KINDS]:
+    for kind in found.signal_to_noise[:_KINDS]:
         yield kind.text
-    if len(found.loudness) > _KINDS:
-        yield f"and {len(found.loudness) - _KINDS} kinds of release more; --json lists them"
+    if len(found.signal_to_noise) > _KINDS:
+        yield f"and {len(found.signal_to_noise) - _KINDS} kinds of release more; --json lists them"
     if plan.outlook is not None:
         yield plan.outlook
     if (vote := plan.vote_text(found.epsilon_at[0].delta)) is not None:
@@ -127,7 +127,8 @@ def _approval(found: Approval) -> Iterator[RenderableType]:
     yield from _plan(found.plan)
     hidden, n_clients = found.plan.plan, sum(found.sites.values())
     what = "each client" if hidden.unit == "client" else "the outcome of each evaluation"
-    yield f"hidden: {what} ({n_clients} clients at {len(found.sites)} sites); {trust_text(hidden.privacy)}"
+    trusted = f"; {trust_text(hidden.privacy)}" if hidden.privacy.trust == "server" else ""
+    yield f"hidden: {what} ({n_clients} clients at {len(found.sites)} sites){trusted}"
     yield from (f"guardian {name}: signing key {key}" for name, key in found.guardians.items())
     yield f"run.toml {found.run}"
     yield f"federation.toml {found.federation}"
@@ -261,7 +262,7 @@ def price_table(columns: Sequence[PriceColumn]) -> Table:
     return table_of("Price of the plan (epsilon)", head, rows, right=range(1, len(head)))
 
 
-def factstable_of(report: Report) -> Table:
+def facts_table(report: Report) -> Table:
     """Tabulate plan, releases, adjacency, noise source and the ledger's state."""
     held, at = report.guarantee, f" at delta {upper_text(report.epsilon_at[0].delta)}"
     rows = {
@@ -302,7 +303,7 @@ def attacker_line(report: Report) -> str:
     return f"{words} of the time (50.0 % without this run)."
 
 
-def milestonestable_of(rows: Milestones) -> Table:
+def milestones_table(rows: Milestones) -> Table:
     """PRIVATE: tabulate the mean best score over clients at a few points of the run, one row per arm."""
     head = ("mean best score over clients", *next(iter(rows.values())))
     cells = ((label, *(f"{value:.4f}" for value in row.values())) for label, row in rows.items())

@@ -1,4 +1,4 @@
-"""Cells: independent pieces of work, run in parallel and kept as they finish.
+"""Cells: independent pieces of work, run in parallel, kept as they finish, and what may be said of reusing them.
 
 A cell's file is named by a digest of its settings and a digest of the code that makes its
 numbers, so the same command goes on where it was killed, and a result of other code is never
@@ -10,19 +10,181 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, as_completed
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-import joblib
-from joblib.externals.loky import get_reusable_executor
+import numpy as np
 
-from privbo.comparisons.results import CellResult, Kept, Reuse, keep, read_kept, summarised
-from privbo.protocol.errors import ConfigurationError
+from privbo.comparisons.setting import Kind, Setting
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import read_json, write_json
+from privbo.protocol.plain import fields_of, plain
+from privbo.protocol.processes import process_pool
+from privbo.protocol.settings import JsonObject, read_settings
 from privbo.protocol.threads import limited_threads
 from privbo.runs.code import CodeKey
+
+_FORMAT = 5  # of a kept file; files of other formats are made again
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellResult:
+    """Numbers of one setting at one seed.
+
+    Attributes:
+        curves: By measure, mean over clients after initialisation and every round, ``(n_rounds + 1,)``:
+            ``"score"`` (best so far), where the problem states them ``"regret"``, and ``"loss"``;
+            a driver of its own may keep others. PRIVATE if the clients' data are.
+        epsilon: Smallest valid epsilon of the run; None where it is infinite, 0 where nothing is released.
+        delta: Of that epsilon.
+        strict_epsilon: The same at ``strict_delta``.
+        strict_delta: min(1e-5, 1/(10 N)).
+        noise_multipliers: Of the planned releases, each once; empty without noise.
+        releases: Planned releases.
+        extra: Whatever else a driver of its own keeps.
+    """
+
+    curves: Mapping[str, tuple[float, ...]]
+    epsilon: float | None = 0.0
+    delta: float = 0.0
+    strict_epsilon: float | None = 0.0
+    strict_delta: float = 0.0
+    noise_multipliers: tuple[float, ...] = ()
+    releases: int = 0
+    extra: JsonObject = field(default_factory=dict)
+
+
+def setting_of(
+    results: Mapping[int, CellResult],
+    *,
+    label: str,
+    kind: Kind,
+    curve: str,
+    overrides: JsonObject | None = None,
+    older: tuple[str, ...] = (),
+) -> Setting:
+    """Collect one setting's results by seed; ``curve`` is the measure that is compared."""
+    first = next(iter(results.values()))
+    return Setting(
+        label=label,
+        kind=kind,
+        epsilon=first.epsilon,
+        delta=first.delta,
+        strict_epsilon=first.strict_epsilon,
+        strict_delta=first.strict_delta,
+        noise_multipliers=first.noise_multipliers,
+        releases=first.releases,
+        overrides=overrides or {},
+        seeds=tuple(results),
+        curves=np.array([r.curves[curve] for r in results.values()]) if curve in first.curves else None,
+        older=older,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A finished cell on disk.
+
+    Attributes:
+        name: Its file's name; equal names hold equal results.
+        result: Its numbers.
+        code: Code that made them.
+        made: Day on which they were made, as ``YYYY-MM-DD``.
+        is_current: Whether that code is the code here and now.
+    """
+
+    name: str
+    result: CellResult
+    code: CodeKey
+    made: str
+    is_current: bool
+
+    @property
+    def made_by(self) -> str:
+        """Version and day, for tables that show an older result."""
+        return f"privbo {self.code.parts.get('version privbo', 'of an unknown version')}, {self.made}"
+
+
+def keep(path: Path, result: CellResult, code: CodeKey) -> None:
+    """Write a finished cell atomically."""
+    made = f"{datetime.now(UTC):%Y-%m-%d}"
+    write_json(path, {"format": _FORMAT, "made": made, "code": plain(code), "result": plain(result)})
+
+
+def read_kept(path: Path, wanted: CodeKey) -> Kept | None:
+    """Read a finished cell; None if the file is of another format or damaged, so that the cell runs again."""
+    try:
+        content = read_json(path)
+        if content.get("format") != _FORMAT:
+            return None
+        code = read_settings(CodeKey, content["code"], "code")
+        result = read_settings(CellResult, content["result"], "cell.result")
+    except (RunError, ConfigurationError, KeyError, TypeError, AttributeError):
+        return None
+    current = code.digest is not None and code.digest == wanted.digest
+    return Kept(name=path.stem, result=result, code=code, made=str(content.get("made")), is_current=current)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reuse:
+    """Cells that are read back and cells that are run, and why.
+
+    Attributes:
+        cells: Number of cells.
+        reused: Of them, results of the code here and now that were there already.
+        made: Days on which the reused ones were made, in order.
+        reasons: Number of cells that are run, by reason.
+        older: Number of cells that are shown though older code made them, by version and day.
+    """
+
+    cells: int
+    reused: int
+    made: tuple[str, ...] = ()
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    older: Mapping[str, int] = field(default_factory=dict)
+
+    def lines(self) -> tuple[str, ...]:
+        """Say it in one to three lines.
+
+        Example:
+            >>> Reuse(cells=8, reused=8, made=("2026-11-20", "2026-11-22")).lines()
+            ('8 of 8 cells reused, made 2026-11-20 to 2026-11-22',)
+        """
+        days = " to ".join(dict.fromkeys((self.made[0], self.made[-1]))) if self.made else ""
+        found = [f"{self.reused} of {self.cells} cells reused, made {days}"] if self.reused else []
+        if self.reasons:
+            reasons = "; ".join(f"{reason} ({count})" for reason, count in self.reasons.items())
+            found.append(f"{sum(self.reasons.values())} of {self.cells} cells run: {reasons}")
+        if self.older:
+            shown = "; ".join(f"{count} of {made_by}" for made_by, count in self.older.items())
+            found.append(f"{sum(self.older.values())} of {self.cells} cells are shown as older code made them: {shown}")
+        return tuple(found)
+
+    def to_dict(self) -> JsonObject:
+        """Give the summary as JSON."""
+        return fields_of(self) | {"lines": list(self.lines())}
+
+
+def summarised(kept: Sequence[Kept | None], reasons: Sequence[str | None]) -> Reuse:
+    """Count what was found, cell by cell: its kept result, or the reason for which it is run."""
+    there = [k for k, reason in zip(kept, reasons, strict=True) if k is not None and reason is None]
+    current = [k for k in there if k.is_current]
+    return Reuse(
+        cells=len(kept),
+        reused=len(current),
+        made=tuple(sorted({k.made for k in current})),
+        reasons=_counted([reason for reason in reasons if reason is not None]),
+        older=_counted([k.made_by for k in there if not k.is_current]),
+    )
+
+
+def _counted(words: Sequence[str]) -> dict[str, int]:
+    return {word: words.count(word) for word in dict.fromkeys(words)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +201,6 @@ class Cell:
         charges: Whether it charged people when it ran: its result is then kept and shown as
             older, and never made again just because code changed.
         attempt: Counts the runs that such a cell was charged for.
-        hand_out: Notes durably, in this process, that the work is being handed to a worker.
     """
 
     label: str
@@ -50,7 +211,6 @@ class Cell:
     work: Callable[[], CellResult]
     charges: bool = False
     attempt: int = 0
-    hand_out: Callable[[], None] | None = None
 
     @property
     def name(self) -> str:
@@ -92,7 +252,7 @@ def complete(
     jobs: int,
     scheduler: str | None = None,
     fresh: bool = False,
-    prepare: Callable[[Sequence[Cell]], Sequence[Cell]] = lambda cells: cells,
+    prepare: Callable[[Sequence[Cell]], None] = lambda _: None,
     on_cell: OnCell | None = None,
     on_reuse: OnReuse | None = None,
 ) -> Completed:
@@ -103,8 +263,7 @@ def complete(
         jobs: Parallel processes on this machine.
         scheduler: Address of a Dask scheduler to use instead of this machine's processes.
         fresh: Run every cell, whatever is kept; cells that charge people charge them again.
-        prepare: Makes the cells that will run ready, all of them before the first one runs and before anything
-            is said of them.
+        prepare: Called with the cells that will run, before the first one runs and before anything is said of them.
         on_cell: Called with every finished cell and its result, old ones first.
         on_reuse: Told before the first cell runs which are reused, which are run, and why.
     """
@@ -113,14 +272,14 @@ def complete(
     reasons = [_reason(cell, there, fresh=fresh) if k is None else None for cell, k in zip(cells, kept, strict=True)]
     reuse = summarised(kept, reasons)
     todo = list({cell.path: cell for cell, k in zip(cells, kept, strict=True) if k is None}.values())
-    ready = prepare(todo)
+    prepare(todo)
     if on_reuse is not None:
         on_reuse(reuse)
     for cell, k in zip(cells, kept, strict=True):
         cell.folder.mkdir(parents=True, exist_ok=True)
         if k is not None and on_cell is not None:
             on_cell(cell, k.result)
-    made = _made(todo, ready, jobs, scheduler, on_cell)
+    made = _made(todo, jobs, scheduler, on_cell)
     found = (k or made[cell.path] for cell, k in zip(cells, kept, strict=True))
     return Completed(cells=tuple(found), reuse=reuse)
 
@@ -190,63 +349,55 @@ def _reason(cell: Cell, there: Shelves, *, fresh: bool) -> str:
     return ", ".join(cell.code.changes_since(older.code)) or "its file was damaged"
 
 
-def _made(
-    asked: Sequence[Cell], todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCell | None
-) -> dict[Path, Kept]:
-    """Run cells made ready, and give their results by the path of what was asked."""
+def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCell | None) -> dict[Path, Kept]:
+    """Run cells, and give their results by path."""
     found: dict[Path, Kept] = {}
     if not todo:
         return found
-    _renew_workers([cell.code for cell in todo])
-    with _backend(jobs, scheduler) as parallel:
-        for index, result in parallel(joblib.delayed(_run)(i, _handed_out(cell)) for i, cell in enumerate(todo)):
+    with closing(_results(todo, jobs, scheduler)) as results:
+        for index, result in results:
             cell = todo[index]
             keep(cell.path, result, cell.code)
             kept = read_kept(cell.path, cell.code)
             if kept is None:
                 raise ConfigurationError(f"{cell.path} can't be read back; {cell.label!r} returned no plain numbers")
-            found[asked[index].path] = kept
+            found[cell.path] = kept
             if on_cell is not None:
                 on_cell(cell, result)
     return found
 
 
-_SENT: dict[str, str] = {}  # modules that this process's workers may have loaded, and their digests
+def _results(cells: Sequence[Cell], jobs: int, scheduler: str | None) -> Generator[tuple[int, CellResult]]:
+    """Give results of cells by their number, as they finish."""
+    if scheduler is None and jobs == 1:
+        for index, cell in enumerate(cells):
+            yield index, _run(cell.work)
+        return
+    with process_pool(min(jobs, len(cells))) if scheduler is None else _dask(scheduler) as submit:
+        futures = {submit(_run, cell.work): index for index, cell in enumerate(cells)}
+        for done in as_completed(futures):
+            yield futures[done], done.result()
 
 
-def _renew_workers(codes: Sequence[CodeKey]) -> None:
-    """End worker processes that stayed for more work and hold code that has changed since."""
-    wanted = {name: digest for code in codes for name, digest in code.modules.items()}
-    if any(_SENT.get(name, digest) != digest for name, digest in wanted.items()):
-        get_reusable_executor().shutdown(wait=True)
-        _SENT.clear()
-    _SENT.update(wanted)
-
-
-def _handed_out(cell: Cell) -> Callable[[], CellResult]:
-    if cell.hand_out is not None:
-        cell.hand_out()
-    return cell.work
-
-
-def _run(index: int, work: Callable[[], CellResult]) -> tuple[int, CellResult]:
+def _run(work: Callable[[], CellResult]) -> CellResult:
     with limited_threads(1):
-        return index, work()
+        return work()
 
 
 @contextmanager
-def _backend(jobs: int, scheduler: str | None) -> Iterator[joblib.Parallel]:
-    if scheduler is None:
-        with joblib.parallel_config("loky", inner_max_num_threads=1):
-            yield joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-        return
+def _dask(scheduler: str) -> Iterator[Callable[..., Future[CellResult]]]:
+    """Give what submits calls to a cluster."""
     try:
         from distributed import Client
     except ImportError:
         raise ConfigurationError("--scheduler needs Dask; install privbo[dask]") from None
     try:
-        client = Client(scheduler, timeout="10s")  # type: ignore[no-untyped-call]  # Dask has no types
+        client: Any = Client(scheduler, timeout="10s")  # type: ignore[no-untyped-call]  # Dask has no types
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"scheduler {scheduler!r} does not answer ({error}); start one, or drop it") from None
-    with client, joblib.parallel_config("dask", wait_for_workers_timeout=30):
-        yield joblib.Parallel(return_as="generator_unordered")
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=30)
+        except TimeoutError:
+            raise ConfigurationError(f"scheduler {scheduler!r} has no worker after 30 s; start one") from None
+        yield client.get_executor(pure=False).submit

@@ -3,12 +3,13 @@
 Plain data and arithmetic; ``privbo.comparisons.sweep`` fills it, ``privbo.reports`` draws it.
 
 Utilities are clients' own scores. Over private data no epsilon covers them, so whatever is
-exported leaves them out (``exportable``); what a choice released and paid for stays.
+exported leaves them out (``exportable``), and no setting is recommended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -25,6 +26,7 @@ from privbo.comparisons.setting import (
     standard_error,
 )
 from privbo.comparisons.verdict import Verdict, verdicts
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.plain import fields_of, in_two_lines, notebook_table, plain
 from privbo.protocol.settings import JsonObject
 
@@ -66,12 +68,9 @@ class Recommendation:
         epsilon: What one run of it costs at ``delta``; 0 of what shares nothing.
         delta: The safe delta, at which all settings are compared whatever delta they ask for.
         budget: What was allowed there.
-        lead: Its lead over the runner-up, or None if it is alone.
-        beyond_noise: Whether that lead is significant at 5 % (paired over seeds, or against
-            the selection's own noise where the selection was paid for).
+        lead: Its lead over the runner-up; None where nothing is shared.
+        beyond_noise: Whether that lead is significant at 5 %, paired over seeds.
         because: In words.
-        released: Noisy mean best score by setting, where the choice was paid for; else None.
-        released_stddev: Of the noise in each of them.
         verdict: Whether the best setting that shares helped; None where it has no seed in common with what shares
             nothing.
     """
@@ -83,8 +82,6 @@ class Recommendation:
     lead: Difference | None
     beyond_noise: bool
     because: str
-    released: Mapping[str, float] | None = None
-    released_stddev: float | None = None
     verdict: Verdict | None = None
 
 
@@ -233,3 +230,105 @@ def _details(row: Row, setting: Setting, measure: Measure) -> JsonObject:
         return {k: v for k, v in content.items() if k not in ("utility", "standard_error", "final")}
     by_seed = zip(map(str, setting.seeds), setting.utilities(measure).tolist(), strict=True)
     return content | {"by_seed": dict(by_seed), "curve": setting.curves.mean(axis=0).tolist()}
+
+
+def recommend(comparison: Comparison, budget: float) -> Recommendation:
+    """Name the setting with the best mean utility whose run costs at most ``budget`` at the safe delta.
+
+    Sharing nothing is a candidate at price 0, and what shares has to beat it beyond noise: a budget that is spent is
+    gone, whatever it brought.
+
+    Raises:
+        ConfigurationError: If none is affordable, if no setting shares nothing, or the data is private.
+    """
+    require_choice(comparison.data)
+    sign, measure = 1.0 if comparison.larger_is_better else -1.0, comparison.measure
+    fitting = _affordable(comparison, budget)
+    free = _not_sharing(comparison)
+    alone = max(free, key=lambda s: sign * float(s.utilities(measure).mean()))
+    best = max(fitting, key=lambda s: sign * float(s.utilities(measure).mean()))
+    found = {v.setting: v for v in verdicts([*fitting, alone], measure)}.get(best.label)
+    if found is None or found.answer != "helped":
+        words = f"{best.label} has no seed in common with it" if found is None else f"with {best.label} {found.text}"
+        return Recommendation(
+            label=alone.label,
+            epsilon=0.0,
+            delta=alone.strict_delta,
+            budget=budget,
+            lead=None,
+            beyond_noise=False,
+            because=f"it costs nothing, and {words}",
+            verdict=found,
+        )
+    gaps = [difference(best, other, measure) for other in (*fitting, *free) if other is not best]
+    lead = min(gaps, key=lambda gap: sign * gap.mean)
+    return Recommendation(
+        label=best.label,
+        epsilon=float(best.strict_epsilon or 0.0),
+        delta=best.strict_delta,
+        budget=budget,
+        lead=lead,
+        beyond_noise=lead.is_significant,
+        because=f"{found.text}; {_lead_words(lead)}",
+        verdict=found,
+    )
+
+
+def require_choice(data: Data) -> None:
+    """Refuse to name the best of settings over private data, which would look at people again without paying.
+
+    Raises:
+        ConfigurationError: If the data is private.
+    """
+    if data == "private":
+        raise ConfigurationError(
+            "naming the best of settings over private data publishes something about it that no epsilon covers; "
+            "compare on public, simulated or proxy data, or let a run choose for all clients: final = 'common'"
+        )
+
+
+def _not_sharing(comparison: Comparison) -> Sequence[Setting]:
+    """Settings that share nothing, of which there must be one: nobody pays for what may be worse than nothing.
+
+    Raises:
+        ConfigurationError: If there is none.
+    """
+    free = [s for s in comparison.settings if s.kind == "local"]
+    if not free:
+        raise ConfigurationError(
+            "no setting here shares nothing, so the best one may be worse than not sharing, which costs nothing; "
+            "add controls = ['local'] (to a sweep, or to the runs' configuration)"
+        )
+    return free
+
+
+def _affordable(comparison: Comparison, budget: float) -> Sequence[Setting]:
+    """Private settings whose run costs at most ``budget`` at the one safe delta, min(1e-5, 1/(10 N)).
+
+    Raises:
+        ConfigurationError: If there is none, or the settings speak of populations of different sizes.
+    """
+    deltas = sorted({s.strict_delta for s in comparison.private})
+    if len(deltas) > 1:
+        raise ConfigurationError(
+            f"the settings have no safe delta in common ({', '.join(upper_text(d) for d in deltas)}: their "
+            "numbers of clients differ); compare settings of one population"
+        )
+    priced = [s for s in comparison.private if s.strict_epsilon is not None]
+    fitting = [s for s in priced if s.strict_epsilon is not None and s.strict_epsilon <= budget * (1 + 1e-9)]
+    if not fitting:
+        least = min((s.strict_epsilon for s in priced if s.strict_epsilon is not None), default=math.inf)
+        at = f" at delta {upper_text(deltas[0])}" if deltas else ""
+        raise ConfigurationError(
+            f"no setting that shares costs at most epsilon={budget:g}{at}; the cheapest costs {upper_text(least, 6)} "
+            "(sharing nothing costs nothing)"
+        )
+    return fitting
+
+
+def _lead_words(lead: Difference) -> str:
+    if lead.standard_error is None or lead.p_value is None:
+        return f"it leads {lead.second} by {abs(lead.mean):.4g} on one seed, which cannot say how large the noise is"
+    gap = f"it leads {lead.second} by {abs(lead.mean):.4g} ± {lead.standard_error:.2g}"
+    words = f"{gap} over {lead.n_seeds} paired seeds (p = {lead.p_value:.2g})"
+    return f"{words}: {'beyond' if lead.is_significant else 'not beyond'} noise"

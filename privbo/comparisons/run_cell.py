@@ -1,9 +1,14 @@
-"""One cell of a sweep, run in a process of its own; the only place here that makes runs."""
+"""A sweep's cells as runs, each in a process of its own; the only place here that makes runs.
+
+Over private data a cell is a plain run on the population's ledger, in a directory of its own. All cells that will run
+are priced together and agreed to; then their runs are made, which reserves their plans, before the first of them is
+played. What a crash leaves is resumed as any run is; a cell whose directory is gone is another run, and paid for again.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,26 +17,29 @@ from typing import cast
 import numpy as np
 from pydantic import JsonValue
 
+from accountant.ledger.book import Book
 from accountant.wording import noise_multipliers
-from privbo.comparisons.cells import digest
-from privbo.comparisons.payment import Paid
-from privbo.comparisons.results import CellResult
+from privbo.comparisons.cells import Cell, CellResult, digest
 from privbo.comparisons.setting import Kind
+from privbo.plans.plan import Plan
 from privbo.plans.prices import finite
 from privbo.plans.privacy import NoPrivacy, default_delta
+from privbo.plans.shared_ledger import SharedLedger
+from privbo.plans.spending import Agree, spending
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CodeKey
+from privbo.runs.evidence import declared_by
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import plan_run
+from privbo.runs.opening import considered_shared, judged, open_run, plan_run
 from privbo.runs.record import Record
 from privbo.runs.source_files import forget
 from privbo.runs.sources import load_function
 from privbo.runs.spec import Spec
 
-NAMING = "4_"  # how a cell's name begins; cells that were named in another way are not recognised
+NAMING = "5_"  # how a cell's name begins; cells that were named in another way are not recognised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +55,16 @@ class Task:
     judge: str | None = None
 
 
-def spec_of(content: Mapping[str, object], kind: Kind, *, private: bool) -> Spec:
-    """Make the run that a setting stands for, as a control where it is one; unless ``private``, noise is seeded.
+def spec_of(content: Mapping[str, object], kind: Kind, ledger: SharedLedger | None) -> Spec:
+    """Make the run that a setting stands for, as a control where it is one.
+
+    Noise is secret, and ``ledger`` charged, where a private setting has a population's ledger; else noise is seeded.
 
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
     asked = Spec.from_dict(content, trusted=True).loaded()
-    secure = private and kind == "private"
+    secure = ledger is not None and kind == "private"
     if secure and asked.privacy.noise_source != "secure":
         raise ConfigurationError(f"{asked.name}: cells on private data need privacy with secure noise")
     privacy = asked.privacy if secure else asked.privacy.simulated()
@@ -64,6 +74,7 @@ def spec_of(content: Mapping[str, object], kind: Kind, *, private: bool) -> Spec
         final=None if kind == "local" else asked.final,
         privacy=NoPrivacy() if kind in ("local", "non-private") else privacy,
         control="zeroed" if kind == "zeroed" else None,
+        ledger=ledger if secure else None,
     )
     spec.privacy.resolved_delta(spec.problem.n_clients)
     return spec
@@ -106,50 +117,102 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _unjudged(task: Task) -> Spec:
-    """The run of a cell that releases nothing of any people, so that no policy is asked."""
-    return replace(Spec.from_dict(task.table, trusted=True).loaded(), policy=None)
-
-
 @_quiet()
-def run_public(task: Task) -> CellResult:
-    """Simulate a run in memory: seeded noise, no guarantee, nobody charged."""
-    record = run_spec(_unjudged(task), None)
+def run_uncharged(task: Task, output: Path | None = None) -> CellResult:
+    """Simulate a run in memory: seeded noise or nothing shared, no guarantee, nobody charged and no policy asked.
+
+    Args:
+        task: The cell's.
+        output: PRIVATE: where what clients' code prints goes, over private data.
+    """
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    spec = replace(Spec.from_dict(task.table, trusted=True).loaded(), policy=None)
+    record = run_spec(spec, None, output=output)
     return summary(record, _curves(record, task.judge))
 
 
-@_quiet()
-def run_alone(task: Task, folder: Path) -> CellResult:
-    """PRIVATE: run clients who share nothing beside those who pay; a paid choice asks for every client's score.
+@dataclass(frozen=True, kw_only=True)
+class PrivateRun:
+    """PRIVATE: a cell's run over private data, with secure noise, on the population's ledger.
 
-    What their code prints goes into the private ``folder``.
+    Attributes:
+        table: Of its ``Spec``.
+        home: Its directory.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    record = run_spec(_unjudged(task), None, output=folder / "output.txt")
-    return replace(summary(record, _curves(record, task.judge)), best_per_client=_best_per_client(record))
+
+    table: JsonObject
+    home: Path
+
+    def spec(self) -> Spec:
+        """Load the run's settings."""
+        return Spec.from_dict(self.table, trusted=True).loaded()
+
+    @_quiet()
+    def __call__(self) -> CellResult:
+        """Play a run that was made, from where a crash left it.
+
+        Raises:
+            ConfigurationError: If it was not made, or not on this machine.
+        """
+        run = RunDirectory(self.home)
+        if not run.config_path.exists():
+            raise ConfigurationError(
+                f"{self.home} is not on this machine: a cell over private data is a run, whose directory stands where "
+                "the sweep was asked for; name a folder with --out that all workers share"
+            )
+        record = run_spec(self.spec(), self.home, resume=True, output=run.output_path)
+        with record.ledger:
+            return summary(record, {"score": record.best_so_far()})
 
 
-@_quiet()
-def run_private(task: Task, home: Path, paid: Paid) -> CellResult:
-    """PRIVATE: run with secure noise what the population has paid for; resumes what a crash left.
-
-    Nobody is charged here: who asked for the sweep has paid, and a worker may stand on another
-    machine, whose files are not the population's ledger.
+def reserve(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> None:
+    """Make the private runs among cells, whose plans the ledger then holds, once the price of all was agreed to.
 
     Raises:
-        ConfigurationError: If the receipt is not this cell's.
+        BudgetExceeded: If the ledger can't pay for all of them; nothing was charged.
+        PolicyError: If all of them together pass their policy; nothing was charged.
     """
-    spec = Spec.from_dict(task.table, trusted=True).loaded()
-    paid.require(spec, plan_run(spec))
+    runs = [(cell, cell.work, cell.work.spec()) for cell in cells if isinstance(cell.work, PrivateRun)]
+    if not runs:
+        return
+    plans: dict[str, Plan] = {}  # a setting's cells differ in seeds alone, which no plan depends on
+    for cell, _, spec in runs:
+        if cell.label not in plans:
+            plans[cell.label] = plan_run(spec)
+    first = plans[runs[0][0].label]
+    with considered_shared(shared, first) as ledger:
+        book = ledger.book()
+        owed = [(cell, run, spec) for cell, run, spec in runs if not _is_reserved(run.home, book)]
+        if not owed:
+            return
+        so_far = [*book.paid, *book.paid_again]
+        for cell, _, spec in owed:
+            event = plans[cell.label].event
+            if (decision := judged(spec, event, so_far)) is not None:
+                decision.require("this policy")
+            so_far.append(event)
+        what = f"{len(owed)} cell{'s' if len(owed) > 1 else ''} over private data"
+        declared = [
+            declared_by(plans[cell.label], run=f"{spec.name}-{cell.name}", settings=spec.digest())
+            for cell, _, spec in owed
+        ]
+        price = spending(ledger, quoted_at(shared, first.safe_delta), what, declared=declared)
+    agree(price)
+    for cell, run, spec in owed:
+        home = RunDirectory(run.home)
+        open_run(spec, plans[cell.label], home, resume=home.config_path.exists()).record.ledger.close()
+
+
+def _is_reserved(home: Path, book: Book) -> bool:
+    """Whether a cell's run was made before and its plan stands on the ledger."""
     run = RunDirectory(home)
-    record = run_spec(spec, home, resume=run.config_path.exists(), output=run.output_path)
-    return replace(summary(record, {"score": record.best_so_far()}), best_per_client=_best_per_client(record))
+    return run.config_path.exists() and book.plan_of(run.manifest().run_id) is not None
 
 
-def _best_per_client(record: Record) -> tuple[float | None, ...]:
-    values = record.clients.values
-    best = np.where(np.isfinite(values), values, -np.inf).max(axis=1)
-    return tuple(finite(float(value)) for value in best)
+def quoted_at(shared: SharedLedger, safe: float) -> float:
+    """Give the delta at which totals of a population's ledger are quoted: the safe one, and at most its own bound's."""
+    return min(safe, shared.delta or safe)
 
 
 def _curves(record: Record, judge: str | None) -> dict[str, FloatArray]:

@@ -9,10 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from privbo.comparisons.cells import digest
+from privbo.comparisons.cells import digest, setting_of
 from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.payment import quoted_at
-from privbo.comparisons.results import setting_of
 from privbo.comparisons.run_cell import summary
 from privbo.comparisons.setting import Data, Kind, Setting
 from privbo.comparisons.sweep import composed
@@ -76,7 +74,7 @@ def compare(
     shared = results[0].spec.ledger
     if shared is None or any(r.spec.ledger != shared for r in results):
         return found
-    return composed(found, results[0].ledger.book(), quoted_at(shared, settings[0].safe_delta))
+    return composed(found, results[0].ledger.book(), shared)
 
 
 def _identity(spec: Spec) -> JsonObject:

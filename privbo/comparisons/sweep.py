@@ -1,16 +1,15 @@
 """Sweeps: settings x seeds of one problem or several, run as cells.
 
-Unless the data is private, cells run in memory with seeded noise. On private data a sweep
-is a composition: all cells use secure noise, and one population's ledger pays for all of them
-before the first one runs. A finished cell that was paid for is never run again because code
-changed: it is shown as older, with the version that made it, until ``fresh`` charges people once
-more.
+Unless the data is private, cells run in memory with seeded noise. On private data cells are
+plain runs on one population's ledger, all of them priced and reserved before the first one is
+played. A finished cell that was paid for is never run again because code changed: it is shown as
+older, with the version that made it, until ``fresh`` charges people once more.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,15 +19,32 @@ from accountant.ledger.address import is_postgres
 from accountant.ledger.book import Book
 from accountant.ledger.total import total
 from privbo.comparisons import cells as work
-from privbo.comparisons.cells import Cell, OnCell, OnReuse, complete, digest, next_attempt
-from privbo.comparisons.charging import Unpaid, all_paid
-from privbo.comparisons.choice import paid_recommendation, recommend
+from privbo.comparisons.cells import (
+    Cell,
+    Kept,
+    OnCell,
+    OnReuse,
+    Reuse,
+    complete,
+    digest,
+    next_attempt,
+    setting_of,
+    summarised,
+)
 from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.payment import quoted_at
-from privbo.comparisons.results import Kept, Reuse, setting_of, summarised
-from privbo.comparisons.run_cell import NAMING, Task, code_of, run_alone, run_public, settings_name, spec_of
+from privbo.comparisons.run_cell import (
+    NAMING,
+    PrivateRun,
+    Task,
+    code_of,
+    quoted_at,
+    reserve,
+    run_uncharged,
+    settings_name,
+    spec_of,
+)
 from privbo.comparisons.setting import Setting, curve_of
-from privbo.comparisons.study import Panel, Planned, Sweep, read_sweep
+from privbo.comparisons.sweep_file import Panel, Planned, Sweep, read_sweep
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.plans.spending import Agree, agree_to_all
 from privbo.protocol.errors import ConfigurationError
@@ -38,7 +54,7 @@ from privbo.runs.code import CodeKey
 from privbo.runs.config import with_overrides
 from privbo.runs.spec import Spec
 
-__all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "recommended", "run_sweep"]
+__all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "run_sweep"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +65,15 @@ class SweepResult:
         sweep: What was run.
         comparisons: One per panel, in order.
         reuse: Cells that were read back, cells that were run, and why.
-        cells: By panel and label, every kept cell. PRIVATE if the clients' data are.
     """
 
     sweep: Sweep
     comparisons: tuple[Comparison, ...]
     reuse: Reuse
-    cells: tuple[Mapping[str, tuple[Kept, ...]], ...]
 
     def exportable(self) -> SweepResult:
         """Leave out what may not be published."""
-        return dataclasses.replace(self, comparisons=tuple(c.exportable() for c in self.comparisons), cells=())
+        return dataclasses.replace(self, comparisons=tuple(c.exportable() for c in self.comparisons))
 
     def to_dict(self) -> JsonObject:
         """Give everything as JSON: the comparison, or one per panel."""
@@ -102,7 +116,7 @@ def run_sweep(
     Raises:
         ConfigurationError: If a setting is impossible; no cell was run and nobody was asked to pay.
     """
-    folder = cells or (private_folder(out) if sweep.config.data == "private" else out) / "cells"
+    folder = (cells or (private_folder(out) if sweep.config.data == "private" else out) / "cells").absolute()
     if sweep.config.data == "private":
         _refuse_other_names(folder)
         _refuse_file_on_cluster(sweep, scheduler)
@@ -112,25 +126,23 @@ def run_sweep(
         found = work.finished(everything, on_cell=on_cell, on_reuse=on_reuse)
         reuse = summarised(found, [None] * len(found))
     else:
-        prepare = list[Cell] if sweep.ledger is None else partial(all_paid, sweep.ledger, agree)
         done = complete(
             everything,
             jobs=jobs,
             scheduler=scheduler,
             fresh=fresh,
-            prepare=prepare,
+            prepare=lambda todo: None if sweep.ledger is None else reserve(sweep.ledger, agree, todo),
             on_cell=on_cell,
             on_reuse=on_reuse,
         )
         found, reuse = list(done.cells), done.reuse
     kept = iter(found)
     by_setting = {key: [next(kept) for _ in group] for key, group in planned.items()}
-    comparisons, groups = [], []
-    for index, panel in enumerate(sweep.panels):
-        own = {label: results for (number, label), results in by_setting.items() if number == index}
-        comparisons.append(_compared(sweep, panel, own))
-        groups.append({label: tuple(k for k in results if k is not None) for label, results in own.items()})
-    return SweepResult(sweep=sweep, comparisons=tuple(comparisons), reuse=reuse, cells=tuple(groups))
+    comparisons = tuple(
+        _compared(sweep, panel, {label: results for (number, label), results in by_setting.items() if number == index})
+        for index, panel in enumerate(sweep.panels)
+    )
+    return SweepResult(sweep=sweep, comparisons=comparisons, reuse=reuse)
 
 
 def _refuse_file_on_cluster(sweep: Sweep, scheduler: str | None) -> None:
@@ -140,25 +152,6 @@ def _refuse_file_on_cluster(sweep: Sweep, scheduler: str | None) -> None:
             f"scheduler={scheduler!r} with ledger.path={sweep.ledger.path!r}: people whose data is on a cluster have "
             "their ledger in PostgreSQL, not in one machine's file; write path = 'postgresql://ROLE@HOST/DB?witness=FILE'"
         )
-
-
-def recommended(found: SweepResult, budget: float, agree: Agree = agree_to_all) -> SweepResult:
-    """Name the best setting of every panel within a budget; on private data the choice itself is charged, if agreed to.
-
-    Raises:
-        ConfigurationError: If nothing fits, or on private data without a [selection] table.
-        BudgetExceeded: If the population's ledger can't pay for the choice.
-    """
-    sweep = found.sweep
-    chosen = []
-    for comparison, cells in zip(found.comparisons, found.cells, strict=True):
-        if sweep.config.selection is None or sweep.ledger is None:
-            chosen.append(dataclasses.replace(comparison, recommendation=recommend(comparison, budget)))
-            continue
-        paid = paid_recommendation(comparison, cells, sweep.config.selection, sweep.ledger, budget, agree)
-        named = dataclasses.replace(comparison, recommendation=paid)
-        chosen.append(_composed(named, sweep.ledger))
-    return dataclasses.replace(found, comparisons=tuple(chosen))
 
 
 def _refuse_other_names(folder: Path) -> None:
@@ -182,43 +175,35 @@ def _cells(sweep: Sweep, folder: Path, *, fresh: bool) -> dict[tuple[int, str], 
     codes: dict[str, CodeKey] = {}
     for index, panel in enumerate(sweep.panels):
         for setting in panel.settings:
-            spec = spec_of(setting.content, setting.kind, private=sweep.ledger is not None)
-            if sweep.config.selection is not None and spec.privacy.trust == "guardians":
-                raise ConfigurationError(
-                    "a [selection] table releases clients' scores through a door that sees them, which "
-                    "trust='guardians' "
-                    "rules out; drop one of the two"
-                )
+            spec = spec_of(setting.content, setting.kind, sweep.ledger)
             table = spec.to_dict()
             name = digest([table["problem"], table["algorithm"], panel.judge, setting.content["problem"]])
             if name not in codes:
                 codes[name] = code_of(spec, panel.judge)
             found[index, setting.label] = [
-                _charging(sweep, setting, cell, task, fresh=fresh)
-                for task, cell in _tasks(sweep, panel, setting, spec, codes[name], folder)
+                _cell(sweep, panel, setting, spec, codes[name], folder, seed, fresh=fresh) for seed in panel.seeds
             ]
     return found
 
 
-def _tasks(
-    sweep: Sweep, panel: Panel, setting: Planned, spec: Spec, code: CodeKey, folder: Path
-) -> Iterator[tuple[Task, Cell]]:
-    """A setting's work and cell for every seed, as if nobody paid for it."""
-    table, named = spec.to_dict(), spec.departures()
-    for seed in panel.seeds:
-        seeds = dict.fromkeys((*sweep.config.seed_keys, "seed"), seed)
-        task = Task(table=with_overrides(table, seeds), judge=panel.judge)
-        name = settings_name(with_overrides(named, seeds), panel.judge)
-        work = partial(run_public, task) if sweep.ledger is None else partial(run_alone, task, folder)
-        yield task, Cell(label=setting.label, seed=seed, settings=name, code=code, folder=folder, work=work)
-
-
-def _charging(sweep: Sweep, setting: Planned, plain: Cell, task: Task, *, fresh: bool) -> Cell:
-    if sweep.ledger is None or setting.kind != "private":
-        return plain
-    attempt = next_attempt(plain.folder, plain.settings) if fresh else 0
-    charged = dataclasses.replace(plain, charges=True, attempt=attempt)
-    return dataclasses.replace(charged, work=Unpaid(task=task))
+def _cell(
+    sweep: Sweep, panel: Panel, setting: Planned, spec: Spec, code: CodeKey, folder: Path, seed: int, *, fresh: bool
+) -> Cell:
+    """A setting's work at a seed; a run on the population's ledger is charged once, whatever code makes it."""
+    seeds = dict.fromkeys((*sweep.config.seed_keys, "seed"), seed)
+    task = Task(table=with_overrides(spec.to_dict(), seeds), judge=panel.judge)
+    cell = Cell(
+        label=setting.label,
+        seed=seed,
+        settings=settings_name(with_overrides(spec.departures(), seeds), panel.judge),
+        code=code,
+        folder=folder,
+        work=partial(run_uncharged, task, None if sweep.ledger is None else folder / "output.txt"),
+    )
+    if spec.ledger is None:
+        return cell
+    cell = dataclasses.replace(cell, charges=True, attempt=next_attempt(folder, cell.settings) if fresh else 0)
+    return dataclasses.replace(cell, work=PrivateRun(table=task.table, home=folder / cell.name))
 
 
 def _compared(sweep: Sweep, panel: Panel, results: Mapping[str, Sequence[Kept | None]]) -> Comparison:
@@ -239,7 +224,10 @@ def _compared(sweep: Sweep, panel: Panel, results: Mapping[str, Sequence[Kept | 
         statement=sweep.config.statement,
         seeded=sweep.config.data != "private",
     )
-    return found if sweep.ledger is None else _composed(found, sweep.ledger)
+    if sweep.ledger is None:
+        return found
+    with Ledger.open(sweep.ledger.path) as ledger:
+        return composed(found, ledger.book(), sweep.ledger)
 
 
 def _collected(sweep: Sweep, planned: Planned, seeds: tuple[int, ...], kept: Sequence[Kept | None]) -> Setting:
@@ -260,11 +248,6 @@ def _collected(sweep: Sweep, planned: Planned, seeds: tuple[int, ...], kept: Seq
     )
 
 
-def composed(comparison: Comparison, book: Book, delta: float) -> Comparison:
+def composed(comparison: Comparison, book: Book, shared: SharedLedger) -> Comparison:
     """Add the price of everything the comparison's population has paid so far."""
-    return dataclasses.replace(comparison, total=total(book, delta))
-
-
-def _composed(comparison: Comparison, shared: SharedLedger) -> Comparison:
-    with Ledger.open(shared.path) as ledger:
-        return composed(comparison, ledger.book(), quoted_at(shared, comparison.settings[0].safe_delta))
+    return dataclasses.replace(comparison, total=total(book, quoted_at(shared, comparison.settings[0].safe_delta)))

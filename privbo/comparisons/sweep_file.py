@@ -27,16 +27,24 @@ Instead of a grid, or beside it, arms with names of their own; contrasts are pai
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal, cast
 
 from pydantic import Field
 
-from privbo.comparisons.choice import Selection
+from accountant.ledger.address import is_postgres
 from privbo.comparisons.setting import Data, Kind, Measure
 from privbo.plans.shared_ledger import SharedLedger
-from privbo.protocol.settings import NAME, Count, JsonObject, Sequence, settings
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import flat
+from privbo.protocol.settings import NAME, Count, JsonObject, Sequence, read_settings, settings
+from privbo.runs.config import read_toml, with_overrides
 
 Control = Literal["local", "non-private", "zeroed"]
+_NAMES: dict[Control, str] = {"local": "local only", "non-private": "non-private", "zeroed": "clients' sum zeroed"}
 
 
 @settings(table="arms")
@@ -113,7 +121,6 @@ class SweepConfig:
         small: Overrides of the small version of an experiment of ours; ``privbo compare`` plays none.
         small_seeds: Its number of seeds.
         ledger: The population's ledger; private data only.
-        selection: How a choice on private data is paid for.
 
     Raises:
         ConfigurationError: If a value is not allowed, or two contradict each other.
@@ -137,4 +144,175 @@ class SweepConfig:
     small: JsonObject = Field(default_factory=dict)
     small_seeds: Count = 2
     ledger: SharedLedger | None = None
-    selection: Selection | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A setting before its cells ran.
+
+    Attributes:
+        content: Its run configuration, still without a seed.
+    """
+
+    label: str
+    kind: Kind
+    overrides: JsonObject
+    content: JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One problem's settings and seeds."""
+
+    name: str
+    settings: tuple[Planned, ...]
+    seeds: tuple[int, ...]
+    judge: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A sweep ready to run.
+
+    Attributes:
+        config: As read.
+        panels: One per problem.
+        ledger: The population's ledger, a file by its whole path: workers may stand in another folder; private data
+            only.
+    """
+
+    config: SweepConfig
+    panels: tuple[Panel, ...]
+    ledger: SharedLedger | None
+
+
+def read_sweep(path: Path, *, small: bool = False, seeds: int | None = None) -> Sweep:
+    """Read a sweep file and plan its settings; no data is touched.
+
+    Args:
+        path: The file.
+        small: Plan its small version.
+        seeds: Number of seeds, instead of what the file says.
+
+    Raises:
+        ConfigurationError: If it can't be read, or asks for what it may not.
+    """
+    config = read_settings(SweepConfig, read_toml(path), "sweep")
+    if seeds is not None or small:
+        config = replace(config, seeds=seeds or config.small_seeds)
+    _check(config)
+    asked = config.panels or (PanelConfig(name=config.name),)
+    panels = tuple(_panel(config, one, path, small=small, fixed=seeds is not None or small) for one in asked)
+    labels = {setting.label for panel in panels for setting in panel.settings}
+    for label in itertools.chain.from_iterable(config.contrasts):
+        if label not in labels:
+            raise ConfigurationError(
+                f"contrasts: no setting is called {label!r}; there are {', '.join(sorted(labels))}"
+            )
+    ledger = config.ledger
+    if ledger is not None and not is_postgres(ledger.path):
+        ledger = replace(ledger, path=str(Path(ledger.path).absolute()))
+    return Sweep(config=config, panels=panels, ledger=ledger)
+
+
+def _check(config: SweepConfig) -> None:
+    """Rules between keys."""
+    if any(len(pair) != 2 for pair in config.contrasts):
+        raise ConfigurationError(f"contrasts={config.contrasts!r}: write pairs of labels, [[first, second], ...]")
+    if not (config.grid or config.arms or any(panel.arms for panel in config.panels)):
+        raise ConfigurationError("a sweep needs settings; add [grid] or [[arms]]")
+    if config.data != "private" and config.ledger is not None:
+        raise ConfigurationError(f"data={config.data!r} charges nobody; drop [ledger]")
+    if config.data != "private":
+        return
+    if config.ledger is None:
+        raise ConfigurationError(
+            "a sweep over private data charges one population's ledger for all its cells; add "
+            '[ledger] path = "...", population = "..." (and a bound: epsilon, delta), or say data = "public" (or '
+            '"simulated", "proxy"), which replaces secret noise by seeded noise and protects nobody'
+        )
+    if len(config.panels) > 1 or config.measure not in ("mean over rounds", "final"):
+        raise ConfigurationError("a sweep over private data has one problem, judged by its scores; drop panels")
+    kinds = {arm.kind for arm in config.arms} | set(config.controls or ())
+    if kinds - {"private", "local"}:
+        raise ConfigurationError(
+            f"controls={sorted(kinds)!r}: on private data only 'local' is allowed, which releases nothing"
+        )
+
+
+def _panel(config: SweepConfig, panel: PanelConfig, path: Path, *, small: bool, fixed: bool) -> Panel:
+    base = _base(config, panel, path)
+    small_keys = {**flat(config.small), **flat(panel.small)} if small else {}
+    extra = {**flat(panel.overrides), **small_keys}
+    wanted = panel.seeds if panel.seeds is not None and not fixed else config.seeds
+    first = config.first_seed if panel.first_seed is None else panel.first_seed
+    grid = _grid(config)
+    planned = []
+    for chosen in grid:
+        content = with_overrides(base, {**extra, **chosen})
+        planned.append(Planned(label=_label(chosen), kind="private", overrides=chosen, content=content))
+    arms = {arm.label: arm for arm in (*config.arms, *panel.arms)}
+    planned += [_arm(arm, base, extra, path) for arm in arms.values()]
+    planned += [p for kind in _controls(config) for p in _control(kind, with_overrides(base, extra), grid or [{}])]
+    labels = [p.label for p in planned]
+    if len(set(labels)) < len(labels):
+        raise ConfigurationError(f"{panel.name}: two settings bear one name ({', '.join(labels)}); rename one")
+    return Panel(
+        name=panel.name, settings=tuple(planned), seeds=_seeds(wanted, first), judge=panel.judge or config.judge
+    )
+
+
+def _base(config: SweepConfig, panel: PanelConfig, path: Path) -> JsonObject:
+    file = panel.config or config.config
+    if panel.config is None and (config.config is None) == (config.base is None):
+        raise ConfigurationError(f"{path}: give exactly one of config (a file) and [base] (a table)")
+    return read_toml(path.parent / file) if file is not None else dict(config.base or {})
+
+
+def _seeds(wanted: int | Sequence[int], first: int) -> tuple[int, ...]:
+    seeds = tuple(range(first, first + wanted)) if isinstance(wanted, int) else tuple(wanted)
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise ConfigurationError(f"seeds={wanted!r} must be a number >= 1 or different numbers >= 0")
+    return seeds
+
+
+def _grid(config: SweepConfig) -> list[JsonObject]:
+    grid: dict[str, list[object]] = {}
+    for key, values in flat(config.grid).items():
+        if not isinstance(values, list) or not values:
+            raise ConfigurationError(f"grid.{key}={values!r} must be a list of values")
+        grid[key] = values
+    rows = itertools.product(*grid.values()) if grid else ()
+    return [cast("JsonObject", dict(zip(grid, row, strict=True))) for row in rows]
+
+
+def _arm(arm: ArmConfig, base: JsonObject, extra: Mapping[str, object], path: Path) -> Planned:
+    content = base if arm.config is None else read_toml(path.parent / arm.config)
+    tables = {"algorithm": arm.algorithm, "privacy": arm.privacy}
+    content = with_overrides({**content, **{k: v for k, v in tables.items() if v is not None}}, extra)
+    overrides = cast("JsonObject", flat(arm.overrides))
+    content = with_overrides(content, overrides)
+    return Planned(label=arm.label, kind=arm.kind, overrides=overrides, content=content)
+
+
+def _controls(config: SweepConfig) -> tuple[Control, ...]:
+    if config.controls is not None:
+        return tuple(config.controls)
+    if config.data == "private":
+        return ("local",)
+    return ("local", "non-private") if config.grid else ()
+
+
+def _control(kind: Control, base: JsonObject, chosen: list[JsonObject]) -> list[Planned]:
+    """A control, once per part of the grid that changes it: privacy matters to "zeroed" only."""
+    found: dict[str, Planned] = {}
+    for overrides in chosen:
+        kept = {k: v for k, v in overrides.items() if kind == "zeroed" or not k.startswith("privacy.")}
+        label = f"{_NAMES[kind]}, {_label(kept)}" if kept else _NAMES[kind]
+        planned = Planned(label=label, kind=kind, overrides=kept, content=with_overrides(base, kept))
+        found.setdefault(label, planned)
+    return list(found.values())
+
+
+def _label(overrides: Mapping[str, object]) -> str:
+    return ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in overrides.items())

@@ -124,22 +124,6 @@ def verdict_of_pairs(
     )
 
 
-def verdict_of_release(gain: float, error: float, names: tuple[str, str]) -> Verdict:
-    """Hold two released means against each other; ``error`` is the standard deviation of their difference's noise."""
-    beyond = gain / error / math.sqrt(2.0)
-    return Verdict(
-        setting=names[0],
-        alone=names[1],
-        gain=gain,
-        standard_error=error,
-        p_helped=0.5 * math.erfc(beyond),
-        p_hurt=0.5 * math.erfc(-beyond),
-        pairs=1,
-        over="paid releases",
-        measure="released mean score",
-    )
-
-
 def _p_above(gains: FloatArray, error: float | None, *, are_means: bool) -> float | None:
     """Probability of so large a mean by chance, by Student's t, and the larger one of it and of Hall's over clients.
 
@@ -186,7 +170,7 @@ def verdicts(settings: Sequence[Setting], measure: Measure) -> tuple[Verdict, ..
     setting that shares nothing, or without utilities.
     """
     pairs = [(s, _rival(s, settings, measure)) for s in settings if s.kind == "private" and s.curves is not None]
-    return adjusted(
+    return _adjusted(
         [
             _on_seeds(setting, alone, measure)
             for setting, alone in pairs
@@ -217,7 +201,7 @@ def _on_seeds(setting: Setting, alone: Setting, measure: Measure) -> Verdict:
     )
 
 
-def adjusted(found: Sequence[Verdict]) -> tuple[Verdict, ...]:
+def _adjusted(found: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Adjust the p of several verdicts for their number."""
     helped, hurt = _holm([v.p_helped for v in found]), _holm([v.p_hurt for v in found])
     return tuple(replace(v, p_helped=p, p_hurt=q) for v, p, q in zip(found, helped, hurt, strict=True))

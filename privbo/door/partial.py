@@ -35,6 +35,10 @@ class Partial:
     measures: ClipMeasures
 
 
+class Sealed:
+    """What only guardians can read; the door hands it to them as it is."""
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Summing:
     """SECRET: sums of a release to be made of some clients, with who of them takes part.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from privbo.flower.programs import become
+from privbo.flower.launch import become
 
 if __name__ == "__main__":
     become(sys.argv[1], sys.argv[2:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from flwr.app import Context, Message, RecordDict
 
 from accountant.ledger.reservation import Place
 from accountant.ledger.store import Row
+from privbo.door.mechanism import PrivateSum
+from privbo.door.shares import own_units
 from privbo.flower.approval import AppFiles, LoadsRun, PartyRun, approved_run, event_name, keep_refusal
 from privbo.flower.forks import house
 from privbo.flower.messages import (
@@ -23,25 +25,27 @@ from privbo.flower.messages import (
 )
 from privbo.flower.party_policy import admit, required_policy
 from privbo.flower.resident import Inquiry, ask
-from privbo.flower.sealer import sealer
 from privbo.flower.settings import (
     Federation,
     SiteSettings,
     read_federation,
     read_site,
+    require_guardians,
+    site_keys,
     timeouts_of,
 )
-from privbo.flower.site import Question, SiteRecord, Wanted
-from privbo.guardians.letters import encode_letter
-from privbo.guardians.panel import unpacked
+from privbo.flower.site import Arrays, Question, SiteRecord, Wanted
+from privbo.guardians.committee import packed, unpacked
+from privbo.guardians.sealing import encode_ciphertext, encrypt_shares
 from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
 from privbo.protocol.interrupts import Stopped, watched_interrupts
-from privbo.protocol.messages import IntArray, Request
+from privbo.protocol.messages import FloatArray, IntArray, Request
 from privbo.protocol.settings import read_settings
 from privbo.protocol.threads import limited_loaded_threads
-from privbo.runs.asked import Asked, Desk
+from privbo.runs.asked import Desk
+from privbo.runs.seeds import noise_of
 from privbo.runs.separate import Clients, clients_of
 from privbo.runs.spec import Spec
 
@@ -151,16 +155,16 @@ def _answer(
     _say_over(own, spec, question)
     if not is_sealed:
         return clients, vector_messages(round_, np.asarray(made["vectors"], dtype=np.float64)), receipt
-    letters = unpacked(made, len(federation.guardians))
-    spoken = np.array([letter.client for letter in letters], dtype=np.int64)
-    return spoken, [encode_letter(round_, letter) for letter in letters], receipt
+    ciphertexts = unpacked(made, len(federation.guardians))
+    spoken = np.array([ciphertext.client for ciphertext in ciphertexts], dtype=np.int64)
+    return spoken, [encode_ciphertext(round_, ciphertext) for ciphertext in ciphertexts], receipt
 
 
 def _say_over(own: Clients, spec: Spec, question: Question) -> None:
     """Tell who evaluates trials that the last planned question was answered: no server says more to a site."""
     common = CHOSEN in question.broadcast.arrays
-    if isinstance(own, Asked) and (common or (spec.final is None and question.broadcast.round >= spec.rounds - 1)):
-        own.journal.finish()
+    if common or (spec.final is None and question.broadcast.round >= spec.rounds - 1):
+        own.finish()
 
 
 def _patience(federation: Federation, spec: Spec) -> float:
@@ -189,3 +193,34 @@ def _simulated_policy(config: Mapping[str, object]) -> Policy | None:
         return None
     bound = {"epsilon": config["policy-epsilon"], "delta": config["policy-delta"]}
     return read_settings(Policy, bound | {"noise": ["secure", "exact", "simulation"], "no_privacy": True}, "policy")
+
+
+def sealer(
+    run: PartyRun, name: str, round_: int, request: Request, clients: IntArray
+) -> Callable[[FloatArray], Arrays]:
+    """Give what turns a site's vectors into a ciphertext sealed to the guardians of the approved federation.
+
+    Args:
+        run: As the site computes it.
+        name: The run's name.
+        round_: Index of the round.
+        request: What the round asks for.
+        clients: Numbers of the site's clients, ``(n,)``.
+
+    Raises:
+        RunError: If the run has no guardians.
+        ConfigurationError: If the federation names another number of guardians.
+    """
+    cards, mechanism = require_guardians(run.federation, run.spec.privacy), run.mechanism(request)
+    if not isinstance(mechanism, PrivateSum) or not cards:
+        raise RunError("this run has no guardians to seal to")
+    private, call = mechanism, run.call(name, round_, request)
+    coins = noise_of(run.plan.noise_source, run.clients_seed or 0, f"coins of {clients.tolist()}")
+    site = site_keys(run.federation, run.plan.n_clients)[int(clients[0])]
+
+    def seal(vectors: FloatArray) -> Arrays:
+        units = own_units(private, request, vectors, clients, coins.stream(str(round_)))
+        together = units.sum(axis=0, keepdims=True)  # the grid's step leaves room for the sum of all clients
+        return packed(encrypt_shares(call, together, clients[:1].tolist(), cards=cards, site=site))
+
+    return seal

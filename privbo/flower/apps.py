@@ -15,10 +15,9 @@ from accountant.ledger.reservation import Place
 from accountant.verify.text import shown
 from privbo.door.door import Gather
 from privbo.flower.answers import respond
-from privbo.flower.council import FlowerCouncil
+from privbo.flower.committee import FlowerCommittee
 from privbo.flower.guard import guard
-from privbo.flower.guard_messages import GUARD
-from privbo.flower.messages import ACTION, Header
+from privbo.flower.messages import ACTION, GUARD, Header
 from privbo.flower.settings import (
     public_spec,
     read_federation,
@@ -75,13 +74,13 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     if isinstance(spec.algorithm, ForeignAlgorithm):
         spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
     registry = federation.registry(spec.problem.n_clients)
-    timeouts, councils = timeouts_of(federation, spec), list[FlowerCouncil]()
+    timeouts, committees = timeouts_of(federation, spec), list[FlowerCommittee]()
     cards = require_guardians(federation, spec.privacy)
     require_hidden(spec, registry)
 
     def gather(manifest: Manifest) -> Gather:
         keep_cards(directory, cards, "Flower")
-        council = FlowerCouncil(
+        committee = FlowerCommittee(
             grid=grid,
             timeouts=timeouts,
             cards=cards,
@@ -91,8 +90,8 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
             sites=lambda key: bool(registry.keys) and registry.site_with(key) is not None,
             note=keeping(directory),
         )
-        councils.append(council)
-        return council.gather
+        committees.append(committee)
+        return committee.gather
 
     plan, resume = plan_run(spec), directory.config_path.exists()
     run = open_run(spec, plan, directory, resume=resume, gather=gather)
@@ -107,10 +106,10 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         seen=_countersigned(directory),
         receipt=lambda site, seen: append_durably(directory.countersigned_path, {"site": site} | seen),
         n_guardians=len(cards),
-        apart=lambda: [node for council in councils for node in council.nodes.values()],
+        apart=lambda: [node for committee in committees for node in committee.nodes.values()],
     )
-    for council in councils:
-        council.meet()
+    for committee in committees:
+        committee.meet()
     with run.record.ledger:
         if spec.times is not None:
             transport.wait_for_sites()  # before the grid begins: how long they take is not of it

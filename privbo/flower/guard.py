@@ -23,7 +23,7 @@ from accountant.events import Unit
 from accountant.ledger import Budget, LedgerPolicy
 from accountant.ledger.signing import sign
 from privbo.flower.approval import PartyRun, approved_run, broadcast_arrays, broadcast_of, keep_refusal
-from privbo.flower.guard_messages import (
+from privbo.flower.messages import (
     MEETING,
     GuardianQuestion,
     decode_guardian_question,
@@ -36,7 +36,7 @@ from privbo.flower.site import require_run_name
 from privbo.guardians.guardian import Guardian
 from privbo.guardians.keys import GuardianKeys, guardian_keys
 from privbo.guardians.sealing import Call
-from privbo.guardians.shelf import Arrays, FolderShelf
+from privbo.guardians.store import Arrays, FolderStore
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import ConfigurationError, RefusedError, RunError
 from privbo.protocol.files import load_arrays, save_arrays
@@ -72,7 +72,7 @@ def _reply(asked: GuardianQuestion, own: GuardianSettings, home: Path) -> Record
         if asked.broadcast is None:
             raise RunError("the server sends shares without what clients were shown; use one version of privbo")
         call, request = _round(run, asked.run, asked.broadcast, asked.public_seed)
-        statement = _guardian(run, own, keys, asked.run).receive(call, request, asked.envelopes)
+        statement = _guardian(run, own, keys, asked.run).receive(call, request, asked.sealed_shares)
         save_arrays(folder / "asked.npz", _as_arrays(asked.broadcast, asked.public_seed))
         return encode_said(asked.nonce, statement=statement)
     kept = load_arrays(folder / "asked.npz") if (folder / "asked.npz").exists() else None
@@ -109,8 +109,8 @@ def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: st
             f"federation.toml names other keys of guardian {own.name} than this one has; register its card: "
             f"sealing = '{keys.card.sealing}', signing = '{keys.card.signing}'"
         )
-    shelf = FolderShelf(path=folder / "rounds")
-    admit(run, name, answered=not shelf.is_empty())
+    store = FolderStore(path=folder / "rounds")
+    admit(run, name, answered=not store.is_empty())
     folder.mkdir(parents=True, exist_ok=True)
     sites = site_keys(run.federation, run.plan.n_clients)
     return Guardian(
@@ -120,8 +120,8 @@ def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: st
         run=name,
         plan=plan_name(declared),
         mechanism=run.mechanism,
-        shelf=shelf,
-        ledger=ledger_of(folder / "ledger.sqlite", _ledger_policy(run.plan, name), declared, shelf),
+        store=store,
+        ledger=ledger_of(folder / "ledger.sqlite", _ledger_policy(run.plan, name), declared, store),
         noise=noise_of(run.plan.noise_source, run.spec.seed or 0, f"noise of {own.name}"),
         site_of=lambda client: sites[client],
     )

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 from privbo.flower.forks import QUIET, STARTS, found
 from privbo.flower.keys import KeyFolder
@@ -225,6 +226,22 @@ def play_locally(home: Path) -> None:
         for name in federation.guardians:
             deployment.start_supernode(name, home / "guardians" / name / "guardian.toml", role="guardian")
         deployment.play(home, show=True)
+
+
+def become(program: str, arguments: Sequence[str]) -> NoReturn:
+    """Become ``flower-supernode`` or ``flower-superlink``; a site's resident loads its run once.
+
+    Raises:
+        ConfigurationError: If it is neither, or Flower is not installed.
+        SystemExit: When it ends.
+    """
+    from privbo.flower.answers import answered
+    from privbo.flower.approval import kept_run
+    from privbo.flower.forks import start
+    from privbo.flower.resident import live
+
+    load = kept_run()
+    start(program, arguments, lambda: live(lambda asked: answered(asked, load)))
 
 
 def approve_here(home: Path) -> None:

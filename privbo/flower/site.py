@@ -11,7 +11,7 @@ Layout, for a site that keeps its runs in DIR::
     DIR/RUN/facts.json         numbers of the clients and their search space, to read the evaluations by
     DIR/RUN/seed.json          root of the clients' own randomness
     DIR/RUN/state/000004.npz   the clients' state after round 4; only the latest stays
-    DIR/RUN/sent/000004.npz    what was sent in round 4: clients; vectors or a sealed letter, for which question
+    DIR/RUN/sent/000004.npz    what was sent in round 4: clients; vectors or a ciphertext, for which question
     DIR/RUN/receipts.jsonl     heads of the server's ledger that were shown and countersigned
     DIR/signing.key            the site's key for countersignatures
     DIR/RUN/evaluations.npz    what the clients evaluated so far, and what each would use now
@@ -103,7 +103,7 @@ class Wanted:
         dim: Length of a client's vector; 0 in a round of local work.
         event: Name of the release's event; empty in a round of local work.
         require_ledger: Holds rows of the server's ledger, and the digest of the plan's among them, to plan and charge.
-        send: Makes what is sent of the clients' vectors ``(n, dim)``: themselves, or a letter sealed to guardians.
+        send: Makes what is sent of the clients' vectors ``(n, dim)``: themselves, or a ciphertext sealed to guardians.
     """
 
     dim: int

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
 import numpy as np
 from flwr.app import Message
@@ -24,15 +27,14 @@ from flwr.serverapp import Grid
 from accountant.events import Json
 from accountant.ledger.reservation import Place
 from privbo.door.inbox import Inbox
-from privbo.door.noise import BoolArray
+from privbo.door.partial import Sealed
+from privbo.door.ticket import Ticket
 from privbo.flower.messages import MESSAGE_TYPE, Header, Reply, decode_reply, encode_question
-from privbo.flower.post import replies
 from privbo.flower.receipts import countersigned
 from privbo.flower.registry import Registry
+from privbo.flower.settings import Timeouts
 from privbo.flower.site import Question
-from privbo.flower.timeouts import Timeouts
-from privbo.guardians.letters import LetterBox
-from privbo.guardians.sealing import Letter
+from privbo.guardians.sealing import Ciphertext, CiphertextBox
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Ask, Broadcast, FloatArray, Standing
 
@@ -66,16 +68,16 @@ class _Sent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SealedRound:
-    """Letters of a round on their way to the guardians.
+class SealedRound(Sealed):
+    """Ciphertexts of a round on their way to the guardians.
 
     Attributes:
         broadcast: What clients were shown; every guardian computes from it what was asked.
-        letters: Theirs.
+        ciphertexts: Theirs.
     """
 
     broadcast: Broadcast
-    letters: Sequence[Letter]
+    ciphertexts: Sequence[Ciphertext]
 
 
 @dataclass(kw_only=True)
@@ -105,45 +107,38 @@ class Flower:
     seen: dict[str, Place] = field(default_factory=dict)
     n_guardians: int = 0
     apart: Callable[[], Collection[int]] = tuple
+    hides_senders: bool = True  # where that is declared: the settings refuse it elsewhere
     _sites: dict[int, str] = field(default_factory=dict, init=False)
     _started: bool = field(default=False, init=False)
 
-    def collect(self, ask: Ask) -> FloatArray | SealedRound:
+    def collect(self, ask: Ask, ticket: Ticket | None = None) -> FloatArray | SealedRound:
         """Ask every client and collect the answers, ``(n_clients, dim)``; NaN rows are absences.
 
-        They are sealed letters, with what clients were shown, where vectors are shared among guardians.
+        They are ciphertexts, with what clients were shown, where vectors are shared among guardians. Over a channel
+        that hides who sends, only those that the ticket names are asked; see ``require_hidden``.
 
         Raises:
             RunError: If fewer than ``min_sites`` nodes are there or the SuperLink is gone; the
                 run can be resumed.
         """
-        request, round_ = ask.request, ask.broadcast.round
+        request, round_, n_clients = ask.request, ask.broadcast.round, self.registry.n_clients
         if self.n_guardians and request is not None:
             n_entries = request.dim * request.n_blocks
-            letters = LetterBox(
-                round_=round_, n_clients=self.registry.n_clients, n_guardians=self.n_guardians, n_entries=n_entries
+            sealed = CiphertextBox(
+                round_=round_, n_clients=n_clients, n_guardians=self.n_guardians, n_entries=n_entries
             )
-            self._fill(letters, ask)
-            return SealedRound(broadcast=ask.broadcast, letters=letters.close())
-        dim = 0 if request is None else request.dim
-        inbox = Inbox(round=round_, n_clients=self.registry.n_clients, dim=dim or 1)
-        self._fill(inbox, ask)
-        return inbox.close()[:, :dim]
-
-    def collect_from(self, ask: Ask, senders: BoolArray) -> FloatArray:
-        """Ask the senders alone, over a channel that hides it; see ``require_hidden``.
-
-        Raises:
-            RunError: As ``collect``.
-        """
-        inbox = Inbox(
-            round=ask.broadcast.round, n_clients=self.registry.n_clients, dim=ask.request.dim if ask.request else 1
-        )
+            self._fill(sealed, ask)
+            return SealedRound(broadcast=ask.broadcast, ciphertexts=sealed.close())
+        dim, senders = 0 if request is None else request.dim, None if ticket is None else ticket.senders
+        inbox = Inbox(round=round_, n_clients=n_clients, dim=dim or 1)
+        if senders is None:
+            self._fill(inbox, ask)
+            return inbox.close()[:, :dim]
         sites = {site for site, clients in self.registry.clients.items() if senders[list(clients)].any()}
         self._fill(inbox, ask, only=sites)
         return np.where(senders[:, None], inbox.close(), np.nan)
 
-    def _fill(self, inbox: Inbox | LetterBox, ask: Ask, only: Collection[str] | None = None) -> None:
+    def _fill(self, inbox: Inbox | CiphertextBox, ask: Ask, only: Collection[str] | None = None) -> None:
         """Play one round: push the question to every node, or some sites', and put what comes in time into the box."""
         there = self._gather()
         nodes = {node: site for node, site in there.items() if only is None or site in only}
@@ -215,20 +210,20 @@ class Flower:
         return {node: site for node, site in sites.items() if site is not None}
 
     def _push(self, question: Question, nodes: dict[int, str | None]) -> dict[str, _Sent]:
-        letters = [_Sent(node=node, nonce=secrets.token_bytes(16)) for node in nodes]
+        ciphertexts = [_Sent(node=node, nonce=secrets.token_bytes(16)) for node in nodes]
         messages = [
             Message(
-                encode_question(self.header, self._shown(question, letter.node, nodes), letter.nonce),
-                letter.node,
+                encode_question(self.header, self._shown(question, ciphertext.node, nodes), ciphertext.nonce),
+                ciphertext.node,
                 MESSAGE_TYPE,
                 ttl=self.timeouts.round_timeout,
                 group_id=str(question.broadcast.round),
             )
-            for letter in letters
+            for ciphertext in ciphertexts
         ]
         identities = list(self.grid.push_messages(messages))
         # Flower gives an empty name to a message it could not take, such as one to a node that has just left.
-        return {identity: letter for identity, letter in zip(identities, letters, strict=False) if identity}
+        return {identity: ciphertext for identity, ciphertext in zip(identities, ciphertexts, strict=False) if identity}
 
     def _shown(self, question: Question, node: int, nodes: dict[int, str | None]) -> Question:
         """The question with the rows that the node's site lacks, as far as is known what it has seen."""
@@ -242,7 +237,7 @@ class Flower:
         sent: _Sent,
         message: Message,
         nodes: dict[int, str | None],
-        inbox: Inbox | LetterBox,
+        inbox: Inbox | CiphertextBox,
         refused: Counter[str],
     ) -> Reply | None:
         """Put one node's answers into the inbox; returns the reply under its site's name, if it was an answer."""
@@ -273,3 +268,111 @@ class Flower:
         if self.registry.keys:
             return nodes[node]
         return reply.site if reply.site in self.registry.clients else None
+
+
+PATIENCE = 1.0
+"""Seconds in one call after which a thread no longer counts."""
+
+_PULLERS = 16
+_NETWORK = {"httpx", "httpcore", "grpc"}  # what Flower's grid raises when the SuperLink is gone
+# A reply by the name of its question, None in place of one that no decoding can read; an error ends the run.
+_Fetched: TypeAlias = tuple[str, Message | None] | BaseException
+
+
+@dataclass(kw_only=True)
+class ReplyFetcher:
+    """Threads that fetch the replies to one round's questions, each call for one reply.
+
+    Attributes:
+        grid: Flower's grid.
+        poll: Seconds that a thread waits after it has looked in vain.
+        n_asked: Number of nodes that were asked.
+        waiting: Names of the questions that nobody asks about right now.
+        found: Replies, and what ends the run.
+        over: Set when nobody waits any more.
+    """
+
+    grid: Grid
+    poll: float
+    n_asked: int
+    waiting: SimpleQueue[str] = field(default_factory=SimpleQueue)
+    found: SimpleQueue[_Fetched] = field(default_factory=SimpleQueue)
+    over: threading.Event = field(default_factory=threading.Event)
+    _since: dict[int, float] = field(default_factory=dict)
+    _started_threads: int = 0
+
+    def start_missing(self) -> None:
+        """Start the threads that are missing: those that hang in a call count no more."""
+        now = time.monotonic()
+        hanging = sum(now - since > PATIENCE for since in list(self._since.values()))
+        while self._started_threads - hanging < min(_PULLERS, self.n_asked):
+            threading.Thread(target=self._fetch, args=(self._started_threads,), daemon=True).start()
+            self._started_threads += 1
+
+    def _fetch(self, worker: int) -> None:
+        while not self.over.is_set():
+            try:
+                identity = self.waiting.get(timeout=self.poll)
+            except Empty:
+                continue
+            self._since[worker] = time.monotonic()
+            try:
+                replies = list(self.grid.pull_messages([identity]))
+            except Exception as error:  # what a node sent may break Flower's own decoding
+                if _is_gone(error):
+                    self.found.put(error)
+                    return
+                self.found.put((identity, None))  # Flower hands every reply out once: this one is lost
+                continue
+            finally:
+                del self._since[worker]
+            for message in replies:
+                self.found.put((message.metadata.reply_to_message_id, message))
+            if not replies:
+                self.waiting.put(identity)
+                # However many are asked, so many looks in vain a second and no more: each costs the SuperLink a call.
+                self.over.wait(self.poll)
+
+
+def replies(grid: Grid, sent: Collection[str], *, poll: float, seconds: float) -> Iterator[tuple[str, Message | None]]:
+    """Yield replies as they come, None for one that can't be read, until all are there or the time is up.
+
+    Flower fetches the replies of one call together and waits for their parts, so one that can't be
+    decoded would lose the others, and a node that announces a reply and never delivers it would hold
+    them up. Every call therefore asks for one reply, and a thread that hangs in its call is left behind
+    and replaced.
+
+    Args:
+        grid: Flower's grid.
+        sent: Names of the questions.
+        poll: Seconds that a thread waits after it has looked in vain.
+        seconds: Seconds until nobody waits any more.
+
+    Raises:
+        RunError: If the SuperLink is out of reach.
+    """
+    fetcher = ReplyFetcher(grid=grid, poll=poll, n_asked=len(sent))
+    for identity in sent:
+        fetcher.waiting.put(identity)
+    deadline = time.monotonic() + seconds
+    left = set(sent)
+    try:
+        while left and (rest := deadline - time.monotonic()) > 0:
+            fetcher.start_missing()
+            try:
+                item = fetcher.found.get(timeout=min(rest, PATIENCE))
+            except Empty:
+                continue
+            if isinstance(item, BaseException):
+                raise RunError(f"the SuperLink is out of reach ({type(item).__name__}); run the app again") from item
+            if item[0] in left:
+                left.discard(item[0])
+                yield item
+    finally:
+        fetcher.over.set()
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether an error of the grid means that the SuperLink is out of reach, rather than one reply's being bad."""
+    network = type(error).__module__.split(".")[0] in _NETWORK
+    return isinstance(error, OSError) or (network and not hasattr(error, "response"))

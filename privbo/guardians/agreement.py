@@ -30,13 +30,13 @@ class Statement:
         call: The round.
         guardian: Its name.
         charged: Releases of the run that its ledger held before.
-        marks: Mark of the letter of every client whose share it holds.
+        share_ids: Mark of the ciphertext of every client whose share it holds.
     """
 
     call: Call
     guardian: str
     charged: int
-    marks: Mapping[int, str]
+    share_ids: Mapping[int, str]
 
     def signed(self, keys: GuardianKeys) -> Json:
         """Give the statement as it is sent, with a signature."""
@@ -44,18 +44,18 @@ class Statement:
 
     def to_dict(self) -> Json:
         """Plain values."""
-        marks = {str(client): mark for client, mark in self.marks.items()}
-        return {"call": self.call.to_dict(), "guardian": self.guardian, "charged": self.charged, "marks": marks}
+        share_ids = {str(client): share_id for client, share_id in self.share_ids.items()}
+        return {"call": self.call.to_dict(), "guardian": self.guardian, "charged": self.charged, "share_ids": share_ids}
 
     @staticmethod
     def from_dict(content: Json) -> Statement:
         """Read what ``to_dict`` gave."""
-        marks = {int(client): str(mark) for client, mark in content["marks"].items()}
+        share_ids = {int(client): str(share_id) for client, share_id in content["share_ids"].items()}
         return Statement(
             call=Call(**content["call"]),
             guardian=str(content["guardian"]),
             charged=int(content["charged"]),
-            marks=marks,
+            share_ids=share_ids,
         )
 
 
@@ -64,7 +64,7 @@ class Agreement:
     """The set that all guardians have agreed on.
 
     Attributes:
-        clients: Clients of whom every guardian holds a share of the same letter, in order.
+        clients: Clients of whom every guardian holds a share of the same ciphertext, in order.
         digest: Of all statements together.
     """
 
@@ -100,8 +100,8 @@ def agreement(signed: Sequence[object], cards: Mapping[str, Card], call: Call) -
             f"the guardians' ledgers disagree on the releases of {call.run} so far ({said}): one of them was lost or "
             "restored from an old copy; restore its newest one"
         )
-    first, *others = (found[name].marks for name in cards)
-    clients = sorted(client for client, mark in first.items() if all(o.get(client) == mark for o in others))
+    first, *others = (found[name].share_ids for name in cards)
+    clients = sorted(client for client, share_id in first.items() if all(o.get(client) == share_id for o in others))
     body = canonical({name: found[name].to_dict() for name in cards})
     return Agreement(clients=tuple(clients), digest=hashlib.sha256(body).hexdigest())
 

@@ -27,24 +27,24 @@ from privbo.guardians.agreement import PURPOSE as STATED
 from privbo.guardians.agreement import Statement, agreement
 from privbo.guardians.keys import Card, GuardianKeys
 from privbo.guardians.sealing import Call, open_share, question_digest
-from privbo.guardians.shelf import Arrays, Shelf
+from privbo.guardians.store import Arrays, StateStore
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Request
 
 
 @dataclass(frozen=True, kw_only=True)
-class Envelope:
+class SealedShare:
     """One client's share for one guardian, as the server hands it over."""
 
     client: int
-    mark: str
+    share_id: str
     sealed: bytes
 
 
 class Reachable(Protocol):
     """A guardian, wherever it is."""
 
-    def receive(self, call: Call, request: Request, envelopes: Sequence[Envelope]) -> Json:
+    def receive(self, call: Call, request: Request, sealed_shares: Sequence[SealedShare]) -> Json:
         """Take shares and state, signed, what was taken."""
         ...
 
@@ -77,7 +77,7 @@ class Guardian:
         run: Name of the run.
         plan: Digest of the run's declared plan.
         mechanism: The plan's mechanism for a request, by this guardian's own reading.
-        shelf: Keeps what it has received and stated.
+        store: Keeps what it has received and stated.
         ledger: Opens its ledger, in which the plan is reserved.
         noise: Source of its own noise.
         site_of: Public key of a client's site; empty where sites have none.
@@ -89,12 +89,12 @@ class Guardian:
     run: str
     plan: str
     mechanism: Callable[[Request], Mechanism]
-    shelf: Shelf
+    store: StateStore
     ledger: Callable[[], AbstractContextManager[Ledger]]
     noise: NoiseSource
     site_of: Callable[[int], str] = lambda _: ""
 
-    def receive(self, call: Call, request: Request, envelopes: Sequence[Envelope]) -> Json:
+    def receive(self, call: Call, request: Request, sealed_shares: Sequence[SealedShare]) -> Json:
         """Open what was sealed to this guardian, keep it, and state once per round what it is.
 
         Raises:
@@ -102,23 +102,23 @@ class Guardian:
                 opens.
         """
         mechanism = self._vetted(call, request)
-        with self.shelf.alone():
-            if (stated := self.shelf.statement(call.round)) is not None:
+        with self.store.alone():
+            if (stated := self.store.statement(call.round)) is not None:
                 return self._stated_again(call, stated)
             with self.ledger() as ledger:
                 charged = len(ledger.entries(self.run))
                 if ledger.stored_release(f"{self.run}/{call.round}") is not None:
                     raise RunError(f"guardian {self.name}: round {call.round} is over; what was received then is gone")
-            taken = self._opened(call, mechanism, request, envelopes)
-            if envelopes and not taken:
+            taken = self._opened(call, mechanism, request, sealed_shares)
+            if sealed_shares and not taken:
                 raise RunError(
-                    f"guardian {self.name}: none of {len(envelopes)} shares opens; they were sealed to another key, or "
-                    "for another round, plan or question. Name this guardian's card anew, or restore its key"
+                    f"guardian {self.name}: none of {len(sealed_shares)} shares opens; they were sealed to another key "
+                    "or for another round, plan or question. Name this guardian's card anew, or restore its key"
                 )
-            self.shelf.put_arrays(call.round, _packed(taken))
-            marks = {client: mark for client, (mark, _) in taken.items()}
-            statement = Statement(call=call, guardian=self.name, charged=charged, marks=marks).signed(self.keys)
-            self.shelf.put_statement(call.round, statement)
+            self.store.put_arrays(call.round, _packed(taken))
+            share_ids = {client: share_id for client, (share_id, _) in taken.items()}
+            statement = Statement(call=call, guardian=self.name, charged=charged, share_ids=share_ids).signed(self.keys)
+            self.store.put_statement(call.round, statement)
             return statement
 
     def stated(self, call: Call) -> Json:
@@ -127,7 +127,7 @@ class Guardian:
         Raises:
             RunError: If there is none, or the round was asked in another way.
         """
-        own = self.shelf.statement(call.round)
+        own = self.store.statement(call.round)
         if own is None:
             raise RunError(f"guardian {self.name} has received nothing for round {call.round}; nothing is summed")
         return self._stated_again(call, own)
@@ -141,7 +141,7 @@ class Guardian:
             LedgerError: If its ledger binds no such release, or storage fails.
         """
         mechanism = self._vetted(call, request)
-        with self.shelf.alone():
+        with self.store.alone():
             own = self.stated(call)
             agreed = agreement(signed, self.cards, call)
             if own["content"] not in [dict(each)["content"] for each in signed]:
@@ -153,7 +153,7 @@ class Guardian:
             with self.ledger() as ledger:
                 door = GuardianDoor(ledger=ledger, run=self.run, noise=self.noise)
                 found = door.answer(call.round, mechanism, agreed=agreed.digest, summed=summed)
-            self.shelf.drop_arrays(call.round)
+            self.store.drop_arrays(call.round)
         return self._signed(call, found)
 
     def _vetted(self, call: Call, request: Request) -> PrivateSum:
@@ -175,31 +175,31 @@ class Guardian:
         return stated if stated["key"] == self.keys.card.signing else statement.signed(self.keys)
 
     def _opened(
-        self, call: Call, mechanism: PrivateSum, request: Request, envelopes: Iterable[Envelope]
+        self, call: Call, mechanism: PrivateSum, request: Request, sealed_shares: Iterable[SealedShare]
     ) -> dict[int, tuple[str, bytes]]:
         n_entries = request.dim * request.n_blocks
         size = dict(zip(self.cards, share_sizes(mechanism.n_noises, n_entries), strict=True))[self.name]
         taken: dict[int, tuple[str, bytes]] = {}
-        for envelope in envelopes:
-            client = envelope.client
+        for sealed_share in sealed_shares:
+            client = sealed_share.client
             if type(client) is not int or not 0 <= client < request.n_clients or client in taken:
                 continue
             share = open_share(
                 self.keys.sealing,
-                envelope.sealed,
+                sealed_share.sealed,
                 call,
                 client=client,
                 site=self.site_of(client),
                 guardian=self.name,
-                mark=envelope.mark,
+                share_id=sealed_share.share_id,
             )
             if share is not None and len(share) == size:
-                taken[client] = (envelope.mark, share)
+                taken[client] = (sealed_share.share_id, share)
         return taken
 
     def _summed(self, round_: int, clients: Sequence[int], request: Request) -> npt.NDArray[np.uint64]:
         n_entries = request.dim * request.n_blocks
-        kept = self.shelf.arrays(round_)
+        kept = self.store.arrays(round_)
         if kept is None:
             raise RunError(f"guardian {self.name}: its shares of round {round_} are gone; restore {round_:06d}.npz")
         shares, wanted = kept["shares"].astype(np.uint8), set(clients)

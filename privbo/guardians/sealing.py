@@ -1,13 +1,15 @@
-"""Letters: a client's shares, each sealed to one guardian by HPKE (RFC 9180) as ``cryptography`` has it.
+"""Ciphertexts: a client's shares, each sealed to one guardian by HPKE (RFC 9180) as ``cryptography`` has it.
 
 A sealed share opens with that guardian's key and for one context only: run, round, plan, question, client, the client's
-site, guardian, and the letter's mark. Its size says nothing: it is the same whether the client takes part or not.
+site, guardian, and the ciphertext's mark. Its size says nothing: it is the same whether the client takes part or not.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import struct
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,13 +21,13 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from accountant.events import Json
 from accountant.ledger.policy import canonical
 from privbo.door.mechanism import PrivateSum
-from privbo.door.shares import split
+from privbo.door.shares import share_sizes, split
 from privbo.guardians.keys import Card
 from privbo.protocol.messages import IntArray, Request
 
 SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 OVERHEAD = 48  # 32 bytes of the encapsulated key, 16 of the tag
-MARK_BYTES = 8
+SHARE_ID_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +52,18 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Letter:
+class Ciphertext:
     """One client's sealed shares of one round.
 
     Attributes:
         client: Its number.
-        mark: Random name of the letter, 16 hexadecimal digits, the same for every guardian: shares of two letters of
-            one client never meet in a sum.
+        share_id: Random name, 16 hexadecimal digits, the same for every guardian: shares of two ciphertexts of one
+            client never meet in a sum.
         sealed: For every guardian, in their order.
     """
 
     client: int
-    mark: str
+    share_id: str
     sealed: tuple[bytes, ...]
 
 
@@ -78,9 +80,9 @@ def question_digest(mechanism: PrivateSum, request: Request) -> str:
     return found.hexdigest()
 
 
-def write_letters(
+def encrypt_shares(
     call: Call, units: IntArray, clients: Sequence[int], *, cards: Mapping[str, Card], site: str
-) -> list[Letter]:
+) -> list[Ciphertext]:
     """Split some clients' rows into shares and seal them.
 
     Args:
@@ -91,27 +93,87 @@ def write_letters(
         site: Public key of the clients' site; empty where sites have none.
     """
     keys = {name: card.sealing_key for name, card in cards.items()}
-    letters = []
+    ciphertexts = []
     for client, shares in zip(clients, split(units, len(cards)), strict=True):
-        mark = os.urandom(MARK_BYTES).hex()
+        share_id = os.urandom(SHARE_ID_BYTES).hex()
         sealed = tuple(
-            SUITE.encrypt(share, key, info=_context(call, int(client), site, name, mark))
+            SUITE.encrypt(share, key, info=_context(call, int(client), site, name, share_id))
             for share, (name, key) in zip(shares, keys.items(), strict=True)
         )
-        letters.append(Letter(client=int(client), mark=mark, sealed=sealed))
-    return letters
+        ciphertexts.append(Ciphertext(client=int(client), share_id=share_id, sealed=sealed))
+    return ciphertexts
 
 
 def open_share(
-    key: X25519PrivateKey, sealed: bytes, call: Call, *, client: int, site: str, guardian: str, mark: str
+    key: X25519PrivateKey, sealed: bytes, call: Call, *, client: int, site: str, guardian: str, share_id: str
 ) -> bytes | None:
     """Open a share; None where it was not sealed to this key and for exactly this."""
     try:
-        return bytes(SUITE.decrypt(sealed, key, info=_context(call, client, site, guardian, mark)))
+        return bytes(SUITE.decrypt(sealed, key, info=_context(call, client, site, guardian, share_id)))
     except (InvalidTag, ValueError, TypeError):
         return None
 
 
-def _context(call: Call, client: int, site: str, guardian: str, mark: str) -> bytes:
-    bound = {"client": client, "site": site, "guardian": guardian, "mark": mark}
+def _context(call: Call, client: int, site: str, guardian: str, share_id: str) -> bytes:
+    bound = {"client": client, "site": site, "guardian": guardian, "share_id": share_id}
     return b"privbo share 1\n" + canonical(call.to_dict() | bound)
+
+
+_MAGIC = b"privbo cipher 1\n"
+_ROUND = struct.Struct("<Q")
+_START = len(_MAGIC) + _ROUND.size + SHARE_ID_BYTES
+
+
+def encode_ciphertext(round_: int, ciphertext: Ciphertext) -> bytes:
+    """Give a client's message: magic, round, share_id, and the sealed shares in the order of guardians."""
+    return _MAGIC + _ROUND.pack(round_) + bytes.fromhex(ciphertext.share_id) + b"".join(ciphertext.sealed)
+
+
+class CiphertextBox:
+    """Collects the ciphertexts of one round.
+
+    Args:
+        round_: The round that is open.
+        n_clients: Registered clients; others are unknown.
+        n_guardians: G.
+        n_entries: Numbers that a client adds.
+    """
+
+    def __init__(self, *, round_: int, n_clients: int, n_guardians: int, n_entries: int) -> None:
+        self._round = round_
+        self._n_clients = n_clients
+        self._sizes = [size + OVERHEAD for size in share_sizes(n_guardians, n_entries)]
+        self._letters: dict[int, Ciphertext] = {}
+        self._refused: Counter[str] = Counter()
+
+    def receive(self, client: int, message: bytes) -> None:
+        """Take a message, or drop it silently."""
+        reason = self._refusal(client, message)
+        if reason is not None:
+            self._refused[reason] += 1
+            return
+        share_id, at, sealed = message[_START - SHARE_ID_BYTES : _START].hex(), _START, []
+        for size in self._sizes:
+            sealed.append(message[at : at + size])
+            at += size
+        self._letters[client] = Ciphertext(client=client, share_id=share_id, sealed=tuple(sealed))
+
+    def _refusal(self, client: int, message: bytes) -> str | None:
+        if type(client) is not int or not 0 <= client < self._n_clients:
+            return "unknown client"
+        if client in self._letters:
+            return "duplicate"
+        if type(message) is not bytes or len(message) != _START + sum(self._sizes):
+            return "wrong size"
+        if not message.startswith(_MAGIC):
+            return "no ciphertext"
+        return None if _ROUND.unpack_from(message, len(_MAGIC))[0] == self._round else "another round"
+
+    def close(self) -> Sequence[Ciphertext]:
+        """Every ciphertext that arrived, by client."""
+        return [self._letters[client] for client in sorted(self._letters)]
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """PRIVATE: how many messages were dropped, by reason."""
+        return dict(self._refused)

@@ -41,6 +41,6 @@ def require_shareable(sampling: str, channel: str, *, adapts: bool) -> None:
         )
     if channel != "open":
         raise ConfigurationError(
-            f"channel={channel!r}: with trust='guardians' nobody knows who was drawn, so letters of one size are sent "
-            "in every round; use channel='open'"
+            f"channel={channel!r}: with trust='guardians' nobody knows who was drawn, so ciphertexts of one size are "
+            "sent in every round; use channel='open'"
         )

@@ -51,7 +51,7 @@ def over_noise(asked: Counter[tuple[Mechanism, int]], z: float | None) -> float 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Loudness:
+class SignalToNoise:
     """The most that releases of one kind can say.
 
     Attributes:
@@ -72,16 +72,16 @@ class Loudness:
         return f"{what}: largest possible sum of norm {self.largest_sum:.3g} beside {beside}"
 
 
-def loudness(made: Iterable[tuple[Mechanism, Request]]) -> tuple[Loudness, ...]:
+def signal_to_noise(made: Iterable[tuple[Mechanism, Request]]) -> tuple[SignalToNoise, ...]:
     """Say of every kind of release the most that it can say, in the plan's order; equal to three digits is one kind."""
-    kinds: dict[tuple[str, str], Loudness] = {}
+    kinds: dict[tuple[str, str], SignalToNoise] = {}
     for mechanism, request in made:
         if isinstance(mechanism, PrivateSum):
             largest, numbers = mechanism.largest_norm(), request.dim * request.n_blocks
             noise = mechanism.noise_stddev() * math.sqrt(numbers)
             kind = (f"{largest:.3g}", f"{noise:.3g}")
             count = kinds[kind].count + 1 if kind in kinds else 1
-            kinds[kind] = Loudness(count=count, largest_sum=largest, noise=noise)
+            kinds[kind] = SignalToNoise(count=count, largest_sum=largest, noise=noise)
     return tuple(kinds.values())
 
 

@@ -127,7 +127,7 @@ def trust_text(privacy: Privacy | NoPrivacy) -> str:
     return (
         f"nobody has to be trusted with a vector, as long as one of {privacy.n_noises} guardians is honest: each "
         "holds a "
-        "share that says nothing, and adds noise of its own; the server carries sealed letters"
+        "share that says nothing, and adds noise of its own; the server carries ciphertexts"
     )
 
 

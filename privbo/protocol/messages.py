@@ -350,7 +350,14 @@ class Setting:
 
 
 class Algorithm(Protocol):
-    """A frozen description from which both sides are built."""
+    """A frozen description from which both sides are built.
+
+    Two more members are ``True`` or ``False``; the latter where an algorithm leaves them out.
+
+    - ``answers_together``: no client's data can make the cohort raise, so one cohort may answer for all clients.
+      It speaks of the ``cohort`` of the class that has it: a subclass with a cohort of its own says it anew.
+    - ``takes_points``: clients learn from points that they bring along, and evaluate those that are enqueued.
+    """
 
     @property
     def caveat(self) -> str | None:
@@ -377,3 +384,30 @@ class Algorithm(Protocol):
     def local(self) -> Algorithm:
         """The same clients with nothing shared: the local-only control."""
         ...
+
+
+def answers_together(algorithm: Algorithm) -> bool:
+    """Tell whether one cohort may answer for all clients: by the class that makes the cohort, or one derived from it.
+
+    Example:
+        >>> import privbo as pb
+        >>> answers_together(pb.FedPNE())
+        True
+    """
+    for kind in type(algorithm).__mro__:
+        if "answers_together" in vars(kind):
+            return bool(getattr(algorithm, "answers_together"))  # noqa: B009 (no member that every algorithm has)
+        if "cohort" in vars(kind):
+            break
+    return False
+
+
+def takes_points(algorithm: Algorithm) -> bool:
+    """Tell whether clients learn from points that they bring along, and evaluate others than they chose.
+
+    Example:
+        >>> import privbo as pb
+        >>> takes_points(pb.SharedPrior()), takes_points(pb.FedPNE())
+        (True, False)
+    """
+    return bool(getattr(algorithm, "takes_points", False))

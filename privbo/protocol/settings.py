@@ -29,6 +29,7 @@ from typing import (
 import numpy as np
 import pydantic
 from pydantic import ConfigDict, Field, JsonValue, Strict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from privbo.protocol.errors import ConfigurationError
 
@@ -94,8 +95,16 @@ def settings(*, table: str = "", kw_only: bool = True) -> Callable[[type[T]], ty
     return decorate
 
 
-def read_settings(kind: type[T], table: Mapping[str, object], where: str) -> T:
+def read_settings(
+    kind: type[T], table: Mapping[str, object], where: str, context: Mapping[str, object] | None = None
+) -> T:
     """Make settings from a table of a document.
+
+    Args:
+        kind: The class of the settings.
+        table: As a document has it.
+        where: Key of the table; messages name keys under it.
+        context: Given to validators of the class.
 
     Raises:
         ConfigurationError: Naming the key under ``where``, the value and what is allowed.
@@ -106,7 +115,7 @@ def read_settings(kind: type[T], table: Mapping[str, object], where: str) -> T:
             raise ConfigurationError(f"{where}.{key} is unknown; allowed: {', '.join(allowed)}".lstrip("."))
     try:
         # As JSON, where arrays may become tuples and objects settings, however strict the types are.
-        return cast("T", _adapter(kind).validate_json(json.dumps(table, default=str)))
+        return cast("T", _adapter(kind).validate_json(json.dumps(table, default=str), context=context))
     except ValidationError as error:
         raise ConfigurationError(_explain(error, where, table, kind)) from None
 
@@ -127,7 +136,10 @@ def dump_settings(value: object, *, defaults: bool = True) -> JsonObject:
     except pydantic.errors.PydanticSchemaGenerationError as error:
         first = str(error).partition(chr(10))[0]
         raise ConfigurationError(f"{type(value).__name__}: {first} Use plain values or dataclasses") from None
-    table = cast("JsonObject", adapter.dump_python(value, mode="json"))
+    try:
+        table = cast("JsonObject", adapter.dump_python(value, mode="json"))
+    except PydanticSerializationError as error:  # in which pydantic wraps what a field's own writer raises
+        raise error.__cause__ or error from None
     return table if defaults else cast("JsonObject", _departures(table, value))
 
 

@@ -6,6 +6,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""What numerical libraries read when they are loaded."""
+
 
 @contextmanager
 def limited_threads(count: int) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Signed files for people outside: a small receipt of where the ledger stood, and one file for an officer.
+"""Signed files for people outside: a small receipt of where the ledger stood, and one file for an auditor.
 
 A receipt is for a board's drawer: it says where the ledger stood, so that no later ledger can
 have lost what stood in it. A bundle is what can be checked of a run, signed, and is checked

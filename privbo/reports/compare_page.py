@@ -79,13 +79,8 @@ def document(*comparisons: Comparison, name: str = "") -> doc.Document:
 
 
 def figures(comparison: Comparison) -> dict[str, Figure]:
-    """Give a comparison's figures by name: frontier and convergence, or what was released."""
-    if comparison.shows_utility:
-        return {"frontier": frontier(comparison)} | convergence(comparison)
-    chosen = comparison.recommendation
-    if chosen is None or chosen.released is None:
-        return {}
-    return {"released": released(comparison, chosen.released, chosen.released_stddev)}
+    """Give a comparison's figures by name: frontier and convergence; none without utilities."""
+    return {"frontier": frontier(comparison)} | convergence(comparison) if comparison.shows_utility else {}
 
 
 def _panel(comparison: Comparison, suffix: str) -> _Panel:
@@ -120,7 +115,7 @@ def _warnings(comparison: Comparison) -> list[str]:
     elif comparison.data == "private":
         notes.append(
             "Utilities are left out: they come from clients' own scores, and no epsilon covers them. "
-            "A choice among the settings is shown only if it was paid for."
+            "No setting is recommended, for the same reason."
         )
     if comparison.seeded:
         notes.append("Noise was seeded: these runs are simulations and protect nobody.")
@@ -155,7 +150,8 @@ def frontier(comparison: Comparison) -> Figure:
             )
         )
     series += [_level(kind, settings, comparison.measure) for kind, settings in _controls(comparison).items()]
-    return Figure(series=series, x=_epsilon_axis(epsilons), y=Axis(label=_unit(comparison)))
+    ticks = sorted(set(epsilons))[:: max(1, len(set(epsilons)) // 8)]
+    return Figure(series=series, x=Axis(label="epsilon", log=True, ticks=ticks), y=Axis(label=_unit(comparison)))
 
 
 def _level(kind: Kind, settings: Sequence[Setting], measure: Measure) -> Series:
@@ -189,25 +185,6 @@ def _is_one_curve(settings: Sequence[Setting]) -> bool:
     levels = {s.epsilon for s in settings}
     by_privacy = all(s.overrides and all(key.startswith("privacy.") for key in s.overrides) for s in settings)
     return by_privacy and len(levels) == len(settings)
-
-
-def released(comparison: Comparison, scores: Mapping[str, float], stddev: float | None) -> Figure:
-    """Draw what a paid choice released: noisy mean best score against epsilon."""
-    shown = sorted((s for s in comparison.private if s.label in scores), key=lambda s: float(s.epsilon or 0.0))
-    epsilons = [float(s.epsilon or 0.0) for s in shown]
-    points = Series(
-        label="released",
-        x=epsilons,
-        y=[scores[s.label] for s in shown],
-        errors=[stddev or 0.0] * len(shown),
-        kind="points",
-    )
-    return Figure(series=(points,), x=_epsilon_axis(epsilons), y=Axis(label="mean best score, released"))
-
-
-def _epsilon_axis(epsilons: Sequence[float]) -> Axis:
-    ticks = sorted(set(epsilons))[:: max(1, len(set(epsilons)) // 8)]
-    return Axis(label="epsilon", log=True, ticks=ticks)
 
 
 def convergence(comparison: Comparison) -> dict[str, Figure]:

@@ -14,13 +14,8 @@ from privbo.runs.sources import load_function
 
 def algorithms() -> dict[str, type[Algorithm]]:
     """Give every built-in algorithm by its name in a configuration."""
-    from privbo.algorithms.common.best_arm import BestArm
-    from privbo.algorithms.common.central_model import CentralModel
-    from privbo.algorithms.common.dp_hype import DPHype
-    from privbo.algorithms.common.private_search import PrivateSearch
     from privbo.algorithms.elimination.alone import PersonalElimination
     from privbo.algorithms.elimination.fed_pne import FedPNE
-    from privbo.algorithms.elimination.flexible import FlexibleXArmed
     from privbo.algorithms.elimination.parallel import ParallelXArmed
     from privbo.algorithms.elimination.pf_pne import PFPNE
     from privbo.algorithms.functional.federated import FederatedFLCB
@@ -29,17 +24,12 @@ def algorithms() -> dict[str, type[Algorithm]]:
     from privbo.algorithms.thompson.shared_prior import SharedPrior
 
     return {
-        "best-arm": BestArm,
-        "central-model": CentralModel,
         "dp-fts-de": DPFTSDE,
-        "dp-hype": DPHype,
         "f-lcb": FederatedFLCB,
         "fed-pne": FedPNE,
-        "flexible": FlexibleXArmed,
         "parallel": ParallelXArmed,
         "pe": PersonalElimination,
         "pf-pne": PFPNE,
-        "private-search": PrivateSearch,
         "scout": Scout,
         "shared-prior": SharedPrior,
     }

@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from privbo.protocol.evaluator import NOT_ALLOWED
 from privbo.protocol.files import load_arrays, save_arrays
 from privbo.protocol.limited import named
-from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, Evaluate, FloatArray, IntArray
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray
 from privbo.protocol.problem import Evaluator
 from privbo.protocol.space import Space
 from privbo.protocol.threads import limited_loaded_threads
-from privbo.runs.answers import joined, shaped
+from privbo.runs.each import Each, Snapshot
 from privbo.runs.trials import TRIALS, Journal, Pauses
 
-Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
-FINISHED = "finished_round"
 _DIM, _ARRAY = "dim", "array/"
 _PATIENCE = 0.05  # seconds until a waiting client looks whether it is still waited for
 
@@ -114,44 +110,48 @@ class Desk:
 
 @dataclass(kw_only=True)
 class Asked:
-    """Clients that ask for trials; PRIVATE.
+    """Clients that ask for trials and wait in threads until they are told; PRIVATE.
 
     Attributes:
-        clients: Their numbers, ``(n,)``.
         space: What they search.
-        made: Makes the cohort of some of them.
         evaluate: Told of failures; evaluates nothing.
         desk: Where trials are asked and told.
         takes_points: Whether clients evaluate points that are enqueued for them.
     """
 
-    clients: IntArray
     space: Space
-    made: Callable[[IntArray, Evaluate], Cohort]
     evaluate: Evaluator
     desk: Desk
     takes_points: bool = False
-    _cohorts: dict[int, tuple[Cohort, _Asking]] = field(default_factory=dict, init=False, repr=False)
-    _kept: dict[int, dict[str, npt.NDArray[np.generic]]] = field(default_factory=dict, init=False, repr=False)
-    _histories: dict[int, ClientHistory] = field(default_factory=dict, init=False, repr=False)
+    _asking: dict[int, _Asking] = field(default_factory=dict, init=False, repr=False)
     _questions: dict[int, Snapshot] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.journal = Journal(path=self.desk.folder / TRIALS)
 
-    def answer(self, broadcast: Broadcast, dim: int) -> FloatArray:
+    def evaluates(self, client: int) -> _Asking:
+        """Give what a client's cohort asks with."""
+        if client not in self._asking:
+            self._asking[client] = _Asking(journal=self.journal, client=client, evaluate=self.evaluate)
+        return self._asking[client]
+
+    def finish(self) -> None:
+        """Tell who evaluates that the run is over."""
+        self.journal.finish()
+
+    def answer(self, each: Each, broadcast: Broadcast, dim: int) -> FloatArray:
         """Every client's answer, ``(n, dim)``; NaN rows for those that were not told in time, or raised."""
-        self.journal.begin(self.clients, self.space, takes_points=self.takes_points)
-        self._keep(broadcast, dim)
-        rows, over = np.full((len(self.clients), dim), np.nan), threading.Event()
+        self.journal.begin(each.clients, self.space, takes_points=self.takes_points)
+        self._keep(each, broadcast, dim)
+        rows, over = np.full((len(each.clients), dim), np.nan), threading.Event()
         until = None if self.desk.patience is None else time.monotonic() + self.desk.patience
 
         def waits() -> bool:
             return not over.is_set() and (until is None or time.monotonic() < until)
 
         threads = [
-            threading.Thread(target=self._act, args=(client, broadcast, row, waits), daemon=True)
-            for client, row in zip(map(int, self.clients), rows, strict=True)
+            threading.Thread(target=self._act, args=(each, client, broadcast, row, waits), daemon=True)
+            for client, row in zip(map(int, each.clients), rows, strict=True)
         ]
         try:
             for thread in threads:
@@ -166,75 +166,36 @@ class Asked:
                 thread.join()
         return rows
 
-    def snapshot(self) -> Snapshot:
-        """Every client's state after the last round that it finished, by number and name."""
-        return {f"{client}/{name}": array for client, kept in self._kept.items() for name, array in kept.items()}
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Take the state of ``snapshot``."""
-        self._cohorts.clear()
-        self._histories.clear()
-        self._kept.clear()
-        for key, array in snapshot.items():
-            client, _, name = key.partition("/")
-            self._kept.setdefault(int(client), {})[name] = array
-
-    def history(self) -> ClientHistory:
-        """PRIVATE: every evaluation of the rounds that clients finished; NaN for one that has none."""
-        for client in self._kept.keys() - self._histories.keys():
-            self._histories[client] = self._cohort(client)[0].history()
-        return joined([self._histories.get(int(client)) for client in self.clients])
-
-    def _act(self, client: int, broadcast: Broadcast, row: FloatArray, waits: Callable[[], bool]) -> None:
+    def _act(self, each: Each, client: int, broadcast: Broadcast, row: FloatArray, waits: Callable[[], bool]) -> None:
         """Finish what a client has begun, then answer; whatever its code raises is its failure."""
         with limited_loaded_threads(self.desk.threads):
-            for question, dim in (*self._unfinished(client, broadcast.round), (broadcast, len(row))):
+            for question, dim in (*self._unfinished(each, client, broadcast.round), (broadcast, len(row))):
+                last = each.finished(client)
                 try:
-                    found = self._respond(client, question, dim, waits)
+                    self.evaluates(client).begin(question.round, waits)
+                    found = each.act(client, question, dim)
                 except _NotToldError:
-                    self._cohorts.pop(client, None)  # it stopped in the middle of something
+                    each.forget(client)
                     return
                 except BaseException as error:
-                    self._cohorts.pop(client, None)
+                    each.forget(client)
                     self.evaluate.note(client, named(error))
-                    self._kept[client] = {**self._kept.get(client, {}), FINISHED: np.array(question.round)}
+                    each.mark_finished(client, question.round)
                     continue
+                each.mark_finished(client, max(question.round, last))
                 if dim and question.round == broadcast.round:
                     row[:] = found[0]
 
-    def _respond(self, client: int, question: Broadcast, dim: int, waits: Callable[[], bool]) -> FloatArray:
-        cohort, asking = self._cohort(client)
-        asking.begin(question.round, waits)
-        found = shaped(cohort.respond(question), dim)
-        kept, history = dict(cohort.snapshot()), cohort.history()
-        self._kept[client] = {**kept, FINISHED: np.array(max(question.round, self._finished(client)))}
-        self._histories[client] = history
-        return found
-
-    def _cohort(self, client: int) -> tuple[Cohort, _Asking]:
-        if client not in self._cohorts:
-            asking = _Asking(journal=self.journal, client=client, evaluate=self.evaluate)
-            cohort = self.made(np.array([client]), asking)
-            kept = {name: array for name, array in self._kept.get(client, {}).items() if name != FINISHED}
-            if kept:
-                cohort.restore(kept)
-            self._cohorts[client] = cohort, asking
-        return self._cohorts[client]
-
-    def _finished(self, client: int) -> int:
-        found = self._kept.get(client, {}).get(FINISHED)
-        return -1 if found is None else int(found)
-
-    def _unfinished(self, client: int, before: int) -> Iterator[tuple[Broadcast, int]]:
+    def _unfinished(self, each: Each, client: int, before: int) -> Iterator[tuple[Broadcast, int]]:
         """Questions before a round in which a client asked for trials that it has not finished."""
         for round_ in self.journal.asked_rounds(client):
-            if self._finished(client) < round_ < before:
+            if each.finished(client) < round_ < before:
                 arrays = dict(self._questions[round_])
                 dim = int(arrays.pop(_DIM))
                 said = {name.removeprefix(_ARRAY): array for name, array in arrays.items()}
                 yield Broadcast(round=round_, arrays=said), dim
 
-    def _keep(self, broadcast: Broadcast, dim: int) -> None:
+    def _keep(self, each: Each, broadcast: Broadcast, dim: int) -> None:
         """Keep a question until everybody has finished its round, for those who are told late; drop finished ones.
 
         A round counts as finished by the states that were restored or saved, so a crash leaves what it needs.
@@ -245,9 +206,9 @@ class Asked:
         save_arrays(folder / f"{broadcast.round:06d}.npz", {**arrays, _DIM: np.array(dim)})
         open_ = {
             round_
-            for client in map(int, self.clients)
+            for client in map(int, each.clients)
             for round_ in self.journal.asked_rounds(client)
-            if round_ > self._finished(client)
+            if round_ > each.finished(client)
         }
         for path in folder.glob("*.npz"):
             round_ = int(path.stem)

@@ -9,23 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from privbo.door.partial import Partial, Summing
+from privbo.door.partial import Partial
+from privbo.door.ticket import Ticket
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.limited import named
 from privbo.protocol.messages import Ask, FloatArray
 from privbo.protocol.problem import Evaluator
+from privbo.protocol.processes import n_jobs, start_server
 from privbo.runs.aside import printed_to
 from privbo.runs.asked import Desk
-from privbo.runs.crew import Crew, Hand, Shelf, groups_of
+from privbo.runs.backends import backend_of, starts
 from privbo.runs.evaluated import EvaluationJournal
-from privbo.runs.hands import RemoteHand, kind_of, n_jobs, starts
 from privbo.runs.history import OnPrivateRound, PrivateRound
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run
 from privbo.runs.spec import Spec
-from privbo.runs.worker import Job, Told, Worker, evaluator_of
+from privbo.runs.worker import LocalWorker, Message, RemoteWorker, Worker, WorkerSetup, evaluator_of
+from privbo.runs.worker_pool import StateStore, WorkerPool, groups_of
 
 _private_log = logging.getLogger("privbo.private")
 
@@ -35,39 +36,31 @@ class InProcess:
     """Asks clients directly; their state is durable before the answer goes on.
 
     Attributes:
-        crew: All clients, in the order of the request's weights.
+        pool: All clients, in the order of the request's weights.
         output: PRIVATE: where what the clients' code prints goes; None leaves it on the terminal.
         on_private_round: PRIVATE: told of the clients' evaluations after every round; what it raises changes nothing.
     """
 
-    crew: Crew
+    pool: WorkerPool
     output: Path | None = None
     on_private_round: OnPrivateRound | None = None
+    hides_senders: bool = True
 
-    def collect(self, ask: Ask) -> FloatArray:
-        """Every client's answer, ``(n_clients, dim)``."""
+    def collect(self, ask: Ask, ticket: Ticket | None = None) -> FloatArray | Partial:
+        """Every client's answer, ``(n_clients, dim)``, or their sums by groups, where the ticket asks for them."""
+        senders, summing = (None, None) if ticket is None else (ticket.senders, ticket.summing)
         with printed_to(self.output):
-            answers = self.crew.answers(ask)
+            found = self.pool.answers(ask) if summing is None or senders is not None else self.pool.sums(ask, summing)
             self._tell(ask.broadcast.round)
-        return answers
-
-    def collect_sums(self, ask: Ask, summing: Summing) -> Partial:
-        """Sums of the clients' answers, group by group."""
-        with printed_to(self.output):
-            sums = self.crew.sums(ask, summing)
-            self._tell(ask.broadcast.round)
-        return sums
-
-    def collect_from(self, ask: Ask, senders: npt.NDArray[np.bool_]) -> FloatArray:
-        """The senders' answers; nothing leaves this process, so nobody sees who sent."""
-        return np.where(senders[:, None], self.collect(ask), np.nan)
+        # Nothing leaves this process, so nobody sees who sent.
+        return found if senders is None or isinstance(found, Partial) else np.where(senders[:, None], found, np.nan)
 
     def _tell(self, round_: int) -> None:
         """Call the callback; clients' values may decide whether it fails, so that changes nothing."""
         if self.on_private_round is None:
             return
         try:
-            self.on_private_round(PrivateRound(index=round_, clients=self.crew.history()))
+            self.on_private_round(PrivateRound(index=round_, clients=self.pool.history()))
         except KeyboardInterrupt:  # the operator's
             raise
         except BaseException:
@@ -80,12 +73,14 @@ def require_executor(spec: Spec, executor: object) -> None:
     Raises:
         ConfigurationError: Naming it.
     """
-    if kind_of(executor) != "serial" and spec.problem.is_asked:
+    if backend_of(executor) != "serial" and spec.problem.is_asked:
         raise ConfigurationError(
             f"executor={executor!r}: trials of objective='ask' are evaluated elsewhere already; drop the executor"
         )
-    if kind_of(executor) in ("serial", "threads"):
+    if backend_of(executor) in ("serial", "threads"):
         return
+    if backend_of(executor) == "processes":
+        start_server()  # loads while the run is planned
     import cloudpickle
 
     try:
@@ -115,19 +110,20 @@ def in_process(
         evaluate: Calls the objectives, and is told of failures.
         output: PRIVATE: where what clients' code prints goes; None leaves it on the terminal.
         on_private_round: PRIVATE: told of clients' evaluations after every round.
-        executor: Who works on clients; see ``privbo.runs.hands``.
+        executor: Who works on clients; see ``privbo.runs.backends``.
         journal: PRIVATE: file of all evaluations of a run in memory, so that none is made again.
     """
     spec = opened.record.spec
-    job = Job(spec=spec, setting=opened.setting, seed=opened.clients_seed)
+    setup = WorkerSetup(spec=spec, setting=opened.setting, seed=opened.clients_seed)
     path = journal if home is None else home.journal_path
     kept = EvaluationJournal(path, opened.setting.space.n_dims, ever=journal is not None)
     listener, desk = _Listener(evaluate=evaluate, journal=kept), None if home is None else _desk(spec, home)
-    hands = _hands(job, executor, listener, desk, quiet=output is not None)
-    serial = kind_of(executor) == "serial"
-    groups = _groups(home, opened.setting.n_clients, len(hands))
-    crew = Crew(groups=groups, hands=hands, shelf=Shelf(home=home, keeps=home is not None or not serial), journal=kept)
-    return InProcess(crew=crew, output=output, on_private_round=on_private_round)
+    workers = _workers(setup, executor, listener, desk, quiet=output is not None)
+    serial = backend_of(executor) == "serial"
+    groups = _groups(home, opened.setting.n_clients, len(workers))
+    states = StateStore(home=home, keeps=home is not None or not serial)
+    pool = WorkerPool(groups=groups, workers=workers, states=states, journal=kept)
+    return InProcess(pool=pool, output=output, on_private_round=on_private_round)
 
 
 def _groups(home: RunDirectory | None, n_clients: int, parts: int) -> list[tuple[int, int]]:
@@ -149,19 +145,19 @@ class _Listener:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _ended: BaseException | None = field(default=None, repr=False)
 
-    def keep(self, told: Told) -> None:
+    def keep(self, message: Message) -> None:
         """Keep evaluations."""
-        if told[0] == "evaluated":
-            self.journal.add(told[1])
+        if message[0] == "evaluated":
+            self.journal.add(message[1])
 
-    def hear(self, told: Told) -> None:
+    def hear(self, message: Message) -> None:
         """Keep evaluations, note failures, and tell whoever follows the run."""
-        self.keep(told)
-        if told[0] == "failed":
+        self.keep(message)
+        if message[0] == "failed":
             with self._lock:
-                self.evaluate.note(told[1], told[2])
+                self.evaluate.note(message[1], message[2])
         else:
-            for _ in range(len(told[1])):
+            for _ in range(len(message[1])):
                 self.moved()
 
     def moved(self) -> None:
@@ -181,22 +177,24 @@ class _Listener:
             sys.stdout.write(text)
 
 
-def _hands(job: Job, executor: object, listener: _Listener, desk: Desk | None, *, quiet: bool) -> list[Hand]:
-    jobs, evaluate = job.spec.jobs, listener.evaluate
-    match kind_of(executor):
+def _workers(
+    setup: WorkerSetup, executor: object, listener: _Listener, desk: Desk | None, *, quiet: bool
+) -> list[Worker]:
+    jobs, evaluate = setup.spec.jobs, listener.evaluate
+    match backend_of(executor):
         case "serial":
-            return [Worker(job, evaluate, listener.keep, desk)]
+            return [LocalWorker(setup, evaluate, listener.keep, desk)]
         case "threads":
-            return [_threaded(job, listener) for _ in range(n_jobs(jobs))]
+            return [_threaded(setup, listener) for _ in range(n_jobs(jobs))]
         case _:
-            made = starts(executor, jobs, job, quiet=quiet)
-            return [RemoteHand(start, listener.hear, listener.printed) for start in made]
+            made = starts(executor, jobs, setup, quiet=quiet)
+            return [RemoteWorker(start, listener.hear, listener.printed) for start in made]
 
 
-def _threaded(job: Job, listener: _Listener) -> Worker:
-    own = evaluator_of(job, listener.hear)
+def _threaded(setup: WorkerSetup, listener: _Listener) -> LocalWorker:
+    own = evaluator_of(setup, listener.hear)
     own.on_evaluation, own.stopped = listener.moved, listener.evaluate.stopped
-    return Worker(job, own, listener.keep)
+    return LocalWorker(setup, own, listener.keep)
 
 
 def _desk(spec: Spec, home: RunDirectory) -> Desk:

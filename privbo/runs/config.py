@@ -12,7 +12,6 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import JsonObject, settings_schema
 from privbo.runs.algorithms import algorithms
 from privbo.runs.spec import Spec
-from privbo.runs.spec_table import SpecTable
 
 
 def read_toml(path: Path) -> JsonObject:
@@ -48,16 +47,13 @@ def parse_toml(content: bytes, name: str) -> JsonObject:
         raise ConfigurationError(f"{name} is not TOML: {error}") from None
 
 
-def read_spec(path: Path, overrides: Sequence[str] = (), *, load: bool = True) -> tuple[Spec, Path | None]:
+def read_spec(path: Path, overrides: Sequence[str] = (), *, load: bool = True) -> Spec:
     """Read a run from a TOML file with ``key.path=value`` overrides, and load the code it names.
 
     Args:
         path: The file.
         overrides: Set on top.
         load: Import that code; without it the run can be priced, not played.
-
-    Returns:
-        The run, and the directory that the file names for it.
 
     Raises:
         ConfigurationError: If the file can't be read or a value is not allowed.
@@ -66,9 +62,7 @@ def read_spec(path: Path, overrides: Sequence[str] = (), *, load: bool = True) -
     for override in overrides:
         table = with_overrides(table, dict([_parsed(override)]))
     spec = Spec.from_dict(table, trusted=load)
-    spec = spec.loaded() if load else spec
-    directory = table.get("directory")
-    return spec, None if directory is None else Path(str(directory))
+    return spec.loaded() if load else spec
 
 
 def with_overrides(table: Mapping[str, object], overrides: Mapping[str, object]) -> JsonObject:
@@ -102,7 +96,7 @@ def _parsed(override: str) -> tuple[str, object]:
 
 def schema() -> JsonObject:
     """Give the JSON schema of a configuration file, for editors; ``privbo schema`` prints it."""
-    found = settings_schema(SpecTable)
+    found = settings_schema(Spec)
     kinds: list[JsonObject] = []
     definitions: JsonObject = {}
     for name, kind in algorithms().items():

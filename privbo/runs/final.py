@@ -46,6 +46,8 @@ from privbo.protocol.messages import (
     Requesting,
     Server,
     Setting,
+    answers_together,
+    takes_points,
 )
 
 
@@ -74,13 +76,12 @@ class WithCommon:
     @property
     def answers_together(self) -> bool:
         """Whether one cohort may answer for all clients, as for the algorithm alone."""
-        ours = type(self.algorithm).__module__.startswith("privbo.")
-        return bool(getattr(self.algorithm, "answers_together", ours))
+        return answers_together(self.algorithm)
 
     @property
     def takes_points(self) -> bool:
         """Whether clients take points that are given to them, as for the algorithm alone."""
-        return bool(getattr(self.algorithm, "takes_points", False))
+        return takes_points(self.algorithm)
 
     def local(self) -> Algorithm:
         """The algorithm's own control, which shares nothing and therefore chooses nothing in common."""

@@ -1,9 +1,9 @@
-"""Guardians of a run in this process: for tests, plans and sweeps, with ledgers and shelves of their own all the same.
+"""Guardians of a run in this process: for tests, plans and sweeps, with ledgers and stores of their own all the same.
 
 DIR/guardians.json                     who they are: names and public keys (public)
 DIR/guardians.jsonl                    what every guardian has signed: round, place in its ledger (public)
-DIR/private/guardians/NAME/            one guardian's keys, ledger and shelf
-DIR/private/guardians/outbox/          clients' sealed letters of the round that is open
+DIR/private/guardians/NAME/            one guardian's keys, ledger and store
+DIR/private/guardians/outbox/          clients' ciphertexts of the round that is open
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.address import is_postgres
 from accountant.ledger.reservation import Declaration
 from privbo.door.door import Gather
+from privbo.guardians.committee import LocalCommittee, LocalGuardians
 from privbo.guardians.guardian import Guardian
 from privbo.guardians.keys import Card, fresh_keys, guardian_keys
-from privbo.guardians.panel import Here, Panel
-from privbo.guardians.shelf import FolderShelf, InMemoryShelf, Shelf
+from privbo.guardians.store import FolderStore, MemoryStore, StateStore
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import OnceLines, read_json, write_json
 from privbo.protocol.settings import dump_settings
@@ -52,9 +52,7 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
     if home is not None:
         keep_cards(home, cards, HERE)
     declared = declared_by(manifest.plan, run=manifest.run_id, settings=manifest.spec.digest())
-    shelves = {
-        name: InMemoryShelf() if folder is None else FolderShelf(path=folder / name / "rounds") for name in names
-    }
+    stores = {name: MemoryStore() if folder is None else FolderStore(path=folder / name / "rounds") for name in names}
     guardians = {
         name: Guardian(
             name=name,
@@ -63,19 +61,19 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
             run=manifest.run_id,
             plan=plan_name(declared),
             mechanism=manifest.plan.mechanism,
-            shelf=shelves[name],
-            ledger=ledger_of(_ledger_path(manifest, folder, name), policy, declared, shelves[name]),
+            store=stores[name],
+            ledger=ledger_of(_ledger_path(manifest, folder, name), policy, declared, stores[name]),
             noise=noise_of(manifest.plan.noise_source, root, f"noise of {name}"),
         )
         for name in names
     }
-    return Panel(
-        council=Here(guardians=guardians),
+    return LocalGuardians(
+        committee=LocalCommittee(guardians=guardians),
         cards=cards,
         run=manifest.run_id,
         plan=plan_name(declared),
         coins=noise_of(manifest.plan.noise_source, root, "coins"),
-        outbox=InMemoryShelf() if folder is None else FolderShelf(path=folder / "outbox"),
+        outbox=MemoryStore() if folder is None else FolderStore(path=folder / "outbox"),
         note=_forgotten if home is None else keeping(home),
     ).gather
 
@@ -85,7 +83,7 @@ def _forgotten(_: Json) -> None:
 
 
 def ledger_of(
-    path: Path | None, policy: LedgerPolicy, declared: Declaration, shelf: Shelf
+    path: Path | None, policy: LedgerPolicy, declared: Declaration, store: StateStore
 ) -> Callable[[], AbstractContextManager[Ledger]]:
     """Make or open a guardian's ledger and reserve the run's plan in it; returns what opens it.
 
@@ -98,7 +96,7 @@ def ledger_of(
         kept.reserve(declared)
         return lambda: nullcontext(kept)
     if not path.exists():
-        if not shelf.is_empty():
+        if not store.is_empty():
             raise RunError(f"{path} is gone though this guardian has spoken; restore it from its newest copy")
         Ledger.create(path, policy).close()
     with Ledger.open(path) as ledger:

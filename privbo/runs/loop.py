@@ -8,21 +8,16 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Unpack
 
 from privbo.plans.plan import Plan
-from privbo.plans.policy import Policy
-from privbo.plans.privacy import NoPrivacy, Privacy
-from privbo.plans.shared_ledger import SharedLedger
-from privbo.protocol.common import Final
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import save_arrays
 from privbo.protocol.homes import fresh_directory
 from privbo.protocol.interrupts import watched_interrupts
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import Problem
-from privbo.runs.attendance import Attendance
 from privbo.runs.cohorts import InProcess, in_process, require_executor
-from privbo.runs.grid import Times
 from privbo.runs.history import OnPrivateRound, OnRound, both
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
@@ -30,15 +25,12 @@ from privbo.runs.play import play
 from privbo.runs.progress import progress_bar
 from privbo.runs.record import Record
 from privbo.runs.separate import require_answers
-from privbo.runs.spec import Spec
-from privbo.runs.spec_table import FINAL_SHARE
+from privbo.runs.spec import RunSettings, Spec
 from privbo.runs.trials import TRIALS, Journal
 
 
-def plan(
-    problem: Problem, algorithm: Algorithm, *, privacy: Privacy | NoPrivacy, rounds: int, final: Final | None = None
-) -> Plan:
-    """Price a run without touching any data; ``final`` as for ``run``.
+def plan(problem: Problem, algorithm: Algorithm, **settings: Unpack[RunSettings]) -> Plan:
+    """Price a run without touching any data; arguments as for ``run``.
 
     Raises:
         ConfigurationError: If the settings are impossible.
@@ -50,69 +42,58 @@ def plan(
         >>> pb.plan(problem, pb.DPFTSDE(), privacy=pb.Privacy(epsilon=2.0), rounds=20).releases
         20
     """
-    spec = Spec(name="plan", problem=problem, algorithm=algorithm, privacy=privacy, rounds=rounds, final=final)
-    return plan_run(spec)
+    return plan_run(_asked(problem, algorithm, None, settings))
 
 
 def run(
     problem: Problem,
     algorithm: Algorithm,
     *,
-    privacy: Privacy | NoPrivacy,
-    rounds: int,
-    seed: int | None = None,
     directory: str | Path | None = None,
     resume: bool = False,
     name: str | None = None,
-    ledger: SharedLedger | None = None,
-    policy: Policy | None = None,
-    final: Final | None = None,
-    final_share: float = FINAL_SHARE,
-    control: Literal["zeroed"] | None = None,
-    attendance: Attendance | None = None,
-    device: str = "cpu",
-    times: Times | None = None,
     executor: object = "serial",
-    jobs: int | None = None,
-    evaluation_seconds: float | None = None,
     progress: bool = False,
     on_round: OnRound | None = None,
     on_private_round: OnPrivateRound | None = None,
+    **settings: Unpack[RunSettings],
 ) -> Record:
     """Run a private federated optimisation.
 
     Args:
         problem: The clients' search space and objectives.
         algorithm: What to run, such as ``DPFTSDE()``.
-        privacy: A target or a noise multiplier; ``NoPrivacy()`` for a baseline.
-        rounds: Number of rounds in which clients act on what was shared.
-        seed: Makes the algorithm's and the clients' choices repeatable. Privacy noise is
-            never seeded unless ``privacy.noise == "simulation"``.
         directory: Where the run is kept; by default ``runs/NAME-DATE-TOKEN``, and in memory
             for simulations.
         resume: Go on with the run in ``directory``.
         name: Shown in reports; the problem's by default.
-        ledger: A population's ledger to charge instead of the run's own, where several runs
-            concern the same clients.
-        policy: Runs that are allowed on these people; a run that it refuses touches no data.
-        final: ``"common"`` ends the run with one more planned release, a noisy vote of the clients that chooses one
-            setting for all: ``Record.common``.
-        final_share: Share of the run's squared budget that the vote gets.
-        control: ``"zeroed"`` replaces every client's vector by zero behind the same
-            mechanism, to show what the noise alone does.
-        attendance: Clients that are away or late, simulated; None for an ideal network.
-        device: Torch device of batched agents.
-        times: A declared grid on which rounds begin and end, so that nobody's slowness shows; None for no time
-            but the date.
-        executor: Who works on the clients: ``"serial"``, ``"threads"``, ``"processes"``, ``"dask:HOST:PORT"``, a
-            ``dask.distributed.Client``, ``"ray"`` or ``"ray:ADDRESS"``. It changes no number; see docs/scale.md.
-        jobs: Number of workers; by default one per processor, or as many as the cluster has.
-        evaluation_seconds: Seconds that one evaluation may take; it then has a process of its own, which is killed
-            when they are over, and counts as failed.
+        executor: Who works on the clients: ``"serial"``, ``"threads"``, ``"processes"``, ``"dask:HOST:PORT"``, or a
+            ``dask.distributed.Client``. It changes no number; see docs/scale.md.
         progress: Show a progress bar on standard error.
         on_round: Called after every round with public quantities; what it raises ends the run.
         on_private_round: PRIVATE: called when clients have answered a round, with their evaluations, which no epsilon
             covers; what it raises goes to the logger ``privbo.private`` and changes nothing.
+        settings: What is run, by name; ``privacy`` and ``rounds`` are needed:
+
+            - ``privacy``: A target or a noise multiplier; ``NoPrivacy()`` for a baseline.
+            - ``rounds``: Number of rounds in which clients act on what was shared.
+            - ``seed``: Makes the algorithm's and the clients' choices repeatable. Privacy noise is
+              never seeded unless ``privacy.noise == "simulation"``.
+            - ``ledger``: A population's ledger to charge instead of the run's own, where several runs
+              concern the same clients.
+            - ``policy``: Runs that are allowed on these people; a run that it refuses touches no data.
+            - ``final``: ``"common"`` ends the run with one more planned release, a noisy vote of the clients that
+              chooses one setting for all: ``Record.common``.
+            - ``final_share``: Share of the run's squared budget that the vote gets.
+            - ``control``: ``"zeroed"`` replaces every client's vector by zero behind the same
+              mechanism, to show what the noise alone does.
+            - ``attendance``: Clients that are away or late, simulated; None for an ideal network.
+            - ``device``: Torch device of batched agents.
+            - ``times``: A declared grid on which rounds begin and end, so that nobody's slowness shows; None for no
+              time but the date.
+            - ``jobs``: Number of workers; by default one per processor, or as many as the cluster has.
+            - ``evaluation_seconds``: Seconds that one evaluation may take; it then has a process of its own, which is
+              killed when they are over, and counts as failed.
 
     Returns:
         The record; its ``ledger`` is open.
@@ -130,25 +111,9 @@ def run(
         >>> record.epsilon()
         inf
     """
-    spec = Spec(
-        name=name or (problem.name if isinstance(problem, Problem) else "run"),
-        problem=problem,
-        algorithm=algorithm,
-        privacy=privacy,
-        rounds=rounds,
-        seed=seed,
-        ledger=ledger,
-        policy=policy,
-        final=final,
-        final_share=final_share,
-        control=control,
-        attendance=attendance,
-        device=device,
-        times=times,
-        executor=executor if isinstance(executor, str) else "serial",
-        jobs=jobs,
-        evaluation_seconds=evaluation_seconds,
-    )
+    spec = _asked(problem, algorithm, name, settings)
+    if isinstance(executor, str):
+        spec = dataclasses.replace(spec, executor=executor)
     home = default_directory(spec) if directory is None else Path(directory)
     return run_spec(
         spec,
@@ -159,6 +124,21 @@ def run(
         on_private_round=on_private_round,
         executor=executor,
     )
+
+
+def _asked(problem: Problem, algorithm: Algorithm, name: str | None, settings: RunSettings) -> Spec:
+    """The run that these settings ask for, named after its problem where they give no name."""
+    unknown = settings.keys() - RunSettings.__annotations__.keys()
+    if unknown:
+        allowed = ", ".join(sorted(RunSettings.__annotations__))
+        raise ConfigurationError(f"{', '.join(sorted(unknown))}: no setting of a run; allowed: {allowed}")
+    if not name:
+        name = _path_name(problem.name) if isinstance(problem, Problem) else "run"
+    return Spec(name=name, problem=problem, algorithm=algorithm, **settings)
+
+
+def _path_name(words: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", words).strip("-._") or "run"
 
 
 def run_spec(
@@ -218,8 +198,7 @@ def default_directory(spec: Spec) -> Path | None:
     """Give ``runs/NAME-DATE-TOKEN``; None, memory, for a simulation."""
     if spec.privacy.noise_source in {"none", "simulation"}:
         return None
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.name).strip("-") or "run"
-    return fresh_directory(stem)
+    return fresh_directory(_path_name(spec.name))
 
 
 def _play_in_process(
@@ -243,9 +222,9 @@ def _play_in_process(
         transport = followed(evaluate=evaluate)
         try:
             record = play(opened, transport, on_round)
-            history = transport.crew.history()
+            history = transport.pool.history()
         finally:
-            transport.crew.end()
+            transport.pool.end()
     if home is not None:
         save_arrays(home.evaluations_path, vars(history))
         if spec.problem.is_asked:

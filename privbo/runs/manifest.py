@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
@@ -43,64 +43,50 @@ _OLDER = {"1": "0.1.0", "2": "0.2.0"}
 
 
 @dataclass(frozen=True)
+class PublicFile:
+    """The path of a file by its name, as an attribute of its run's directory."""
+
+    name: str
+    folder: ClassVar[str] = ""
+
+    def __get__(self, home: RunDirectory, _kind: object = None) -> Path:
+        return home.path / self.folder / self.name
+
+
+class PrivateFile(PublicFile):
+    """The path of a file on the private side."""
+
+    folder = "private"
+
+
+@dataclass(frozen=True)
 class RunDirectory:
     """Paths and files of one run."""
 
     path: Path
 
-    @property
-    def config_path(self) -> Path:
-        """The run's manifest."""
-        return self.path / "config.json"
-
-    @property
-    def ledger_path(self) -> Path:
-        """The run's own ledger (a run may name a shared one instead)."""
-        return self.path / "ledger.sqlite"
-
-    @property
-    def history_path(self) -> Path:
-        """The public history."""
-        return self.path / "history.jsonl"
-
-    @property
-    def report_path(self) -> Path:
-        """The page."""
-        return self.path / "report.html"
+    config_path = PublicFile("config.json")  # the run's manifest
+    ledger_path = PublicFile("ledger.sqlite")  # the run's own ledger (a run may name a shared one instead)
+    history_path = PublicFile("history.jsonl")  # the public history
+    report_path = PublicFile("report.html")  # the page
+    groups_path = PrivateFile("groups.json")  # groups in which clients are worked on
+    journal_path = PrivateFile("evaluated.rows")  # evaluations of the round that is being played
+    clipping_path = PrivateFile("clipping.jsonl")  # clip statistics per release
+    evaluations_path = PrivateFile("evaluations.npz")  # every evaluation of a finished run
+    errors_path = PrivateFile("errors.jsonl")  # every client's first error
+    output_path = PrivateFile("output.txt")  # file into which a command puts what clients' code prints
+    countersigned_path = PrivateFile("countersigned.jsonl")  # ledger heads that sites countersigned: who was there
+    seed_path = PrivateFile("seed.json")  # the root of the run's seeds (it fixes the clients' own randomness)
+    origin_path = PrivateFile("origin")  # mark of the user who made the run
 
     @property
     def private(self) -> Path:
         """The private side."""
         return self.path / "private"
 
-    @property
-    def groups_path(self) -> Path:
-        """Groups in which clients are worked on (private)."""
-        return self.private / "groups.json"
-
-    @property
-    def journal_path(self) -> Path:
-        """Evaluations of the round that is being played (private)."""
-        return self.private / "evaluated.rows"
-
     def control_path(self, name: str, kind: str) -> Path:
         """File of a control's evaluations (private)."""
         return self.private / f"control-{name}.{kind}"
-
-    @property
-    def clipping_path(self) -> Path:
-        """Clip statistics per release (private)."""
-        return self.private / "clipping.jsonl"
-
-    @property
-    def evaluations_path(self) -> Path:
-        """Every evaluation of a finished run (private)."""
-        return self.private / "evaluations.npz"
-
-    @property
-    def errors_path(self) -> Path:
-        """Every client's first error (private)."""
-        return self.private / "errors.jsonl"
 
     def keep_failure(self, client: int, reason: str) -> None:
         """PRIVATE: keep a client's first error."""
@@ -109,26 +95,6 @@ class RunDirectory:
     def failures(self) -> dict[int, str]:
         """PRIVATE: read the clients' first errors by client."""
         return {int(row["client"]): str(row["error"]) for row in read_lines(self.errors_path)}
-
-    @property
-    def output_path(self) -> Path:
-        """File into which a command puts what clients' code prints (private)."""
-        return self.private / "output.txt"
-
-    @property
-    def countersigned_path(self) -> Path:
-        """Heads of the ledger that sites have countersigned (private: they tell who was there)."""
-        return self.private / "countersigned.jsonl"
-
-    @property
-    def seed_path(self) -> Path:
-        """The root of the run's seeds (private: it fixes the clients' own randomness)."""
-        return self.private / "seed.json"
-
-    @property
-    def origin_path(self) -> Path:
-        """Mark of the user who made the run (private)."""
-        return self.private / "origin"
 
     @property
     def is_ours(self) -> bool:

@@ -10,11 +10,10 @@ charge (nothing of it had left), and clients that answered answer the same again
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from accountant.ledger.reservation import Reservation
-from privbo.door.noise import BoolArray
-from privbo.door.partial import Partial, Summing
+from privbo.door.partial import Partial, Sealed
 from privbo.door.ticket import Ticket
 from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError
@@ -30,26 +29,22 @@ from privbo.runs.record import Record
 class Transport(Protocol):
     """Carries a round to every client and brings the answers back."""
 
-    def collect(self, ask: Ask) -> object:
-        """Collect answers ``(n_clients, dim)``, rows that are not finite being absences; or what guardians open."""
+    @property
+    def hides_senders(self) -> bool:
+        """Whether the channel hides who sends, so that only a release's secret sample need send."""
         ...
 
+    def collect(self, ask: Ask, ticket: Ticket | None = None) -> FloatArray | Partial | Sealed:
+        """Collect what clients send in a round.
 
-@runtime_checkable
-class AnonymousTransport(Transport, Protocol):
-    """A transport whose channel hides who sends, so that only a release's secret sample need send."""
+        Args:
+            ask: The question.
+            ticket: The open release; None in a round of local work. It says who need send, and how groups are summed.
 
-    def collect_from(self, ask: Ask, senders: BoolArray) -> FloatArray:
-        """Collect answers as ``collect`` does, with a message from the senders alone; the other rows are NaN."""
-        ...
-
-
-@runtime_checkable
-class SummingTransport(Transport, Protocol):
-    """A transport whose clients are in groups, of which each hands on its sums instead of everybody's vectors."""
-
-    def collect_sums(self, ask: Ask, summing: Summing) -> Partial:
-        """Collect the sums of all clients' answers; PRIVATE as long as they have no noise."""
+        Returns:
+            Answers ``(n_clients, dim)``, rows that are not finite being absences; or the sums of groups, of clients
+            who are in groups; or ciphertexts, where guardians sum.
+        """
         ...
 
 
@@ -65,7 +60,7 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
     Raises:
         ConfigurationError: If only sampled clients shall send over a transport that shows who sends.
     """
-    if opened.door.only_sampled_send and not isinstance(transport, AnonymousTransport):
+    if opened.door.only_sampled_send and not transport.hides_senders:
         raise ConfigurationError(
             f"privacy.channel='anonymous', but {type(transport).__name__} does not hide who sends; use channel='open'"
         )
@@ -89,7 +84,7 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
         if ticket.release is None:
             clock.begin()
             ask = _standing(ask, bound, ticket.receipt.sequence, ticket.receipt.head)
-            answers = _collected(transport, ask, ticket)
+            answers = transport.collect(ask, ticket)
             ended = clock.end()
             release, clipping = door.close(ticket, answers)
         else:
@@ -97,16 +92,6 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
         server.tell(release)
         history.add(ask.broadcast.round, release, clipping if is_of_rounds(ask) else None, ended=ended)
     return dataclasses.replace(record, common=keep_common(server, opened.setting.space, record.directory))
-
-
-def _collected(transport: Transport, ask: Ask, ticket: Ticket) -> object:
-    """Answers of those who are asked; sums of groups where the transport has groups."""
-    senders, summing = ticket.senders, ticket.summing
-    if senders is not None and isinstance(transport, AnonymousTransport):
-        return transport.collect_from(ask, senders)
-    if summing is not None and isinstance(transport, SummingTransport):
-        return transport.collect_sums(ask, summing)
-    return transport.collect(ask)
 
 
 def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:

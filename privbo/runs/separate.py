@@ -1,18 +1,12 @@
-"""Clients of an algorithm of the user's own, each in a cohort of its own: an error of one is that one's alone.
-
-A client that raises in the middle of a round is absent in that round. It goes on from the state after
-the last round that it answered, and its first error is told to its own side.
-"""
+"""The clients of one process: one cohort of all, or one each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.limited import named
@@ -26,13 +20,13 @@ from privbo.protocol.messages import (
     IntArray,
     PlainEvaluate,
     Setting,
+    answers_together,
+    takes_points,
 )
 from privbo.protocol.problem import Evaluator
-from privbo.runs.answers import joined, shaped
-from privbo.runs.asked import FINISHED, Asked, Desk
+from privbo.runs.asked import Asked, Desk
+from privbo.runs.each import Called, Each, Snapshot, shaped
 from privbo.runs.spec import Spec
-
-Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 
 
 class Clients(Protocol):
@@ -57,6 +51,10 @@ class Clients(Protocol):
 
     def history(self) -> ClientHistory:
         """PRIVATE: every evaluation so far."""
+        ...
+
+    def finish(self) -> None:
+        """Tell who evaluates that the run is over."""
         ...
 
 
@@ -105,29 +103,13 @@ def clients_of(
                 "objective='ask' keeps its trials beside the run, and this one has no directory (a simulation or a "
                 "control in memory); name a directory, and drop controls"
             )
-        return Asked(
-            clients=clients,
-            space=setting.space,
-            made=made,
-            evaluate=evaluate,
-            desk=desk,
-            takes_points=takes_points(algorithm),
-        )
+        waiting = Asked(space=setting.space, evaluate=evaluate, desk=desk, takes_points=takes_points(algorithm))
+        return Each(clients=clients, made=made, evaluate=evaluate, waiting=waiting)
 
     # What one client brings along must not move another one, not even by the length of a common array.
     if answers_together(algorithm) and evaluate.problem.earlier is None and not apart:
         return Together(cohort=made(clients))
-    return Separate(clients=clients, made=made, evaluate=evaluate)
-
-
-def answers_together(algorithm: Algorithm) -> bool:
-    """Tell whether no client's data can make an algorithm's cohort raise: ours are held to it, others may say so."""
-    return bool(getattr(algorithm, "answers_together", type(algorithm).__module__.startswith("privbo.")))
-
-
-def takes_points(algorithm: Algorithm) -> bool:
-    """Tell whether clients can learn from points that they bring along, and evaluate others than they chose."""
-    return bool(getattr(algorithm, "takes_points", False))
+    return Each(clients=clients, made=made, evaluate=evaluate, waiting=Called(evaluate=evaluate))
 
 
 def require_answers(spec: Spec) -> None:
@@ -182,71 +164,5 @@ class Together:
         """As the cohort."""
         return self.cohort.history()
 
-
-@dataclass(kw_only=True)
-class Separate:
-    """A cohort of one for every client.
-
-    Attributes:
-        clients: Numbers of the clients, ``(n,)``.
-        made: Makes the cohort of some of them.
-        evaluate: Their objectives; told of every client's first error.
-    """
-
-    clients: IntArray
-    made: Callable[[IntArray], Cohort]
-    evaluate: Evaluator
-    _cohorts: dict[int, Cohort] = field(default_factory=dict, repr=False)
-    _kept: dict[int, Snapshot] = field(default_factory=dict, repr=False)
-    _histories: dict[int, ClientHistory] = field(default_factory=dict, repr=False)
-
-    def answer(self, broadcast: Broadcast, dim: int) -> FloatArray:
-        """Every client's answer; NaN rows for those that raised or answered in another shape."""
-        rows = np.full((len(self.clients), dim), np.nan)
-        for row, client in zip(rows, map(int, self.clients), strict=True):
-            with self._guarded(client):
-                cohort = self._cohort(client)
-                found = shaped(cohort.respond(broadcast), dim)
-                kept, history = dict(cohort.snapshot()), cohort.history()
-                self._kept[client], self._histories[client] = kept, history
-                if dim:
-                    row[:] = found[0]
-        return rows
-
-    def snapshot(self) -> Snapshot:
-        """Every client's state after the last round that it answered, by number and name."""
-        return {f"{client}/{name}": array for client, kept in self._kept.items() for name, array in kept.items()}
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Take the state of ``snapshot``."""
-        self._cohorts.clear()
-        for key, array in snapshot.items():
-            client, _, name = key.partition("/")
-            if name == FINISHED:  # clients that were asked, and are called now
-                continue
-            self._kept[int(client)] = {**self._kept.get(int(client), {}), name: array}
-
-    def history(self) -> ClientHistory:
-        """PRIVATE: every evaluation of every client; NaN for one that has none."""
-        for client in self._kept.keys() - self._histories.keys():
-            with self._guarded(int(client)):
-                self._histories[client] = self._cohort(client).history()
-        return joined([self._histories.get(int(client)) for client in self.clients])
-
-    def _cohort(self, client: int) -> Cohort:
-        if client not in self._cohorts:
-            made = self.made(np.array([client]))
-            if client in self._kept:
-                made.restore(self._kept[client])
-            self._cohorts[client] = made
-        return self._cohorts[client]
-
-    @contextmanager
-    def _guarded(self, client: int) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:  # whatever a client's own code raises is its failure; the run goes on
-            if (end := self.evaluate.ends(error)) is not None:
-                raise end from None
-            self._cohorts.pop(client, None)  # it may have stopped in the middle of something
-            self.evaluate.note(client, named(error))
+    def finish(self) -> None:
+        """Nobody waits."""

@@ -5,16 +5,29 @@ from __future__ import annotations
 import dataclasses
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from accountant.ledger import Ledger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.homes import fresh_directory
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import Problem
+from privbo.runs.history import OnPrivateRound, OnRound
 from privbo.runs.loop import run
 from privbo.runs.record import Record
 from privbo.runs.site import Site
+from privbo.runs.spec import RunSettings
+
+
+class StartSettings(RunSettings, total=False):
+    """What ``start`` takes by name: what ``run`` does, but for the directory."""
+
+    resume: bool
+    name: str | None
+    executor: object
+    progress: bool
+    on_round: OnRound | None
+    on_private_round: OnPrivateRound | None
 
 
 class Session:
@@ -36,7 +49,7 @@ class Session:
         'Session'
     """
 
-    def __init__(self, problem: Problem, algorithm: Algorithm, directory: Path, settings: dict[str, object]) -> None:
+    def __init__(self, problem: Problem, algorithm: Algorithm, directory: Path, settings: StartSettings) -> None:
         self.directory = directory
         self._record: Record | None = None
         self._opened: Record | None = None
@@ -63,7 +76,7 @@ class Session:
             self._opened.home.settle(self._record.manifest.created)  # opening touches the file
         return self._opened
 
-    def _play(self, problem: Problem, algorithm: Algorithm, settings: Any) -> None:  # noqa: ANN401  # as of ``run``
+    def _play(self, problem: Problem, algorithm: Algorithm, settings: StartSettings) -> None:
         try:
             record = run(problem, algorithm, directory=self.directory, **settings)
             record.ledger.close()  # a ledger belongs to the thread that opened it
@@ -78,7 +91,7 @@ def start(
     algorithm: Algorithm,
     *,
     directory: str | Path | None = None,
-    **settings: Any,  # noqa: ANN401  # as of ``run``
+    **settings: Unpack[StartSettings],
 ) -> Session:
     """Start a run whose trials this program, or another one, evaluates; arguments as for ``run``.
 

@@ -22,10 +22,13 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Annotated, Literal, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Required, Self, TypeAlias, TypedDict, cast
 
-from pydantic import Field, SkipValidation
+import pydantic
+from pydantic import Field, GetCoreSchemaHandler, SkipValidation, ValidationInfo
+from pydantic_core import CoreSchema, core_schema
 
 from privbo.plans.plan import single_release_noise
 from privbo.plans.policy import Policy
@@ -35,14 +38,13 @@ from privbo.protocol.common import Final
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Algorithm, Setting
 from privbo.protocol.problem import Problem, ProblemSource
-from privbo.protocol.settings import Count, JsonObject, Positive, Sequence, dump_settings, read_settings, settings
+from privbo.protocol.settings import NAME, Count, JsonObject, Positive, Sequence, dump_settings, read_settings, settings
 from privbo.runs.algorithms import ForeignAlgorithm, algorithm_table, read_algorithm, require_algorithm
 from privbo.runs.attendance import Attendance
 from privbo.runs.code import CodeKey, code_key
 from privbo.runs.final import WithCommon
 from privbo.runs.grid import Times
 from privbo.runs.sources import load_function, load_problem, stated_problem
-from privbo.runs.spec_table import FINAL_SHARE, Control, FinalShare, SpecTable
 
 # How a run is carried out and who allows it, not what it is: none of them changes what a run releases.
 _MEANS = ("controls", "threads", "device", "executor", "jobs", "policy")
@@ -50,31 +52,51 @@ _MEANS = ("controls", "threads", "device", "executor", "jobs", "policy")
 _PUBLIC = ("name", "provenance", "n_clients", "space", "constraints", "fingerprint", "arguments")
 
 
+Control: TypeAlias = Literal["local", "zeroed"]
+
+
+class RunSettings(TypedDict, total=False):
+    """What ``privbo.run``, ``start`` and ``plan`` take by name and hand to a ``Spec``; documented at ``privbo.run``."""
+
+    privacy: Required[Privacy | NoPrivacy]
+    rounds: Required[int]
+    seed: int | None
+    device: str
+    final: Final | None
+    final_share: float
+    control: Literal["zeroed"] | None
+    ledger: SharedLedger | None
+    policy: Policy | None
+    attendance: Attendance | None
+    times: Times | None
+    evaluation_seconds: float | None
+    jobs: int | None
+
+
+@dataclass(frozen=True)
+class _Tabled:
+    """A field that a table states in a shape of its own; ``Spec`` makes objects of tables once all are sound."""
+
+    shape: object
+    dump: Callable[[Any], object]
+
+    def __get_pydantic_core_schema__(self, kind: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.json_or_python_schema(
+            json_schema=handler.generate_schema(self.shape),
+            python_schema=handler(kind),
+            serialization=core_schema.plain_serializer_function_ser_schema(self.dump),
+        )
+
+
 @settings(table="")
 class Spec:
-    """A run as asked for.
+    """A run as asked for: the settings of ``privbo.run``, and how a configuration file carries them out.
 
     Attributes:
-        name: Shown in reports.
-        problem: The clients' search space and objectives.
-        algorithm: Its settings, such as ``DPFTSDE()``.
-        privacy: A target or a noise multiplier; ``NoPrivacy()`` for a baseline.
-        rounds: Number of rounds in which clients act on what was shared.
-        seed: Makes the algorithm's and the clients' choices repeatable.
-        ledger: A population's ledger to charge instead of the run's own.
-        policy: Runs that are allowed on these people; None allows all.
-        attendance: Clients that are away or late, simulated; None for an ideal network.
-        final: ``"common"`` ends the run with one more planned release, a noisy vote that chooses one setting for all.
-        final_share: Share of the run's squared budget that the vote gets; unused without ``final``. The default is from
-            the small table in ``docs/how-to/best.md``.
-        control: ``"zeroed"`` replaces every client's vector by zero behind the same mechanism.
+        name: Shown in reports; a file's and a kept run's is part of paths.
         controls: Private diagnostics that ``privbo run`` makes beside the run.
-        device: Torch device of batched agents.
         threads: Threads of numerical libraries.
-        times: A declared grid on which rounds begin and end; None for no time but the date.
-        evaluation_seconds: Seconds that one evaluation may take; None for as long as it takes.
-        executor: Who works on clients; see ``privbo.runs.hands``.
-        jobs: Number of workers; None for one per processor, or as many as a cluster has.
+        directory: Where ``privbo run`` keeps the run; no part of its table.
 
     Raises:
         ConfigurationError: Naming the setting, its value and what is allowed.
@@ -87,27 +109,36 @@ class Spec:
         True
     """
 
-    name: Annotated[str, Field(min_length=1)]
-    problem: Annotated[Problem, SkipValidation]
-    algorithm: Annotated[Algorithm, SkipValidation]
-    privacy: Annotated[Privacy | NoPrivacy, SkipValidation]
+    # The order is that of the table, which config.json keeps.
+    name: Annotated[str, Field(min_length=1), _Tabled(Annotated[str, Field(pattern=NAME)], str)]
     rounds: Count
     seed: Annotated[int, Field(ge=0)] | None = None
+    device: str = "cpu"
+    threads: Count = 1
+    final: Final | None = None
+    final_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    control: Literal["zeroed"] | None = None
+    controls: Sequence[Control] = ()
+    problem: Annotated[Problem, SkipValidation, _Tabled(ProblemSource, lambda problem: dump_settings(problem.table()))]
+    algorithm: Annotated[Algorithm, SkipValidation, _Tabled(JsonObject, algorithm_table)]
+    privacy: Annotated[Privacy | NoPrivacy, SkipValidation, _Tabled(JsonObject, dump_settings)]
     ledger: SharedLedger | None = None
     policy: Policy | None = None
     attendance: Attendance | None = None
-    final: Final | None = None
-    final_share: FinalShare = FINAL_SHARE
-    control: Literal["zeroed"] | None = None
-    controls: Sequence[Control] = ()
-    device: str = "cpu"
-    threads: Count = 1
     times: Times | None = None
     evaluation_seconds: Positive | None = None
     executor: str = "serial"
     jobs: Count | None = None
+    directory: Annotated[str | None, Field(exclude=True)] = None
 
-    def __post_init__(self) -> None:
+    @pydantic.model_validator(mode="after")
+    def _read_tables(self, info: ValidationInfo) -> Self:
+        if info.mode == "json":
+            source = cast("ProblemSource", self.problem)
+            problem = _described(source, self.name, trusted=bool(info.context and info.context["trusted"]))
+            object.__setattr__(self, "problem", problem)
+            object.__setattr__(self, "algorithm", read_algorithm(cast("JsonObject", self.algorithm)))
+            object.__setattr__(self, "privacy", read_privacy(cast("JsonObject", self.privacy)))
         if not isinstance(self.problem, Problem):
             raise ConfigurationError(f"problem={self.problem!r}: input should be a Problem; make one: Problem(...)")
         require_algorithm(self.algorithm)
@@ -115,6 +146,7 @@ class Spec:
             raise ConfigurationError(
                 f"privacy={self.privacy!r}: input should be Privacy or NoPrivacy; write Privacy(epsilon=...)"
             )
+        return self
 
     def __eq__(self, other: object) -> bool:
         """Two runs are the same if their settings are, wherever their code stands and whatever carries them out."""
@@ -125,27 +157,7 @@ class Spec:
 
     def to_dict(self) -> JsonObject:
         """Give the run as one table of plain values, every setting written out."""
-        return {
-            "name": self.name,
-            "rounds": self.rounds,
-            "seed": self.seed,
-            "device": self.device,
-            "threads": self.threads,
-            "final": self.final,
-            "final_share": self.final_share,
-            "control": self.control,
-            "controls": list(self.controls),
-            "problem": dump_settings(self.problem.table()),
-            "algorithm": algorithm_table(self.algorithm),
-            "privacy": dump_settings(self.privacy),
-            "ledger": None if self.ledger is None else dump_settings(self.ledger),
-            "policy": None if self.policy is None else dump_settings(self.policy),
-            "attendance": None if self.attendance is None else dump_settings(self.attendance),
-            "times": None if self.times is None else dump_settings(self.times),
-            "evaluation_seconds": self.evaluation_seconds,
-            "executor": self.executor,
-            "jobs": self.jobs,
-        }
+        return dump_settings(self)
 
     def departures(self) -> JsonObject:
         """Give what departs from the settings' defaults, as a table that ``from_dict`` reads.
@@ -173,14 +185,7 @@ class Spec:
         Raises:
             ConfigurationError: Naming the key, the value and what is allowed.
         """
-        found = read_settings(SpecTable, table, "")
-        plain = {f.name: getattr(found, f.name) for f in dataclasses.fields(found) if f.name != "directory"}
-        objects = {
-            "problem": _described(found.problem, found.name, trusted=trusted),
-            "algorithm": read_algorithm(found.algorithm),
-            "privacy": read_privacy(found.privacy),
-        }
-        return Spec(**plain | objects)
+        return read_settings(Spec, table, "", {"trusted": trusted})
 
     def loaded(self) -> Spec:
         """Give the run with the objective and the algorithm that its table names, importing their modules.

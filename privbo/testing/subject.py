@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -189,6 +189,7 @@ class Wrapped:
     algorithm: Annotated[Any, Field(exclude=True)]
     on_cohort: Annotated[Any, Field(exclude=True)]
     on_server: Annotated[Any, Field(exclude=True)]
+    answers_together: ClassVar[bool] = True  # what wraps a cohort looks at all clients at once
 
     @property
     def caveat(self) -> str | None:

@@ -109,7 +109,7 @@ def train_private(
         seed: Of initial weights and, in simulations, of everything else.
 
     Raises:
-        ConfigurationError: If a setting is impossible, a network can't be trained privately, or Opacus is missing.
+        ConfigurationError: If a setting is impossible, or a network can't be trained privately.
         RunError: If another training stands in ``directory``; the first difference is named.
 
     Example:
@@ -122,7 +122,6 @@ def train_private(
         >>> found.name, found.epsilon["maximum"] <= 8.0
         ('linear', True)
     """
-    _require_opacus()
     plan = plan_training(
         models,
         data,
@@ -230,10 +229,3 @@ class _Task:
         model = self.models[name]()
         model.load_state_dict({key.removeprefix(WRAPPED): value for key, value in state.items()})
         return Trained(name=name, model=model.eval(), loss=loss, plan=self.plan, directory=self.home)
-
-
-def _require_opacus() -> None:
-    try:
-        import opacus  # noqa: F401 (whether it is there)
-    except ImportError:
-        raise ConfigurationError("private training needs Opacus; install privbo[opacus]") from None

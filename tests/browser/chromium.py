@@ -63,8 +63,15 @@ class Browser:
         return self.driver.execute_script(script)
 
     def problems(self) -> list[str]:
-        """Everything the console said that is not mere information."""
-        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] != "INFO"]
+        """Everything the console said that is not mere information.
+
+        Messages come some time after they were written, in order: they are read until a last one of ours is there.
+        """
+        said: list[dict[str, str]] = []
+        self.run("console.info('that was all')")
+        while not any("that was all" in entry["message"] for entry in said):
+            said += self.driver.get_log("browser")
+        return [entry["message"] for entry in said if entry["level"] != "INFO"]
 
     def requests(self) -> list[str]:
         """Every address that was asked for since the page was opened.

@@ -18,8 +18,7 @@ from accountant.wording import upper_text
 from privbo.audits.audit import Audit
 from privbo.audits.empirical import audit_run
 from privbo.cli.watch import live_server
-from privbo.comparisons.choice import recommend
-from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.setting import Setting
 from privbo.door.payload import encode_release
 from privbo.protocol.messages import Release

@@ -194,7 +194,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     for config in (own, shared):
         shutil.copy(config, found.stranger / config.stem / "theirs.toml")
         (found.stranger / config.stem / "sweep.toml").write_text(SWEEP)
-    for name in ("own", "database", "links", "witness", "tail", "site", "training"):
+    for name in ("own", "asked", "database", "links", "witness", "tail", "site", "training"):
         shutil.copytree(found.stranger / "own", found.sent / name)
     for name in ("file", "relative"):
         shutil.copytree(found.stranger / "shared", found.sent / name)
@@ -208,6 +208,11 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
         shutil.copy(found.stranger / "app" / "federation.toml", run)
         shutil.copy(run / "theirs.toml", run / "run.toml")
     (found.sent / "own" / "run.toml").write_text(PRICED)
+    elsewhere = found.here / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "trials.jsonl").touch()
+    shutil.rmtree(found.sent / "asked" / "private")
+    (found.sent / "asked" / "private").symlink_to(elsewhere)
     secret = found.here / "secret"
     secret.write_text('{"mine": 1}\n')
     (found.here / "desk" / "theirs.py").write_text(SPRUNG)
@@ -215,7 +220,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
         "links": ("history.jsonl", "private/clipping.jsonl", "private/evaluations.npz"),
         "witness": ("ledger.sqlite.witness",),
         "tail": ("ledger.sqlite-wal",),
-        "site": ("facts.json", "evaluations.npz", "trials.jsonl", "common.json", "config.json"),
+        "site": ("facts.json", "evaluations.npz", "common.json", "config.json"),
         "training": ("search.json", "training.sqlite", "validation.sqlite", "config.json"),
     }.items():
         for name in names:

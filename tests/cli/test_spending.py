@@ -92,7 +92,6 @@ noise_multiplier = 8.0
 population = "ward"
 path = "PATH"
 """
-SELECTION = "[selection]\nnoise_multiplier = 5.0\nlow = -1.0\n"
 LEDGER = '[ledger]\npopulation = "ward"\npath = "PATH"\n'
 
 
@@ -100,7 +99,7 @@ LEDGER = '[ledger]\npopulation = "ward"\npath = "PATH"\n'
 def sweep(tmp_path: Path) -> Path:
     """A sweep over private data on the ledger of people whom a run has charged before."""
     here = tmp_path / "people.sqlite"
-    (tmp_path / "sweep.toml").write_text((SWEEP + SELECTION).replace("PATH", str(here)))
+    (tmp_path / "sweep.toml").write_text(SWEEP.replace("PATH", str(here)))
     alone = CONFIG.replace("epsilon = 2.0", "noise_multiplier = 4.0").replace("n_features = 10", "n_features = 8")
     (tmp_path / "run.toml").write_text(alone + LEDGER.replace("PATH", str(here)))
     assert privbo("run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")).returncode == 0
@@ -127,12 +126,11 @@ def test_every_command_that_charges_beside_a_run_asks_first_and_says_the_total_t
     sweep: Path,
 ) -> None:
     before = charged(sweep)
-    for options in ((), ("--recommend", "epsilon=4")):
-        refused = compared(sweep, *options)
-        assert (refused.returncode, charged(sweep)) == (2, before)
-        assert "--yes" in refused.stderr
-        assert "all cells" not in refused.stderr  # no table of what was not agreed to
-        assert not list((sweep.parent / "out").rglob("config.json"))
+    refused = compared(sweep)
+    assert (refused.returncode, charged(sweep)) == (2, before)
+    assert "--yes" in refused.stderr
+    assert "all cells" not in refused.stderr  # no table of what was not agreed to
+    assert not list((sweep.parent / "out").rglob("config.json"))
     price, total = quoted(refused.stderr)
     assert total > price > 0
     paid = compared(sweep, "--yes")
@@ -144,26 +142,25 @@ def test_every_command_that_charges_beside_a_run_asks_first_and_says_the_total_t
     assert (free.returncode, charged(sweep)) == (0, after)
     assert "charges" not in free.stderr
 
-    refused = compared(sweep, "--recommend", "epsilon=4")
-    assert (refused.returncode, charged(sweep)) == (2, after)
-    _, total = quoted(refused.stderr)
-    assert compared(sweep, "--recommend", "epsilon=4", "--yes").returncode == 0
-    assert charged(sweep) == after + 1
-    again = compared(sweep, "--recommend", "epsilon=4", "--json")  # the same choice is known and free
-    assert (again.returncode, charged(sweep)) == (0, after + 1)
-    assert json.loads(again.stdout)["total"]["epsilon"] == pytest.approx(total, rel=1e-3)
+
+def test_nothing_is_recommended_over_private_data_and_that_is_said_before_anybody_pays(sweep: Path) -> None:
+    before = charged(sweep)
+    refused = compared(sweep, "--recommend", "epsilon=4", "--yes")
+    assert (refused.returncode, charged(sweep)) == (2, before)
+    assert "no epsilon covers" in refused.stderr
+    assert not (sweep.parent / "out").exists()
 
 
-def test_what_a_sweep_and_a_choice_cost_stands_in_the_headline_of_a_run_on_the_same_people(sweep: Path) -> None:
+def test_what_a_sweep_costs_stands_in_the_headline_of_a_run_on_the_same_people(sweep: Path) -> None:
     run = sweep.parent / "run"
     alone = reported(run)
     assert "everything that this ledger knows was paid on" not in privbo("report", str(run)).stdout
-    assert compared(sweep, "--recommend", "epsilon=4", "--yes").returncode == 0
+    assert compared(sweep, "--yes").returncode == 0
     together, said = reported(run), " ".join(privbo("report", str(run)).stdout.split())
-    assert together["total"]["runs"] == 4  # two cells and the choice
+    assert together["total"]["runs"] == 3  # two of them cells
     assert together["total"]["epsilon"] > alone["total"]["epsilon"]
     headline = said[: said.index("rounds")]
-    assert f"epsilon {upper_text(together['total']['epsilon'])} at delta 1e-05 for 4 runs together" in headline
+    assert f"epsilon {upper_text(together['total']['epsilon'])} at delta 1e-05 for 3 runs together" in headline
     assert together["total"]["rule"] in headline
     page = (run / "report.html").read_text()
     headline = page[: page.index("What an attacker gains")]

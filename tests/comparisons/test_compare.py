@@ -6,7 +6,6 @@ import dataclasses
 import io
 import json
 import os
-import pickle
 import shutil
 import signal
 import subprocess
@@ -27,18 +26,15 @@ from accountant.ledger import Ledger
 from accountant.tightest import epsilon_table
 from privbo.cli.compare import CellTable
 from privbo.cli.terminal import render
-from privbo.comparisons.choice import recommend
-from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.payment import Due, pay
-from privbo.comparisons.results import CellResult
-from privbo.comparisons.run_cell import Task
+from privbo.comparisons.cells import Cell, CellResult
+from privbo.comparisons.comparison import Comparison, recommend
+from privbo.comparisons.run_cell import PrivateRun
 from privbo.comparisons.runs import compare
 from privbo.comparisons.setting import Setting, difference
-from privbo.comparisons.sweep import read_sweep, recommended, run_sweep
+from privbo.comparisons.sweep import read_sweep, run_sweep
+from privbo.plans.spending import Spending
 from privbo.reports.compare_page import figures
 from privbo.reports.tables import csv_text, frame, latex, markdown
-from privbo.runs.opening import open_shared, plan_run
-from privbo.runs.spec import Spec
 from tests.reports.runs import small_run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -61,7 +57,7 @@ PRIVATE = (
     + '[grid]\n"privacy.epsilon" = [1.0, 2.0]\n[ledger]\npopulation = "ward"\npath = "{path}"\n{bound}'
 )
 # Names of its cells: one that changes, because a setting was added, would charge people again for what they paid.
-PAID = {"4_65dbe8f4b5976cbf", "4_745074744b5d3767", "4_e8a3282eadbe1ee4", "4_f05ff56145431b5d"}
+PAID = {"5_65dbe8f4b5976cbf", "5_745074744b5d3767", "5_e8a3282eadbe1ee4", "5_f05ff56145431b5d"}
 
 
 def setting(
@@ -104,8 +100,8 @@ def test_recommendation_tells_a_lead_from_noise() -> None:
     assert recommend(clear, 3.0).label == "dear"
     with pytest.raises(pb.ConfigurationError, match="at delta 1e-06; the cheapest costs 1"):
         recommend(clear, 0.5)
-    with pytest.raises(pb.ConfigurationError, match=r"\[selection\]"):
-        recommend(comparison(setting("a", [1.0]), data="private"), 2.0)
+    with pytest.raises(pb.ConfigurationError, match="no epsilon covers"):
+        recommend(comparison(*clear.settings, data="private"), 2.0)
 
 
 def test_settings_are_compared_at_one_safe_delta_whatever_delta_they_ask_for() -> None:
@@ -220,15 +216,18 @@ def test_what_settings_warn_of_is_said_by_the_sweep_and_not_by_its_cells(tmp_pat
     )  # cells: twice as many
 
 
-def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(tmp_path: Path) -> None:
+def test_a_sweep_over_private_data_is_a_composition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
-    path.write_text(PRIVATE.format(path=people, bound="epsilon = 20.0\ndelta = 1e-5\n"))
+    path.write_text(PRIVATE.format(path="people.sqlite", bound="epsilon = 20.0\ndelta = 1e-5\n"))
+    monkeypatch.chdir(tmp_path)
     sweep, out = read_sweep(path), tmp_path / "out"
-    found = run_sweep(sweep, out, jobs=1)
+    monkeypatch.chdir(ROOT)  # a ledger's file is the one that was named, wherever workers stand
+    found = run_sweep(sweep, out, jobs=2)  # two processes charge one ledger
     assert {home.name for home in (out / "private" / "cells").iterdir() if home.is_dir()} == PAID
     with Ledger.open(people) as ledger:
         assert len({entry.run for entry in ledger.entries()}) == 4
         assert {entry.noise_source for entry in ledger.entries()} == {"secure"}
+        assert ledger.verify().ok
         charged, plans = len(ledger.entries()), ledger.committed()
     total = found.comparisons[0].total
     assert total.epsilon == min(epsilon_table(plans, 1e-5, adjacency=Adjacency.ZERO_OUT).values()) > 2.0
@@ -236,20 +235,11 @@ def test_a_sweep_over_private_data_is_a_composition_and_its_choice_is_paid_for(t
     assert {p.name for p in out.iterdir()} == {"private"}
     again = run_sweep(sweep, out, jobs=1)
     assert again.comparisons[0].rows() == found.comparisons[0].rows()
-    with pytest.raises(pb.ConfigurationError, match="pay for the choice"):
-        recommended(found, 2.0)
+    with pytest.raises(pb.ConfigurationError, match="no epsilon covers"):
+        recommend(found.comparisons[0], 2.0)
+    assert total.releases == 12
     with Ledger.open(people) as ledger:
         assert len(ledger.entries()) == charged
-    path.write_text(path.read_text() + "[selection]\nnoise_multiplier = 5.0\nlow = -1.0\n")
-    chosen = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0).comparisons[0]
-    assert set(chosen.recommendation.released) == {"epsilon=1.0", "epsilon=2.0", "local only"}
-    assert chosen.recommendation.label in chosen.recommendation.released
-    assert chosen.total.epsilon == 20.0  # a charge after releases: the filter's bound, fixed beforehand
-    assert (chosen.total.releases, total.releases) == (total.releases + 1, 12)
-    once_more = recommended(run_sweep(read_sweep(path), out, jobs=1), 2.0)
-    assert once_more.comparisons[0].recommendation == chosen.recommendation
-    with Ledger.open(people) as ledger:
-        assert len(ledger.entries()) == charged + 1
 
 
 @pytest.mark.parametrize(
@@ -292,44 +282,35 @@ def test_a_policy_judges_the_cells_of_a_sweep_together(tmp_path: Path) -> None:
     assert not list((tmp_path / "out").rglob("config.json"))
 
 
-WORKER = """
-import os, pickle, sys
-os.chdir(sys.argv[2])
-task, home, paid = pickle.load(open(sys.argv[1], "rb"))
-from privbo.comparisons.run_cell import run_private
-print(run_private(task, home, paid).epsilon)
-"""
+def test_every_cell_is_reserved_before_the_first_is_played_and_a_crash_costs_nothing(tmp_path: Path) -> None:
+    path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
+    path.write_text(PRIVATE.format(path=people, bound=""))
+
+    def stop(cell: Cell, _: CellResult) -> None:
+        if cell.charges:
+            raise KeyboardInterrupt
+
+    asked: list[Spending] = []
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(read_sweep(path), tmp_path / "out", jobs=1, on_cell=stop, agree=asked.append)
+    with Ledger.open(people) as ledger:
+        assert len(ledger.book().reservations) == 4 > len({entry.run for entry in ledger.entries()})
+    assert (len(asked), asked[0].total.runs) == (1, 4)
+    found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1, agree=asked.append)
+    assert len(asked) == 1
+    assert found.comparisons[0].total == asked[0].total
+    with Ledger.open(people) as ledger:
+        assert (len(ledger.book().reservations), len(ledger.entries())) == (4, 12)
 
 
-def test_a_worker_on_a_file_system_of_its_own_charges_nobody_and_runs_only_what_was_paid_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The ledger's path is relative, so that every worker sees another file under its name."""
-    monkeypatch.chdir(tmp_path)
-    shared = pb.SharedLedger(path="people.sqlite", population="ward", epsilon=4.0, delta=1e-5)
-    base: dict = tomllib.loads(BASE)["base"] | {"privacy": {"epsilon": 1.0}}
-    specs = [Spec.from_dict(base | {"seed": seed}, trusted=True).loaded() for seed in range(2)]
-    with open_shared(shared, plan_run(specs[0])) as ledger:
-        receipts = [pay(ledger, Due(run=f"cell-{s.seed}", spec=s, plan=plan_run(s))) for s in specs]
-    before = (tmp_path / "people.sqlite").read_bytes()
-    for number, (spec, receipt) in enumerate(zip(specs, [receipts[0], receipts[0]], strict=True)):
-        work = tmp_path / f"worker-{number}"
-        work.mkdir()
-        given = Task(table=spec.to_dict()), Path("cells") / f"{number}", receipt
-        (tmp_path / "work").write_bytes(pickle.dumps(given))
-        done = subprocess.run(
-            [sys.executable, "-c", WORKER, str(tmp_path / "work"), str(work)], check=False, capture_output=True,
-            text=True, timeout=120, env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        assert not (work / "people.sqlite").exists()
-        if number == 0:
-            assert float(done.stdout) == pytest.approx(1.0, abs=1e-3), done.stderr
-        else:  # a receipt pays for its own cell and for no other
-            assert "does not pay for this cell" in done.stderr
-    assert (tmp_path / "people.sqlite").read_bytes() == before
+def test_a_worker_without_the_folder_of_the_sweep_runs_nothing(tmp_path: Path) -> None:
+    table = tomllib.loads(BASE)["base"] | {"ledger": {"path": str(tmp_path / "people.sqlite"), "population": "ward"}}
+    with pytest.raises(pb.ConfigurationError, match="not on this machine"):
+        PrivateRun(table=table, home=tmp_path / "cells" / "0")()
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cell_that_may_have_been_drawn_elsewhere_is_paid_for_again(tmp_path: Path) -> None:
+def test_a_cell_whose_run_is_gone_is_another_run_and_paid_for_again(tmp_path: Path) -> None:
     path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
     path.write_text(PRIVATE.format(path=people, bound=""))
     run_sweep(read_sweep(path), tmp_path / "out", jobs=1)

@@ -167,11 +167,11 @@ def test_another_version_of_a_package_runs_cells_again(clinic: Clinic, monkeypat
     assert other.exists()
 
 
-def test_workers_that_stayed_do_not_go_on_with_older_code(clinic: Clinic) -> None:
-    """Parallel workers outlive a comparison; the next one is not given what they had loaded."""
+def test_workers_of_a_second_comparison_do_not_go_on_with_older_code(clinic: Clinic) -> None:
+    """The fork server outlives a comparison, and has loaded nothing of the user's."""
     clinic.write(
         "clinicwork.py",
-        "from doses import ideal\nfrom privbo.comparisons.results import CellResult\n"
+        "from doses import ideal\nfrom privbo.comparisons.cells import CellResult\n"
         "def work():\n    return CellResult(curves={'score': (ideal(0),)})\n",
     )
 

@@ -12,10 +12,9 @@ from scipy.stats import binom, ttest_1samp
 
 import privbo as pb
 from privbo.cli.run import carry_out, control_of
-from privbo.comparisons.choice import recommend
-from privbo.comparisons.comparison import Comparison
+from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.runs import compare
-from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, verdict_of_pairs, verdict_of_release
+from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, verdict_of_pairs
 from privbo.reports.diagnostics import best_per_client, diagnostics
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
@@ -122,7 +121,6 @@ def test_p_is_scipys_and_ties_are_not_certain() -> None:
     assert "compare several seeds" in single.text
     with pytest.raises(pb.ConfigurationError, match="no finite pair"):
         verdict_of_pairs(np.array([np.nan]), np.zeros(1), over="clients", measure="score")
-    assert verdict_of_release(2.0, 1.0, ("a", "b")).p_helped == pytest.approx(0.02275, abs=1e-5)
 
 
 def test_a_larger_gain_is_never_less_certain() -> None:

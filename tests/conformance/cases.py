@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import privbo as pb
+from experiments.baselines.best_arm import BestArm
+from experiments.baselines.central_model import CentralModel
 from experiments.baselines.dp_fts_de import Variant
+from experiments.baselines.dp_hype import DPHype
+from experiments.baselines.flexible import FlexibleXArmed
+from experiments.baselines.private_search import PrivateSearch
 from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.scout import Scout
 from privbo.protocol.common import Final
@@ -66,24 +71,24 @@ CASES = [
     Case("fed-pne, one reward", pb.FedPNE(horizon=400, c=0.02), unit="reward"),
     Case("pf-pne, one reward", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client"), unit="reward"),
     Case("parallel, one reward", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), unit="reward"),
-    Case("private search", pb.PrivateSearch(n_candidates=3)),
+    Case("private search", PrivateSearch(n_candidates=3)),
     Case("scout", Scout(evaluations=6)),
     Case("zoom, of the how-to", Zoom()),
 ]
 # Sides that they share with a case, in whole or in part; the law is checked of them, whole runs are not.
 ALIKE = [
-    Case("central model", pb.CentralModel(n_init=3, n_candidates=64)),
-    Case("dp-hype", pb.DPHype(n_candidates=8)),
-    Case("best arm, one reward", pb.BestArm(n_arms=4), unit="reward"),
-    Case("flexible", pb.FlexibleXArmed(horizon=60, c=0.05)),
+    Case("central model", CentralModel(n_init=3, n_candidates=64)),
+    Case("dp-hype", DPHype(n_candidates=8)),
+    Case("best arm, one reward", BestArm(n_arms=4), unit="reward"),
+    Case("flexible", FlexibleXArmed(horizon=60, c=0.05)),
 ]
 # Variants of these; slow tests.
 VARIANTS = [
-    Case("private search, random, one reward", pb.PrivateSearch(n_candidates=2, sampler="random"), unit="reward"),
-    Case("best arm", pb.BestArm(n_arms=4)),
-    Case("best arm, halving, one reward", pb.BestArm(rule="halving", n_arms=8), unit="reward"),
-    Case("flexible, one reward", pb.FlexibleXArmed(horizon=60, c=0.05, centre="client"), unit="reward"),
-    Case("dp-hype, graded, one reward", pb.DPHype(n_candidates=8, ballot="graded"), unit="reward"),
+    Case("private search, random, one reward", PrivateSearch(n_candidates=2, sampler="random"), unit="reward"),
+    Case("best arm", BestArm(n_arms=4)),
+    Case("best arm, halving, one reward", BestArm(rule="halving", n_arms=8), unit="reward"),
+    Case("flexible, one reward", FlexibleXArmed(horizon=60, c=0.05, centre="client"), unit="reward"),
+    Case("dp-hype, graded, one reward", DPHype(n_candidates=8, ballot="graded"), unit="reward"),
 ]
 # Runs that end with a common setting.
 VOTES = [

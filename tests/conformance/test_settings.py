@@ -22,11 +22,6 @@ TAGS = {
     pb.PFPNE: "pf-pne",
     pb.ParallelXArmed: "parallel",
     pb.FederatedFLCB: "f-lcb",
-    pb.BestArm: "best-arm",
-    pb.FlexibleXArmed: "flexible",
-    pb.PrivateSearch: "private-search",
-    pb.DPHype: "dp-hype",
-    pb.CentralModel: "central-model",
     PersonalElimination: "pe",
 }
 WRITTEN: list[Any] = [
@@ -114,8 +109,6 @@ def test_another_algorithms_tag_is_refused(kind: Any) -> None:
         (pb.PFPNE(stage2="in-phase"), True),
         (pb.PFPNE(stage2="in-phase", widen=0.5), False),
         (pb.PFPNE(), False),  # optimistic: the shared stage only advises, so nothing rests on it
-        (pb.FlexibleXArmed(), True),
-        (pb.FlexibleXArmed(cap=8), False),
         (pb.FederatedFLCB(), False),
         (PersonalElimination(), False),
     ],

@@ -26,8 +26,14 @@ from accountant.ledger.extension import decode_rows, encode_rows
 from accountant.ledger.store import Row, row_digest
 from accountant.ledger.total import total
 from privbo.flower.apps import serve
-from privbo.flower.guard_messages import GuardianQuestion, decode_guardian_question, encode_guardian_question
-from privbo.flower.messages import Header, decode_question, encode_question
+from privbo.flower.messages import (
+    GuardianQuestion,
+    Header,
+    decode_guardian_question,
+    decode_question,
+    encode_guardian_question,
+    encode_question,
+)
 from privbo.flower.settings import public_spec
 from privbo.flower.site import Question
 from privbo.protocol.files import load_arrays, read_lines

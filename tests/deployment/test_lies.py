@@ -183,13 +183,13 @@ ACROSS = [key for key in SHIPPED if key not in lies.OWN | {"ledger", "times", "a
 def test_guardians_add_the_approved_noise_or_refuse_whatever_the_server_plays(
     key: str, unit: str, tmp_path: Path
 ) -> None:
-    """The server plays other settings and shows sites a forged ledger of the approved ones, so that letters leave."""
+    """The server plays other settings and shows sites a forged ledger, so that they answer."""
     federation = guarded(tmp_path, privacy={"unit": unit})
     nodes = [*federation.nodes(), *guardians(federation)]
     grid = lies.play(federation, nodes, lying_home(federation, key), forging(federation))
     lies.require_paid(federation, NAMES)
     assert not lies.sent_vectors(federation)
-    assert not any(len(vector) < 200 for vector in lies.vectors_of(grid))  # letters, and no vector
+    assert all(sent.startswith(b"privbo cipher ") for sent in lies.vectors_of(grid))
 
 
 def test_an_honest_server_of_the_same_federations_is_answered(tmp_path: Path) -> None:
@@ -236,8 +236,8 @@ def test_a_bent_question_to_all_guardians_is_refused_or_paid_for(case: str, tmp_
 
     lies.play(federation, [*federation.nodes(), *guardians(federation)], bend=bend)
     answered = lies.require_paid(federation, NAMES)
-    # A letter less is a client less, and the seed is the server's to draw: no lie about a number that protects.
-    assert bool(answered) == (case in {"GuardianQuestion.envelopes", "GuardianQuestion.public_seed"}), case
+    # A ciphertext less is a client less, and the seed is the server's to draw: no lie about a number that protects.
+    assert bool(answered) == (case in {"GuardianQuestion.sealed_shares", "GuardianQuestion.public_seed"}), case
 
 
 # --- the server's ledger ------------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def test_real_parties_refuse_what_a_hostile_server_ships_and_pay_for_what_it_pla
             shutil.rmtree(federation.run.path, ignore_errors=True)
         for party in (*federation.sites, *NAMES):
             fields = {row["field"] for row in lies.refusals(federation, party)}
-            assert fields == {"run.toml"} or (party in NAMES and not fields)  # no letter, so no guardian is asked
+            assert fields == {"run.toml"} or (party in NAMES and not fields)  # no ciphertext, so no guardian is asked
         other = lying_home(federation, "algorithm.reward_range")
         lying = code.replace("server_app(HOME)", f"server_app(Path({str(other)!r}))")
         (federation.home / "federated_app.py").write_text(lying)

@@ -18,9 +18,8 @@ from accountant.ledger.extension import encode_rows
 from accountant.ledger.reservation import Declaration
 from privbo.flower.messages import error_class
 from privbo.flower.registry import Registry, parse_clients
-from privbo.flower.settings import read_site, site_spec
+from privbo.flower.settings import Timeouts, read_site, site_spec
 from privbo.flower.site import Question, SiteRecord, Wanted
-from privbo.flower.timeouts import Timeouts
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 from privbo.runs.separate import Together

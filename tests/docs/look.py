@@ -21,7 +21,7 @@ KINDS = ("color-contrast", "image-alt", "page-has-heading-one", "heading-order",
 # Texts of pictures that say nothing: a file's name is none.
 NAMELESS = "return [...document.images].map(i => i.alt).filter(a => /^$|[.](png|svg)$/.test(a))"
 LOOKS = ({"width": 1280}, {"width": 1280, "dark": True}, {"width": 390}, {"width": 390, "dark": True})
-SEARCHES = ("SharedPrior", "noise_multiplier", "mlflow", "ray", "sample rate")
+SEARCHES = ("SharedPrior", "noise_multiplier", "mlflow", "dask", "sample rate")
 # Names of which no result among the first ten leads to the entry itself; Sphinx gives the best one last.
 LOST = """const found = name => Search["_performSearch"](...Search["_parseQuery"](name)).slice(-10);
   return arguments[0].filter(name => !found(name).some(result => (result[2] || "").endsWith("." + name)));"""

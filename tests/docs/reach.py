@@ -17,7 +17,7 @@ import privbo.testing
 
 PACKAGES = (privbo, accountant, accountant.ledger, privbo.testing, privbo.flower)
 # Tools that readers search for, each with an answer, which may be that it is not supported.
-WORDS = ("optuna", "mlflow", "tensorboard", "wandb", "dask", "ray", "opacus", "flower")
+WORDS = ("optuna", "mlflow", "tensorboard", "wandb", "dask", "opacus", "flower")
 
 
 def index_of(folder: Path) -> dict[str, Any]:

@@ -107,4 +107,3 @@ def test_the_algorithm_of_the_how_to_is_the_one_that_conformance_tests() -> None
     block = next(b for b in blocks_of(ROOT / "docs/how-to/own-algorithm.md", ROOT) if b.file == "zoom.py")
     code = (ROOT / "experiments/examples/zoom.py").read_text()
     assert block.code == f"# zoom.py\n{code}"
-    assert sum(bool(line.strip()) for line in code.splitlines()) < 60

@@ -45,9 +45,9 @@ def test_the_changelog_is_made_of_versions_and_kinds() -> None:
 def test_the_recipe_and_the_container_install_what_the_package_needs() -> None:
     recipe = (ROOT / ".github/conda/meta.yaml").read_text()
     conda = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
-    for needed in PROJECT["dependencies"]:
-        name, bounds = re.fullmatch(r"([\w-]+)(.*)", needed).groups()
-        assert f"- {conda.get(name, name)} {bounds}\n" in recipe
+    needed = (re.fullmatch(r"([\w-]+)(.*)", line).groups() for line in PROJECT["dependencies"])
+    stated = recipe.partition("  run:\n")[2].partition("test:\n")[0].splitlines()
+    assert stated == ["    - python >=3.11", *(f"    - {conda.get(name, name)} {bounds}" for name, bounds in needed)]
     copied = re.findall(r"^COPY (\w+) ", CONTAINER.read_text(), re.MULTILINE)
     assert set(copied) == {"privbo", "accountant"}
 

@@ -20,7 +20,7 @@ JOBS = {
     "a privacy researcher": ("own-algorithm",),
     "an engineer with Optuna": ("optuna",),
     "an engineer with Opacus": ("own-network",),
-    "a privacy officer": ("own-objective", "report", "auditor"),
+    "a privacy auditor": ("own-objective", "report", "auditor"),
 }
 _PLAY = "import sys, warnings; from tests.docs.test_blocks import play; play(sys.argv[1:], slow=False)"
 

@@ -17,7 +17,6 @@ from privbo.door.allocation import InMemory, Keeper
 from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import BoolArray, SecureNoise
-from privbo.door.spending import spend_plan
 from privbo.protocol.messages import Request
 
 N, T, K, Z = 6, 5, 2, 1e-4
@@ -162,15 +161,6 @@ def test_two_runs_pay_for_two_allocations_though_they_are_alike() -> None:
         book.reserve(declared(run=run))
         seen(door(book, InMemory(), run=run), 0)
     assert book.event() == book.committed() == compose([(EVENT, 2)])
-
-
-def test_a_plan_that_is_spent_at_once_leaves_no_release() -> None:
-    book = ledger()
-    book.reserve(declared())
-    spend_plan(book, declared())
-    with pytest.raises(LedgerError, match="is not in the plan"):
-        book.charge("run/1", EVENT, run="run", noise_source="secure")
-    assert book.event() == compose([EVENT])
 
 
 SMALL = RandomAllocationGaussian(n_rounds=20, participations=4, noise_multiplier=4.0)

@@ -11,8 +11,8 @@ import pytest
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, NonPrivate, PoissonSampledGaussian
 from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.protocol.messages import Request
-from tests.door.neighbouring import samples, vectors, with_row
-from tests.door.replayed_runs import Play, Replay, ScriptedNoise, adversarial_rows, replay, through_the_door
+from tests.door.neighbouring import samples
+from tests.door.replayed_runs import Play, Replay, replay, through_the_door
 from tests.statistical.faults import quieter
 
 WEIGHTS = np.array([[0.2, 0.9, 0.1, 0.4], [0.3, 0.9, 0.2, 0.4]])
@@ -27,104 +27,7 @@ def spec(**settings) -> PrivateSum:
 # --- the script -----------------------------------------------------------------------------
 
 
-def test_scripted_noise_gives_what_was_decided_and_notes_what_was_asked() -> None:
-    who = np.array([True, False, True])
-    noise = ScriptedNoise(participants=who, units=np.array([5, -7, 9]))
-    assert noise.stream("3") is noise
-    assert noise.gaussian((2, 3), 4.0).tolist() == [[5, -7, 9], [5, -7, 9]]
-    assert noise.coins((2, 3), 0.25).tolist() == noise.subsets((2, 3), 2).tolist() == [who.tolist()] * 2
-    assert noise.drawn == [("gaussian", (2, 3), 4.0), ("coins", (2, 3), 0.25), ("subset", 3, 2)]
-    silent = ScriptedNoise(participants=who)
-    drawn = silent.gaussian((1, 2), 4.0)
-    assert (drawn.dtype, drawn.tolist(), silent.name) == (np.int64, [[0, 0]], "simulation")
-    noise.coins((1, 3), 0.25)[0, 0] = False  # what is handed out is a copy
-    assert who.tolist() == [True, False, True]
-
-
-def test_adversarial_rows_saturate_one_client_among_every_kind_of_others() -> None:
-    rng, norm = np.random.default_rng(0), 4096.0
-    request = dataclasses.replace(REQUEST, clipping_norm=norm)
-    kinds, lengths, directions = set(), set(), set()
-    for _ in range(200):
-        rows = adversarial_rows(request, 2, rng=rng)
-        assert rows.shape == (4, 2)
-        (entry,) = np.flatnonzero(rows[2])
-        lengths.add(abs(rows[2, entry]))
-        directions.add((int(entry), rows[2, entry] > 0))
-        others = np.delete(rows, 2, axis=0)
-        alike = np.array_equal(others, np.broadcast_to(others[0], others.shape))
-        if not np.isfinite(others).all() or np.any(others == 1e300):
-            assert np.all(np.isnan(others) | (others == 1e300))
-            kinds |= {"absent"} if np.isnan(others).any() else set()
-            kinds |= {"huge"} if np.any(others == 1e300) else set()
-        elif alike:
-            (sign,) = {float(s) for s in np.sign(others @ rows[2])}
-            assert abs(others[0, entry]) in {0.0, abs(rows[2, entry])}
-            kinds.add(f"along {sign:g}")
-        else:
-            assert 0.05 * norm < np.abs(others).max() < 10.0 * norm  # six normals
-            kinds.add("random")
-    # Some kind or length would be missing with a chance of at most 12 (4/5)^200 < 1e-18, over seeds.
-    assert kinds == {"absent", "huge", "along 0", "along 1", "along -1", "random"}
-    assert lengths == {norm, 3 * norm, 1e6 * norm}
-    assert directions == {(0, True), (0, False), (1, True), (1, False)}
-
-
 # --- neighbours -----------------------------------------------------------------------------
-
-
-def test_everybody_has_no_others_to_be_compared_with() -> None:
-    chosen, swapped = samples(spec(), 1, 0)
-    assert (chosen.tolist(), swapped) == ([True] * 4, [])
-
-
-def test_a_poisson_sample_is_compared_with_itself_without_the_client() -> None:
-    drawn = set()
-    for seed in range(60):
-        chosen, (without,) = samples(spec(sample_rate=0.5), 1, seed)
-        assert chosen[1]
-        assert not without[1]
-        np.testing.assert_array_equal(np.delete(chosen, 1), np.delete(without, 1))
-        drawn.add(tuple(chosen))
-    assert len(drawn) == 8  # every set with the client among them (seeded: the same draws every time)
-    many = mechanism_for(
-        Request(dim=1, clipping_norm=1.0, weights=np.ones((1, 200))), noise_multiplier=1.0, sample_rate=0.5
-    )
-    chosen, again = (samples(many, 1, 5)[0] for _ in range(2))
-    np.testing.assert_array_equal(chosen, again)  # the seed alone decides
-    assert 50 < chosen.sum() < 150
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_fixed_size_sample_is_compared_with_all_that_give_the_clients_slot_to_another(size: int) -> None:
-    for seed in range(10):
-        chosen, swapped = samples(spec(sample_rate=size / 4, sampling="fixed-size"), 1, seed)
-        assert chosen.sum() == size
-        assert chosen[1]
-        taken_by = []
-        for swap in swapped:
-            (leaves,), (enters,) = np.flatnonzero(chosen & ~swap), np.flatnonzero(swap & ~chosen)
-            assert leaves == 1
-            taken_by.append(int(enters))
-        assert sorted(taken_by) == np.flatnonzero(~chosen).tolist()
-
-
-def test_what_a_client_may_send_instead() -> None:
-    rows = np.array([[1.0, 2.0], [3.0, -4.0]])
-    for adjacency, expected in (
-        (Adjacency.ZERO_OUT, [[0.0, 0.0]]),
-        (Adjacency.REPLACE_ONE, [[-3.0, 4.0], [0.0, 0.0]]),
-    ):
-        assert [row.tolist() for row in vectors(rows[1], adjacency, None)] == expected
-    moved = np.array(vectors(rows[1], Adjacency.REPLACE_ONE, 0.5)) - rows[1]
-    np.testing.assert_allclose(np.linalg.norm(moved, axis=1), 0.5)
-    ways = [[1, 0], [0, 1], [0.5**0.5, 0.5**0.5], [0.6, -0.8], [-0.8, 0.6]]
-    np.testing.assert_allclose(moved, [sign * 0.5 * np.array(way) for way in ways for sign in (-1, 1)], atol=1e-12)
-    assert len(vectors(np.array([0.1, 0.0]), Adjacency.REPLACE_ONE, 0.5)) == 10
-    for row in (np.zeros(2), np.array([np.nan, 1.0]), np.array([np.inf, 1.0])):
-        assert len(vectors(row, Adjacency.REPLACE_ONE, 0.5)) == 6  # no direction of its own
-    changed = with_row(rows, 1, np.array([9.0, 9.0]))
-    assert (changed.tolist(), rows[1].tolist()) == ([[1.0, 2.0], [9.0, 9.0]], [3.0, -4.0])
 
 
 # --- findings, each from a release that was made up ------------------------------------------
@@ -272,21 +175,6 @@ def test_noise_may_fall_short_by_rounding_and_no_more(stddev: float, sound: bool
     assert (set(found.findings) <= {*draws, OF_DATA, OF_ABSENCE}) == sound
 
 
-def test_the_seed_chooses_who_else_takes_part() -> None:
-    half = spec(sample_rate=0.5)
-    drawn = set()
-    for seed in range(12):
-        who = samples(half, 1, seed)[0]
-
-        def coded(rows, who):
-            return np.array([[who[1] * float(who @ [1, 2, 4, 8]), 0.0], [0.0, 0.0]])
-
-        found = found_in(made(coded, samplers=(("coins", (1, 4), 0.5),), event=POISSON), half, seed)
-        assert found.sensitivity == float(who @ [1, 2, 4, 8])
-        drawn.add(found.sensitivity)
-    assert len(drawn) > 3
-
-
 @pytest.mark.parametrize(
     ("draw", "event", "fits"),
     [
@@ -379,20 +267,6 @@ def test_a_thousandth_too_little_noise_is_found(factor: float, sound: bool) -> N
         (words,) = found.findings
         assert words.startswith(f"noise {found.noise_stddev:.6g} is below")
         assert f"multiplier 2 times the measured sensitivity {found.sensitivity:.6g}" in words
-
-
-def test_every_kind_of_finding_is_passed_on() -> None:
-    def dishonest(mechanism, request, rows, noise):
-        values, _ = through_the_door(mechanism, request, rows, noise)
-        if np.isnan(rows[1]).any() or noise.units is not None:
-            noise.drawn.clear()
-        return values, POISSON
-
-    found = replayed(play=dishonest)
-    assert found.event == POISSON
-    assert [words.split(",")[0] for words in found.findings] == [
-        "participants were drawn by coins of 1.0", OF_ABSENCE, OF_PARTICIPANTS, OF_PARTICIPANTS
-    ]  # fmt: skip
 
 
 def test_an_event_without_noise_cannot_be_satisfied() -> None:

@@ -163,6 +163,15 @@ BAD: list[dict[str, Any]] = [
     {"reward_range": (0.0, math.nan)},
     {"outside": "drop"},
     {"cap": 1},
+    {"cap": 2, "n_children": 3},
+    {"rho": 1.5},
+    {"clip": 0.0},
+    {"widen": -1.0},
+    {"delta_b": 1.0},
+    {"gap": 0.0},
+    {"expand": "all"},
+    {"tail": "none"},
+    {"stage2": "cold"},
 ]
 
 

@@ -74,16 +74,3 @@ def test_pulls_stay_within_the_horizon_and_the_plan() -> None:
         rounds=60,
     )
     assert 1 <= len(result.releases) <= plan.releases
-
-
-@pytest.mark.parametrize(
-    "settings", [{"nu1": 0.0}, {"rho": 1.5}, {"delta_b": 1.0}, {"horizon": 0}, {"clip": 0.0}], ids=str
-)
-def test_refuses_bad_settings_by_name(settings: dict[str, Any]) -> None:
-    with pytest.raises(pb.ConfigurationError, match=next(iter(settings))):
-        pb.ParallelXArmed(**settings)
-
-
-def test_refuses_a_horizon_below_the_root() -> None:
-    with pytest.raises(pb.ConfigurationError, match="do not hold one depth"):
-        play(1, horizon=3, nu1=0.1)

@@ -239,21 +239,6 @@ def test_the_forest_is_one_optimistic_tree_per_client() -> None:
         np.testing.assert_array_equal([p[client] for p in played], one_tree(client, 150, confidence, noise[client]))
 
 
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        ({"gap": 0.0}, "gap"),
-        ({"stage2": "cold"}, "stage2"),
-        ({"tail": "stop"}, "tail"),
-        ({"rho": 2.0}, "rho"),
-        ({"clip": -1.0}, "clip"),
-    ],
-)
-def test_refuses_bad_settings_by_name(settings: dict[str, Any], name: str) -> None:
-    with pytest.raises(pb.ConfigurationError, match=name):
-        pb.PFPNE(**settings)
-
-
 def test_alone_there_is_no_warm_start() -> None:
     with pytest.raises(pb.ConfigurationError, match="warm"):
         PersonalElimination(stage2="warm")

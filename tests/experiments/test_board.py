@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from experiments.baselines.dp_hype import DPHype
+from experiments.baselines.private_search import PrivateSearch
 from experiments.board import CLASSES, Mean, classed, common, ranks, standings, winner
 from experiments.board_page import again, epsilons, overall
 from experiments.outcome import Outcome, Task
@@ -72,12 +74,12 @@ def test_every_private_arm_stands_at_every_epsilon_with_its_zeroed_one(scale: An
 
 
 def test_evaluations_are_counted_where_they_happen() -> None:
-    for algorithm in (pb.PrivateSearch(evaluations=22), pb.PFPNE(evaluations=22), pb.FederatedFLCB(evaluations=22)):
+    for algorithm in (PrivateSearch(evaluations=22), pb.PFPNE(evaluations=22), pb.FederatedFLCB(evaluations=22)):
         found = play(task(algorithm))
         assert len(found.curves["loss"]) == EVALUATIONS == 22
         assert np.all(np.diff(found.curves["loss"]) <= 1e-9)
     with pytest.raises(pb.ConfigurationError, match="23 evaluations, 22 are allowed"):
-        play(task(pb.PrivateSearch(n_candidates=23, evaluations=23)))
+        play(task(PrivateSearch(n_candidates=23, evaluations=23)))
 
 
 def test_the_default_is_judged_as_in_the_study_of_what_sharing_is_worth() -> None:
@@ -89,7 +91,7 @@ def test_the_default_is_judged_as_in_the_study_of_what_sharing_is_worth() -> Non
 
 
 def test_a_common_setting_is_judged_by_what_everybody_loses_with_it() -> None:
-    announced = play(task(pb.DPHype(n_candidates=22)))
+    announced = play(task(DPHype(n_candidates=22)))
     voted = play(task(pb.FedPNE(evaluations=22), final="common"))
     assert announced.figures["common"] >= announced.figures["end"]  # an own best point is no worse than anybody's
     assert 0.01 <= voted.figures["common"] <= 1.0

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import io
 import json
 import os
 from pathlib import Path
@@ -238,38 +237,3 @@ def test_the_command_line_says_what_is_missing(
     assert "is not there; put it there" in capsys.readouterr().err
     assert main(["--list"]) == 0
     assert "worth: what sharing is worth" in capsys.readouterr().out
-
-
-def test_series_at_the_same_places_stand_beside_each_other() -> None:
-    from matplotlib.image import imread
-
-    from experiments.figure import draw
-
-    def pixels(levels: tuple[float, float], log: str) -> int:
-        arms = [height(level, x=x, series=f"s{level}") for level in levels for x in (1.0, 2.0, 4.0)]
-        named = [dataclasses.replace(arm, label=f"{arm.label} {arm.x}") for arm in arms]
-        panel = Panel(title="p", arms=named, seeds=1, columns={})
-        found = {arm.label: {0: Outcome(figures={"cumulative": 1.0 + (arm.x or 0)})} for arm in named}
-        image = imread(io.BytesIO(draw([(panel, summarise(panel, found))], Picture(kind="trade-off", log=log), "t")))
-        blue = np.abs(image[..., :3] - np.array([0x1F, 0x77, 0xB4]) / 255).max(axis=-1) < 0.02
-        return int(blue.sum())
-
-    for log in ("", "x"):
-        assert pixels((1.0, 2.0), log) > 0.5 * pixels((1.0, 1.0), log)  # of two equal series the first is still seen
-
-
-def test_curves_that_end_close_together_are_told_apart() -> None:
-    from experiments.figure import draw
-
-    panel = Panel(title="p", arms=[height(1.0), height(2.0)], seeds=1, columns={})
-    picture = Picture(measure="loss", log="y")
-
-    def drawn(ends: tuple[float, float], log: str) -> bytes:
-        found = {
-            arm.label: {0: Outcome(figures={"cumulative": 1.0}, curves={"loss": [1.0, end]})}
-            for arm, end in zip(panel.arms, ends, strict=True)
-        }
-        return draw([(panel, summarise(panel, found))], dataclasses.replace(picture, log=log), "t")
-
-    assert drawn((240.0, 270.0), "y") == drawn((240.0, 270.0), "")  # a linear axis
-    assert drawn((24.0, 270.0), "y") != drawn((24.0, 270.0), "")

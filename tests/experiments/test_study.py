@@ -25,17 +25,6 @@ def setting(arm: module.Arm, n_clients: int) -> Setting:
     return Setting(space=space, n_clients=n_clients, rounds=arm.rounds, public_seed=0)
 
 
-def test_every_experiment_keeps_its_name() -> None:
-    assert len(titles()) == 46
-    assert {"worth", "peers", "leaderboard", "long-histories"} < set(titles())
-    assert {"fed-pne", "pf-pne", "parallel", "private-elimination", "private-personal"} < set(titles())
-    assert {"private-parallel", "f-lcb-smooth", "f-lcb-nonsmooth", "f-lcb-inexact", "f-lcb-federated"} < set(titles())
-    assert {"neural-arms", "neural-private", "f-lcb-cifar10", "f-lcb-five-models", "f-lcb-cifar100"} < set(titles())
-    assert {"f-lcb-noisy", "neural-arms-close"} < set(titles())
-    assert {"f-lcb-cauchy", "thompson-ablation", "dp-fts-de-3d-authors", "dp-fts-de-few-points"} < set(titles())
-    assert len(FIGURES) == 23
-
-
 @pytest.mark.parametrize("scale", ["small", "paper"])
 @pytest.mark.parametrize("name", titles())
 def test_every_study_reads_at_both_scales(name: str, scale: module.Scale) -> None:

@@ -141,12 +141,6 @@ def test_fewer_pulls_than_arms() -> None:
     assert np.isnan(found.values[2:]).all()
 
 
-def test_a_single_arm_gets_everything() -> None:
-    found = f_lcb([quadratic_arm(0.0)], budget=30)
-    assert found.chosen == 0
-    assert found.pulls[0] == 30
-
-
 class Failing(Table):
     """Raises, or returns what is not finite, from a given step on."""
 

@@ -87,13 +87,6 @@ def test_a_real_selection_is_released_once_and_found_again(tmp_path) -> None:
     assert result(again) == [file.read_bytes()] * 2
 
 
-def test_only_a_selection_with_a_directory_has_secret_noise(tmp_path) -> None:
-    plan = dataclasses.replace(PLAN, noise="secure")
-    with pytest.raises(pb.ConfigurationError, match="needs a directory for its durable ledgers"):
-        prepared(plan)
-    assert prepared(plan, directory=tmp_path / "s").training.path == tmp_path / "s" / "training.sqlite"
-
-
 def forbidden(candidate):
     pytest.fail("a selection that was released draws and trains nothing again")
 

@@ -19,7 +19,7 @@ from accountant.verify.auditor import verify_bundle
 from privbo.door.noise import SecureNoise
 from privbo.door.shares import expand, own_units, split
 from privbo.flower.apps import client_app, serve
-from privbo.flower.guard_messages import decode_guardian_question, encode_guardian_question
+from privbo.flower.messages import decode_guardian_question, encode_guardian_question
 from privbo.flower.scaffold import write_app, write_guardian
 from privbo.flower.settings import public_spec, read_federation, read_guardian, require_guardians
 from privbo.guardians.keys import guardian_keys
@@ -90,12 +90,12 @@ def test_the_grid_gives_the_releases_of_guardians_in_one_process(algorithm: str,
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, dict[int, set[int]]]:
-    """A federation at its end, of which each client drew its own coins; sizes of letters by round."""
+    """A federation at its end, of which each client drew its own coins; sizes of ciphertexts by round."""
     sizes: dict[int, set[int]] = {}
 
     def weigh(reply: Message, round_: int) -> Message:
-        for letter in reply.content.config_records.get("answer", {}).get("vectors", []):
-            sizes.setdefault(round_, set()).add(len(letter))
+        for ciphertext in reply.content.config_records.get("answer", {}).get("vectors", []):
+            sizes.setdefault(round_, set()).add(len(ciphertext))
         return reply
 
     federation = guarded(tmp_path_factory.mktemp("finished"), privacy=SECURE | {"sample_rate": 0.5})
@@ -281,7 +281,7 @@ def bent(node: Node, bend: Callable) -> Node:
 
 
 def set_of_others(wanted):
-    return dataclasses.replace(wanted, envelopes=wanted.envelopes[1:]) if wanted.kind == "receive" else wanted
+    return dataclasses.replace(wanted, sealed_shares=wanted.sealed_shares[1:]) if wanted.kind == "receive" else wanted
 
 
 def another_round(wanted):
@@ -325,8 +325,8 @@ def test_a_client_withheld_from_one_guardian_is_in_no_guardians_sum(tmp_path: Pa
     first, second = guardians(federation)
     play(federation, [*federation.nodes(), first, bent(second, set_of_others)])
     statements = [json.loads(path.read_text()) for path in tmp_path.glob("guardian*/kept/*/rounds/000000.json")]
-    sets = sorted(len(statement["content"]["marks"]) for statement in statements)
-    assert sets == [len(SITES) - 1, len(SITES)]  # one letter a site
+    sets = sorted(len(statement["content"]["share_ids"]) for statement in statements)
+    assert sets == [len(SITES) - 1, len(SITES)]  # one ciphertext a site
 
 
 def allow(path: Path, **policy: object) -> None:
@@ -416,7 +416,7 @@ def test_a_replaced_sealing_key_stops_the_run_until_its_card_is_registered(tmp_p
     with pytest.raises(RunError, match="guardian2 differ"):
         play(federation)
     (federation.run.path / "guardians.json").unlink()
-    play(federation)  # what it had received stands, and later letters are sealed to the new key
+    play(federation)  # what it had received stands, and later ciphertexts are sealed to the new key
     assert len(releases(federation)) > 1
 
 
@@ -440,7 +440,8 @@ def test_a_site_whose_node_key_was_replaced_goes_on_with_the_new_one(tmp_path: P
     table = tomllib.loads(path.read_text())
     table["sites"]["north"]["public_key"] = public["north"]
     path.write_text(tomli_w.dumps(table))
+    federation.approve()
     play(federation, stranger)
     assert 0 < before < len(releases(federation)) == load(federation.run.path).plan.releases
     last = max(tmp_path.glob("guardian1/kept/*/rounds/*.json"))
-    assert len(json.loads(last.read_text())["content"]["marks"]) == len(SITES)  # north's letters open again
+    assert len(json.loads(last.read_text())["content"]["share_ids"]) == len(SITES)  # north's ciphertexts open again

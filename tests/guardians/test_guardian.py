@@ -14,12 +14,13 @@ from accountant.ledger import Budget, Ledger
 from privbo.door.guardian import NoisySum
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.guardians.agreement import agreement
+from privbo.guardians.committee import LocalCommittee as Local
+from privbo.guardians.committee import collect_sums, sealed_shares
 from privbo.guardians.guardian import Guardian
 from privbo.guardians.keys import fresh_keys, guardian_keys
-from privbo.guardians.panel import Here, consult, envelopes
-from privbo.guardians.sealing import OVERHEAD, Letter, open_share
+from privbo.guardians.sealing import OVERHEAD, Ciphertext, open_share
 from privbo.protocol.errors import RunError
-from tests.guardians.panels import (
+from tests.guardians.committees import (
     DIM,
     PLAN,
     REQUEST,
@@ -28,32 +29,32 @@ from tests.guardians.panels import (
     Silence,
     call,
     cards_of,
+    ciphertexts,
     circle,
     declared,
     guardian,
-    letters,
     mechanism,
     panel,
 )
 
 
-def received(guardians: dict[str, Guardian], written: list[Letter], asked=None, request=REQUEST) -> list[dict]:
+def received(guardians: dict[str, Guardian], written: list[Ciphertext], asked=None, request=REQUEST) -> list[dict]:
     asked = asked or call()
-    return [g.receive(asked, request, envelopes(written, place)) for place, g in enumerate(guardians.values())]
+    return [g.receive(asked, request, sealed_shares(written, place)) for place, g in enumerate(guardians.values())]
 
 
-def total(guardians: dict[str, Guardian], written: list[Letter], **changes) -> np.ndarray:
+def total(guardians: dict[str, Guardian], written: list[Ciphertext], **changes) -> np.ndarray:
     asked = call(**changes)
-    return consult(Here(guardians=guardians), cards_of(guardians), asked, REQUEST, written)
+    return collect_sums(Local(guardians=guardians), cards_of(guardians), asked, REQUEST, written)
 
 
-# --- letters ----------------------------------------------------------------------------------------
+# --- ciphertexts ----------------------------------------------------------------------------------------
 
 
 def test_a_letter_has_one_size_whether_its_client_takes_part_or_not() -> None:
     guardians = circle(3)
-    some = letters(call(), cards_of(guardians), sample_rate=0.5)
-    sizes = {tuple(map(len, letter.sealed)) for letter in some}
+    some = ciphertexts(call(), cards_of(guardians), sample_rate=0.5)
+    sizes = {tuple(map(len, ciphertext.sealed)) for ciphertext in some}
     assert sizes == {(8 * 2 * DIM + OVERHEAD, 32 + OVERHEAD, 32 + OVERHEAD)}
 
 
@@ -67,19 +68,19 @@ def test_a_letter_has_one_size_whether_its_client_takes_part_or_not() -> None:
         "client",
         "site",
         "guardian",
-        "mark",
+        "share_id",
     ],
     ids=str,
 )
 def test_a_share_opens_for_nothing_but_what_it_was_sealed_for(changed: dict | str) -> None:
     keys = fresh_keys()
     cards = {"guardian1": keys.card, "guardian2": fresh_keys().card}
-    one = letters(call(), cards, site="north")[2]
-    context = {"client": 2, "site": "north", "guardian": "guardian1", "mark": one.mark}
+    one = ciphertexts(call(), cards, site="north")[2]
+    context = {"client": 2, "site": "north", "guardian": "guardian1", "share_id": one.share_id}
     assert open_share(keys.sealing, one.sealed[0], call(), **context) is not None
     asked = dataclasses.replace(call(), **changed) if isinstance(changed, dict) else call()
     if isinstance(changed, str):
-        context[changed] = {"client": 3, "site": "south", "guardian": "guardian2", "mark": "00" * 8}[changed]
+        context[changed] = {"client": 3, "site": "south", "guardian": "guardian2", "share_id": "00" * 8}[changed]
     assert open_share(keys.sealing, one.sealed[0], asked, **context) is None
 
 
@@ -87,12 +88,12 @@ def test_a_share_opens_for_nothing_but_what_it_was_sealed_for(changed: dict | st
 def test_a_share_that_was_bent_opens_never(bent: str) -> None:
     keys = fresh_keys()
     cards = {"guardian1": keys.card, "guardian2": fresh_keys().card}
-    one = letters(call(), cards)[0]
+    one = ciphertexts(call(), cards)[0]
     sealed = one.sealed[0]
     flipped = sealed[:40] + bytes([sealed[40] ^ 1]) + sealed[41:]
     arrived = {"truncated": sealed[:-1], "longer": sealed + b"x", "flipped": flipped, "empty": b""}.get(bent, sealed)
     key = fresh_keys().sealing if bent == "another key" else keys.sealing
-    assert open_share(key, arrived, call(), client=0, site="", guardian="guardian1", mark=one.mark) is None
+    assert open_share(key, arrived, call(), client=0, site="", guardian="guardian1", share_id=one.share_id) is None
 
 
 # --- sums -------------------------------------------------------------------------------------------
@@ -111,37 +112,37 @@ def test_noiseless_answers_add_up_to_the_clients_sum(n_guardians: int) -> None:
 
 def test_a_client_that_is_missing_at_one_guardian_counts_as_zero_at_all() -> None:
     guardians = circle(noise=lambda _: Silence())
-    written = letters(call(), cards_of(guardians))
+    written = ciphertexts(call(), cards_of(guardians))
     names = list(guardians)
     signed = [
-        guardians[names[0]].receive(call(), REQUEST, envelopes(written, 0)[1:]),
-        guardians[names[1]].receive(call(), REQUEST, envelopes(written, 1)[:-1]),
+        guardians[names[0]].receive(call(), REQUEST, sealed_shares(written, 0)[1:]),
+        guardians[names[1]].receive(call(), REQUEST, sealed_shares(written, 1)[:-1]),
     ]
     assert agreement(signed, cards_of(guardians), call()).clients == tuple(range(1, N - 1))
-    got = consult(Here(guardians=guardians), cards_of(guardians), call(), REQUEST, written)
+    got = collect_sums(Local(guardians=guardians), cards_of(guardians), call(), REQUEST, written)
     # The same clients written anew to fresh guardians, without those two: the same sum.
     again = circle(noise=lambda _: Silence())
-    fewer = letters(call(), cards_of(again))[1:-1]
+    fewer = ciphertexts(call(), cards_of(again))[1:-1]
     assert got.tolist() == total(again, fewer).tolist()
 
 
 def test_shares_of_two_letters_of_one_client_never_meet() -> None:
     guardians = circle(noise=lambda _: Silence())
-    first, second = (letters(call(), cards_of(guardians)) for _ in range(2))
+    first, second = (ciphertexts(call(), cards_of(guardians)) for _ in range(2))
     mixed = [dataclasses.replace(a, sealed=(a.sealed[0], b.sealed[1])) for a, b in zip(first, second, strict=True)]
     names = list(guardians)
-    guardians[names[0]].receive(call(), REQUEST, envelopes(mixed, 0))
-    guardians[names[1]].receive(call(), REQUEST, envelopes(second, 1))
+    guardians[names[0]].receive(call(), REQUEST, sealed_shares(mixed, 0))
+    guardians[names[1]].receive(call(), REQUEST, sealed_shares(second, 1))
     assert not total(guardians, mixed).any()
 
 
 def test_hostile_envelopes_count_for_nothing_and_the_first_of_a_client_counts() -> None:
     guardians = circle(noise=lambda _: Silence())
-    written = letters(call(), cards_of(guardians))
-    foreign = letters(call(), {name: fresh_keys().card for name in guardians})
+    written = ciphertexts(call(), cards_of(guardians))
+    foreign = ciphertexts(call(), {name: fresh_keys().card for name in guardians})
     junk = [
-        Letter(client=N, mark="00" * 8, sealed=written[0].sealed),
-        Letter(client=-1, mark="00" * 8, sealed=written[0].sealed),
+        Ciphertext(client=N, share_id="00" * 8, sealed=written[0].sealed),
+        Ciphertext(client=-1, share_id="00" * 8, sealed=written[0].sealed),
         dataclasses.replace(written[0], client=1),
         foreign[2],
     ]
@@ -166,19 +167,19 @@ def test_nothing_is_read_before_the_charge_is_durable(tmp_path: Path) -> None:
     other = guardian("guardian2", keys=keys["guardian2"], cards=cards)
     guardians = {"guardian1": here, "guardian2": other}
     seen = []
-    shelf = here.shelf
+    store = here.store
 
     class Watched:
         def __getattr__(self, name: str):
-            return getattr(shelf, name)
+            return getattr(store, name)
 
         def arrays(self, round_: int):
             with Ledger.open(home / "ledger.sqlite") as book:
                 seen.append([entry.release_id for entry in book.entries()])
-            return shelf.arrays(round_)
+            return store.arrays(round_)
 
-    guardians["guardian1"] = dataclasses.replace(here, shelf=Watched())
-    total(guardians, letters(call(), cards))
+    guardians["guardian1"] = dataclasses.replace(here, store=Watched())
+    total(guardians, ciphertexts(call(), cards))
     assert seen == [[f"{RUN}/0"]]
 
 
@@ -187,9 +188,9 @@ def test_every_guardian_refuses_what_would_pass_its_budget_whatever_the_server_s
     tight = Budget(epsilon=9.0, delta=1e-5)
     guardians = circle(budget=tight, declaration=declared(events=((event, 2),)))
     for round_ in range(2):
-        total(guardians, letters(call(round_), cards_of(guardians)), round_=round_)
+        total(guardians, ciphertexts(call(round_), cards_of(guardians)), round_=round_)
     with pytest.raises(LedgerError, match="is not in the plan"):
-        total(guardians, letters(call(2), cards_of(guardians)), round_=2)
+        total(guardians, ciphertexts(call(2), cards_of(guardians)), round_=2)
     with pytest.raises(BudgetExceeded, match=r"over the budget|exceed"):
         circle(budget=tight, declaration=declared(events=((event, 50),)))
 
@@ -198,9 +199,9 @@ def test_louder_questions_than_the_plans_are_refused() -> None:
     """A server that asks for less noise names another event, which no guardian's plan holds."""
     guardians = circle(noise_multiplier=0.5)
     asked = dataclasses.replace(call(), question=question(noise_multiplier=0.5))
-    written = letters(asked, cards_of(guardians), noise_multiplier=0.5)
+    written = ciphertexts(asked, cards_of(guardians), noise_multiplier=0.5)
     with pytest.raises(LedgerError, match="is not in the plan"):
-        consult(Here(guardians=guardians), cards_of(guardians), asked, REQUEST, written)
+        collect_sums(Local(guardians=guardians), cards_of(guardians), asked, REQUEST, written)
 
 
 def question(**settings) -> str:
@@ -230,12 +231,12 @@ def test_a_round_gets_the_same_bytes_again_also_after_a_restart(tmp_path: Path) 
             for name in keys
         }
 
-    written = letters(call(), cards)
+    written = ciphertexts(call(), cards)
     first = opened()
     signed = received(first, written)
     answers = [g.answer(call(), REQUEST, signed) for g in first.values()]
     restarted = opened()
-    others = letters(call(), cards, seed=9)
+    others = ciphertexts(call(), cards, seed=9)
     assert received(restarted, others) == signed
     assert [g.answer(call(), REQUEST, signed) for g in restarted.values()] == answers
     assert not list(tmp_path.glob("*/rounds/*.npz"))  # what was answered is gone
@@ -243,14 +244,18 @@ def test_a_round_gets_the_same_bytes_again_also_after_a_restart(tmp_path: Path) 
 
 def test_a_second_set_of_clients_gets_the_first_answer_or_none() -> None:
     guardians = circle()
-    written = letters(call(), cards_of(guardians))
+    written = ciphertexts(call(), cards_of(guardians))
     first = total(guardians, written)
     assert total(guardians, written[1:]).tolist() == first.tolist()
     asked = dataclasses.replace(REQUEST, weights=np.roll(REQUEST.weights, 1, axis=1))
     other = call(request=asked)
     with pytest.raises(RunError, match="asked before in another way"):
-        consult(
-            Here(guardians=guardians), cards_of(guardians), other, asked, letters(other, cards_of(guardians), asked)
+        collect_sums(
+            Local(guardians=guardians),
+            cards_of(guardians),
+            other,
+            asked,
+            ciphertexts(other, cards_of(guardians), asked),
         )
 
 
@@ -271,13 +276,13 @@ def test_killed_at_any_point_no_round_gets_two_noises_and_none_is_unpaid(at: str
             return guardian("guardian1", keys=keys, cards=cards, folder=home, noise=SecureNoise(), declaration=source)
 
         other = guardian("guardian2", keys=mate, cards=cards)
-        written = letters(call(), cards)
+        written = ciphertexts(call(), cards)
         left: list[bytes] = []
 
         def attempt(one: Guardian, left=left, other=other, written=written) -> None:
             signed = [
-                one.receive(call(), REQUEST, envelopes(written, 0)),
-                other.receive(call(), REQUEST, envelopes(written, 1)),
+                one.receive(call(), REQUEST, sealed_shares(written, 0)),
+                other.receive(call(), REQUEST, sealed_shares(written, 1)),
             ]
             left.append(one.answer(call(), REQUEST, signed).payload)
 
@@ -323,7 +328,7 @@ def dying(one: Guardian, at: str, *, after: bool) -> Guardian:
         with one.ledger() as book:
             dead = Dying(book, {{"charge": "charge", "store": "store_release"}[at]})
         return dataclasses.replace(one, ledger=lambda: contextlib.nullcontext(dead))
-    return dataclasses.replace(one, shelf=Dying(one.shelf, {at}))
+    return dataclasses.replace(one, store=Dying(one.store, {at}))
 
 
 # --- what a server may show -------------------------------------------------------------------------------
@@ -332,11 +337,11 @@ def dying(one: Guardian, at: str, *, after: bool) -> Guardian:
 def test_guardians_that_are_shown_different_rounds_plans_or_questions_sum_nothing() -> None:
     guardians = circle()
     first, second = guardians.values()
-    written = letters(call(), cards_of(guardians))
-    later = letters(call(1), cards_of(guardians))
+    written = ciphertexts(call(), cards_of(guardians))
+    later = ciphertexts(call(1), cards_of(guardians))
     signed = [
-        first.receive(call(), REQUEST, envelopes(written, 0)),
-        second.receive(call(1), REQUEST, envelopes(later, 1)),
+        first.receive(call(), REQUEST, sealed_shares(written, 0)),
+        second.receive(call(1), REQUEST, sealed_shares(later, 1)),
     ]
     with pytest.raises(RunError, match="was shown another round"):
         first.answer(call(), REQUEST, signed)
@@ -345,24 +350,24 @@ def test_guardians_that_are_shown_different_rounds_plans_or_questions_sum_nothin
             second.receive(dataclasses.replace(call(), **changed), REQUEST, [])
     with pytest.raises(RunError, match="not the one that shares were sealed for"):
         second.receive(dataclasses.replace(call(2), question="0" * 64), REQUEST, [])
-    assert all(not g.shelf.arrays(2) for g in guardians.values())
+    assert all(not g.store.arrays(2) for g in guardians.values())
 
 
 @pytest.mark.parametrize("bent", ["forged", "missing", "twice", "foreign key", "shorter set", "no statement"])
 def test_only_every_guardians_own_statement_makes_an_agreement(bent: str) -> None:
     guardians = circle()
     first, second = guardians.values()
-    signed = received(guardians, letters(call(), cards_of(guardians)))
+    signed = received(guardians, ciphertexts(call(), cards_of(guardians)))
     if bent == "forged":
         signed[1] = copy.deepcopy(signed[1])
-        signed[1]["content"]["marks"].pop("0")
+        signed[1]["content"]["share_ids"].pop("0")
     if bent == "missing":
         signed.pop()
     if bent == "twice":
         signed.append(signed[0])
     if bent in ("foreign key", "shorter set"):
         keys = fresh_keys() if bent == "foreign key" else first.keys
-        stated = dataclasses.replace(statement_of(signed[0]), marks={}).signed(keys)
+        stated = dataclasses.replace(statement_of(signed[0]), share_ids={}).signed(keys)
         signed[0] = stated
     if bent == "no statement":
         signed[1] = {"content": 3}
@@ -383,14 +388,14 @@ def statement_of(signed: dict):
 def test_a_guardian_that_has_received_nothing_sums_nothing() -> None:
     guardians = circle()
     first, second = guardians.values()
-    signed = received({"guardian1": first}, letters(call(), cards_of(guardians)))
+    signed = received({"guardian1": first}, ciphertexts(call(), cards_of(guardians)))
     with pytest.raises(RunError, match="has received nothing"):
         second.answer(call(), REQUEST, signed)
 
 
 def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
     guardians = circle()
-    written = letters(call(), cards_of(guardians))
+    written = ciphertexts(call(), cards_of(guardians))
 
     class Lying:
         def __init__(self, inner: Guardian, bend) -> None:
@@ -412,7 +417,7 @@ def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
     for bend in (louder, stranger):
         bent = dict(guardians) | {"guardian2": Lying(guardians["guardian2"], bend)}
         with pytest.raises((RunError, LedgerError)):
-            consult(Here(guardians=bent), cards_of(guardians), call(), REQUEST, written)
+            collect_sums(Local(guardians=bent), cards_of(guardians), call(), REQUEST, written)
     assert total(guardians, written).any()
     with pytest.raises(LedgerError, match="no guardian's sum"):
         NoisySum.decode(b"nothing of the kind")
@@ -423,16 +428,22 @@ def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
 
 def test_a_guardian_that_lost_its_sealing_key_stops_the_round_with_a_word() -> None:
     guardians = circle()
-    written = letters(call(), cards_of(guardians))
+    written = ciphertexts(call(), cards_of(guardians))
     lost = dataclasses.replace(guardians["guardian2"], keys=fresh_keys())
     with pytest.raises(RunError, match="none of 6 shares opens"):
-        consult(Here(guardians=dict(guardians) | {"guardian2": lost}), cards_of(guardians), call(), REQUEST, written)
+        collect_sums(
+            Local(guardians=dict(guardians) | {"guardian2": lost}),
+            cards_of(guardians),
+            call(),
+            REQUEST,
+            written,
+        )
     assert total(guardians, written).any()  # the round is still there for the old key
 
 
 def test_a_guardian_with_a_new_signing_key_says_the_same_again_with_it() -> None:
     guardians = circle()
-    written = letters(call(), cards_of(guardians))
+    written = ciphertexts(call(), cards_of(guardians))
     old = received(guardians, written)
     renewed = dataclasses.replace(guardians["guardian2"].keys, signing=fresh_keys().signing)
     cards = cards_of(guardians) | {"guardian2": renewed.card}
@@ -442,22 +453,34 @@ def test_a_guardian_with_a_new_signing_key_says_the_same_again_with_it() -> None
         after["guardian1"].answer(call(), REQUEST, old)
     new = received(after, written)
     assert [statement["content"] for statement in new] == [statement["content"] for statement in old]
-    assert consult(Here(guardians=after), cards, call(), REQUEST, written).any()
+    assert collect_sums(Local(guardians=after), cards, call(), REQUEST, written).any()
 
 
 def test_a_guardian_that_lost_its_ledger_answers_no_round_a_second_time() -> None:
     guardians = circle()
-    written = letters(call(), cards_of(guardians))
+    written = ciphertexts(call(), cards_of(guardians))
     total(guardians, written)
     blank = guardian("guardian2", keys=guardians["guardian2"].keys, cards=cards_of(guardians), noise=SimulatedNoise(99))
     again = dict(guardians) | {"guardian2": blank}
     later = call(1)
     with pytest.raises(RunError, match="one of them was lost"):
-        consult(Here(guardians=again), cards_of(guardians), later, REQUEST, letters(later, cards_of(guardians)))
-    # Asked for the round it had answered, over the same letters, its noise would be a second one: the other's
+        collect_sums(
+            Local(guardians=again),
+            cards_of(guardians),
+            later,
+            REQUEST,
+            ciphertexts(later, cards_of(guardians)),
+        )
+    # Asked for the round it had answered, over the same ciphertexts, its noise would be a second one: the other's
     # answer stands, and the statements differ in nothing but ... its own, which is new; the digest holds it.
     with pytest.raises(RunError):
-        consult(Here(guardians=again), cards_of(guardians), call(), REQUEST, letters(call(), cards_of(guardians)))
+        collect_sums(
+            Local(guardians=again),
+            cards_of(guardians),
+            call(),
+            REQUEST,
+            ciphertexts(call(), cards_of(guardians)),
+        )
 
 
 def test_the_plan_of_these_tests_is_the_one_the_letters_name() -> None:

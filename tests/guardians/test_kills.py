@@ -61,7 +61,7 @@ def killed(federation: Federation, dice: random.Random) -> bool:
 
 
 def standing(federation: Federation) -> dict[str, bytes]:
-    """Everything that may have left: guardians' answers and statements, sites' letters, the server's releases."""
+    """Everything that may have left: guardians' answers and statements, sites' ciphertexts, the server's releases."""
     found = {}
     ledgers = [*federation.root.glob("guardian*/kept/*/ledger.sqlite"), federation.run.ledger_path]
     for path in ledgers:
@@ -96,7 +96,7 @@ def test_a_hundred_kills_leave_one_noise_to_every_round_and_none_unpaid(tmp_path
 
 def check(federation: Federation) -> None:
     """Every release of the server is the sum of answers that each guardian has charged, and stored, once."""
-    books = [Ledger.open(path) for path in sorted(federation.root.glob("guardian*/kept/*/ledger.sqlite"))]
+    books = [Ledger.open(path) for path in sorted(federation.root.glob("guardian*/kept/federated-*/ledger.sqlite"))]
     with Ledger.open(federation.run.ledger_path) as server:
         for entry, release in zip(server.entries(), releases(federation), strict=True):
             parts = []

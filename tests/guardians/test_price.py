@@ -17,7 +17,7 @@ from privbo.door.shares import joined
 from privbo.plans.trust import exposures
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
-from tests.guardians.panels import REQUEST, Silence, circle, mechanism, panel
+from tests.guardians.committees import REQUEST, Silence, circle, mechanism, panel
 
 N = 40
 PROBLEM = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=N)
@@ -154,7 +154,7 @@ def test_exposures_follow_a_plan_that_was_read_again() -> None:
         ({"trust": "guardians", "sampling": "fixed-size", "sample_rate": 0.5}, "draws its own coin"),
         ({"trust": "guardians", "sampling": "random-allocation", "participations": 2}, "draws its own coin"),
         ({"trust": "guardians", "adaptive_clipping": pb.AdaptiveClipping(count_stddev=10.0)}, "by the server's word"),
-        ({"trust": "guardians", "channel": "anonymous"}, "letters of one size"),
+        ({"trust": "guardians", "channel": "anonymous"}, "ciphertexts of one size"),
     ],
 )
 def test_what_guardians_cannot_carry_is_refused_with_its_reason(settings: dict, words: str) -> None:

@@ -27,8 +27,8 @@ from privbo.runs.record import load
 from privbo.runs.spec import Spec
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
-from tests.guardians.panels import Silence, circle, declared
-from tests.guardians.panels import panel as panel_of
+from tests.guardians.committees import Silence, circle, declared
+from tests.guardians.committees import panel as local_of
 
 GUARDED = {"trust": "guardians", "noise": "simulation"}
 
@@ -59,7 +59,7 @@ def test_with_noise_off_sums_are_those_of_a_trusted_server_to_the_last_grid_unit
             for name, each in circle(2, n_clients=plan.n_clients).items()
         }
         coins = SimulatedNoise(1)
-        rounds = panel_of(silent, Silence())
+        rounds = local_of(silent, Silence())
 
         def gather(round_, mechanism, request, answers):
             found = rounds.gather(round_, mechanism, request, answers)
@@ -83,7 +83,7 @@ def unheld(plan, run: str):
     """A ledger that holds everything a plan releases, under the name of these tests' run."""
     import contextlib
 
-    from tests.guardians.panels import RUN, policy
+    from tests.guardians.committees import RUN, policy
 
     book = Ledger.create(
         None, dataclasses.replace(policy(plan.n_clients), unit=plan_unit(plan), adjacency=plan.adjacency)

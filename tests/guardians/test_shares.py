@@ -15,7 +15,7 @@ from privbo.door.noise import keystream
 from privbo.door.shares import as_signed, expand, joined, own_units, share_sizes, split, sum_shares
 from privbo.door.sums import lattice_sums
 from privbo.protocol.errors import ConfigurationError
-from tests.guardians.panels import DIM, REQUEST, N, Silence, mechanism
+from tests.guardians.committees import DIM, REQUEST, N, Silence, mechanism
 
 WORDS = st.integers(-(2**63), 2**63 - 1)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.plans.counting import loudness
+from privbo.plans.counting import signal_to_noise
 from privbo.plans.plan import price_plan
 from privbo.protocol.messages import Request
 
@@ -32,7 +32,7 @@ def test_each_kind_of_release_has_its_two_norms():
     """The first release has a mean of norm 2 under noise of norm 5 x 2 / 40 x 4 = 1; the others' is twice as loud."""
     requests = [mean(40), mean(40, noise_scale=2.0), mean(40, noise_scale=2.0)]
     plan = price_plan(pb.Privacy(noise_multiplier=5.0), requests, n_clients=40)
-    found = loudness((plan.mechanism(request), request) for request in requests)
+    found = signal_to_noise((plan.mechanism(request), request) for request in requests)
     assert [(kind.count, round(kind.largest_sum, 9), round(kind.noise, 9)) for kind in found] == [(1, 2, 1), (2, 2, 2)]
     assert found[1].text == "each of 2 releases: largest possible sum of norm 2 beside noise of expected norm 2"
     assert (found[0].largest_sum / found[0].noise) ** 2 + 2 * 1.0 == pytest.approx(plan.largest_over_noise**2)

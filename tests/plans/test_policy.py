@@ -124,7 +124,7 @@ def test_runs_on_one_ledger_are_added_up_and_the_one_that_passes_the_bound_touch
 
 
 def test_an_event_that_the_rule_does_not_count_is_refused_with_the_rule_that_does() -> None:
-    asked = {"algorithm": "dp-hype", "rounds": 1}
+    asked = {"algorithm": "f-lcb", "rounds": 1}
     refused = POLICY.decide(pb.Privacy(epsilon=1.0), Laplace(scale_multiplier=50.0), **asked)
     assert "policy.rule='gaussian' counts Gaussian releases only; a policy with rule = 'renyi'" in refused.words
     wider = Policy(epsilon=4.0, delta=1e-6, rule="renyi")

@@ -58,7 +58,7 @@ def test_the_score_is_the_explained_share_of_the_validation_labels_variance() ->
 
 
 def test_the_packaged_configuration_states_the_problem_and_shares_a_prior() -> None:
-    stated, _ = read_spec(CONFIG, load=False)
+    stated = read_spec(CONFIG, load=False)
     assert stated.problem.search_space == SPACE == problem().search_space
     assert stated.problem.n_clients == N_CLIENTS
     assert stated.algorithm == pb.SharedPrior()

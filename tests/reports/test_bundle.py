@@ -217,7 +217,7 @@ COUNTED = {
 
 
 @pytest.mark.parametrize("counted", COUNTED)
-def test_the_officers_own_count_holds_the_tight_number_between_its_ends(counted: str) -> None:
+def test_the_auditors_own_count_holds_the_tight_number_between_its_ends(counted: str) -> None:
     event, adjacency, apart = COUNTED[counted]
     found, tight = (
         recomputed(as_read(event), 1e-5, Adjacency(adjacency)),
@@ -228,7 +228,7 @@ def test_the_officers_own_count_holds_the_tight_number_between_its_ends(counted:
     assert found.upper - found.lower <= apart * found.upper
 
 
-def test_where_the_grid_cannot_tell_the_officer_counts_by_renyi_and_says_so() -> None:
+def test_where_the_grid_cannot_tell_the_auditor_counts_by_renyi_and_says_so() -> None:
     found = recomputed(as_read(repeat(OFTEN, 50)), 1e-13, Adjacency.ZERO_OUT)
     assert found.how == "certified ends, the lower by a test and the upper by Rényi divergences"
     tight = numerical.epsilon_interval(repeat(OFTEN, 50), 1e-13, adjacency=Adjacency.ZERO_OUT)
@@ -365,7 +365,7 @@ def test_a_secret_is_made_once_and_never_half(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
-def test_the_officers_path_on_the_command_line(made: Path, tmp_path: Path) -> None:
+def test_the_auditors_path_on_the_command_line(made: Path, tmp_path: Path) -> None:
     def privbo(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "privbo.cli", *arguments], check=False, capture_output=True, text=True, cwd=tmp_path,

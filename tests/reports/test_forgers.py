@@ -432,13 +432,6 @@ def test_rows_that_follow_one_another_and_mean_nothing_do_not_verify(forgery: st
     assert outcome(linked(content, REORDERED[forgery](plan, charge)), tmp_path / "forged.json") == "NOT VERIFIED"
 
 
-def test_a_table_that_names_a_key_twice_is_no_bundle(sound: dict, tmp_path: Path) -> None:
-    """Another reader of the same file would take the first of the two."""
-    text = signed(sound, tmp_path / "twice.json").read_text()
-    (tmp_path / "twice.json").write_text(text.replace('"quoted": {', '"quoted": {"epsilon": 1e-6, ', 1))
-    assert auditor.main([str(tmp_path / "twice.json")]) == 3
-
-
 def test_no_row_of_a_ledger_crashes_the_check(tmp_path: Path) -> None:
     """The forger chains its own ledger anew: rows of every shape are refused, or count for what they say."""
     content = ledger_content(Gaussian(noise_multiplier=4.0), quoted=1e-6)

@@ -101,9 +101,9 @@ def test_a_run_that_asked_for_the_papers_delta_is_quoted_at_the_safe_one_in_ever
     assert f"at delta {upper_text(safe)}" in next(line for line in shown(found).splitlines() if "guaranteed" in line)
     signed = json.loads(write_receipt(made.home.path).path.read_text())["content"]
     assert (signed["epsilon"], signed["delta"]) == (found.smallest_epsilon, safe)
-    officers = verify_bundle(write_bundle(made.home.path).path)
-    assert officers.verified
-    assert "at delta 1e-05, for the whole run" in officers.page
+    auditors = verify_bundle(write_bundle(made.home.path).path)
+    assert auditors.verified
+    assert "at delta 1e-05, for the whole run" in auditors.page
 
 
 def test_a_run_without_noise_is_infinite_in_every_view() -> None:

@@ -23,6 +23,7 @@ from privbo.cli.main import app
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Setting
 from privbo.runs.asked import Asked, Desk
+from privbo.runs.each import Each
 from privbo.runs.trial import Trial
 from privbo.runs.trials import TRIALS, Journal
 from tests.conformance.cases import ALIKE, CASES, ROUNDS, VOTES, Case, problem
@@ -103,7 +104,7 @@ FAST = pb.FederatedFLCB()
 PLAIN: dict = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": 3, "seed": 5}
 
 
-def client_alone(folder: Path, patience: float | None) -> Asked:
+def client_alone(folder: Path, patience: float | None) -> Each:
     """Client 1 of a run, as a process that starts anew makes it."""
     folder.mkdir(exist_ok=True)
     setting = Setting(space=asked_problem().search_space, n_clients=N_CLIENTS, rounds=4, public_seed=5)
@@ -111,13 +112,9 @@ def client_alone(folder: Path, patience: float | None) -> Asked:
     def made(clients: IntArray, evaluate: Evaluate) -> Cohort:
         return FAST.cohort(setting, clients=clients, evaluate=evaluate, seed=1)
 
-    return Asked(
-        clients=np.array([1]),
-        space=setting.space,
-        made=made,
-        evaluate=asked_problem().evaluator(),
-        desk=Desk(folder=folder, patience=patience),
-    )
+    evaluate = asked_problem().evaluator()
+    waiting = Asked(space=setting.space, evaluate=evaluate, desk=Desk(folder=folder, patience=patience))
+    return Each(clients=np.array([1]), made=made, evaluate=evaluate, waiting=waiting)
 
 
 def questions() -> list[Broadcast]:
@@ -132,7 +129,7 @@ def questions() -> list[Broadcast]:
     return found
 
 
-def played(folder: Path, rounds: list[Broadcast]) -> tuple[Asked, list[FloatArray]]:
+def played(folder: Path, rounds: list[Broadcast]) -> tuple[Each, list[FloatArray]]:
     """A client that is told everything at once."""
     client, answers = client_alone(folder, None), []
     done = threading.Event()
@@ -154,7 +151,8 @@ def test_who_is_told_late_is_absent_and_then_goes_on_where_it_was(tmp_path: Path
         client.restore(snapshot)
         assert np.isnan(client.answer(broadcast, 3)).all()
         snapshot = client.snapshot()
-        assert len(client.journal.trials) == 1  # the second round asks for nothing: the first one is not finished
+        # The second round asks for nothing: the first one is not finished.
+        assert len(client.waiting.journal.trials) == 1
     late = client_alone(tmp_path / "late", None)
     late.restore(snapshot)
     over = threading.Event()

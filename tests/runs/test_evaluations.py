@@ -7,13 +7,23 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from experiments.baselines.best_arm import BestArm
+from experiments.baselines.central_model import CentralModel
+from experiments.baselines.dp_hype import DPHype
+from experiments.baselines.flexible import FlexibleXArmed
+from experiments.baselines.private_search import PrivateSearch
 from privbo.protocol.messages import Algorithm, FloatArray, IntArray
 from privbo.runs.algorithms import algorithms
 
 EVERY: dict[str, Any] = {name: kind() for name, kind in algorithms().items()}
 EVERY["dp-fts-de"] = pb.DPFTSDE(n_init=2, n_regions=1)  # the paper's have ten and four
-EVERY["best-arm"] = pb.BestArm(n_arms=4)
-EVERY["dp-hype"] = pb.DPHype(n_candidates=24)
+EVERY |= {  # of the experiments
+    "best-arm": BestArm(n_arms=4),
+    "central-model": CentralModel(),
+    "dp-hype": DPHype(n_candidates=24),
+    "flexible": FlexibleXArmed(),
+    "private-search": PrivateSearch(),
+}
 # Their multiplier is that of a run's only release, of which releases have their shares.
 BY_SHARES = ("best-arm", "central-model", "private-search", "shared-prior")
 # A scout has one round, of as many evaluations as the setting says.

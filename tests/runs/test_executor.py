@@ -21,15 +21,16 @@ from privbo.cli.run import carry_out
 from privbo.comparisons.verdict import SCORES
 from privbo.protocol.files import read_json
 from privbo.protocol.memory import Memory
+from privbo.protocol.processes import portable
 from privbo.runs.cohorts import in_process
 from privbo.runs.config import read_spec
-from privbo.runs.crew import groups_of
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.play import play as run_over
 from privbo.runs.spec import Spec
-from privbo.runs.worker import portable
+from privbo.runs.worker import ServedWorker, WorkerSetup, WorkerTask
+from privbo.runs.worker_pool import groups_of
 from tests.conformance import cases
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
 from tests.executor_problem import Noting, problem
@@ -209,7 +210,7 @@ def configured(tmp_path: Path, seconds: float = 0.0) -> Path:
 
 
 def test_resuming_a_finished_run_with_its_controls_evaluates_nothing(tmp_path):
-    spec, _ = read_spec(configured(tmp_path))
+    spec = read_spec(configured(tmp_path))
     carry_out(spec, tmp_path / "run", resume=False, progress=False)
     calls = Noting(tmp_path / "calls")
     made = len(calls.lines())
@@ -242,8 +243,23 @@ def test_a_run_killed_inside_a_round_repeats_those_evaluations_alone_that_were_u
     assert whole <= len(calls.lines()) <= whole + 2 * jobs
 
 
+def test_a_worker_goes_on_when_what_it_has_told_is_kept(tmp_path):
+    """Who asks again has written it down; a kill before that repeats one evaluation, and not the next one, too."""
+    calls = Noting(tmp_path / "calls")
+    spec = Spec(name="x", problem=problem(calls, 1), algorithm=pb.FedPNE(), privacy=pb.NoPrivacy(), rounds=2, seed=1)
+    opened = open_run(spec, plan_run(spec), None)
+    ask = opened.server.ask()
+    worker = ServedWorker(WorkerSetup(spec=spec, setting=opened.setting, seed=1))
+    worker.begin(WorkerTask(group=(0, 1), broadcast=ask.broadcast, dim=ask.request.dim))
+    for made in (1, 2):
+        while not worker.update(5.0).messages:
+            pass
+        time.sleep(0.2)
+        assert len(calls.lines()) == made
+
+
 def test_executors_that_there_are_not_are_refused_before_anything_is_made(tmp_path):
-    for executor in ("fibres", "dask", 7):
+    for executor in ("fibres", "dask", "ray", 7):
         with pytest.raises(pb.ConfigurationError, match="executor="):
             play(Noting(tmp_path / "calls"), executor=executor, directory=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -253,7 +269,7 @@ def test_executors_that_there_are_not_are_refused_before_anything_is_made(tmp_pa
 def test_a_problem_that_cannot_be_sent_is_refused_before_anything_is_made(tmp_path):
     lock = threading.Lock()
     held = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, p: 0.0 if lock else 1.0, n_clients=3)
-    for executor in ("processes", "ray"):
+    for executor in ("processes", "dask:127.0.0.1:8786"):
         with pytest.raises(pb.ConfigurationError, match="can't be sent to workers"):
             pb.run(held, pb.SharedPrior(), privacy=SIMULATED, rounds=1, executor=executor, directory=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -265,8 +281,8 @@ def test_states_that_are_paged_out_come_back_as_they_were(tmp_path):
     home = RunDirectory(tmp_path / "run")
     opened = open_run(spec, plan_run(spec), home)
     made = in_process(opened, home, spec.problem.evaluator(), None)
-    paged = dataclasses.replace(made.crew, groups=groups_of(7, 3), resident=0)
-    record = run_over(opened, dataclasses.replace(made, crew=paged))
+    paged = dataclasses.replace(made.pool, groups=groups_of(7, 3), resident=0)
+    record = run_over(opened, dataclasses.replace(made, pool=paged))
     require_same(dataclasses.replace(record, _clients=paged.history()), whole)
     assert len(home.all_states()) == 3
     assert not Noting(tmp_path / "calls").repeated()
@@ -328,33 +344,4 @@ if __name__ == "__main__":
         threading.Thread(target=kill).start()
         record = play(calls, executor=client)
         print(json.dumps([release.values.tolist() for release in record.releases]), flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_ray_actors_give_the_same(tmp_path):
-    """In a process of its own: what Ray warns of, and leaves behind, is not ours."""
-    pytest.importorskip("ray")
-    whole = play(Noting(tmp_path / "whole"))
-    script = tmp_path / "actors.py"
-    script.write_text(ACTORS.format(path=str(tmp_path / "calls")))
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}"}
-    done = subprocess.run(
-        [sys.executable, script], check=False, env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == [release.values.tolist() for release in whole.releases]
-
-
-ACTORS = """
-import json
-from pathlib import Path
-import ray
-from tests.executor_problem import Noting
-from tests.runs.test_executor import play
-
-if __name__ == "__main__":
-    record = play(Noting(Path({path!r})), executor="ray", jobs=2)
-    ray.shutdown()
-    print(json.dumps([release.values.tolist() for release in record.releases]), flush=True)
 """

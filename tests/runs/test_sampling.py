@@ -335,7 +335,7 @@ def test_a_configuration_file_says_the_same_and_a_dry_run_shows_it(
     path = tmp_path / "run.toml"
     path.write_text(TOML.format(sampling=sampling, more=more))
     asked = {"sampling": sampling} | {k: eval(v) for k, v in (line.split(" = ") for line in more.splitlines())}  # noqa: S307 (written above)
-    assert read_spec(path)[0].privacy == pb.Privacy(noise_multiplier=2.0, **asked)
+    assert read_spec(path).privacy == pb.Privacy(noise_multiplier=2.0, **asked)
     done = privbo("run", str(path), "--out", str(tmp_path / "run"), "--dry-run", "--trust")
     assert done.returncode == 0, done.stderr
     assert said in done.stdout

@@ -2,14 +2,18 @@
 
 import dataclasses
 import functools
+import json
 import math
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import privbo as pb
-from privbo.runs.spec import Spec
+from privbo.runs.spec import RunSettings, Spec
 from tests.conformance.cases import CASES, Case, problem
+from tests.runs.stored_specs import everything
 
 
 def scored(_: object, client: int, params: dict[str, Any]) -> float:
@@ -84,3 +88,36 @@ def test_a_name_with_spaces_is_refused_in_words() -> None:
     ) as error:
         Spec.from_dict(spec().to_dict() | {"name": "two words"})
     assert "A-Z" not in str(error.value)
+
+
+def test_digests_tables_and_messages_are_those_stored() -> None:
+    stored = json.loads((Path(__file__).parent / "stored_specs.json").read_text())
+    found = everything()
+    for part in stored:
+        assert found[part] == stored[part], part
+
+
+def test_every_setting_of_a_spec_is_one_of_run_or_of_a_file_alone() -> None:
+    own = {"name", "problem", "algorithm", "executor", "directory"}  # arguments of ``run`` that stand in its signature
+    assert {f.name for f in dataclasses.fields(Spec)} == RunSettings.__annotations__.keys() | own | {
+        "controls",
+        "threads",
+    }
+
+
+@pytest.mark.parametrize("start", [pb.run, pb.plan])
+def test_an_unknown_setting_is_refused_with_those_there_are(start: Any) -> None:
+    with pytest.raises(pb.ConfigurationError, match=r"threads: no setting of a run; allowed: attendance, .*, times$"):
+        start(spec().problem, pb.DPFTSDE(), privacy=pb.NoPrivacy(), rounds=1, threads=2)
+
+
+def test_a_problem_named_in_words_gives_a_run_that_can_be_read_back(tmp_path: Path) -> None:
+    mine = dataclasses.replace(spec().problem, name="my ward: 2")
+    pb.run(mine, pb.FederatedFLCB(), privacy=pb.NoPrivacy(), rounds=1, directory=tmp_path / "run").ledger.close()
+    assert pb.load(tmp_path / "run").spec.name == "my-ward-2"
+
+
+def test_an_algorithm_that_cannot_be_recorded_is_refused_in_our_words() -> None:
+    bare = SimpleNamespace(server=None, cohort=None, local=None, caveat=None, is_certified=True)
+    with pytest.raises(pb.ConfigurationError, match="is no dataclass, so its settings can't be recorded"):
+        spec(algorithm=bare).to_dict()

@@ -45,10 +45,12 @@ class Time:
 class Working:
     """Clients whose answers take a time that depends on their data."""
 
+    hides_senders = False
+
     def __init__(self, clock: Time, seconds: float) -> None:
         self.clock, self.seconds = clock, seconds
 
-    def collect(self, ask: Ask) -> FloatArray:
+    def collect(self, ask: Ask, ticket: object = None) -> FloatArray:
         self.clock.wait(self.seconds)
         return np.full((7, 8), np.nan)
 

@@ -121,8 +121,8 @@ def play_once(spec: Spec, seed: int) -> Record:
     """One run in memory with the noise of a seed."""
     opened = open_run(dataclasses.replace(spec, seed=seed), plan_run(spec), None)
     transport = in_process(opened, None, spec.problem.evaluator(), None)
-    record = dataclasses.replace(play(opened, transport), _clients=transport.crew.history())
-    transport.crew.end()
+    record = dataclasses.replace(play(opened, transport), _clients=transport.pool.history())
+    transport.pool.end()
     return record
 
 

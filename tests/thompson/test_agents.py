@@ -159,19 +159,6 @@ def test_a_snapshot_of_other_clients_is_refused():
         other.restore(cohort.snapshot())
 
 
-@pytest.mark.parametrize("space", [PLANE, MIXED, FINITE], ids=["plane", "mixed", "finite"])
-def test_a_client_alone_behaves_as_in_the_cohort(share, space):
-    algorithm = dataclasses.replace(SMALL, share=share, n_regions=2, exploration=Exploration(power=0.0, scale=0.5))
-    where = setting(space)
-    trace, whole = play(algorithm, where)
-    history = whole.history()
-    for client in range(where.n_clients):
-        alone = algorithm.cohort(where, clients=np.array([client]), evaluate=PlainEvaluate(bumps), seed=5)
-        for ask, answers in trace:
-            np.testing.assert_allclose(alone.respond(ask.broadcast)[0], answers[client], atol=1e-6)
-        np.testing.assert_allclose(alone.history().units[0], history.units[client], atol=1e-6)
-
-
 def test_other_seeds_give_other_clients():
     a, b = (play(SMALL, setting(), seed=seed)[1].history() for seed in (5, 6))
     assert not np.isclose(a.units, b.units).all(axis=(1, 2)).any()
@@ -257,16 +244,6 @@ def test_everyone_queries_the_maximiser_of_the_shared_vectors():
         queried = history.units[:, history.rounds == ask.broadcast.round][:, 0]
         assert (queried == queried[0]).all()
         assert height(queried[:1])[0] >= height(grid).max() - 1e-3 * np.abs(height(grid)).max()
-
-
-def test_local_clients_improve_and_share_nothing():
-    algorithm = Variant(own=OwnModel(n_features=64, n_candidates=128)).local()
-    trace, cohort = play(algorithm, setting(rounds=8))
-    assert all(answers.shape == (6, 0) for _, answers in trace)
-    history = cohort.history()
-    best = np.maximum.accumulate(history.values, axis=1).mean(axis=0)
-    # Ten uniform points reach 0.83 on average.
-    assert best[-1] > 0.95
 
 
 def test_after_the_switch_broadcasts_carry_nothing():

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from privbo.protocol.messages import FloatArray
+from privbo.runs.separate import clients_of
+from privbo.runs.spec import Spec
+from privbo.testing.subject import noise_release
 
 CLIENTS, ROUNDS = 5, 4
 ALGORITHMS = [pb.SharedPrior(n_features=12, least_signal=0.0), pb.DPFTSDE(n_features=12, n_init=2)]
@@ -57,6 +61,37 @@ def test_who_brings_evaluations_along_starts_with_them_and_nobody_else_notices(a
     assert found.best(0).value >= 0.99
     for ours, theirs in zip(found.releases, without.releases, strict=True):
         assert ours.noise_stddev == theirs.noise_stddev
+
+
+def vectors(algorithm: Any, count: int) -> FloatArray:
+    """What every client sends in every round, ``(rounds, n, dim)``; client 0 brings ``count`` evaluations along."""
+    points = np.random.default_rng(1).integers(1, 10, (count, 2))
+    known = [({"x": x / 10, "n": int(n)}, score(0, {"x": x / 10, "n": n})) for x, n in points]
+    problem = dataclasses.replace(PROBLEM, earlier=lambda client: [] if client else known)
+    privacy = pb.Privacy(noise_multiplier=1.0, noise="simulation")
+    spec = Spec(name="brought", problem=problem, algorithm=algorithm, privacy=privacy, rounds=ROUNDS)
+    setting, rows = spec.setting(public_seed=5), list[FloatArray]()
+    server = algorithm.server(setting)
+    sides = clients_of(
+        algorithm, setting, clients=np.arange(CLIENTS), evaluate=problem.evaluator(on_failure=lambda *_: None), seed=3
+    )
+    while ask := server.ask():
+        answers = sides.answer(ask.broadcast, 0 if ask.request is None else ask.request.dim)
+        if ask.request is not None:
+            rows.append(answers / ask.request.clipping_norm)
+        server.tell(noise_release(ask, ask.broadcast.round))
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["shared-prior", "dp-fts-de"])
+def test_what_one_client_brings_along_moves_no_other_clients_vector(algorithm: Any) -> None:
+    """A cohort of all pads everybody's arrays to the longest history, which alone moves what the others compute."""
+    without = vectors(algorithm, 0)
+    assert np.isfinite(without).all()
+    for count in (1, 3, 40):
+        found = vectors(algorithm, count)
+        np.testing.assert_array_equal(found[:, 1:], without[:, 1:])
+        assert not np.array_equal(found[:, 0], without[:, 0])
 
 
 def test_a_run_that_goes_on_does_not_take_them_in_twice(tmp_path: Path) -> None:

@@ -44,18 +44,6 @@ def test_the_papers_temperatures():
     assert [real.concentration(t) for t in (1, 10, 11, 40, 60)] == pytest.approx([16, 16, 16, 1, 1])
 
 
-@pytest.mark.parametrize("iteration", [1, 7, 8, 20])
-def test_weights_are_the_papers_softmax(iteration):
-    weighting, a = Weighting(sharpness=15.0, hold=5, decay=5), 15.0
-    assignment = assign_regions(11, 3)
-    concentration = weighting.concentration(iteration)
-    temperature = np.inf if concentration == 1 else a / (concentration - 1)
-    inside = assignment[None] == np.arange(3)[:, None]
-    expected = np.exp((a * inside + 1) / temperature)
-    expected /= expected.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(weighting.weights(iteration, assignment, 3), expected, rtol=1e-12)
-
-
 @given(n=st.integers(1, 60), regions=st.integers(1, 6), iteration=st.integers(1, 50), a=st.floats(0, 50))
 def test_weights_of_a_region_sum_to_one(n, regions, iteration, a):
     weights = Weighting(sharpness=a).weights(iteration, assign_regions(n + regions, regions), regions)

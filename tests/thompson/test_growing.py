@@ -67,17 +67,6 @@ def test_an_answer_does_not_depend_on_earlier_answers(block):
     assert torch.equal(draw(step_by_step, 14), answer)
 
 
-def test_everything_stays_on_its_device():
-    """The meta device computes nothing: a tensor made elsewhere would not go together with its own."""
-    meta = torch.device("meta")
-    ridge = GrowingRidge(n_clients=5, capacity=3, n_features=8, noise=0.1, device=meta)
-    for _ in range(3):
-        ridge.append(torch.zeros(5, 8, dtype=torch.float64, device=meta))
-    prior, values = (torch.zeros(5, k, dtype=torch.float64, device=meta) for k in (8, 3))
-    for weights in (ridge.mean(values), ridge.sample(values, prior=prior, observation_noise=values)):
-        assert (weights.device.type, weights.shape) == ("meta", (5, 8))
-
-
 def test_a_row_that_is_not_appended_is_caught():
     features, values = _histories()
     ridge = _grown(features, 0.1, upto=13)

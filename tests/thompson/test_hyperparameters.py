@@ -1,12 +1,11 @@
 import dataclasses
 
 import numpy as np
-import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from privbo.algorithms.thompson.hyperparameters import fit, start
-from privbo.algorithms.thompson.own_model import OwnModel, Prior
+from privbo.algorithms.thompson.hyperparameters import fit
+from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.posterior import Observations, kernel_values
 
 OWN = OwnModel()
@@ -62,64 +61,9 @@ def test_a_long_fit_is_a_maximum_of_the_posterior_by_scipy():
                 assert _reference(observations, moved, n) < best - 1e-4
 
 
-def test_fit_comes_close_to_the_best_of_a_long_search():
-    observations = _observations([0.3, 0.5], n=8)
-    fits = [fit(observations, _own(fit_steps=40)), fit(observations, _own(fit_steps=300))]
-    models = [*fits, start(OWN, 8, 2, torch.device("cpu"))]
-    found, best, first = (np.array([_reference(observations, m, n) for n in range(8)]) for m in models)
-    assert (best - found < 0.5).all()
-    assert (best - found).mean() < 0.1 * (best - first).mean() + 0.05
-
-
-def test_fit_tells_short_from_long_length_scales():
-    short = fit(_observations([0.1, 0.1], n=10, t=40), _own(fit_steps=60))
-    long = fit(_observations([1.0, 1.0], n=10, t=40), _own(fit_steps=60))
-    assert short.lengthscale.max() < long.lengthscale.min()
-
-
-@pytest.mark.parametrize("kernel", ["se", "matern52", "matern32", "matern12"])
-def test_a_client_is_fitted_alone_as_in_a_batch(kernel):
-    observations = _observations([0.3, 0.5], n=5, mask=_ragged(5, 12))
-    together = fit(observations, _own(kernel=kernel, fit_steps=25))
-    for n in range(5):
-        alone = fit(observations.rows(torch.tensor([n])), _own(kernel=kernel, fit_steps=25))
-        torch.testing.assert_close(alone.lengthscale[0], together.lengthscale[n], rtol=1e-6, atol=0)
-        torch.testing.assert_close(alone.outputscale[0], together.outputscale[n], rtol=1e-6, atol=0)
-        torch.testing.assert_close(alone.noise[0], together.noise[n], rtol=1e-6, atol=0)
-
-
-def test_no_observation_leaves_the_priors():
-    mask = torch.zeros(2, 3, dtype=torch.bool)
-    found = fit(_observations([0.3, 0.3], n=2, t=3, mask=mask), _own(kernel="se", fit_steps=200))
-    prior = start(OWN, 2, 2, torch.device("cpu"))
-    torch.testing.assert_close(found.lengthscale, prior.lengthscale, rtol=1e-3, atol=0)
-    torch.testing.assert_close(found.noise, prior.noise, rtol=1e-3, atol=0)
-
-
-def test_without_ard_all_coordinates_share_a_length_scale():
-    observations = _observations([0.2, 1.0], n=3, t=30)
-    shared = fit(observations, _own(ard=False, fit_steps=60)).lengthscale
-    torch.testing.assert_close(shared[:, 0], shared[:, 1])
-    own = fit(observations, _own(fit_steps=60)).lengthscale
-    assert (own[:, 0] < own[:, 1]).all()
-
-
 def test_known_noise_is_used_as_it_is_in_the_units_of_the_objective():
     observations = dataclasses.replace(
         _observations([0.3, 0.5]), scale=torch.tensor([1.0, 2.0, 100.0], dtype=torch.float64)
     )
     found = fit(observations, _own(noise_variance=0.04, fit_steps=3))
     torch.testing.assert_close(found.noise, torch.tensor([0.04, 0.01, OWN.noise.low], dtype=torch.float64))
-
-
-def test_bounds_hold():
-    narrow = Prior(median=0.4, spread=0.7, low=0.35, high=0.45)
-    found = fit(_observations([0.05, 3.0], n=4, t=30), _own(lengthscale=narrow, fit_steps=80)).lengthscale
-    assert (found >= 0.35).all()
-    assert (found <= 0.45).all()
-
-
-def test_a_tight_prior_wins_over_the_data():
-    tight = Prior(median=1.0, spread=0.01, low=0.02, high=10.0)
-    found = fit(_observations([0.1, 0.1], n=4, t=20), _own(lengthscale=tight, fit_steps=80)).lengthscale
-    torch.testing.assert_close(found, torch.ones(4, 2, dtype=torch.float64), atol=0.1, rtol=0)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.algorithms.thompson.design import first_points
 from privbo.algorithms.thompson.exploration import Regions
 from privbo.algorithms.thompson.streams import Stream, client_streams, client_uniforms
 from privbo.protocol.messages import PlainEvaluate
@@ -33,12 +32,3 @@ def test_initial_points_are_those_of_every_clients_own_stream(space, start: str)
     for client, generator in enumerate(client_streams(5, np.arange(30), 0, Stream.INITIAL)):
         home = int(regions.index(units[client])[0]) if start == "region" else int(homes[client])
         np.testing.assert_array_equal(units[client, :3], regions.sample(home, 3, space, generator))
-
-
-def test_exploring_starts_of_a_coarse_space_are_spread_client_by_client():
-    space = pb.Space({"k": pb.Int(1, 3), "kind": pb.Categorical(["a", "b"])})
-    where = setting(n_clients=50, space=space)
-    whole = first_points(where, np.arange(50), 5)
-    for client in range(50):
-        np.testing.assert_array_equal(first_points(where, np.array([client]), 5)[0], whole[client])
-        assert len(np.unique(whole[client], axis=0)) == 5

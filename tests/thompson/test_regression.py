@@ -112,16 +112,3 @@ def test_posteriors_are_those_of_the_dense_formula_and_masked_points_say_nothing
         torch.testing.assert_close(mean[i], c @ torch.linalg.solve(k, residual.values[i, known]), atol=1e-9, rtol=0)
         expected = 1.0 + os + beyond.square().sum(1) - (c * torch.linalg.solve(k, c.T).T).sum(1)
         torch.testing.assert_close(variance[i], expected, atol=1e-9, rtol=0)
-
-
-def test_a_client_fits_alike_alone_and_among_others():
-    own, seen = OwnModel(), observed(n=9)
-    whole = fit(at_start(own, 9, 3, CPU), seen, own, steps=40, shared=None)
-    alone = fit(at_start(own, 1, 3, CPU), seen.rows(torch.tensor([4])), own, steps=40, shared=None)
-    torch.testing.assert_close(alone.logs[0], whole.logs[4], rtol=1e-9, atol=1e-9)
-
-
-def test_a_known_noise_is_kept():
-    own = OwnModel(noise_variance=0.04)
-    found = fit(at_start(own, 5, 3, CPU), observed(), own, steps=20, shared=None)
-    torch.testing.assert_close(found.logs[:, -1].exp(), torch.full((5,), 0.04, dtype=torch.float64))

@@ -4,7 +4,7 @@
 |---|---|---|
 | outsiders | everything outside ``private/`` | a sum under three noises |
 | one guardian | that, its own shares, ledger and noise | a sum under two noises |
-| the server with two guardians | all letters, two guardians' shares and noises | a sum under one noise |
+| the server with two guardians | all ciphertexts, two guardians' shares and noises | a sum under one noise |
 
 The second world's guardians are fed the first one's answers. Then what outsiders see and what a guardian keeps has to
 be the same to the last byte, a guardian's shares are uniform, and what is left in each round's sum, true sums and a
@@ -91,7 +91,7 @@ def keys_of(folder: Path) -> GuardianKeys:
 
 @contextlib.contextmanager
 def same_shares() -> Iterator[None]:
-    """Guardians' keys, letters' marks and shares' seeds are the same in every world."""
+    """Guardians' keys, ciphertexts' share ids and shares' seeds are the same in every world."""
     count = itertools.count()
 
     def words(n_bytes: int) -> bytes:

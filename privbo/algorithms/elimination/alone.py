@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Literal
+from typing import ClassVar, Literal
 
 from privbo.algorithms.elimination.alone_server import AloneServer, first_alone
 from privbo.algorithms.elimination.personal_clients import PersonalCohort
@@ -23,6 +23,8 @@ class PersonalElimination(PersonalSettings):
     Raises:
         ConfigurationError: If a setting is impossible.
     """
+
+    answers_together: ClassVar[bool] = True
 
     def server(self, setting: Setting) -> AloneServer:
         """Make the public side: a clock."""

@@ -62,12 +62,9 @@ class AloneServer:
 def first_alone(confidence: Confidence, partition: Partition, start: int, stage2: Stage2) -> Alone:
     """The first silent round; their number is public and must not depend on how far clients came.
 
-    Who commits plays one round. An optimistic stage has a fixed number of equal shares. The others have one round per
-    depth up to that whose nodes cannot all reach their threshold, and play whatever lies
-    deeper in the last one.
+    An optimistic stage has a fixed number of equal shares. The others have one round per depth up to that whose nodes
+    cannot all reach their threshold, and play whatever lies deeper in the last one.
     """
-    if stage2 == "commit":
-        return Alone(depth=0, last=0)
     if stage2 == "optimistic":
         return Alone(depth=0, last=SEGMENTS - 1)
     last = start

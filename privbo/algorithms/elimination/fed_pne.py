@@ -18,7 +18,7 @@ means, so no such probability is promised; the regret is far lower.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from privbo.algorithms.elimination.alone import PersonalElimination, alone
 from privbo.algorithms.elimination.fed_pne_server import FedPNEServer
@@ -76,6 +76,8 @@ class FedPNE(FedPNESettings):
         >>> print(pb.FedPNE(cap=8).caveat.split(". ")[0])
         Heuristic form: a cap of 8 drops nodes untested
     """
+
+    answers_together: ClassVar[bool] = True
 
     @classmethod
     def heuristic(cls, **changes: Any) -> FedPNE:  # noqa: ANN401  # the fields of this class

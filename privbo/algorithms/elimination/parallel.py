@@ -12,6 +12,8 @@ twice the half-width of the release's noise, so the optimum's cell is kept as be
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from privbo.algorithms.elimination.alone import PersonalElimination, alone
 from privbo.algorithms.elimination.parallel_server import ParallelServer
 from privbo.algorithms.elimination.phase_clients import PhaseCohort
@@ -50,6 +52,8 @@ class ParallelXArmed(ParallelSettings):
         >>> pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=4).releases
         4
     """
+
+    answers_together: ClassVar[bool] = True
 
     def server(self, setting: Setting) -> ParallelServer:
         """Make the public side."""

@@ -20,7 +20,7 @@ own check.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from privbo.algorithms.elimination.alone import PersonalElimination, alone
 from privbo.algorithms.elimination.personal_clients import PersonalCohort
@@ -72,6 +72,8 @@ class PFPNE(PFPNESettings):
         >>> pb.PFPNE(gap=0.04).shared_depths
         5
     """
+
+    answers_together: ClassVar[bool] = True
 
     @classmethod
     def heuristic(cls, **changes: Any) -> PFPNE:  # noqa: ANN401  # the fields of this class

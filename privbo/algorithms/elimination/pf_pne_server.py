@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 
 from privbo.algorithms.elimination.alone_server import Alone, first_alone
 from privbo.algorithms.elimination.confidence import noise_half_width
 from privbo.algorithms.elimination.kept import Kept
-from privbo.algorithms.elimination.phases import among_best
-from privbo.algorithms.elimination.settings import FlexibleSettings, PFPNESettings
+from privbo.algorithms.elimination.phases import among_best, count_fitting
+from privbo.algorithms.elimination.settings import PFPNESettings
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, Broadcast, FloatArray, Release, Request, Setting
 
 
 class PFPNEServer:
-    """The public side of PF-PNE and of the flexible personalisation: shared phases, then a clock of silent rounds."""
+    """The public side of PF-PNE: shared phases, then a clock of silent rounds."""
 
-    def __init__(self, algorithm: PFPNESettings | FlexibleSettings, setting: Setting) -> None:
+    def __init__(self, algorithm: PFPNESettings, setting: Setting) -> None:
         self._algorithm = algorithm
         self._setting = setting
         self._sharing = algorithm.sharing
         self._confidence = algorithm.confidence(setting.n_clients)
         self._partition = algorithm.partition(setting)
-        if algorithm.node_pulls(self._confidence, 0) > algorithm.budget:
-            raise ConfigurationError(
-                f"{algorithm.budget} pulls of a client do not hold one phase for {setting.n_clients} clients; "
-                "raise horizon or evaluations, or lower c"
-            )
-        self._n_releases = algorithm.phases(self._confidence, self._partition, setting.rounds)
         self._round = 0
         self._depth = 0
         self._nodes = np.zeros(1, dtype=np.int64)
         self._spent = 0
         self._kept: Kept | None = None
         self._alone: Alone | None = None
+        if self._length() > algorithm.budget:
+            raise ConfigurationError(
+                f"{algorithm.budget} pulls of a client do not hold one phase for {setting.n_clients} clients; "
+                "raise horizon or evaluations, or lower c"
+            )
+        self._n_releases = self._phases()
 
     def plan(self) -> Iterator[Request]:
         """H0 requests, or as many as the horizon or the rounds allow."""
@@ -74,8 +75,7 @@ class PFPNEServer:
         self._depth += 1
         self._nodes = self._partition.children(self._kept.nodes)
         if self._depth == self._n_releases or self._spent + self._length() > self._algorithm.budget:
-            start = self._depth if self._algorithm.stage2 == "warm" else 0
-            self._alone = first_alone(self._confidence, self._partition, start, self._algorithm.stage2)
+            self._alone = self._first_alone()
 
     def propose(self, count: int) -> FloatArray:
         """Candidates for a common setting: centres of the nodes that the shared stage kept, best means first."""
@@ -84,13 +84,29 @@ class PFPNEServer:
         best_first = self._kept.nodes[np.argsort(-self._kept.means, kind="stable")]
         return self._partition.candidates(self._setting.space, self._kept.depth, best_first, count)
 
+    def _phases(self) -> int:
+        """Number of shared phases: H0, or as many as the rounds and pulls of a few nodes each allow."""
+        n_children = self._algorithm.n_children
+        least = (n_children * self._pulls(depth) for depth in range(1, self._partition.max_depth + 1))
+        most = min(self._setting.rounds, self._algorithm.shared_depths)
+        return count_fitting(chain([self._pulls(0)], least), self._algorithm.budget, most)
+
     def _pulls(self, depth: int) -> int:
         """Shared pulls of a node by each client."""
-        return self._algorithm.shared_pulls(self._confidence, depth)
+        return self._confidence.pulls_per_client(depth)
 
     def _length(self) -> int:
         """Most pulls of a client in the current phase."""
-        return len(self._nodes) * self._algorithm.node_pulls(self._confidence, self._depth)
+        return len(self._nodes) * self._pulls(self._depth)
+
+    def _deficit(self, depth: int) -> float:
+        """Deficit of a node's mean that may hide the optimum: the variation inside its cell."""
+        return self._confidence.variation(depth)
+
+    def _first_alone(self) -> Alone:
+        """The first silent round."""
+        start = self._depth if self._algorithm.stage2 == "warm" else 0
+        return first_alone(self._confidence, self._partition, start, self._algorithm.stage2)
 
     def _eliminate(self, release: Release) -> Kept:
         """Survivors of mu + b + w beta + nu1 rho^h >= mu_best - b - w beta, with means and radii."""
@@ -98,8 +114,7 @@ class PFPNEServer:
         pulls = self._pulls(depth) * self._setting.n_clients
         noise = noise_half_width(release.noise_stddev, len(means), self._n_releases)
         radius = float(self._confidence.radius(pulls)) + self._algorithm.widen * noise
-        slack = self._confidence.variation(depth) + self._algorithm.slack
-        keep = means + radius + slack >= means.max() - radius
+        keep = means + radius + self._deficit(depth) >= means.max() - radius
         if self._algorithm.cap is not None:
             keep &= among_best(means, self._algorithm.cap // self._algorithm.n_children)
         return Kept(depth=depth, nodes=self._nodes[keep], means=means[keep], radii=np.full(int(keep.sum()), radius))

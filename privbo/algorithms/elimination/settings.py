@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from itertools import chain
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, Strict
 
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.phases import count_fitting
 from privbo.algorithms.elimination.sharing import Centre, Outside, RewardRange, Sharing
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Setting
@@ -27,7 +25,7 @@ Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 Bounds: TypeAlias = Annotated[tuple[Finite, Finite], Strict(strict=False)]
 Expand: TypeAlias = Literal["ktau", "tau", "none"]
-Stage2: TypeAlias = Literal["printed", "in-phase", "warm", "optimistic", "commit"]
+Stage2: TypeAlias = Literal["printed", "in-phase", "warm", "optimistic"]
 AloneTail: TypeAlias = Literal["commit", "printed"]
 
 
@@ -163,22 +161,6 @@ class PFPNESettings(CappedSettings):
     gap: Positive = 0.01
     stage2: Literal["printed", "in-phase", "warm", "optimistic"] = "optimistic"
     tail: AloneTail = "commit"
-    slack: ClassVar[float] = 0.0  # by which a node of the average's may be worse than what is printed and stay
-
-    def shared_pulls(self, confidence: Confidence, depth: int) -> int:
-        """Pulls of every active node by each client that are shared."""
-        return confidence.pulls_per_client(depth)
-
-    def node_pulls(self, confidence: Confidence, depth: int) -> int:
-        """Most pulls of a node by one client in a phase."""
-        return confidence.pulls_per_client(depth)
-
-    def phases(self, confidence: Confidence, partition: Partition, rounds: int) -> int:
-        """Number of phases of the shared stage: H0, or as many as the rounds and pulls of a few nodes each allow."""
-        least = (self.n_children * confidence.pulls_per_client(depth) for depth in range(1, partition.max_depth + 1))
-        return count_fitting(
-            chain([confidence.pulls_per_client(0)], least), self.budget, min(rounds, self.shared_depths)
-        )
 
     @property
     def caveat(self) -> str | None:
@@ -196,38 +178,6 @@ class PFPNESettings(CappedSettings):
     def shared_depths(self) -> int:
         """H0, number of phases of the shared stage, at least 1."""
         return max(1, math.ceil(math.log(self.gap / self.nu1) / math.log(self.rho)))
-
-
-@settings(table="algorithm")
-class FlexibleSettings(CappedSettings):
-    """Settings of the flexible personalisation; ``FlexibleXArmed`` says what each of them means."""
-
-    type: Literal["flexible"] = field(default="flexible", repr=False)
-    own_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    heterogeneity: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
-    stage2: ClassVar[Literal["commit"]] = "commit"
-
-    @property
-    def slack(self) -> float:
-        """Deficit of the average that no client's own part makes up for: 2 alpha D."""
-        return 2.0 * self.own_share * self.heterogeneity
-
-    def shared_pulls(self, confidence: Confidence, depth: int) -> int:
-        """Shared pulls of every active node by each client: (1 - alpha) tau_h over all clients, at least one each."""
-        return max(1, math.ceil((1.0 - self.own_share) * confidence.threshold(depth) / confidence.n_clients))
-
-    def node_pulls(self, confidence: Confidence, depth: int) -> int:
-        """Most pulls of a node by one client in a phase: alpha tau_h of its own, those that are shared among them."""
-        return max(self.shared_pulls(confidence, depth), math.ceil(self.own_share * confidence.threshold(depth)))
-
-    def phases(self, confidence: Confidence, partition: Partition, rounds: int) -> int:
-        """Number of phases that fit whatever is eliminated: no node, or what the cap leaves."""
-        most = self.cap or self.budget
-        lengths = (
-            min(self.n_children**depth, most) * self.node_pulls(confidence, depth)
-            for depth in range(partition.max_depth + 1)
-        )
-        return count_fitting(lengths, self.budget, rounds)
 
 
 @settings(table="algorithm")

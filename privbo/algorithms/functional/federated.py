@@ -20,6 +20,7 @@ that clipping binds nobody and that everyone takes part; both are visible in an 
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from privbo.algorithms.functional.federated_clients import FederatedCohort
 from privbo.algorithms.functional.federated_server import FederatedServer
@@ -59,6 +60,8 @@ class FederatedFLCB(FLCBSettings):
         >>> plan.releases
         6
     """
+
+    answers_together: ClassVar[bool] = True
 
     @property
     def caveat(self) -> str | None:

@@ -16,6 +16,7 @@ no privacy (a choice of the run, not of the algorithm), one region with privacy.
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from privbo.algorithms.thompson.exploration import Exploration
 from privbo.algorithms.thompson.server import ThompsonServer
@@ -68,6 +69,8 @@ class DPFTSDE(ThompsonSettings):
         >>> plan.releases
         10
     """
+
+    answers_together: ClassVar[bool] = True
 
     @staticmethod
     def paper(*, n_init: int = 10, clipping_norm: float = 22.0) -> DPFTSDE:

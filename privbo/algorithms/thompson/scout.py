@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -65,6 +65,7 @@ class Scout:
         (True, True)
     """
 
+    answers_together: ClassVar[bool] = True
     type: Literal["scout"] = field(default="scout", repr=False)
     evaluations: Annotated[int, Field(ge=3, le=256)] = 16
     is_shared: bool = True

@@ -9,6 +9,7 @@ The public side is in ``prior_server``, the private side in ``prior_clients``. R
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from privbo.algorithms.thompson.prior_server import SharedPriorServer
 from privbo.algorithms.thompson.prior_settings import SharedPriorSettings
@@ -73,6 +74,8 @@ class SharedPrior(SharedPriorSettings):
         >>> pb.plan(problem, pb.SharedPrior(), privacy=pb.Privacy(epsilon=0.1), rounds=20).releases
         0
     """
+
+    answers_together: ClassVar[bool] = True
 
     def local(self) -> SharedPrior:
         """Give the same clients acting alone: own models, the same start, nothing shared.

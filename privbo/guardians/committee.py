@@ -1,0 +1,165 @@
+"""A round with guardians: ciphertexts to all, one agreement, everybody's noisy sum, and their total: the release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from accountant.events import Json
+from privbo.door.inbox import vet_rows
+from privbo.door.mechanism import PrivateSum
+from privbo.door.noise import NoiseSource
+from privbo.door.shares import joined, own_units
+from privbo.guardians.guardian import Answer, Reachable, SealedShare, read_answer
+from privbo.guardians.keys import Card
+from privbo.guardians.sealing import Call, Ciphertext, encrypt_shares, question_digest
+from privbo.guardians.store import StateStore
+from privbo.protocol.errors import RunError
+from privbo.protocol.messages import IntArray, Request
+
+_AT_ONCE = 1024  # clients whose rows stand in memory as integers
+
+
+class Committee(Protocol):
+    """All guardians of a run, wherever they are."""
+
+    def receive(self, call: Call, request: Request, ciphertexts: Sequence[Ciphertext]) -> list[Json]:
+        """Hand every guardian its shares; everybody's signed statement."""
+        ...
+
+    def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Mapping[str, Answer]:
+        """Show every guardian all statements; everybody's answer, by name."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalCommittee:
+    """Guardians in this process.
+
+    Attributes:
+        guardians: By name, in the order of shares.
+    """
+
+    guardians: Mapping[str, Reachable]
+
+    def receive(self, call: Call, request: Request, ciphertexts: Sequence[Ciphertext]) -> list[Json]:
+        """As ``Committee``."""
+        return [
+            guardian.receive(call, request, sealed_shares(ciphertexts, place))
+            for place, guardian in enumerate(self.guardians.values())
+        ]
+
+    def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Mapping[str, Answer]:
+        """As ``Committee``."""
+        return {name: each.answer(call, request, signed) for name, each in self.guardians.items()}
+
+
+def sealed_shares(ciphertexts: Sequence[Ciphertext], place: int) -> list[SealedShare]:
+    """Give the parts of ciphertexts that are for one guardian."""
+    return [SealedShare(client=one.client, share_id=one.share_id, sealed=one.sealed[place]) for one in ciphertexts]
+
+
+def collect_sums(
+    committee: Committee,
+    cards: Mapping[str, Card],
+    call: Call,
+    request: Request,
+    ciphertexts: Sequence[Ciphertext],
+    note: Callable[[Json], None] = lambda _: None,
+) -> IntArray:
+    """Bring ciphertexts to every guardian and their answers together; one refusal means no release.
+
+    Args:
+        committee: The guardians.
+        cards: Their public keys by name, in the order of shares.
+        call: The round.
+        request: What is asked for.
+        ciphertexts: The clients' sealed shares.
+        note: Receives every guardian's signed receipt.
+
+    Returns:
+        The noisy sums in grid units, ``(n_entries,)``.
+
+    Raises:
+        RunError: If a guardian refuses, or its answer is not its own.
+        BudgetExceeded: If a guardian's ledger does not hold the release.
+    """
+    signed = committee.receive(call, request, ciphertexts)
+    answers = committee.answer(call, request, signed)
+    sums, n_entries = [], request.dim * request.n_blocks
+    for name, card in cards.items():
+        sums.append(read_answer(answers[name], card, call, name, n_entries))
+        note(answers[name].receipt)
+    if len({found.agreed for found in sums}) > 1:
+        raise RunError(f"the guardians have answered round {call.round} for different sets of clients; no release")
+    return joined([found.total for found in sums])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalGuardians:
+    """Clients and guardians in this process: for tests, plans and sweeps. Whoever runs the process sees everything.
+
+    Attributes:
+        committee: The guardians.
+        cards: Their public keys by name, in the order of shares.
+        run: Name of the run.
+        plan: Digest of its declared plan.
+        coins: Source of every client's own coin.
+        outbox: Keeps ciphertexts before they are delivered, so that a round that is asked again gets the same ones.
+        note: Receives every guardian's signed receipt.
+    """
+
+    committee: Committee
+    cards: Mapping[str, Card]
+    run: str
+    plan: str
+    coins: NoiseSource
+    outbox: StateStore
+    note: Callable[[Json], None] = lambda _: None
+
+    def gather(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
+        """Give the noisy sums of the clients' vectors in grid units, ``(n_entries,)``; see ``privbo.door.door``."""
+        call = Call(run=self.run, round=round_, plan=self.plan, question=question_digest(mechanism, request))
+        ciphertexts = self._letters(call, mechanism, request, answers)
+        totals = collect_sums(self.committee, self.cards, call, request, ciphertexts, self.note)
+        self.outbox.drop_arrays(round_)
+        return totals
+
+    def _letters(self, call: Call, mechanism: PrivateSum, request: Request, answers: object) -> list[Ciphertext]:
+        if (kept := self.outbox.arrays(call.round)) is not None:
+            return unpacked(kept, len(self.cards))
+        rows = vet_rows(answers, n_clients=request.n_clients, dim=request.dim)
+        coins, ciphertexts = self.coins.stream(str(call.round)), list[Ciphertext]()
+        for start in range(0, request.n_clients, _AT_ONCE):
+            some = np.arange(start, min(start + _AT_ONCE, request.n_clients))
+            units = own_units(mechanism, request, rows[some], some, coins)
+            ciphertexts += encrypt_shares(call, units, some.tolist(), cards=self.cards, site="")
+        self.outbox.put_arrays(call.round, packed(ciphertexts))
+        return ciphertexts
+
+
+def packed(ciphertexts: Sequence[Ciphertext]) -> dict[str, npt.NDArray[np.generic]]:
+    """Give ciphertexts as arrays, as they are kept."""
+    n_guardians = len(ciphertexts[0].sealed) if ciphertexts else 0
+    return {
+        "clients": np.array([ciphertext.client for ciphertext in ciphertexts], dtype=np.int64),
+        "share_ids": np.array([ciphertext.share_id for ciphertext in ciphertexts]),
+    } | {
+        f"sealed{place}": np.array(
+            [np.frombuffer(ciphertext.sealed[place], dtype=np.uint8) for ciphertext in ciphertexts]
+        )
+        for place in range(n_guardians)
+    }
+
+
+def unpacked(kept: Mapping[str, npt.NDArray[np.generic]], n_guardians: int) -> list[Ciphertext]:
+    """Read ciphertexts that ``packed`` gave."""
+    sealed = [kept[f"sealed{place}"] for place in range(n_guardians)]
+    return [
+        Ciphertext(client=int(client), share_id=str(share_id), sealed=tuple(bytes(column[row]) for column in sealed))
+        for row, (client, share_id) in enumerate(zip(kept["clients"], kept["share_ids"], strict=True))
+    ]

@@ -1,0 +1,224 @@
+"""Processes of this machine that answer calls: forks of the standard library's fork server.
+
+The server imports what workers need, once. A worker is then a fork of it, which takes tenths of a second instead of
+seconds. What workers do is sent by cloudpickle and ``__main__`` is never imported again, so scripts without a guard
+and notebooks have workers, too.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import DupFd
+from queue import SimpleQueue
+from typing import Any, NoReturn
+
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.limited import named, stir_generators
+from privbo.protocol.threads import VARIABLES
+
+_PRELOADED = ["privbo.protocol.one_thread", "privbo.runs.worker", "privbo.algorithms.thompson.engine", "numba"]
+_STARTING = threading.Lock()
+
+
+def n_jobs(jobs: int | None) -> int:
+    """Number of workers on this machine: what was asked for, else one per processor that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return jobs or (len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
+
+
+def start_server() -> None:
+    """Start the fork server unless it runs; it loads its modules while this process goes on.
+
+    Raises:
+        ConfigurationError: Where processes can't be forked (Windows).
+    """
+    if sys.platform == "win32":
+        raise ConfigurationError("worker processes need Unix; use executor='threads', a Dask client, or jobs=1")
+    from multiprocessing import forkserver
+
+    forkserver.set_forkserver_preload(_PRELOADED)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is the operator's word to this process
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class WorkerProcess:
+    """An object in a process of its own, which ends when this process does.
+
+    Args:
+        make: Makes the object there.
+        threads: Threads of numerical libraries there.
+        quiet: Whether what is written to the process's own descriptors is dropped.
+
+    Raises:
+        ConfigurationError: If it can't be made there.
+
+    Example:
+        >>> process = WorkerProcess(list)
+        >>> process.call("append", 3), process.call("copy")
+        (None, [3])
+        >>> process.end()
+    """
+
+    def __init__(self, make: Callable[[], object], *, threads: int = 1, quiet: bool = False) -> None:
+        import cloudpickle
+
+        self._dumps = cloudpickle.dumps
+        start_server()
+        from multiprocessing.popen_forkserver import Popen
+
+        environment = os.environ | dict.fromkeys(VARIABLES, str(threads))
+        context = multiprocessing.get_context("forkserver")
+        self._connection, theirs = context.Pipe()
+        with theirs, open(os.devnull, "wb") as nowhere, _main_stays_here():  # noqa: PTH123 (no file of ours)
+            streams = [DupFd(nowhere.fileno() if quiet else stream) for stream in (1, 2)]
+            process = context.Process(target=_serve, args=(theirs, streams, environment))
+            self._process = Popen(process)  # not start(): it lets daemons, such as Dask's workers, have no children
+        try:
+            self._ask(make)
+        except Exception as error:
+            self.end()
+            raise ConfigurationError(f"a worker process can't begin: {named(error)}") from error
+
+    def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 (whatever the method returns)
+        """Call a method of the object, and return or raise what it does.
+
+        Raises:
+            RunError: If the process has ended.
+        """
+        return self._ask((name, args))
+
+    def end(self) -> None:
+        """Kill the process."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._connection.close()
+
+    def _ask(self, question: object) -> Any:  # noqa: ANN401 (whatever the method returns)
+        message = self._dumps(question)
+        try:
+            self._connection.send_bytes(message)
+            answer = self._connection.recv_bytes()
+        except (EOFError, OSError):
+            raise RunError(f"a worker process ended with code {self._process.wait()}") from None
+        is_error, value = pickle.loads(answer)  # noqa: S301 (our own process, over a private socket)
+        if is_error:
+            raise value
+        return value
+
+
+@contextmanager
+def process_pool(jobs: int) -> Iterator[Callable[..., Future[Any]]]:
+    """Give what submits calls of functions to worker processes; calls under way when the block ends are killed."""
+    processes = [WorkerProcess(_Caller) for _ in range(jobs)]
+    idle: SimpleQueue[WorkerProcess] = SimpleQueue()
+    for process in processes:
+        idle.put(process)
+
+    def call(function: Callable[..., object], *args: object) -> object:
+        process = idle.get()
+        try:
+            return process.call("call", function, *args)
+        finally:
+            idle.put(process)
+
+    with ThreadPoolExecutor(jobs) as threads:
+        try:
+            yield lambda *asked: threads.submit(call, *asked)
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.end()
+
+
+class _Caller:
+    """Calls functions."""
+
+    def call(self, function: Callable[..., object], *args: object) -> object:
+        return function(*args)
+
+
+@contextmanager
+def _main_stays_here() -> Iterator[None]:
+    """Have children started in this block leave ``__main__`` alone; each would import the script once more, else.
+
+    They do so where it is a package's ``__main__.py``, whose name is all they look at.
+    """
+    main = sys.modules["__main__"]
+    with _STARTING:
+        before, main.__spec__ = main.__spec__, ModuleSpec("privbo.__main__", None)
+        try:
+            yield
+        finally:
+            main.__spec__ = before
+
+
+def _serve(connection: Connection, streams: list[Any], environment: dict[str, str]) -> NoReturn:
+    """Make an object and answer calls of its methods until the process that asks is gone."""
+    import cloudpickle
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the operator's, of the process that asks
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    for descriptor, stream in enumerate(streams, start=1):
+        os.dup2(stream.detach(), descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    stir_generators()
+    made, value = False, None
+    try:
+        while True:
+            message = connection.recv_bytes()
+            try:
+                question = pickle.loads(message)  # noqa: S301 (from the process that started this one)
+                if made:
+                    name, args = question
+                    answer = cloudpickle.dumps((False, getattr(value, name)(*args)))
+                else:
+                    made, value = True, question()
+                    answer = cloudpickle.dumps((False, None))
+            except Exception as error:
+                error.add_note(f"In a worker process: {traceback.format_exc()}")
+                answer = cloudpickle.dumps((True, portable(error)))
+            sys.stdout.flush()
+            sys.stderr.flush()
+            connection.send_bytes(answer)
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone, whatever it computes."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(0)
+
+
+def portable(error: BaseException) -> BaseException:
+    """An error as it can be sent to another process: itself, or its class and text where it can't be sent.
+
+    Example:
+        >>> portable(ValueError("too few"))
+        ValueError('too few')
+    """
+    import cloudpickle
+
+    try:
+        pickle.loads(cloudpickle.dumps(error))  # noqa: S301 (made in this line)
+    except Exception:
+        return RunError(named(error))
+    return error

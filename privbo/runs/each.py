@@ -1,0 +1,202 @@
+"""A cohort of one for every client: an error of one is that one's alone, and nobody is moved by another one's data.
+
+A client that raises in the middle of a round is absent in that round. It goes on from the state after the last round
+that it answered, and its first error is told to its own side. Who waits for what is a strategy: clients are called one
+after the other (``Called``), or each waits for values in a thread of its own (``privbo.runs.asked``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.protocol.errors import RunError
+from privbo.protocol.limited import named
+from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, Evaluate, FloatArray, IntArray
+from privbo.protocol.problem import Evaluator
+
+Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
+FINISHED = "finished_round"
+
+
+class Waiting(Protocol):
+    """The way in which clients' evaluations are waited for."""
+
+    def evaluates(self, client: int) -> Evaluate:
+        """Give what a client's cohort evaluates with."""
+        ...
+
+    def answer(self, each: Each, broadcast: Broadcast, dim: int) -> FloatArray:
+        """Answers to a broadcast, ``(n, dim)``; a row that is not finite is an absence."""
+        ...
+
+    def finish(self) -> None:
+        """Tell who evaluates that the run is over."""
+        ...
+
+
+@dataclass(kw_only=True)
+class Each:
+    """A cohort of one for every client; PRIVATE.
+
+    Attributes:
+        clients: Numbers of the clients, ``(n,)``.
+        made: Makes the cohort of some of them.
+        evaluate: Their objectives; told of every client's first error.
+        waiting: How their evaluations are waited for.
+    """
+
+    clients: IntArray
+    made: Callable[[IntArray, Evaluate], Cohort]
+    evaluate: Evaluator
+    waiting: Waiting
+    _cohorts: dict[int, Cohort] = field(default_factory=dict, init=False, repr=False)
+    _kept: dict[int, dict[str, npt.NDArray[np.generic]]] = field(default_factory=dict, init=False, repr=False)
+    _histories: dict[int, ClientHistory] = field(default_factory=dict, init=False, repr=False)
+
+    def answer(self, broadcast: Broadcast, dim: int) -> FloatArray:
+        """Every client's answer, ``(n, dim)``; NaN rows for those that raised, were late or answered otherwise."""
+        return self.waiting.answer(self, broadcast, dim)
+
+    def finish(self) -> None:
+        """Tell who evaluates that the run is over."""
+        self.waiting.finish()
+
+    def snapshot(self) -> Snapshot:
+        """Every client's state after the last round that it finished, by number and name."""
+        return {f"{client}/{name}": array for client, kept in self._kept.items() for name, array in kept.items()}
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Take the state of ``snapshot``."""
+        for state in (self._cohorts, self._histories, self._kept):
+            state.clear()
+        for key, array in snapshot.items():
+            client, _, name = key.partition("/")
+            self._kept.setdefault(int(client), {})[name] = array
+
+    def history(self) -> ClientHistory:
+        """PRIVATE: every evaluation of the rounds that clients finished; NaN for one that has none."""
+        for client in self._kept.keys() - self._histories.keys():
+            with self.guarded(client):
+                self._histories[client] = self._cohort(client).history()
+        return joined([self._histories.get(int(client)) for client in self.clients])
+
+    def act(self, client: int, broadcast: Broadcast, dim: int) -> FloatArray:
+        """Let one client answer ``(1, dim)``, and keep its state after the round."""
+        cohort = self._cohort(client)
+        found = shaped(cohort.respond(broadcast), dim)
+        kept, history = dict(cohort.snapshot()), cohort.history()
+        self._kept[client], self._histories[client] = kept, history
+        return found
+
+    def mark_finished(self, client: int, round_: int) -> None:
+        """Keep beside a client's state that it has finished a round, whatever came of it."""
+        self._kept[client] = {**self._kept.get(client, {}), FINISHED: np.array(round_)}
+
+    def finished(self, client: int) -> int:
+        """Last round that a client is marked to have finished; -1 before the first."""
+        found = self._kept.get(client, {}).get(FINISHED)
+        return -1 if found is None else int(found)
+
+    def forget(self, client: int) -> None:
+        """Begin anew from a client's kept state: it stopped in the middle of something."""
+        self._cohorts.pop(client, None)
+
+    @contextmanager
+    def guarded(self, client: int) -> Iterator[None]:
+        """Whatever a client's own code raises is its failure; the run goes on."""
+        try:
+            yield
+        except BaseException as error:
+            if (end := self.evaluate.ends(error)) is not None:
+                raise end from None
+            self.forget(client)
+            self.evaluate.note(client, named(error))
+
+    def _cohort(self, client: int) -> Cohort:
+        if client not in self._cohorts:
+            made = self.made(np.array([client]), self.waiting.evaluates(client))
+            kept = {name: array for name, array in self._kept.get(client, {}).items() if name != FINISHED}
+            if kept:
+                made.restore(kept)
+            self._cohorts[client] = made
+        return self._cohorts[client]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Called:
+    """Clients are called one after the other.
+
+    Attributes:
+        evaluate: Their objectives.
+    """
+
+    evaluate: Evaluator
+
+    def evaluates(self, client: int) -> Evaluate:  # noqa: ARG002 (the protocol's)
+        """Give everybody's objectives."""
+        return self.evaluate
+
+    def answer(self, each: Each, broadcast: Broadcast, dim: int) -> FloatArray:
+        """Call every client."""
+        rows = np.full((len(each.clients), dim), np.nan)
+        for row, client in zip(rows, map(int, each.clients), strict=True):
+            with each.guarded(client):
+                found = each.act(client, broadcast, dim)
+                if dim:
+                    row[:] = found[0]
+        return rows
+
+    def finish(self) -> None:
+        """Nobody waits."""
+
+
+def shaped(answer: npt.ArrayLike, dim: int) -> FloatArray:
+    """Give one client's answer; in a round of local work whatever it is.
+
+    Raises:
+        RunError: If it has another shape than was asked for.
+    """
+    found = np.asarray(answer, dtype=np.float64)
+    if dim and found.shape != (1, dim):
+        raise RunError(f"the answer has shape {found.shape}, asked was (1, {dim})")
+    return found
+
+
+def joined(histories: Sequence[ClientHistory | None]) -> ClientHistory:
+    """Give histories of clients as one; NaN where one has fewer evaluations in a round; None is one client."""
+    there = [history for history in histories if history is not None]
+    if len(there) == len(histories) == 1:
+        return there[0]
+    n_dims = there[0].units.shape[2] if there else 0
+    places = sorted({place for history in there for place in _places(history)})
+    column = {place: index for index, place in enumerate(places)}
+    n_clients = sum(1 if history is None else len(history.values) for history in histories)
+    units = np.full((n_clients, len(places), n_dims), np.nan)
+    values, recommended = np.full(units.shape[:2], np.nan), np.full((n_clients, n_dims), np.nan)
+    first = 0
+    for history in histories:
+        rows = slice(first, first + (1 if history is None else len(history.values)))
+        first = rows.stop
+        if history is not None:
+            mine = [column[place] for place in _places(history)]
+            units[rows, mine], values[rows, mine] = history.units, history.values
+            recommended[rows] = history.recommended
+    rounds = np.array([round_ for round_, _ in places], dtype=np.int64)
+    return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
+
+
+def _places(history: ClientHistory) -> list[tuple[int, int]]:
+    """Round of every evaluation, and its number in the round."""
+    seen: Counter[int] = Counter()
+    found = []
+    for round_ in map(int, history.rounds):
+        found.append((round_, seen[round_]))
+        seen[round_] += 1
+    return found

@@ -1,0 +1,136 @@
+"""A round of guardians without a run around it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from accountant.events import Adjacency, Unit
+from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger.reservation import Declaration
+from privbo.door.mechanism import PrivateSum, mechanism_for
+from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
+from privbo.door.shares import own_units
+from privbo.guardians.committee import LocalCommittee, LocalGuardians
+from privbo.guardians.guardian import Guardian
+from privbo.guardians.keys import Card, GuardianKeys, fresh_keys
+from privbo.guardians.sealing import Call, Ciphertext, encrypt_shares, question_digest
+from privbo.guardians.store import FolderStore, MemoryStore
+from privbo.protocol.messages import Request
+
+N, DIM, RUN, PLAN = 6, 4, "run", "p" * 64
+REQUEST = Request(dim=DIM, clipping_norm=3.0, weights=np.arange(1.0, 2 * N + 1).reshape(2, N) / 50)
+
+
+class Silence(SimulatedNoise):
+    """A test's own source: no noise at all, so that sums can be compared; nobody but a test can hand it in."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def stream(self, label: str) -> Silence:
+        return self
+
+    def gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
+        return np.zeros(shape, dtype=np.int64)
+
+
+def mechanism(request: Request, *, n_guardians: int = 2, **settings) -> PrivateSum:
+    return mechanism_for(request, **{"noise_multiplier": 1.0, "n_noises": n_guardians} | settings)
+
+
+def policy(n_clients: int = N, budget: Budget | None = None) -> LedgerPolicy:
+    return LedgerPolicy(
+        unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=n_clients, budget=budget
+    )
+
+
+def declared(events=None, run: str = RUN, source: str = "simulation") -> Declaration:
+    return Declaration(
+        run=run,
+        events=events or ((mechanism(REQUEST).event(), 5),),
+        settings="s",
+        plan="d",
+        delta=1e-5,
+        noise_source=source,
+    )
+
+
+def guardian(
+    name: str = "guardian1",
+    *,
+    keys: GuardianKeys,
+    cards: dict[str, Card],
+    noise: NoiseSource | None = None,
+    folder: Path | None = None,
+    budget: Budget | None = None,
+    declaration: Declaration | None = None,
+    n_clients: int = N,
+    site_of: Callable[[int], str] = lambda _: "",
+    run: str = RUN,
+    **settings,
+) -> Guardian:
+    """One guardian; in a folder it goes on where an earlier one of the same folder was."""
+    declaration = declaration or declared(run=run)
+    path = None if folder is None else folder / "ledger.sqlite"
+    if path is not None and path.exists():
+        ledger = Ledger.open(path)
+    else:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        ledger = Ledger.create(path, policy(n_clients, budget))
+        ledger.reserve(declaration)
+    return Guardian(
+        name=name,
+        keys=keys,
+        cards=cards,
+        run=run,
+        plan=PLAN,
+        mechanism=lambda request: mechanism(request, n_guardians=len(cards), **settings),
+        store=MemoryStore() if folder is None else FolderStore(path=folder / "rounds"),
+        ledger=lambda: contextlib.nullcontext(ledger),
+        noise=noise or SimulatedNoise(7),
+        site_of=site_of,
+    )
+
+
+def circle(n_guardians: int = 2, noise=SimulatedNoise, **settings) -> dict[str, Guardian]:
+    keys = {f"guardian{i + 1}": fresh_keys() for i in range(n_guardians)}
+    cards = {name: each.card for name, each in keys.items()}
+    return {
+        name: guardian(name, keys=keys[name], cards=cards, noise=noise(place), **settings)
+        for place, name in enumerate(keys)
+    }
+
+
+def cards_of(guardians: dict[str, Guardian]) -> dict[str, Card]:
+    return next(iter(guardians.values())).cards
+
+
+def panel(guardians: dict[str, Guardian], coins: NoiseSource | None = None) -> LocalGuardians:
+    return LocalGuardians(
+        committee=LocalCommittee(guardians=guardians),
+        cards=cards_of(guardians),
+        run=RUN,
+        plan=PLAN,
+        coins=coins or SecureNoise(),
+        outbox=MemoryStore(),
+    )
+
+
+def call(round_: int = 0, request: Request = REQUEST, **changes) -> Call:
+    made = {"run": RUN, "round": round_, "plan": PLAN, "question": question_digest(mechanism(request), request)}
+    return Call(**made | changes)
+
+
+def ciphertexts(
+    asked: Call, cards: dict[str, Card], request: Request = REQUEST, *, seed: int = 0, site: str = "", **settings
+) -> list[Ciphertext]:
+    made = mechanism(request, n_guardians=len(cards), **settings)
+    rows = np.random.default_rng(seed).normal(size=(request.n_clients, request.dim))
+    who = np.arange(request.n_clients)
+    units = own_units(made, request, rows, who, SecureNoise())
+    return encrypt_shares(asked, units, who.tolist(), cards=cards, site=site)

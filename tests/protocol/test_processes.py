@@ -1,0 +1,243 @@
+"""Worker processes: forks of a server that hold one object each."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.protocol.processes import WorkerProcess, process_pool
+from privbo.protocol.threads import VARIABLES
+
+SCRIPT = """
+import privbo as pb
+from pathlib import Path
+from privbo.protocol.processes import WorkerProcess
+
+with Path("imported").open("a") as file:
+    file.write("once\\n")
+
+def score(client, params):
+    return -abs(params["x"] - OFFSET * client)
+
+OFFSET = 0.1
+problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=4)
+simulated = pb.Privacy(noise_multiplier=1.0, noise="simulation")
+runs = [
+    pb.run(problem, pb.FedPNE(), privacy=simulated, rounds=2, seed=1, **how)
+    for how in ({}, {"executor": "processes", "jobs": 2})
+]
+assert (runs[0].clients.values == runs[1].clients.values).all()
+print(__spec__ and __spec__.name, "done")
+"""
+
+
+class Worker:
+    """What a process holds here."""
+
+    def evaluate(self, text: str) -> object:
+        return eval(text, {"os": os, "sys": sys, "np": np})  # noqa: S307 (written in this file)
+
+    def write(self, text: str) -> None:
+        print(text)
+        os.write(1, text.encode())
+        os.write(2, text.encode())
+
+    def wait(self, path: Path) -> None:
+        path.write_text(str(os.getpid()))
+        time.sleep(60.0)
+
+    def fail(self, error: BaseException) -> None:
+        raise error
+
+
+@pytest.fixture
+def worker():
+    process = WorkerProcess(Worker)
+    yield process
+    process.end()
+
+
+def run_script(tmp_path: Path, *arguments: str, text: str | None = None) -> str:
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, *arguments], check=False, cwd=tmp_path, capture_output=True, text=True, timeout=300,
+        input=text, env=os.environ | {"PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("how", ["path", "module", "stdin"])
+def test_a_script_without_a_guard_has_workers_and_runs_once(tmp_path, how):
+    """Its functions are no module's; a child that imported it again would start children of its own."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    arguments = {"path": ("script.py",), "module": ("-m", "script"), "stdin": ("-",)}[how]
+    said = run_script(tmp_path, *arguments, text=SCRIPT if how == "stdin" else None)
+    assert said == ("script done" if how == "module" else "None done")
+    assert (tmp_path / "imported").read_text() == "once\n"
+
+
+def test_a_worker_begins_with_what_workers_need(worker):
+    assert worker.call("evaluate", "'torch' in sys.modules and 'privbo.runs.worker' in sys.modules")
+
+
+def test_a_worker_sees_the_environment_directory_and_path_of_now(tmp_path, monkeypatch):
+    monkeypatch.setenv("PRIVBO_TEST", "now")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    process = WorkerProcess(Worker, threads=3)
+    try:
+        assert process.call("evaluate", "os.environ.get('PRIVBO_TEST'), os.environ.get('HOME')") == ("now", None)
+        assert process.call("evaluate", f"[os.environ[name] for name in {VARIABLES}]") == ["3"] * 3
+        assert process.call("evaluate", "os.getcwd()") == str(tmp_path)
+        assert str(tmp_path) in process.call("evaluate", "sys.path")
+    finally:
+        process.end()
+
+
+def test_workers_draw_from_generators_of_their_own(worker):
+    other = WorkerProcess(Worker)
+    try:
+        for draw in ("np.random.random()", "__import__('torch').rand(1).item()", "__import__('random').random()"):
+            assert worker.call("evaluate", draw) != other.call("evaluate", draw)
+    finally:
+        other.end()
+
+
+def test_a_quiet_worker_writes_nowhere(capfd):
+    for quiet in (True, False):
+        process = WorkerProcess(Worker, quiet=quiet)
+        process.call("write", "secret")
+        process.end()
+        out, err = capfd.readouterr()
+        assert ("secret" in out, "secret" in err) == (not quiet, not quiet)
+
+
+def test_a_worker_raises_what_its_object_does_and_goes_on(worker):
+    with pytest.raises(ValueError, match="too few") as raised:
+        worker.call("fail", ValueError("too few"))
+    assert any("in fail" in note for note in raised.value.__notes__)
+    assert worker.call("evaluate", "1 + 1") == 2
+    with pytest.raises(TypeError, match="pickle"):
+        worker.call("evaluate", "sys._getframe()")
+    assert worker.call("evaluate", "1 + 1") == 2
+
+
+def test_a_worker_that_dies_is_named_by_its_code():
+    process = WorkerProcess(Worker)
+    with pytest.raises(pb.RunError, match="ended with code 7"):
+        process.call("evaluate", "os._exit(7)")
+    process.end()
+
+
+def test_an_object_that_cannot_be_made_is_refused():
+    with pytest.raises(pb.ConfigurationError, match="can't begin: FileNotFoundError"):
+        WorkerProcess(partial(open, "/nowhere/at/all"))
+
+
+def test_workers_are_started_from_many_threads_at_once():
+    main, found = sys.modules["__main__"].__spec__, []
+
+    def start() -> None:
+        process = WorkerProcess(Worker)
+        found.append(process.call("evaluate", "os.getpid()"))
+        process.end()
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 8
+    assert sys.modules["__main__"].__spec__ is main
+
+
+ORPHAN = """
+from pathlib import Path
+from privbo.protocol.processes import WorkerProcess
+from tests.protocol.test_processes import Worker
+WorkerProcess(Worker).call("wait", Path("worker"))
+"""
+
+
+def test_a_worker_ends_when_its_parent_is_killed_whatever_it_does(tmp_path):
+    path = os.pathsep.join([str(Path(__file__).parents[2])])
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHAN], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}
+    ) as parent:
+        file = tmp_path / "worker"
+        wait_for(lambda: file.exists() and file.read_text())
+        parent.send_signal(signal.SIGKILL)
+    wait_for(lambda: not is_alive(int(file.read_text())))
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 60.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+DAEMON = """
+import multiprocessing
+from privbo.protocol.processes import WorkerProcess
+
+def work():
+    process = WorkerProcess(list)
+    print(process.call("copy"))
+    process.end()
+
+daemon = multiprocessing.get_context("fork").Process(target=work, daemon=True)
+daemon.start()
+daemon.join()
+"""
+
+
+def test_daemons_may_have_workers(tmp_path):
+    """Dask's workers are daemons, to which the standard library allows no children."""
+    assert run_script(tmp_path, "-c", DAEMON) == "[]"
+
+
+def test_a_pool_calls_functions_in_as_many_processes():
+    with process_pool(2) as submit:
+        found = [submit(slow_process) for _ in range(2)]
+        assert len({one.result() for one in found} | {os.getpid()}) == 3
+        with pytest.raises(ZeroDivisionError):
+            submit(divmod, 1, 0).result()
+        assert submit(divmod, 7, 2).result() == (3, 1)
+
+
+def slow_process() -> int:
+    time.sleep(0.5)
+    return os.getpid()
+
+
+def test_a_pool_that_is_left_kills_what_is_under_way(tmp_path):
+    file = tmp_path / "worker"
+    with process_pool(1) as submit:
+        submit(Worker().wait, file)
+        wait_for(lambda: file.exists() and file.read_text())
+    assert not is_alive(int(file.read_text()))
+
+
+def test_a_pool_whose_worker_dies_says_so():
+    with process_pool(1) as submit, pytest.raises(pb.RunError, match="ended with code 7"):
+        submit(os._exit, 7).result()
