@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, Unit, compose
-from accountant.ledger import Ledger, LedgerPolicy
+from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose
+from accountant.ledger import Ledger
 from privbo.door.adaptive import (
     AdaptiveClipping,
     AdaptiveSum,
@@ -21,11 +21,11 @@ from privbo.door.adaptive import (
     one_hot_norms,
 )
 from privbo.door.answer import answer
-from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SimulatedNoise
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
+from tests.builders import door, ledger
 from tests.door.replayed_runs import ScriptedNoise
 
 N, DIM = 400, 4
@@ -118,27 +118,18 @@ def test_the_fraction_within_the_bound_is_that_of_the_participants_bits() -> Non
 def adaptive_run(path: Path | None, start: float, rounds: range, *, seed: int, quantile: float = 0.5):
     """Rounds of adaptive clipping on norms with median 1; the bound on one vector after each."""
     clipper = QuantileClipper(settings=AdaptiveClipping(count_stddev=10.0, target_quantile=quantile))
-    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=N)
-    exists = path is not None and path.exists()
-    ledger = Ledger.open(path) if exists else Ledger.create(path, policy)
-    door = Door(
-        ledger,
-        run="r",
-        noise=SimulatedNoise(seed),
-        mechanism=lambda r: mechanism_for(r, noise_multiplier=1.0, sample_rate=0.5),
-        n_clients=N,
-        clipper=clipper,
-    )
+    book = Ledger.open(path) if path is not None and path.exists() else ledger(N, path)
+    here = door(book, noise=SimulatedNoise(seed), sample_rate=0.5, clipper=clipper)
     request = Request(dim=DIM, clipping_norm=start, weights=np.full((1, N), 1 / N))
     bounds = []
     for index in rounds:
         rows = vectors(index)
-        ticket = door.open(index, request, index)
+        ticket = here.open(index, request, index)
         if ticket.release is None:
-            door.close(ticket, rows)
+            here.close(ticket, rows)
         bounds.append(clipper.clipping_norm(start))
-    event = ledger.event()
-    ledger.close()
+    event = book.event()
+    book.close()
     return bounds, event
 
 
@@ -173,27 +164,15 @@ def test_a_resumed_run_clips_where_it_stood(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("adapted_first", [False, True])
 def test_a_stored_release_is_read_whether_or_not_the_bound_adapts_now(adapted_first: bool) -> None:
-    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=N)
     request = Request(dim=DIM, clipping_norm=1.0, weights=np.full((1, N), 1 / N))
-    with Ledger.create(None, policy) as ledger:
-
-        def door(clipper: QuantileClipper | None) -> Door:
-            return Door(
-                ledger,
-                run="r",
-                noise=SimulatedNoise(0),
-                mechanism=lambda r: mechanism_for(r, noise_multiplier=1.0),
-                n_clients=N,
-                clipper=clipper,
-            )
-
+    with ledger(N) as book:
         clippers = [
             QuantileClipper(settings=AdaptiveClipping(count_stddev=10.0)) if adapts else None
             for adapts in (adapted_first, not adapted_first)
         ]
-        made = door(clippers[0])
+        made = door(book, clipper=clippers[0])
         first, _ = made.close(made.open(0, request), vectors(0))
-        again = door(clippers[1]).open(0, request).release
+        again = door(book, clipper=clippers[1]).open(0, request).release
         np.testing.assert_array_equal(again.values, first.values)
         if not adapted_first:
             assert clippers[1].clipping_norm(1.0) == 1.0  # nothing was learnt from a release without bits
@@ -213,19 +192,12 @@ def test_a_histogram_asks_for_one_bin_of_every_client() -> None:
 def test_a_private_histogram_gives_a_start() -> None:
     edges = np.geomspace(1e-3, 1e3, 61)
     request = norm_histogram_request(edges, N)
-    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=N)
-    with Ledger.create(None, policy) as ledger:
-        door = Door(
-            ledger,
-            run="r",
-            noise=SimulatedNoise(1),
-            mechanism=lambda r: mechanism_for(r, noise_multiplier=2.0),
-            n_clients=N,
-        )
+    with ledger(N) as book:
+        here = door(book, noise=SimulatedNoise(1), noise_multiplier=2.0, run="r")
         rows = vectors(0)
         rows[:3] = np.nan
-        release, _ = door.close(door.open(0, request), one_hot_norms(rows, edges))
-        assert ledger.event() == compose([Gaussian(noise_multiplier=2.0)])
+        release, _ = here.close(here.open(0, request), one_hot_norms(rows, edges))
+        assert book.event() == compose([Gaussian(noise_multiplier=2.0)])
     # 400 clients, noise 2 per bin over 30 bins: the share below an edge is off by 0.03.
     assert histogram_quantile(release.values, edges, 0.5) == pytest.approx(1.0, rel=0.3)
 

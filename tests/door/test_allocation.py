@@ -9,8 +9,8 @@ import pytest
 
 from accountant import numerical
 from accountant.errors import BudgetExceeded, LedgerError
-from accountant.events import Adjacency, Gaussian, RandomAllocationGaussian, Unit, compose
-from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.events import Adjacency, Gaussian, RandomAllocationGaussian, compose
+from accountant.ledger import Budget, Ledger
 from accountant.ledger.reservation import Declaration
 from accountant.ledger.total import total
 from privbo.door.allocation import InMemory, Keeper
@@ -18,6 +18,7 @@ from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import BoolArray, SecureNoise
 from privbo.protocol.messages import Request
+from tests.builders import ledger as new_ledger
 
 N, T, K, Z = 6, 5, 2, 1e-4
 EVENT = RandomAllocationGaussian(n_rounds=T, participations=K, noise_multiplier=Z)
@@ -29,10 +30,7 @@ def declared(event: RandomAllocationGaussian = EVENT, run: str = "run") -> Decla
 
 
 def ledger(budget: Budget | None = None) -> Ledger:
-    return Ledger.create(
-        None,
-        LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=N, budget=budget),
-    )
+    return new_ledger(N, budget=budget)
 
 
 def door(book: Ledger, keeper: Keeper, *, run: str = "run", n_releases: int = T) -> Door:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from privbo.door.answer import answer, draw_participants
 from privbo.door.clipping import BOUND_FACTORS, NORM_LEVELS, clip_rows, clip_statistics
 from privbo.door.mechanism import mechanism_for
-from privbo.protocol.messages import Request
+from tests.builders import WEIGHTS, request
 from tests.door.replayed_runs import ScriptedNoise
 
 FINITE = st.floats(-1e150, 1e150, allow_subnormal=True)
@@ -65,13 +65,6 @@ def test_statistics_count_participants_only() -> None:
     np.testing.assert_allclose(found.norm_quantiles[::6], [0.5, 5.0])
     # One vector of norm 5 lost 4, with weight 1/2 in each of two blocks, over the rate 1/2.
     assert abs(found.bias - 4 * np.sqrt(0.5) / 0.5) < 1e-9
-
-
-WEIGHTS = np.array([[0.5, 0.25], [0.0, 0.25]])
-
-
-def request(**changes) -> Request:
-    return Request(**({"dim": 3, "clipping_norm": 2.0, "weights": WEIGHTS} | changes))
 
 
 def test_statistics_say_what_clipping_took_at_this_bound_and_at_others() -> None:

@@ -11,13 +11,14 @@ import pytest
 
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Adjacency, NonPrivate, Unit
-from accountant.ledger import Budget, Ledger, LedgerPolicy
-from privbo.door.door import Door
+from accountant.ledger import Budget, Ledger
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.payload import decode_release, encode_release
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
+from tests.builders import door
+from tests.builders import ledger as new_ledger
 
 N, DIM = 6, 4
 WEIGHTS = np.arange(1.0, 2 * N + 1).reshape(2, N) / 50
@@ -27,23 +28,8 @@ def request(weights: np.ndarray = WEIGHTS, **changes) -> Request:
     return Request(**{"dim": DIM, "clipping_norm": 3.0, "weights": weights} | changes)
 
 
-def ledger(
-    path: Path | None = None, *, n_clients: int = N, budget: Budget | None = None, unit: Unit = Unit.CLIENT
-) -> Ledger:
-    adjacency = Adjacency.REPLACE_ONE if unit is Unit.REWARD else Adjacency.ZERO_OUT
-    policy = LedgerPolicy(unit=unit, adjacency=adjacency, population="p", n_clients=n_clients, budget=budget)
-    return Ledger.create(path, policy)
-
-
-def door(book: Ledger, *, noise=None, mechanism=None, run: str = "run", **settings) -> Door:
-    settings = {"noise_multiplier": 1.0} | settings
-    return Door(
-        book,
-        run=run,
-        noise=noise or SimulatedNoise(3),
-        mechanism=mechanism or (lambda wanted: mechanism_for(wanted, **settings)),
-        n_clients=N,
-    )
+def ledger(path: Path | None = None, n_clients: int = N, **settings) -> Ledger:
+    return new_ledger(n_clients, path, **settings)
 
 
 def answers(seed: int = 0) -> np.ndarray:
@@ -200,7 +186,7 @@ def test_a_mechanism_for_something_else_refuses_before_any_charge() -> None:
         with pytest.raises(ConfigurationError):
             door(book, mechanism=lambda _, m=mechanism: m).open(0, request())
     with pytest.raises(ConfigurationError, match="clients"):
-        door(ledger(n_clients=N + 1))
+        door(ledger(n_clients=N + 1), n_clients=N)
     assert book.entries() == []
 
 

@@ -11,14 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from accountant.events import Adjacency, Unit
-from accountant.ledger import Ledger, LedgerPolicy
-from privbo.door.door import Door
 from privbo.door.inbox import Inbox, encode_answer, vet_rows
 from privbo.door.mechanism import mechanism_for
-from privbo.door.noise import SimulatedNoise
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
+from tests.builders import door, ledger
 from tests.sources import ROOT, sources
 
 N, DIM = 5, 3
@@ -28,17 +25,10 @@ HONEST = np.random.default_rng(0).normal(size=(N, DIM))
 
 def released(answers, *, sample_rate: float = 0.6, request: Request = REQUEST):
     """One release with the same secret participants and the same noise every time."""
-    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=request.n_clients)
-    with Ledger.create(None, policy) as ledger:
-        door = Door(
-            ledger,
-            run="r",
-            noise=SimulatedNoise(3),
-            mechanism=lambda r: mechanism_for(r, noise_multiplier=1.0, sample_rate=sample_rate),
-            n_clients=request.n_clients,
-        )
-        release, statistics = door.close(door.open(0, request), answers)
-        assert len(ledger.entries()) == 1
+    with ledger(request.n_clients) as book:
+        here = door(book, sample_rate=sample_rate)
+        release, statistics = here.close(here.open(0, request), answers)
+        assert len(book.entries()) == 1
     return release, statistics
 
 

@@ -14,14 +14,9 @@ from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.door.requests import require_request
 from privbo.door.reward_unit import RewardMove
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Request
+from tests.builders import WEIGHTS, request
 
-WEIGHTS = np.array([[0.5, 0.25], [0.0, 0.25]])
 REWARD = {"adjacency": Adjacency.REPLACE_ONE}
-
-
-def request(**changes) -> Request:
-    return Request(**({"dim": 3, "clipping_norm": 2.0, "weights": WEIGHTS} | changes))
 
 
 def test_one_reward_moves_a_release_by_its_bound_and_no_more_than_clipping_allows() -> None:

@@ -9,44 +9,32 @@ import numpy as np
 import pytest
 
 from accountant.events import Adjacency, NonPrivate, Unit
-from accountant.ledger import Ledger, LedgerPolicy
+from accountant.ledger import Ledger
 from privbo.door.door import Door
 from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.door.noise import SimulatedNoise
 from privbo.door.requests import require_request
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
+from tests.builders import WEIGHTS, ledger, request
+from tests.builders import door as new_door
 
-WEIGHTS = np.array([[0.5, 0.25], [0.0, 0.25]])
 REWARD = {"adjacency": Adjacency.REPLACE_ONE}
 
 
-def request(**changes) -> Request:
-    return Request(**({"dim": 3, "clipping_norm": 2.0, "weights": WEIGHTS} | changes))
-
-
-def door(noise=None, mechanism=None, **settings) -> tuple[Door, Ledger]:
-    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=2)
-    ledger = Ledger.create(None, policy)
-    settings = {"noise_multiplier": 1.0} | settings
-    made = Door(
-        ledger,
-        run="r",
-        noise=noise or SimulatedNoise(3),
-        mechanism=mechanism or (lambda wanted: mechanism_for(wanted, **settings)),
-        n_clients=2,
-    )
-    return made, ledger
+def door(*given, **settings) -> tuple[Door, Ledger]:
+    made = ledger()
+    return new_door(made, noise=SimulatedNoise(*given or (3,)), **settings), made
 
 
 def test_every_round_has_noise_of_its_own_and_its_place_in_the_plan() -> None:
-    here, ledger = door()
+    here, book = door()
     values = []
     for position, round_ in enumerate((4, 7)):
         release, _ = here.close(here.open(round_, request(), plan_position=position), np.zeros((2, 3)))
         values.append(release.values)
     assert not np.intersect1d(values[0], values[1]).size
-    assert [(e.release_id, e.plan_position) for e in ledger.entries()] == [("r/4", 0), ("r/7", 1)]
+    assert [(e.release_id, e.plan_position) for e in book.entries()] == [("run/4", 0), ("run/7", 1)]
 
 
 def test_no_ticket_names_its_senders_unless_the_channel_hides_them() -> None:
@@ -56,31 +44,23 @@ def test_no_ticket_names_its_senders_unless_the_channel_hides_them() -> None:
 
 
 def test_a_mechanism_for_another_reward_is_refused_before_any_charge() -> None:
-    policy = LedgerPolicy(unit=Unit.REWARD, adjacency=Adjacency.REPLACE_ONE, population="p", n_clients=2)
-    ledger = Ledger.create(None, policy)
+    book = ledger(unit=Unit.REWARD)
 
     def another(wanted: Request) -> PrivateSum:
         return mechanism_for(replace(wanted, reward_bound=0.5), noise_multiplier=1.0, **REWARD)
 
-    here = Door(ledger, run="r", noise=SimulatedNoise(0), mechanism=another, n_clients=2)
+    here = new_door(book, mechanism=another)
     with pytest.raises(ConfigurationError, match="another unit"):
         here.open(0, request(reward_bound=0.1))
-    assert ledger.entries() == []
+    assert book.entries() == []
 
 
 def test_noise_that_the_grid_would_swallow_is_refused_before_any_charge() -> None:
-    policy = LedgerPolicy(unit=Unit.REWARD, adjacency=Adjacency.REPLACE_ONE, population="p", n_clients=1000)
-    ledger = Ledger.create(None, policy)
-    here = Door(
-        ledger,
-        run="r",
-        noise=SimulatedNoise(0),
-        mechanism=lambda wanted: mechanism_for(wanted, noise_multiplier=1.0, **REWARD),
-        n_clients=1000,
-    )
+    book = ledger(1000, unit=Unit.REWARD)
+    here = new_door(book, **REWARD)
     with pytest.raises(ConfigurationError, match="one reward is too small"):
         here.open(0, request(clipping_norm=1e9, reward_bound=0.01, weights=np.ones((1, 1000))))
-    assert ledger.entries() == []
+    assert book.entries() == []
 
 
 @pytest.mark.parametrize("change", [{"dim": True}, {"dim": 0}, {"clipping_norm": 1e101}, {"clipping_norm": math.nan}])
@@ -91,16 +71,16 @@ def test_the_door_the_mechanism_and_the_request_itself_all_refuse_what_cannot_be
     for noise_multiplier in (1.0, None):
         with pytest.raises(ConfigurationError, match=name):
             mechanism_for(bad, noise_multiplier=noise_multiplier)
-        here, ledger = door(mechanism=lambda _, z=noise_multiplier: mechanism_for(request(), noise_multiplier=z))
+        here, book = door(mechanism=lambda _, z=noise_multiplier: mechanism_for(request(), noise_multiplier=z))
         with pytest.raises(ConfigurationError, match=name):
             here.open(0, bad)
-        assert ledger.entries() == []
+        assert book.entries() == []
 
 
 def test_a_hidden_channels_ticket_names_its_senders_until_it_is_used() -> None:
     """Noise is 1e-6 of the sensitivity, so the release tells which of the two took part."""
     for seed in range(12):
-        here, _ = door(SimulatedNoise(seed), noise_multiplier=1e-6, sample_rate=0.5)
+        here, _ = door(seed, noise_multiplier=1e-6, sample_rate=0.5)
         here.only_sampled_send = True
         ticket = here.open(0, request())
         senders = ticket.senders
@@ -111,6 +91,6 @@ def test_a_hidden_channels_ticket_names_its_senders_until_it_is_used() -> None:
 
 
 def test_a_plain_sum_of_one_reward_stands_on_any_ledger() -> None:
-    here, ledger = door(mechanism=lambda wanted: mechanism_for(wanted, noise_multiplier=None))
+    here, book = door(mechanism=lambda wanted: mechanism_for(wanted, noise_multiplier=None))
     here.open(0, request(reward_bound=0.1))
-    assert [entry.event for entry in ledger.entries()] == [NonPrivate()]
+    assert [entry.event for entry in book.entries()] == [NonPrivate()]
