@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
 from pydantic import Field
 
-from experiments.baselines.informed import Shared
+from experiments.baselines.informed import InformedActors, Shared
 from experiments.baselines.regular_features import regular_features
 from privbo.algorithms.thompson.clients import Agents
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
@@ -119,65 +119,58 @@ class Variant(ThompsonSettings):
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
         """Make the private side for ``clients``."""
-        habits = OurHabits(algorithm=self, seed=seed)
-        return Agents(self, self.within(setting), clients=clients, evaluate=evaluate, seed=seed, habits=habits)
+        return OurAgents(self, self.within(setting), clients=clients, evaluate=evaluate, seed=seed)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OurHabits:
-    """Choices of clients by a variant's settings.
+class OurAgents(Agents):
+    """Clients that choose by a variant's settings."""
 
-    Attributes:
-        algorithm: The variant.
-        seed: Of the clients.
-    """
+    def __init__(
+        self, algorithm: Variant, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int
+    ) -> None:
+        super().__init__(algorithm, setting, clients=clients, evaluate=evaluate, seed=seed)
+        self.variant, self.seed, self.values = algorithm, seed, algorithm.values
+        self._own = self._informed = InformedActors(algorithm.own, setting, clients=clients, seed=seed)
 
-    algorithm: Variant
-    seed: int
-
-    @property
-    def values(self) -> Literal["standardised", "raw"]:
-        """Scale on which clients model and share their values."""
-        return self.algorithm.values
-
-    def points(self, agents: Agents, broadcast: Broadcast) -> FloatArray:
+    def points(self, broadcast: Broadcast) -> FloatArray:
         """Choose the point of every client in a round, ``(n, n_dims)``."""
-        points = self._chosen(agents, broadcast)
-        if self.algorithm.repeats == "replace":
-            again = (agents.seen.units == points[:, None]).all(axis=2).any(axis=1)
-            points[again] = self._uniform(agents, agents.clients[again], broadcast.round, Stream.REPLACEMENT)
+        points = self._chosen(broadcast)
+        if self.variant.repeats == "replace":
+            again = (self.seen.units == points[:, None]).all(axis=2).any(axis=1)
+            points[again] = self._uniform(self.clients[again], broadcast.round, Stream.REPLACEMENT)
         return points
 
-    def _chosen(self, agents: Agents, broadcast: Broadcast) -> FloatArray:
-        vectors, round_, step = agents.vectors(broadcast), broadcast.round, self.algorithm.federated_step
-        alone = np.ones(len(agents.clients), dtype=bool)
-        if vectors is not None or (step == "uniform" and self.algorithm.federates(round_)):
-            alone = agents.alone(round_)
-        points = np.empty((len(alone), agents.setting.space.n_dims))
-        agents.own_points(points, np.flatnonzero(alone), round_)
+    def _chosen(self, broadcast: Broadcast) -> FloatArray:
+        vectors, round_, step = self.vectors(broadcast), broadcast.round, self.variant.federated_step
+        alone = np.ones(len(self.clients), dtype=bool)
+        if vectors is not None or (step == "uniform" and self.variant.federates(round_)):
+            alone = self.alone(round_)
+        points = np.empty((len(alone), self.setting.space.n_dims))
+        self.own_points(points, np.flatnonzero(alone), round_)
         if alone.all():
             return points
         if vectors is None:
-            points[~alone] = self._uniform(agents, agents.clients[~alone], round_, Stream.INITIAL)
+            points[~alone] = self._uniform(self.clients[~alone], round_, Stream.INITIAL)
         elif step == "informed":
             stddev = float(np.asarray(broadcast.arrays["noise_stddev"], dtype=np.float64))
-            shared = Shared(heights=agents.heights(vectors), noise_stddev=stddev)
-            agents.own_points(points, np.flatnonzero(~alone), round_, shared)
+            self._informed.shared = Shared(heights=self.heights(vectors), noise_stddev=stddev)
+            self.own_points(points, np.flatnonzero(~alone), round_)
+            self._informed.shared = None
         else:
-            points[~alone] = agents.shared_maximiser(vectors, round_)
+            points[~alone] = self.shared_maximiser(vectors, round_)
         return points
 
-    def _uniform(self, agents: Agents, clients: IntArray, round_: int, stream: Stream) -> FloatArray:
+    def _uniform(self, clients: IntArray, round_: int, stream: Stream) -> FloatArray:
         """A random point per client."""
-        space = agents.setting.space
+        space = self.setting.space
         drawn = np.array([g.random(space.n_dims) for g in client_streams(self.seed, clients, round_, stream)])
         return space.snap(drawn.reshape(-1, space.n_dims))
 
-    def weights(self, agents: Agents, rows: IntArray, round_: int) -> torch.Tensor:
+    def weights(self, rows: IntArray, round_: int) -> torch.Tensor:
         """Make the vectors that some clients send at the end of a round, ``(n, n_features)``."""
-        if self.algorithm.share == "sample":
-            return agents.sampled_weights(rows, round_)
-        seen = agents.known(rows, round_)
-        if agents.ridge is not None:
-            return agents.ridge.mean(seen.values)
-        return ridge_mean(agents.features_of(seen), seen.values, self.algorithm.regularisation(agents.setting.rounds))
+        if self.variant.share == "sample":
+            return super().weights(rows, round_)
+        seen = self.known(rows, round_)
+        if self.ridge is not None:
+            return self.ridge.mean(seen.values)
+        return ridge_mean(self.features_of(seen), seen.values, self.algorithm.regularisation(self.setting.rounds))

@@ -8,15 +8,14 @@ algorithm with one region and no noise.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from experiments.baselines.dp_fts_de import OurHabits, Variant
-from privbo.algorithms.thompson.clients import Agents
+from experiments.baselines.dp_fts_de import OurAgents, Variant
 from privbo.algorithms.thompson.maximise import Search, maximise
 from privbo.algorithms.thompson.settings import digest_array, shared_vectors
 from privbo.algorithms.thompson.streams import Stream, client_streams, public_stream
@@ -46,8 +45,7 @@ class FTS(Variant):
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
         """Make the private side for ``clients``."""
-        habits = Picking(habits=OurHabits(algorithm=self, seed=seed))
-        return Agents(self, self.within(setting), clients=clients, evaluate=evaluate, seed=seed, habits=habits)
+        return Picking(self, self.within(setting), clients=clients, evaluate=evaluate, seed=seed)
 
 
 class EveryVector:
@@ -69,7 +67,7 @@ class EveryVector:
             return None
         public: dict[str, npt.NDArray[np.generic]] = {
             "rounds": np.array(self._setting.rounds, dtype=np.int64),
-            "features": digest_array(self._algorithm.draw_features(self._setting)),
+            "features": digest_array(self._algorithm.draw_features(self._setting).digest),
         }
         if self._last is not None:
             public["vectors"] = np.asarray(self._last.values, dtype=np.float64)
@@ -91,44 +89,28 @@ class EveryVector:
         return Request(dim=self._algorithm.n_features, clipping_norm=_UNCLIPPED, weights=apart)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Picking:
-    """Choices of agents: the maximiser of an own draw, or of a draw of a random agent.
+class Picking(OurAgents):
+    """Agents that choose the maximiser of an own draw, or of a draw of a random agent."""
 
-    Attributes:
-        habits: Everything else.
-    """
-
-    habits: OurHabits
-
-    @property
-    def values(self) -> Literal["standardised", "raw"]:
-        """Scale on which agents model and share their values."""
-        return self.habits.values
-
-    def points(self, agents: Agents, broadcast: Broadcast) -> FloatArray:
+    def points(self, broadcast: Broadcast) -> FloatArray:
         """Choose the point of every agent in a round, ``(n, n_dims)``."""
-        setting, round_ = agents.setting, broadcast.round
-        vectors = shared_vectors(broadcast, (setting.n_clients, agents.algorithm.n_features))
-        alone = np.ones(len(agents.clients), dtype=bool) if vectors is None else agents.alone(round_)
+        setting, round_ = self.setting, broadcast.round
+        vectors = shared_vectors(broadcast, (setting.n_clients, self.algorithm.n_features))
+        alone = np.ones(len(self.clients), dtype=bool) if vectors is None else self.alone(round_)
         points = np.empty((len(alone), setting.space.n_dims))
-        agents.own_points(points, np.flatnonzero(alone), round_)
+        self.own_points(points, np.flatnonzero(alone), round_)
         if vectors is not None and not alone.all():
-            streams = client_streams(self.habits.seed, agents.clients[~alone], round_, Stream.REPLACEMENT)
+            streams = client_streams(self.seed, self.clients[~alone], round_, Stream.REPLACEMENT)
             picked = np.array([stream.integers(setting.n_clients) for stream in streams])
-            points[~alone] = self._maximisers(agents, vectors[picked], round_)
+            points[~alone] = self._maximisers(vectors[picked], round_)
         return points
 
-    def _maximisers(self, agents: Agents, vectors: FloatArray, round_: int) -> FloatArray:
-        features, weights = agents.algorithm.draw_features(agents.setting), torch.as_tensor(vectors)[:, :, None]
-        space = agents.setting.space
+    def _maximisers(self, vectors: FloatArray, round_: int) -> FloatArray:
+        features, weights = self.algorithm.draw_features(self.setting), torch.as_tensor(vectors)[:, :, None]
+        space = self.setting.space
 
         def draws(units: FloatArray) -> torch.Tensor:
             return (features(torch.as_tensor(space.embed(units))) @ weights)[..., 0]
 
-        search = Search(n_candidates=agents.algorithm.n_candidates, n_starts=8)
-        return maximise(draws, space, search, public_stream(agents.setting.public_seed, Stream.CANDIDATES, round_))
-
-    def weights(self, agents: Agents, rows: IntArray, round_: int) -> torch.Tensor:
-        """Make the vectors that some agents send at the end of a round, ``(n, n_features)``."""
-        return self.habits.weights(agents, rows, round_)
+        search = Search(n_candidates=self.algorithm.n_candidates, n_starts=8)
+        return maximise(draws, space, search, public_stream(self.setting.public_seed, Stream.CANDIDATES, round_))

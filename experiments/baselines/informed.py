@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from privbo.algorithms.thompson.own import OwnActors
 from privbo.algorithms.thompson.posterior import Hyperparameters, Observations
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.messages import FloatArray, IntArray
 
 # A client never believes the others explain more than this share of its variance.
 _LARGEST_SHARE = 0.95
@@ -32,11 +33,6 @@ class Shared:
 
     heights: Callable[[FloatArray], torch.Tensor]
     noise_stddev: float
-
-    def explain(self, observations: Observations, models: Hyperparameters, units: FloatArray) -> ExplainedBy:
-        """Regress every client's values on the heights at its points ``(n, t, n_dims)``."""
-        found = explain(observations, models, self.heights(units), self.noise_stddev)
-        return ExplainedBy(explained=found, heights=self.heights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,33 +54,6 @@ class Explained:
     def add(self, values: torch.Tensor, heights: torch.Tensor) -> torch.Tensor:
         """Values ``(n, c)`` of the unexplained part plus the explained part at the same points."""
         return values + self.slope[:, None] * (heights - self.centre[:, None])
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplainedBy:
-    """The same with the function, so that it can be added at other points.
-
-    Attributes:
-        explained: The models.
-        heights: The function.
-    """
-
-    explained: Explained
-    heights: Callable[[FloatArray], torch.Tensor]
-
-    @property
-    def observations(self) -> Observations:
-        """What the function leaves unexplained."""
-        return self.explained.observations
-
-    @property
-    def models(self) -> Hyperparameters:
-        """Models with what is left of the prior variance."""
-        return self.explained.models
-
-    def add(self, values: torch.Tensor, points: FloatArray) -> torch.Tensor:
-        """Values ``(n, c)`` of the unexplained part plus the explained part at points ``(n or 1, c, n_dims)``."""
-        return self.explained.add(values, self.heights(points))
 
 
 def explain(
@@ -115,3 +84,30 @@ def explain(
         slope=slope,
         centre=centre,
     )
+
+
+class InformedActors(OwnActors):
+    """Own models whose means hold a shared function, while there is one.
+
+    Attributes:
+        shared: The function.
+    """
+
+    shared: Shared | None = None
+
+    def _draws(
+        self,
+        rows: IntArray,
+        observations: Observations,
+        models: Hyperparameters,
+        noise: torch.Tensor,
+        units: FloatArray,
+        round_: int,
+        inflation: float,
+    ) -> tuple[Callable[[FloatArray], torch.Tensor], FloatArray | None]:
+        shared = self.shared
+        if shared is None:
+            return super()._draws(rows, observations, models, noise, units, round_, inflation)
+        found = explain(observations, models, shared.heights(units), shared.noise_stddev)
+        drawn, pool = super()._draws(rows, found.observations, found.models, noise, units, round_, inflation)
+        return lambda points: found.add(drawn(points), shared.heights(points)), pool

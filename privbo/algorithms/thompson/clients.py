@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,7 @@ from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, V
 from privbo.algorithms.thompson.exploration import Regions, assign_regions
 from privbo.algorithms.thompson.growing import GrowingRidge
 from privbo.algorithms.thompson.maximise import Search, maximise
-from privbo.algorithms.thompson.own import OwnActors, PriorMean, chunks
+from privbo.algorithms.thompson.own import OwnActors, chunks
 from privbo.algorithms.thompson.posterior import Observations, ridge_sample
 from privbo.algorithms.thompson.settings import ThompsonSettings, digest_array, shared_vectors
 from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms, public_stream
@@ -29,47 +28,6 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
 _LARGEST = 2**15  # clients of one cohort, as runs group them
-
-
-class Habits(Protocol):
-    """Choices of clients that experiments make in other ways than the paper.
-
-    Attributes:
-        values: Scale on which clients model and share their values.
-    """
-
-    @property
-    def values(self) -> Values:
-        """The scale."""
-        ...
-
-    def points(self, agents: Agents, broadcast: Broadcast) -> FloatArray:
-        """Choose the point of every client in a round, ``(n, n_dims)``."""
-        ...
-
-    def weights(self, agents: Agents, rows: IntArray, round_: int) -> torch.Tensor:
-        """Make the vectors that some clients send at the end of a round, ``(n, n_features)``."""
-        ...
-
-
-class PaperHabits:
-    """Algorithm 2 of the paper: the maximiser of an own draw or of the shared function, and a draw of the weights."""
-
-    values: Values = "standardised"
-
-    def points(self, agents: Agents, broadcast: Broadcast) -> FloatArray:
-        """Choose the own draw's maximiser, or that of the shared vectors, by every client's coin."""
-        vectors, round_ = agents.vectors(broadcast), broadcast.round
-        alone = np.ones(len(agents.clients), dtype=bool) if vectors is None else agents.alone(round_)
-        points = np.empty((len(alone), agents.setting.space.n_dims))
-        agents.own_points(points, np.flatnonzero(alone), round_)
-        if vectors is not None and not alone.all():
-            points[~alone] = agents.shared_maximiser(vectors, round_)
-        return points
-
-    def weights(self, agents: Agents, rows: IntArray, round_: int) -> torch.Tensor:
-        """Draw from the posterior of the shared features' weights."""
-        return agents.sampled_weights(rows, round_)
 
 
 class Agents:
@@ -80,7 +38,10 @@ class Agents:
         setting: The run's facts.
         seen: Everything that was evaluated.
         ridge: Factors of the shared features that grow with the histories; None where they would not fit in memory.
+        values: Scale on which clients model and share their values.
     """
+
+    values: Values = "standardised"
 
     def __init__(
         self,
@@ -90,10 +51,8 @@ class Agents:
         clients: IntArray,
         evaluate: Evaluate,
         seed: int,
-        habits: Habits | None = None,
     ) -> None:
         self.algorithm, self.setting = algorithm, setting
-        self._habits = PaperHabits() if habits is None else habits
         self._clients = np.asarray(clients, dtype=np.int64)
         self._seed = seed
         self._device = torch.device(setting.device)
@@ -125,7 +84,7 @@ class Agents:
             if self.seen.n_earlier:
                 self.ridge = self._growing()
         if broadcast.round > self.seen.rounds[-1] and broadcast.round > 0:
-            self.seen.query(self._habits.points(self, broadcast), broadcast.round)
+            self.seen.query(self.points(broadcast), broadcast.round)
         return self._answer(broadcast.round)
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
@@ -156,7 +115,7 @@ class Agents:
         return engine.expected(self.seen, broadcast.round + 1, None, units)
 
     def _check(self, broadcast: Broadcast) -> None:
-        if not np.array_equal(broadcast.arrays.get("features", ()), digest_array(self._features)):
+        if not np.array_equal(broadcast.arrays.get("features", ()), digest_array(self._features.digest)):
             raise ConfigurationError(
                 "the server's random features differ from this client's; use the same public seed and settings"
             )
@@ -188,12 +147,21 @@ class Agents:
         probability = self.algorithm.exploration.own_probability(round_)
         return client_uniforms(self._seed, self._clients, round_, Stream.CHOICE)[:, 0] < probability
 
-    def own_points(self, points: FloatArray, rows: IntArray, round_: int, mean: PriorMean | None = None) -> None:
+    def points(self, broadcast: Broadcast) -> FloatArray:
+        """Choose the maximiser of the own draw or of the shared function, by every client's coin, ``(n, n_dims)``."""
+        vectors, round_ = self.vectors(broadcast), broadcast.round
+        alone = np.ones(len(self.clients), dtype=bool) if vectors is None else self.alone(round_)
+        points = np.empty((len(alone), self.setting.space.n_dims))
+        self.own_points(points, np.flatnonzero(alone), round_)
+        if vectors is not None and not alone.all():
+            points[~alone] = self.shared_maximiser(vectors, round_)
+        return points
+
+    def own_points(self, points: FloatArray, rows: IntArray, round_: int) -> None:
         """Write the maximisers of draws from own models into ``points``."""
         for chunk in chunks(rows, self._own.entries(len(self.seen.rounds)), self._device):
             observations = self.known(chunk, round_ - 1)
-            known = self.seen.before(chunk, round_)
-            points[chunk] = self._own.maximisers(chunk, observations, known, round_, mean)
+            points[chunk] = self._own.maximisers(chunk, observations, self.seen.before(chunk, round_), round_)
 
     def shared_maximiser(self, vectors: FloatArray, round_: int) -> FloatArray:
         """Maximiser of phi(x) . vectors[region(x)], the same for all clients (Algorithm 2, line 8)."""
@@ -224,12 +192,12 @@ class Agents:
         with torch.no_grad():
             pieces = chunks(np.arange(n), entries, self._device) if self.ridge is None else [np.arange(n)]
             for chunk in pieces:
-                answer[chunk] = self._habits.weights(self, chunk, round_).cpu().numpy()
+                answer[chunk] = self.weights(chunk, round_).cpu().numpy()
         answer[self.seen.lacking(round_)] = np.nan
         return answer
 
-    def sampled_weights(self, rows: IntArray, round_: int) -> torch.Tensor:
-        """A draw from the posterior of some clients' weights of the shared features, ``(n, n_features)``."""
+    def weights(self, rows: IntArray, round_: int) -> torch.Tensor:
+        """Draw from the posterior of some clients' weights of the shared features, ``(n, n_features)``."""
         clients, seen = self._clients[rows], self.known(rows, round_)
         prior = self._normals(clients, round_, Stream.SHARED_SAMPLE, self.algorithm.n_features)
         noise = self._normals(clients, round_, Stream.SHARED_NOISE, seen.values.shape[1])
@@ -240,7 +208,7 @@ class Agents:
 
     def known(self, rows: IntArray, round_: int) -> Observations:
         """Histories of some clients up to and including a round, on the scale that they share."""
-        return self.seen.observations(rows, round_, self._habits.values)
+        return self.seen.observations(rows, round_, self.values)
 
     def features_of(self, seen: Observations) -> torch.Tensor:
         """Shared features of observations, ``(n, t, n_features)``; zero where one is missing."""

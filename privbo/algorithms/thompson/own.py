@@ -7,9 +7,8 @@ its own data and streams, not on the chunk.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -45,37 +44,6 @@ def chunks(rows: IntArray, entries_per_row: int, device: torch.device) -> list[I
     limit = _ENTRIES.get(device.type, _ENTRIES["cpu"])
     size = max(1, limit // max(1, entries_per_row))
     return [rows[i : i + size] for i in range(0, len(rows), size)]
-
-
-class Explained(Protocol):
-    """Clients' models with something public as a part of their means.
-
-    Attributes:
-        observations: What that part leaves unexplained.
-        models: With what is left of the prior variance.
-    """
-
-    @property
-    def observations(self) -> Observations:
-        """Observations without the explained part."""
-        ...
-
-    @property
-    def models(self) -> Hyperparameters:
-        """Models of the rest."""
-        ...
-
-    def add(self, values: torch.Tensor, points: FloatArray) -> torch.Tensor:
-        """Values ``(n, c)`` of the unexplained part plus the explained part at points ``(n or 1, c, n_dims)``."""
-        ...
-
-
-class PriorMean(Protocol):
-    """Something public that clients take into the means of their own models."""
-
-    def explain(self, observations: Observations, models: Hyperparameters, units: FloatArray) -> Explained:
-        """Hold it against what clients know at their points ``(n, t, n_dims)``."""
-        ...
 
 
 class OwnActors:
@@ -118,14 +86,7 @@ class OwnActors:
         points = own.n_candidates if self._grid is None else len(self._grid)
         return 3 * (points + t) ** 2
 
-    def maximisers(
-        self,
-        rows: IntArray,
-        observations: Observations,
-        units: FloatArray,
-        round_: int,
-        mean: PriorMean | None = None,
-    ) -> FloatArray:
+    def maximisers(self, rows: IntArray, observations: Observations, units: FloatArray, round_: int) -> FloatArray:
         """The maximiser of a draw from every client's own posterior (Algorithm 2, line 6), ``(n, n_dims)``.
 
         Args:
@@ -133,30 +94,35 @@ class OwnActors:
             observations: What they know.
             units: Their points in the cube, ``(n, t, n_dims)``.
             round_: The round they act in.
-            mean: What becomes a part of their models' means.
         """
         inflation = self._inflation(units.shape[1])
         observations, units = narrowed(observations, units, self._own)
         models = self._models_of(rows, observations, round_)
-        prior_noise = inflation * self._normals(rows, round_, Stream.OBSERVATION_NOISE, units.shape[1])
+        noise = inflation * self._normals(rows, round_, Stream.OBSERVATION_NOISE, units.shape[1])
         with torch.no_grad():
-            explained = None if mean is None else mean.explain(observations, models, units)
-            if explained is not None:
-                observations, models = explained.observations, explained.models
-            if self._own.draw == "exact":
-                pool, values = self._exact_draws(rows, observations, models, prior_noise, units, round_, inflation)
-                if explained is not None:
-                    values = explained.add(values, pool[None])
-                return np.asarray(pool[values.argmax(dim=1).cpu().numpy()])
-            prior = inflation * self._normals(rows, round_, Stream.PRIOR, self._own.n_features)
-            paths = self._paths(observations, models, prior, prior_noise)
-
-            def functions(points: FloatArray) -> torch.Tensor:
-                drawn = paths(self._tensor(self._setting.space.embed(points)))
-                return drawn if explained is None else explained.add(drawn, points)
-
+            drawn, pool = self._draws(rows, observations, models, noise, units, round_, inflation)
+            if pool is not None:
+                return np.asarray(pool[drawn(pool[None]).argmax(dim=1).cpu().numpy()])
             search = Search(n_candidates=self._own.n_candidates)
-            return maximise(functions, self._setting.space, search, self._candidates(round_))
+            return maximise(drawn, self._setting.space, search, self._candidates(round_))
+
+    def _draws(
+        self,
+        rows: IntArray,
+        observations: Observations,
+        models: Hyperparameters,
+        noise: torch.Tensor,
+        units: FloatArray,
+        round_: int,
+        inflation: float,
+    ) -> tuple[Callable[[FloatArray], torch.Tensor], FloatArray | None]:
+        """A draw of every client's function, and the only points ``(c, n_dims)`` that it is known at, if it is."""
+        if self._own.draw == "exact":
+            pool, values = self._exact_draws(rows, observations, models, noise, units, round_, inflation)
+            return lambda _: values, pool
+        prior = inflation * self._normals(rows, round_, Stream.PRIOR, self._own.n_features)
+        paths = self._paths(observations, models, prior, noise)
+        return lambda points: paths(self._tensor(self._setting.space.embed(points))), None
 
     def _paths(
         self, observations: Observations, models: Hyperparameters, prior: torch.Tensor, noise: torch.Tensor

@@ -101,7 +101,7 @@ class PriorClients:
     def _read(self, broadcast: Broadcast) -> Pooled | None:
         """The pool in a broadcast, once it is known to speak of this run."""
         arrays = broadcast.arrays
-        if not np.array_equal(arrays.get("features", ()), digest_array(self._features)):
+        if not np.array_equal(arrays.get("features", ()), digest_array(self._features.digest)):
             raise ConfigurationError(
                 "the server's random features differ from this client's; use the same public seed and settings"
             )

@@ -20,7 +20,7 @@ class SharedPriorServer:
     def __init__(self, algorithm: SharedPriorSettings, setting: Setting) -> None:
         self._algorithm, self._setting = algorithm, setting
         self._releases = {release.round: release for release in algorithm.releases(setting)}
-        self._features = digest_array(algorithm.draw_features(setting))
+        self._features = digest_array(algorithm.draw_features(setting).digest)
         self._round = 0
         self._sum = np.zeros(algorithm.n_features)
         self._weight, self._noise_variance = 0.0, 0.0

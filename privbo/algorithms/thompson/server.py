@@ -22,7 +22,7 @@ class ThompsonServer:
         self._setting = setting
         algorithm.regions(setting)  # refuses an impossible partition before any data is touched
         self._assignment = assign_regions(setting.n_clients, algorithm.n_regions)
-        self._features = digest_array(algorithm.draw_features(setting))
+        self._features = digest_array(algorithm.draw_features(setting).digest)
         self._round = 0
         self._last: Release | None = None
         self._sum = np.zeros(algorithm.n_features)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -105,18 +105,9 @@ class ThompsonSettings:
         return Regions.cut(self.cuts, setting.space) if self.cuts else Regions.of(self.n_regions, setting.space)
 
 
-class Digested(Protocol):
-    """A feature map that parties can tell from another."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the map."""
-        ...
-
-
-def digest_array(features: Digested) -> npt.NDArray[np.uint8]:
+def digest_array(digest: str) -> npt.NDArray[np.uint8]:
     """SHA-256 of a feature map as it travels with every broadcast."""
-    return np.frombuffer(bytes.fromhex(features.digest), dtype=np.uint8)
+    return np.frombuffer(bytes.fromhex(digest), dtype=np.uint8)
 
 
 def shared_vectors(broadcast: Broadcast, shape: tuple[int, int]) -> FloatArray | None:
