@@ -29,7 +29,8 @@ def test_a_scout_names_its_price_and_charges_nobody_unasked(config: Path, tmp_pa
     done = privbo("scout", str(config), "--epsilon", "0.5", "--out", str(tmp_path / "scout"))
     assert done.returncode == 2
     (price,) = (float(found) for found in re.findall(r"charges epsilon ([0-9.]+) at delta 1e-05", done.stderr))
-    (total,) = (float(found) for found in re.findall(r"comes to epsilon ([0-9.]+) of its bound 5", done.stderr))
+    bound = r"comes to epsilon ([0-9.]+) at delta 1e-05, of its bound 5"
+    (total,) = (float(found) for found in re.findall(bound, done.stderr))
     assert 0.499 < price <= 0.5
     assert 0.0 < total <= 5.0
     assert "--yes" in done.stderr
