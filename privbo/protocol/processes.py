@@ -45,9 +45,10 @@ def start_server() -> None:
     """
     if sys.platform == "win32":
         raise ConfigurationError("worker processes need Unix; use executor='threads', a Dask client, or jobs=1")
-    from multiprocessing import forkserver
+    from multiprocessing import forkserver, resource_tracker
 
     forkserver.set_forkserver_preload(_PRELOADED)
+    resource_tracker.ensure_running()  # by itself: starting it lets Ctrl-C through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is the operator's word to this process
     try:
         forkserver.ensure_running()

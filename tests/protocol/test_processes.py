@@ -90,7 +90,8 @@ def test_a_worker_begins_with_what_workers_need(worker):
     assert worker.call("evaluate", "'torch' in sys.modules and 'privbo.runs.worker' in sys.modules")
 
 
-def test_a_worker_sees_the_environment_directory_and_path_of_now(tmp_path, monkeypatch):
+def test_a_worker_sees_the_environment_directory_and_path_of_now(tmp_path, monkeypatch, worker):
+    """Not those of the server, which the other worker has started."""
     monkeypatch.setenv("PRIVBO_TEST", "now")
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -194,6 +195,33 @@ def is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+INTERRUPTED = """
+import signal, sys
+from privbo.protocol.processes import WorkerProcess, start_server
+signal.signal(signal.SIGINT, lambda *_: None)
+start_server()
+print("loading", flush=True)
+sys.stdin.readline()
+process = WorkerProcess(list)
+print(process.call("copy"))
+process.end()
+"""
+
+
+def test_an_interrupt_is_nothing_to_a_server_that_loads(tmp_path):
+    """Ctrl-C in a terminal goes to every process; its traceback would stand beside the run's own words."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], cwd=tmp_path, env=environment, start_new_session=True, text=True, **pipes
+    ) as parent:
+        assert parent.stdout.readline() == "loading\n"
+        time.sleep(0.5)
+        os.killpg(parent.pid, signal.SIGINT)
+        out, err = parent.communicate("\n", timeout=120)
+    assert (out, err) == ("[]\n", "")
 
 
 DAEMON = """
