@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from experiments import correlated
+from benchmarks import correlated
 
 RNG = np.random.default_rng(3)
 USED = np.array([2.0, 3.0, 15.0])

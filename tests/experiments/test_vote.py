@@ -1,4 +1,4 @@
-"""The two prices that ``experiments.vote`` compares, each against another way to it."""
+"""The two prices that ``benchmarks.vote`` compares, each against another way to it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import accountant
-from experiments.vote import delta, epsilon, row
+from benchmarks.vote import delta, epsilon, row
 
 
 def test_without_a_maximum_it_is_the_price_of_the_accountant() -> None:
