@@ -94,18 +94,6 @@ def test_ask_repeats_until_told():
     np.testing.assert_array_equal(first.request.weights, again.request.weights)
 
 
-def test_replaying_releases_gives_the_same_state():
-    servers = [Variant().server(setting()) for _ in range(2)]
-    for round_ in range(3):
-        for server in servers:
-            server.tell(_release(round_))
-    a, b = (server.ask().broadcast for server in servers)
-    assert a.round == b.round == 3
-    assert a.arrays.keys() == b.arrays.keys()
-    for key in a.arrays:
-        np.testing.assert_array_equal(a.arrays[key], b.arrays[key])
-
-
 def test_telling_something_that_was_not_asked_is_refused():
     with pytest.raises(ConfigurationError, match="release"):
         Variant().server(setting()).tell(None)
