@@ -16,21 +16,13 @@ from pathlib import Path
 import pytest
 
 from accountant.errors import LedgerError
-from accountant.events import Adjacency, Unit
 from accountant.gaussian_dp import epsilon_from_mu
-from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger import Budget, Ledger
 from accountant.ledger.policy import canonical
 from accountant.ledger.store import row_digest
+from tests.accountant.builders import ROOT, WORKER, altered, environment, policy, work
 from tests.accountant.ledger_worker import EVENT, release
 from tests.system_tools import require_mount_namespace, require_tool
-
-ROOT = Path(__file__).parents[2]
-WORKER = [sys.executable, "-m", "tests.accountant.ledger_worker"]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
-def policy(budget: Budget | None = None) -> LedgerPolicy:
-    return LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=40, budget=budget)
 
 
 @pytest.fixture
@@ -38,13 +30,6 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "ledger.sqlite"
     Ledger.create(path, policy()).close()
     return path
-
-
-def work(*arguments: object, prefix: tuple[str, ...] = ()) -> dict:
-    command = [*prefix, *WORKER, *map(str, arguments)]
-    done = subprocess.run(command, check=False, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def sent(wire: Path) -> list[tuple[str, str]]:
@@ -86,7 +71,7 @@ def spend(path: Path, mutant: str) -> tuple[int, int]:
     """Charges accepted by four processes together, and charges in the ledger."""
     workers = [
         subprocess.Popen(
-            [*WORKER, "race", str(path), f"w{i}", mutant], cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE
+            [*WORKER, "race", str(path), f"w{i}", mutant], cwd=ROOT, env=environment(), stdout=subprocess.PIPE
         )
         for i in range(4)
     ]
@@ -203,9 +188,7 @@ EDITS = {
 @pytest.mark.parametrize("edit", EDITS)
 def test_no_edit_is_silent(edit: str, tmp_path: Path) -> None:
     path, _ = filled(tmp_path, closed=True)
-    with sqlite3.connect(path) as connection:
-        connection.execute(EDITS[edit])
-    connection.close()
+    altered(path, EDITS[edit])
     before = path.read_bytes()
     with pytest.raises(LedgerError):
         Ledger.open(path)
@@ -234,10 +217,7 @@ def test_a_receipt_notices_a_lost_tail_even_without_a_witness(tmp_path: Path) ->
     witness = path.with_name(path.name + ".witness")
     kept = [line for line in witness.read_text().splitlines() if int(line.split()[1]) < 25]
     witness.write_text("\n".join(kept) + "\n")
-    with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM charges WHERE sequence = 25")
-        connection.execute("DELETE FROM releases WHERE sequence = 25")
-    connection.close()
+    altered(path, "DELETE FROM charges WHERE sequence = 25", "DELETE FROM releases WHERE sequence = 25")
     with Ledger.open(path) as ledger:
         found = ledger.verify([(last.sequence, last.digest)])
     assert not found.ok
@@ -265,9 +245,7 @@ def test_an_open_ledger_notices_what_others_do_to_it(tmp_path: Path) -> None:
     path, ledger = filled(tmp_path, closed=False)
     assert ledger is not None
     for statement in ("DELETE FROM charges WHERE sequence = 25", "UPDATE identity SET policy = '{}'"):
-        with sqlite3.connect(path) as connection:
-            connection.execute(statement)
-        connection.close()
+        altered(path, statement)
         with pytest.raises(LedgerError):
             ledger.charge("r/25", EVENT, run="crash", noise_source="secure")
     ledger.close()
@@ -296,7 +274,7 @@ def test_a_full_disk_fails_closed_and_loses_nothing(tmp_path: Path) -> None:
         ["unshare", "--user", "--map-root-user", "--mount", sys.executable, str(script), str(tmp_path / "disk")],
         check=False,
         cwd=ROOT,
-        env=ENVIRONMENT,
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=120,
@@ -353,7 +331,7 @@ def test_the_flush_is_seen_before_the_send(path: Path, mutant: str) -> None:
 
 def test_opening_beside_a_busy_writer_raises_no_false_alarm(path: Path) -> None:
     writer = subprocess.Popen(
-        [*WORKER, "fill", str(path), str(path.with_name("wire"))], cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE
+        [*WORKER, "fill", str(path), str(path.with_name("wire"))], cwd=ROOT, env=environment(), stdout=subprocess.PIPE
     )
     try:
         seen = []

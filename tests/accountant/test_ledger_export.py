@@ -18,12 +18,12 @@ from accountant.events import (
     Laplace,
     NonPrivate,
     PoissonSampledGaussian,
-    Unit,
     compose,
     from_dict,
 )
-from accountant.ledger import Ledger, LedgerPolicy
+from accountant.ledger import Ledger
 from accountant.ledger.export import export
+from tests.accountant.builders import policy
 
 EVENTS = [
     Gaussian(noise_multiplier=2.0),
@@ -35,8 +35,7 @@ EVENTS = [
 
 @pytest.fixture
 def ledger() -> Ledger:
-    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=40)
-    book = Ledger.create(None, policy)
+    book = Ledger.create(None, policy())
     for index, event in enumerate(EVENTS):
         book.charge(f"r/{index}", event, run="r" if index else "first", noise_source="secure", plan_position=index)
     return book

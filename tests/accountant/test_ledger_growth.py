@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import accountant
-from accountant import Adjacency, Gaussian, Ledger, LedgerPolicy, PoissonSampledGaussian, Unit
+from accountant import Gaussian, Ledger, PoissonSampledGaussian
 from accountant.ledger import Budget
 from accountant.ledger.total import total
+from tests.accountant.builders import policy
 
 FOLDER = str(Path(accountant.__file__).parent)
 FEW, MANY = 30, 240
@@ -51,8 +52,7 @@ def event_of(number: int, rule: str) -> Gaussian | PoissonSampledGaussian:
 def filled(path: Path | None, count: int, rule: str) -> Ledger:
     """A ledger of so many different releases, each of a run of its own."""
     budget = Budget(epsilon=1e4, delta=1e-5, rule=rule)
-    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=40, budget=budget)
-    ledger = Ledger.create(path, policy)
+    ledger = Ledger.create(path, policy(budget))
     for number in range(count):
         charge(ledger, number, rule)
     return ledger

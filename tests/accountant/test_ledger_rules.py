@@ -16,7 +16,6 @@ from accountant.events import (
     Gaussian,
     Laplace,
     NonPrivate,
-    PoissonSampledGaussian,
     Unit,
     compose,
     repeat,
@@ -27,12 +26,9 @@ from accountant.ledger.policy import canonical
 from accountant.ledger.pricing import filter_under
 from accountant.tight import numerical
 from accountant.wording import upper_text
+from tests.accountant.builders import poisson, policy
 
 ZERO, DELTA = Adjacency.ZERO_OUT, 1e-5
-
-
-def poisson(q: float, z: float) -> PoissonSampledGaussian:
-    return PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
 
 
 LOUD, QUIET = poisson(0.5, 1.0), poisson(0.1, 2.0)
@@ -42,11 +38,6 @@ WHOLE = numerical.epsilon(SLOTS, DELTA, adjacency=ZERO)
 
 def reserved(epsilon: float = WHOLE, slots: Event = SLOTS) -> Budget:
     return Budget(epsilon=epsilon, delta=DELTA, rule="envelope", slots=envelope(slots, adjacency=ZERO).slots)
-
-
-def policy(budget: Budget | None, **changes) -> LedgerPolicy:
-    plain = {"unit": Unit.CLIENT, "adjacency": ZERO, "population": "p", "n_clients": 40, "budget": budget}
-    return LedgerPolicy(**(plain | changes))
 
 
 def charge(ledger: Ledger, number: int, event: Event, run: str = "first") -> Receipt:

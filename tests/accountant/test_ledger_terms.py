@@ -17,7 +17,6 @@ from accountant.events import (
     FixedSizeSampledGaussian,
     Gaussian,
     NonPrivate,
-    PoissonSampledGaussian,
     Unit,
     compose,
     repeat,
@@ -30,15 +29,11 @@ from accountant.ledger.ledger import holds
 from accountant.ledger.policy import canonical, read_entry, refusal, require_names, require_population, sampler_of
 from accountant.ledger.pricing import price_under
 from accountant.ledger.store import Row
+from tests.accountant.builders import poisson, policy
 
+POISSON = poisson(0.25, 2.0)
 GAUSSIAN = Gaussian(noise_multiplier=2.0)
-POISSON = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
 FIXED = FixedSizeSampledGaussian(n_clients=40, sample_size=3, noise_multiplier=2.0)
-
-
-def policy(**changes) -> LedgerPolicy:
-    plain = {"unit": Unit.CLIENT, "adjacency": Adjacency.ZERO_OUT, "population": "p", "n_clients": 40}
-    return LedgerPolicy(**(plain | changes))
 
 
 def test_canonical_bytes_are_sorted_without_spaces_and_hold_numbers_only() -> None:
@@ -80,9 +75,6 @@ def test_a_name_of_500_characters_is_the_longest_and_one_client_the_fewest() -> 
         with pytest.raises(LedgerError, match="run="):
             require_names(release_id="y", run=bad)
     assert policy(n_clients=1).n_clients == 1
-    for n_clients in (0, -1):
-        with pytest.raises(LedgerError, match="n_clients"):
-            policy(n_clients=n_clients)
 
 
 def test_a_refusal_names_the_event_the_costs_and_the_bound() -> None:
@@ -142,16 +134,14 @@ def test_nothing_costs_nothing_and_one_release_what_it_costs(rule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"n_clients": 0}, {"n_clients": True}, {"n_clients": 1.5}, {"population": ""}, {"population": 3}]
+    "change", [*({"n_clients": wrong} for wrong in (0, -1, True, 1.0, "12")), {"population": ""}, {"population": 3}]
 )
 def test_a_policy_out_of_range_is_refused(change):
     with pytest.raises(LedgerError, match=next(iter(change))):
         policy(**change)
 
 
-@pytest.mark.parametrize(
-    "change", [{"epsilon": 0.0}, {"epsilon": math.inf}, {"delta": 0.0}, {"delta": 1.0}, {"rule": "hope"}]
-)
+@pytest.mark.parametrize("change", [{"epsilon": 0.0}, {"epsilon": math.inf}, {"delta": 0.0}, {"delta": 1.0}])
 def test_a_budget_out_of_range_is_refused(change):
     with pytest.raises(LedgerError, match=next(iter(change))):
         Budget(**({"epsilon": 1.0, "delta": 1e-5} | change))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,16 +19,14 @@ pytest.importorskip("psycopg")
 import psycopg
 
 from accountant.errors import BudgetExceeded, LedgerError
-from accountant.events import Adjacency, Gaussian, Unit
-from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.events import Gaussian
+from accountant.ledger import Budget, Ledger
 from accountant.ledger.address import endpoint_of, place_of
 from accountant.ledger.reservation import Declaration
+from tests.accountant.builders import ROOT, WORKER, environment, policy, work
 from tests.accountant.ledger_worker import EVENT
 from tests.accountant.postgres_server import ADDRESSES, SECRET, Server, opened
 
-ROOT = Path(__file__).parents[2]
-WORKER = [sys.executable, "-m", "tests.accountant.ledger_worker"]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 APART = ["unshare", "--user", "--map-root-user", "--net"]
 
 
@@ -39,10 +35,6 @@ def server() -> Iterator[Server]:
     server = Server()
     yield server
     server.remove()
-
-
-def policy(budget: Budget | None = None) -> LedgerPolicy:
-    return LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=40, budget=budget)
 
 
 def life(ledger: Ledger) -> list[object]:
@@ -115,43 +107,22 @@ def test_who_appends_may_do_nothing_else(server: Server, tmp_path: Path) -> None
             appender.execute(statement)
     assert "may change or delete" in str(opened(server.address("rights", tmp_path / "w2", role="owner")))
     with server.owning() as owner:
+        table, config = "rights.charges", "; SELECT pg_reload_conf()"
         for change, back, words in (
-            (
-                "GRANT UPDATE ON rights.charges TO appender",
-                "REVOKE UPDATE ON rights.charges FROM appender",
-                "may change",
-            ),
-            (
-                "GRANT UPDATE (body) ON rights.charges TO appender",
-                "REVOKE UPDATE (body) ON rights.charges FROM appender",
-                "may ch",
-            ),
+            (f"GRANT UPDATE ON {table} TO appender", f"REVOKE UPDATE ON {table} FROM appender", "may change"),
+            (f"GRANT UPDATE (body) ON {table} TO appender", f"REVOKE UPDATE (body) ON {table} FROM appender", "may ch"),
             ("GRANT owner TO appender", "REVOKE owner FROM appender", "may change"),
             ("CREATE VIEW rights.more AS SELECT 1", "DROP VIEW rights.more", "more"),
-            ("ALTER TABLE rights.charges SET UNLOGGED", "ALTER TABLE rights.charges SET LOGGED", "charges"),
-            (
-                "ALTER TABLE rights.charges ENABLE ROW LEVEL SECURITY",
-                "ALTER TABLE rights.charges DISABLE ROW LEVEL SECURITY",
-                "charges",
-            ),
-            (
-                "CREATE RULE r AS ON INSERT TO rights.charges DO INSTEAD NOTHING",
-                "DROP RULE r ON rights.charges",
-                "charges",
-            ),
-            (
-                "ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf()",
-                "ALTER SYSTEM RESET fsync; SELECT pg_reload_conf()",
-                "durable",
-            ),
+            (f"ALTER TABLE {table} SET UNLOGGED", f"ALTER TABLE {table} SET LOGGED", "charges"),
+            (*(f"ALTER TABLE {table} {verb} ROW LEVEL SECURITY" for verb in ("ENABLE", "DISABLE")), "charges"),
+            (f"CREATE RULE r AS ON INSERT TO {table} DO INSTEAD NOTHING", f"DROP RULE r ON {table}", "charges"),
+            (f"ALTER SYSTEM SET fsync = off{config}", f"ALTER SYSTEM RESET fsync{config}", "durable"),
         ):
-            for part in change.split(";"):
-                owner.execute(part)
-            time.sleep(0.3 * ("SYSTEM" in change))
-            assert words in str(opened(address)), change
-            for part in back.split(";"):
-                owner.execute(part)
-            time.sleep(0.3 * ("SYSTEM" in change))
+            for statements in (change, back):
+                for part in statements.split(";"):
+                    owner.execute(part)
+                time.sleep(0.3 * ("SYSTEM" in change))
+                assert statements is back or words in str(opened(address)), change
         owner.execute("VACUUM rights.charges")
         assert opened(address) is None
         owner.execute("UPDATE rights.charges SET body = 'free'")
@@ -209,13 +180,6 @@ def sent_and_charged(address: str, folder: Path) -> int:
     return len(charged)
 
 
-def work(*arguments: object) -> dict:
-    command = [*WORKER, *map(str, arguments)]
-    done = subprocess.run(command, check=False, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 @pytest.mark.long
 def test_eight_writers_in_two_networks_spend_one_budget_exactly(server: Server, tmp_path: Path) -> None:
     """Four writers in each of two network namespaces that know only the server's socket; each has its own witness."""
@@ -238,7 +202,7 @@ def test_eight_writers_in_two_networks_spend_one_budget_exactly(server: Server, 
             subprocess.Popen(
                 [*apart, "sh", "-c", script],
                 cwd=ROOT,
-                env=ENVIRONMENT,
+                env=environment(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -10,10 +10,11 @@ import pytest
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Adjacency, Gaussian, NonPrivate, PoissonSampledGaussian, Unit, repeat
 from accountant.gaussian_dp import epsilon_from_mu
-from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger import Budget, Ledger
 from accountant.ledger.reservation import Declaration
 from accountant.ledger.total import DISJOINT, FILTER, NOTHING, ODOMETER, TOGETHER, odometer, odometer_delta, total
 from accountant.tightest import epsilon_table
+from tests.accountant.builders import policy
 
 EVENT = Gaussian(noise_multiplier=8.0)
 OTHER = PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=2.0)
@@ -21,8 +22,7 @@ ZERO = Adjacency.ZERO_OUT
 
 
 def ledger(path: Path | None = None, **settings) -> Ledger:
-    asked = {"unit": Unit.CLIENT, "adjacency": ZERO, "population": "p", "n_clients": 40} | settings
-    return Ledger.create(path, LedgerPolicy(**asked))
+    return Ledger.create(path, policy(**settings))
 
 
 def declared(run: str, count: int = 4, event=EVENT, **settings) -> Declaration:

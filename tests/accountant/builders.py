@@ -1,0 +1,51 @@
+"""Policies, events, damage and processes that several tests of the accountant share."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+from accountant.events import Adjacency, Event, PoissonSampledGaussian, Unit, repeat
+from accountant.ledger import Budget, LedgerPolicy
+
+ROOT = Path(__file__).parents[2]
+WORKER = [sys.executable, "-m", "tests.accountant.ledger_worker"]
+
+
+def environment() -> dict[str, str]:
+    """This process' environment as it is by now, for a worker on one thread."""
+    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def policy(budget: Budget | None = None, **changes: object) -> LedgerPolicy:
+    """A policy of 40 clients of which one is zeroed out, changed where asked."""
+    plain = {"unit": Unit.CLIENT, "adjacency": Adjacency.ZERO_OUT, "population": "p", "n_clients": 40}
+    return LedgerPolicy(**(plain | {"budget": budget} | changes))
+
+
+def poisson(q: float, z: float, count: int | None = None) -> Event:
+    """A Poisson sample with Gaussian noise, or so many of them."""
+    event = PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
+    return event if count is None else repeat(event, count)
+
+
+def altered(path: Path, *statements: str) -> None:
+    """Change a ledger's file as another program could."""
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+def work(*arguments: object, prefix: tuple[str, ...] = ()) -> dict:
+    """What a process of ``ledger_worker`` answers."""
+    command = [*prefix, *WORKER, *map(str, arguments)]
+    done = subprocess.run(
+        command, check=False, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
