@@ -75,14 +75,14 @@ CASES = [
     Case("scout", Scout(evaluations=6)),
     Case("zoom, of the how-to", Zoom()),
 ]
-# Sides that they share with a case, in whole or in part; the law is checked of them, whole runs are not.
+# Of the experiments, with sides that a case has in whole or in part; conformance is checked of them, not whole runs.
 ALIKE = [
     Case("central model", CentralModel(n_init=3, n_candidates=64)),
     Case("dp-hype", DPHype(n_candidates=8)),
     Case("best arm, one reward", BestArm(n_arms=4), unit="reward"),
     Case("flexible", FlexibleXArmed(horizon=60, c=0.05)),
 ]
-# Variants of these; slow tests.
+# Variants of these, of the experiments too; slow tests.
 VARIANTS = [
     Case("private search, random, one reward", PrivateSearch(n_candidates=2, sampler="random"), unit="reward"),
     Case("best arm", BestArm(n_arms=4)),
