@@ -185,7 +185,10 @@ class Spec:
         Raises:
             ConfigurationError: Naming the key, the value and what is allowed.
         """
-        return read_settings(Spec, table, "", {"trusted": trusted})
+        try:
+            return read_settings(Spec, table, "", {"trusted": trusted})
+        except _RaisedError as raised:
+            raise raised.error from None
 
     def loaded(self) -> Spec:
         """Give the run with the objective and the algorithm that its table names, importing their modules.
@@ -286,11 +289,22 @@ def read_privacy(table: Mapping[str, object]) -> Privacy | NoPrivacy:
     return read_settings(Privacy, table, "privacy")
 
 
+class _RaisedError(Exception):
+    """An error of a user's code, which validation would take for a fault of the table."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 def _described(source: ProblemSource, default_name: str, *, trusted: bool) -> Problem:
     """The problem as its table describes it, without its objective; loaded at once where the table leaves facts out."""
     if source.factory is not None and (source.n_clients is None or not source.space):
         if trusted:
-            return load_problem(source, default_name)
+            try:
+                return load_problem(source, default_name)
+            except (ValueError, AssertionError) as error:
+                raise _RaisedError(error) from error
         raise ConfigurationError(
             f"problem: n_clients and space are not stated, so only importing factory={source.factory!r} would tell; "
             "state them, or add --trust if the code is yours"

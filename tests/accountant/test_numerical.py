@@ -324,7 +324,8 @@ def test_rounding_losses_down_is_caught(monkeypatch):
 
 def test_a_delta_too_small_for_the_lattice_is_answered_by_renyi():
     found = numerical.epsilon_interval(SAMPLED, 1e-305, adjacency=ZERO)
-    assert (found.method, found.lower) == ("renyi", 0.0)
+    assert found.method == "renyi"
+    assert 0.0 < found.lower <= found.upper  # a test shows it
     assert found.upper == renyi.epsilon(SAMPLED, 1e-305, adjacency=ZERO)
     assert numerical.quick_epsilon(SAMPLED, 1e-305, adjacency=ZERO) >= found.upper
     assert numerical.delta_interval(SAMPLED, 300.0, adjacency=ZERO).upper <= renyi.delta(SAMPLED, 300.0, adjacency=ZERO)

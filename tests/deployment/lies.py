@@ -63,6 +63,7 @@ PRIVACY: dict[str, Any] = {
 }
 RUN: dict[str, Any] = {
     "name": "another",
+    "directory": "elsewhere",
     "problem": {"n_clients": 7, "space": {"x": {"type": "real", "low": 0.0, "high": 2.0}}, "name": "bumps"},
     "algorithm": {"type": "fed-pne", "horizon": 300, "c": 0.01},
     "privacy": {"none": True},
@@ -102,7 +103,7 @@ ALGORITHM: dict[str, Any] = {
     "releases": 1,
 }
 # Settings that are of this machine alone: they do not enter a run's identity.
-OWN = {"device", "threads", "executor", "jobs", "policy", "controls"}
+OWN = {"directory", "device", "threads", "executor", "jobs", "policy", "controls"}
 
 
 def files_with(federation: Federation, **changes: object) -> Path:
