@@ -325,7 +325,8 @@ def seen_in(text: str, *, line: str, code: int, said: str, here: Path) -> Watche
 def strays(seen: Watched, desk: Desk, run: Path) -> list[str]:
     """What a command opened, started or reached though it lies neither in the directory nor in what is the reader's."""
     system = map(Path, ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys", "/dev"))
-    python = (Path(sys.prefix), Path(sys.base_prefix), ROOT / "privbo", ROOT / "accountant")
+    ours = (ROOT / "privbo", ROOT / "accountant", ROOT / "privbo.egg-info")  # the last is an editable installation's
+    python = (Path(sys.prefix), Path(sys.base_prefix), *ours)
     allowed = (run, desk.here / "home", desk.here / "out", *python, *system)
     opened = [path for path in seen.opened if not any(Path(path).is_relative_to(one) for one in allowed)]
     # An editable installation looks for a folder of this name wherever it stands; the other is where it is installed.
