@@ -1,19 +1,43 @@
-"""What many tests of the door begin with: a request of two clients, a ledger, a door."""
+"""What many tests begin with: a small problem and a run of it; a request of two clients, a ledger, a door."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+import privbo as pb
 from accountant.events import Adjacency, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SimulatedNoise
 from privbo.protocol.messages import Request
+from privbo.testing import toy_problem
 
+SIMULATED = pb.Privacy(noise_multiplier=1.0, noise="simulation")
 WEIGHTS = np.array([[0.5, 0.25], [0.0, 0.25]])
+
+
+def problem(n_clients: int = 4, **settings: Any) -> pb.Problem:
+    """One coordinate and an objective that is 0 everywhere, unless something else is asked for."""
+    objective = {} if "batch_objective" in settings else {"objective": lambda client, params: 0.0}
+    return pb.Problem(**{"space": {"x": pb.Real(0, 1)}, "n_clients": n_clients} | objective | settings)
+
+
+def spec(problem: pb.Problem | None = None, algorithm: Any = None, **settings: Any) -> pb.Spec:
+    """Three rounds with seeded noise; seven clients of the packaged small problem unless one is given."""
+    plain = {"name": "small", "privacy": SIMULATED, "rounds": 3, "seed": 1}
+    algorithm = algorithm or pb.DPFTSDE(n_features=8, n_regions=2)
+    return pb.Spec(problem=problem or toy_problem(7), algorithm=algorithm, **plain | settings)
+
+
+def play(problem: pb.Problem | None = None, algorithm: Any = None, **settings: Any) -> pb.Record:
+    """Run what ``spec`` describes; ``settings`` are those of ``pb.run``."""
+    plain = {"privacy": SIMULATED, "rounds": 3, "seed": 1}
+    algorithm = algorithm or pb.DPFTSDE(n_features=8, n_regions=2)
+    return pb.run(problem or toy_problem(7), algorithm, **plain | settings)
 
 
 def request(**changes) -> Request:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,19 @@ from accountant.ledger import Ledger
 from privbo.plans.policy import Policy
 from privbo.protocol.errors import PolicyError
 from privbo.runs.manifest import RunDirectory
+from tests.builders import problem
 from tests.cli.test_cli import privbo
 
 POLICY = Policy(epsilon=4.0, delta=1e-6)
 SMALL = {"n_features": 8}
-
-
-def problem(objective: Callable[..., float] = lambda client, params: 0.0) -> pb.Problem:
-    return pb.Problem(space={"x": pb.Real(0, 1)}, objective=objective, n_clients=40)
+PROBLEM = problem(40)
 
 
 def untouched(client: int, params: object) -> float:
     raise AssertionError("the policy refuses, and a client was asked")
 
 
+UNTOUCHED = problem(40, objective=untouched)
 HOSTILE = {
     "no privacy": ({"privacy": pb.NoPrivacy()}, {}, "privacy.none=true, and policy.no_privacy=false"),
     "epsilon 1000": (
@@ -69,14 +67,9 @@ HOSTILE = {
 def test_a_refused_run_touches_nobody_and_writes_nothing(case: str, tmp_path: Path) -> None:
     changes, policy, words = HOSTILE[case]
     given = {"algorithm": pb.SharedPrior(**SMALL), "privacy": pb.Privacy(epsilon=1.0), "rounds": 3} | changes
+    policy = Policy(epsilon=4.0, delta=1e-6, **policy)
     with pytest.raises(PolicyError) as refused:
-        pb.run(
-            problem(untouched),
-            given.pop("algorithm"),
-            directory=tmp_path / "run",
-            policy=Policy(epsilon=4.0, delta=1e-6, **policy),
-            **given,
-        )
+        pb.run(UNTOUCHED, given.pop("algorithm"), directory=tmp_path / "run", policy=policy, **given)
     assert str(refused.value).startswith("this policy refuses: ")
     assert words in str(refused.value)
     assert "Policy(" not in str(refused.value)
@@ -85,9 +78,9 @@ def test_a_refused_run_touches_nobody_and_writes_nothing(case: str, tmp_path: Pa
 
 def test_a_run_within_the_policy_is_the_same_run(tmp_path: Path) -> None:
     settings = {"privacy": pb.Privacy(epsilon=1.0, noise="simulation"), "rounds": 2, "seed": 3}
-    bare = pb.run(problem(), pb.SharedPrior(**SMALL), **settings)
+    bare = pb.run(PROBLEM, pb.SharedPrior(**SMALL), **settings)
     policy = Policy(epsilon=4.0, delta=1e-6, noise=["simulation"])
-    held = pb.run(problem(), pb.SharedPrior(**SMALL), policy=policy, **settings)
+    held = pb.run(PROBLEM, pb.SharedPrior(**SMALL), policy=policy, **settings)
     assert [r.values.tolist() for r in held.releases] == [r.values.tolist() for r in bare.releases]
     assert held.spec.digest() == bare.spec.digest()
     assert pb.Spec.from_dict(held.spec.to_dict() | {"problem": bare.spec.to_dict()["problem"]}).policy == policy
@@ -98,18 +91,18 @@ def test_runs_on_one_ledger_are_added_up_and_the_one_that_passes_the_bound_touch
     ledger = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="p", epsilon=100.0, delta=1e-6)
     privacy = pb.Privacy(epsilon=1.0, delta=1e-6)
 
-    def play(number: int, objective: Callable[..., float] = lambda client, params: 0.0, **more) -> pb.Record:
+    def play(number: int, problem: pb.Problem = PROBLEM, **more) -> pb.Record:
         home = tmp_path / str(number)
         settings = {"privacy": privacy, "rounds": 2, "directory": home, "ledger": ledger} | more
-        return pb.run(problem(objective), pb.DPFTSDE(**SMALL), policy=POLICY, **settings)
+        return pb.run(problem, pb.DPFTSDE(**SMALL), policy=POLICY, **settings)
 
-    each = pb.plan(problem(), pb.DPFTSDE(**SMALL), privacy=privacy, rounds=2).event
+    each = pb.plan(PROBLEM, pb.DPFTSDE(**SMALL), privacy=privacy, rounds=2).event
     costs = [tightest.epsilon(repeat(each, n), 1e-6, adjacency=Adjacency.ZERO_OUT) for n in range(1, 20)]
     allowed = sum(cost <= 4.0 for cost in costs)
     for number in range(allowed):
         play(number).ledger.close()
     with pytest.raises(PolicyError, match=r"to 4\.[0-9]+ at delta 1e-06, and policy.epsilon=4"):
-        play(allowed, untouched)
+        play(allowed, UNTOUCHED)
     assert allowed > 4
     assert not (tmp_path / str(allowed)).exists()
     again = play(0, resume=True)  # it stands on the ledger already, and is not counted twice
@@ -118,7 +111,7 @@ def test_runs_on_one_ledger_are_added_up_and_the_one_that_passes_the_bound_touch
     stricter = pb.Policy(epsilon=2.0, delta=1e-6)
     with pytest.raises(PolicyError, match=r"and policy.epsilon=2"):
         pb.run(
-            problem(untouched), pb.DPFTSDE(**SMALL), privacy=privacy, rounds=2, directory=tmp_path / "0", ledger=ledger,
+            UNTOUCHED, pb.DPFTSDE(**SMALL), privacy=privacy, rounds=2, directory=tmp_path / "0", ledger=ledger,
             policy=stricter, resume=True,
         )  # fmt: skip
 

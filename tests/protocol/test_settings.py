@@ -24,6 +24,7 @@ from privbo.protocol.settings import (
 )
 from privbo.runs.algorithms import read_algorithm
 from privbo.runs.spec import Spec
+from tests.builders import problem
 
 RUN = """
 name = "toy"
@@ -38,10 +39,6 @@ factory = "tests.crash_problem:problem"
 """
 DPFTS, EPSILON = 'type = "dp-fts-de"', "epsilon = 2.0"
 WITHOUT_TABLE = RUN.replace("[privacy]\n{privacy}\n", "").replace("{top}", "privacy = 2.0")
-
-
-def problem() -> pb.Problem:
-    return pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=3)
 
 
 CLASSIC_IN_PYTHON: dict[str, tuple[Callable[[], object], str]] = {
