@@ -22,13 +22,11 @@ import numpy.typing as npt
 from pydantic import Field
 
 from privbo.algorithms.elimination.alone import PersonalElimination, alone
-from privbo.algorithms.elimination.alone_server import Alone
 from privbo.algorithms.elimination.confidence import Confidence
-from privbo.algorithms.elimination.kept import Kept
-from privbo.algorithms.elimination.pf_pne_server import PFPNEServer
+from privbo.algorithms.elimination.personal_clients import Kept
+from privbo.algorithms.elimination.pf_pne import PFPNEServer
 from privbo.algorithms.elimination.phases import count_fitting
-from privbo.algorithms.elimination.pull_table import OwnPhase, PullTable
-from privbo.algorithms.elimination.rewards import pull_nodes
+from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, pull_nodes
 from privbo.algorithms.elimination.settings import CappedSettings
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 from privbo.protocol.settings import settings
@@ -113,8 +111,8 @@ class FlexibleServer(PFPNEServer):
     def _length(self) -> int:
         return len(self._nodes) * self._own.node_pulls(self._confidence, self._depth)
 
-    def _first_alone(self) -> Alone:
-        return Alone(depth=0, last=0)
+    def _silent_rounds(self) -> range:
+        return range(1)
 
     def _deficit(self, depth: int) -> float:
         """What the average may lack and a client's own part make up for, 2 alpha D, and what a cell hides."""

@@ -21,7 +21,7 @@ from experiments.outcome import Outcome, Task, make, paid
 from experiments.problems.clients import Clients
 from experiments.problems.environments import Environment, Shifted
 from privbo.algorithms.elimination.alone import PersonalElimination
-from privbo.algorithms.elimination.fed_pne_server import FedPNEServer
+from privbo.algorithms.elimination.fed_pne import FedPNEServer
 from privbo.algorithms.elimination.partition import Partition
 from privbo.algorithms.elimination.personal_clients import PersonalCohort
 from privbo.protocol.messages import (

@@ -10,7 +10,7 @@ import numpy as np
 import privbo as pb
 from experiments.outcome import Outcome, Task, make, paid
 from experiments.problems.environments import Environment, Shifted
-from privbo.algorithms.elimination.parallel_server import ParallelServer
+from privbo.algorithms.elimination.parallel import ParallelServer
 from privbo.algorithms.elimination.partition import Partition
 from privbo.protocol.messages import FloatArray, Release, Setting
 

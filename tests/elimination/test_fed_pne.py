@@ -9,7 +9,7 @@ import pytest
 
 import privbo as pb
 from privbo.algorithms.elimination.confidence import noise_half_width
-from privbo.algorithms.elimination.fed_pne_server import FedPNEServer
+from privbo.algorithms.elimination.fed_pne import FedPNEServer
 from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
 
 PLAIN = pb.NoPrivacy()

@@ -8,7 +8,7 @@ import pytest
 
 import privbo as pb
 from privbo.algorithms.elimination.confidence import noise_half_width
-from privbo.algorithms.elimination.parallel_server import ParallelServer
+from privbo.algorithms.elimination.parallel import ParallelServer
 from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
 
 SPACE = pb.Space({"x": pb.Real(0, 1)})

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.algorithms.elimination.active_nodes import checkpoints
 from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.forest import Forest
 from privbo.algorithms.elimination.partition import Partition
+from privbo.algorithms.elimination.personal_clients import checkpoints
 from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate, Release, Setting
 from privbo.protocol.space import Space
 

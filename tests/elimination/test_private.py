@@ -10,7 +10,7 @@ import pytest
 import privbo as pb
 from experiments.baselines.tree import locate
 from privbo.algorithms.elimination.confidence import NOISE_FAILURE, noise_half_width
-from privbo.algorithms.elimination.fed_pne_server import FedPNEServer
+from privbo.algorithms.elimination.fed_pne import FedPNEServer
 from privbo.algorithms.elimination.partition import Partition
 from privbo.protocol.messages import FloatArray, Release, Setting
 

@@ -7,12 +7,12 @@ import pytest
 
 import privbo as pb
 from privbo.algorithms.elimination.confidence import Confidence
-from privbo.algorithms.elimination.recommend import recommend
-from privbo.algorithms.elimination.settings import FedPNESettings, ParallelSettings, PersonalSettings, PFPNESettings
+from privbo.algorithms.elimination.pulls import recommend
+from privbo.algorithms.elimination.settings import TreeSettings
 from privbo.protocol.messages import FloatArray, IntArray
 
 CLIENTS = 12
-SEARCHES: dict[str, FedPNESettings | ParallelSettings | PersonalSettings | PFPNESettings] = {
+SEARCHES: dict[str, TreeSettings] = {
     "fed-pne": pb.FedPNE(horizon=60),
     "heuristic": pb.FedPNE.heuristic(horizon=60),
     "stop": pb.FedPNE(horizon=60, tail="stop"),

@@ -30,7 +30,7 @@ from unittest import mock
 
 import pytest
 
-from privbo.algorithms.elimination.sharing import RewardRange
+from privbo.algorithms.elimination.settings import RewardRange
 from privbo.cli import run as running
 from privbo.door import mechanism
 from privbo.protocol import problem as problems

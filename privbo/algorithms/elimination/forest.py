@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.pull_table import PullTable
+from privbo.algorithms.elimination.pulls import PullTable
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Space
 

@@ -8,17 +8,111 @@ operations per depth.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from privbo.algorithms.elimination.active_nodes import Pairs, checkpoints
+from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.forest import Forest
-from privbo.algorithms.elimination.kept import Kept, pack, unpack
-from privbo.algorithms.elimination.pull_table import OwnPhase, PullTable
-from privbo.algorithms.elimination.rewards import pull_nodes
-from privbo.algorithms.elimination.settings import SEGMENTS, PersonalSettings, PFPNESettings
+from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, pull_nodes
+from privbo.algorithms.elimination.settings import PhasedSettings
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
+
+BoolArray = npt.NDArray[np.bool_]
+Stage2: TypeAlias = Literal["printed", "in-phase", "warm", "optimistic"]
+AloneTail: TypeAlias = Literal["commit", "printed"]
+
+# Silent rounds of the optimistic stage; a killed run repeats at most one of them.
+SEGMENTS = 8
+
+
+def checkpoints(threshold: int, *, in_phase: bool) -> list[int]:
+    """Pulls per node at which a phase looks at the means: the threshold, or 1, 2, 4, ... up to it."""
+    if not in_phase:
+        return [threshold]
+    return [2**j for j in range((threshold - 1).bit_length())] + [threshold]
+
+
+@dataclass
+class Pairs:
+    """Active (client, node) pairs of one depth, sorted by client; all arrays ``(p,)``."""
+
+    owners: IntArray
+    nodes: IntArray
+    counts: IntArray
+    means: FloatArray
+    radii: FloatArray
+    protected: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def where(self, keep: BoolArray) -> Pairs:
+        """The pairs that are kept."""
+        return Pairs(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
+
+    def best(self) -> IntArray:
+        """For every pair the position of its client's pair with the largest mean; unknown means lose."""
+        if not len(self):
+            return np.zeros(0, dtype=np.int64)
+        means = np.where(np.isnan(self.means), -np.inf, self.means)
+        first = np.flatnonzero(np.diff(self.owners, prepend=self.owners[0] - 1))
+        lengths = np.diff(np.append(first, len(self)))
+        top = np.repeat(np.maximum.reduceat(means, first), lengths)
+        positions = np.where(means == top, np.arange(len(self)), len(self))
+        return np.asarray(np.repeat(np.minimum.reduceat(positions, first), lengths))
+
+    def merge(self, asked: IntArray, fresh: FloatArray, pulls: IntArray, confidence: Confidence) -> None:
+        """Add the means of new pulls to the pairs at ``asked``; failed pulls count for nothing."""
+        good = ~np.isnan(fresh)
+        asked, fresh, pulls = asked[good], fresh[good], pulls[good]
+        before = self.counts[asked]
+        total = before + pulls
+        old = np.where(before > 0, self.means[asked], 0.0)
+        self.means[asked] = (old * before + fresh * pulls) / total
+        self.counts[asked] = total
+        self.radii[asked] = confidence.radius(total)
+
+    def stays(self, variation: float) -> BoolArray:
+        """Whether ``mu + b + nu1 rho^h >= mu_best - b_best``; protected and unknown nodes stay."""
+        best = self.best()
+        lower = self.means[best] - self.radii[best]
+        drop = self.means + self.radii + variation < lower
+        return ~drop | self.protected
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """Nodes the server keeps of one depth, their average means and radii."""
+
+    depth: int
+    nodes: IntArray
+    means: FloatArray
+    radii: FloatArray
+
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Named arrays for a broadcast."""
+        return {
+            "kept_depth": np.array(self.depth),
+            "kept_nodes": self.nodes,
+            "kept_means": self.means,
+            "kept_radii": self.radii,
+        }
+
+    @staticmethod
+    def of(broadcast: Broadcast) -> Kept | None:
+        """Read a broadcast; None if it says nothing of a phase."""
+        arrays = broadcast.arrays
+        if "kept_nodes" not in arrays:
+            return None
+        return Kept(
+            depth=int(arrays["kept_depth"]),
+            nodes=np.asarray(arrays["kept_nodes"], dtype=np.int64),
+            means=np.asarray(arrays["kept_means"], dtype=np.float64),
+            radii=np.asarray(arrays["kept_radii"], dtype=np.float64),
+        )
 
 
 class PersonalCohort:
@@ -27,14 +121,17 @@ class PersonalCohort:
     Args:
         algorithm: The tree, and how clients share and go on alone.
         setting: What both sides are told.
+        stage2, tail: How clients go on alone, and with pulls that no further depth takes.
         clients: Global numbers, ``(n,)``.
         evaluate: The clients' objectives.
     """
 
     def __init__(
         self,
-        algorithm: PersonalSettings | PFPNESettings,
+        algorithm: PhasedSettings,
         setting: Setting,
+        stage2: Stage2,
+        tail: AloneTail,
         *,
         clients: IntArray,
         evaluate: Evaluate,
@@ -47,15 +144,15 @@ class PersonalCohort:
         self._sharing = algorithm.sharing
         self._unit = setting.unit
         self._confidence = confidence = algorithm.confidence(setting.n_clients)
-        self._stage2 = algorithm.stage2
+        self._stage2 = stage2
         # Whether a client whose next pulls do not fit plays its best node, or else pulls on in order.
-        self._commit = algorithm.tail == "commit"
+        self._commit = tail == "commit"
         self._table = PullTable.empty()
         self._left = np.full(n, confidence.horizon, dtype=np.int64)
         self._best = np.zeros((n, 2), dtype=np.int64)
         self._kept: dict[int, Kept] = {}
         self._shared_rounds: dict[int, int] = {}
-        self._alive = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        self._alive: tuple[IntArray, ...] = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
         self._depth = -1
         self._answered = -1
         self._forest: Forest | None = None
@@ -263,34 +360,31 @@ class PersonalCohort:
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Everything (private)."""
+        kept = {f"{depth}_{name}": a for depth, each in self._kept.items() for name, a in each.arrays().items()}
         forest = {} if self._forest is None else self._forest.arrays()
-        return (
-            self._table.arrays()
-            | forest
-            | pack(self._kept)
-            | {
-                "left": self._left,
-                "best": self._best,
-                "alive_owners": self._alive[0],
-                "alive_nodes": self._alive[1],
-                "state": np.array([self._depth, self._answered]),
-                "shared_rounds": np.array(sorted(self._shared_rounds.items()), dtype=np.int64).reshape(-1, 2),
-            }
-        )
+        state = {
+            "left": self._left,
+            "best": self._best,
+            "alive": np.stack(self._alive),
+            "state": np.array([self._depth, self._answered]),
+            "shared_rounds": np.array(sorted(self._shared_rounds.items()), dtype=np.int64).reshape(-1, 2),
+            "kept_depths": np.array(list(self._kept), dtype=np.int64),
+        }
+        return self._table.arrays() | forest | kept | state
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Take the state of ``snapshot``."""
         taken = {name: np.array(array) for name, array in snapshot.items()}
-        self._table = PullTable.of(taken)
-        self._forest = None
+        self._table, self._forest = PullTable.of(taken), None
         if "forest_size" in taken:
             self._forest = Forest.of(taken, self._partition, self._space, self._confidence)
-        self._left = taken["left"].astype(np.int64)
-        self._best = taken["best"].astype(np.int64)
-        self._alive = (taken["alive_owners"].astype(np.int64), taken["alive_nodes"].astype(np.int64))
-        self._depth, self._answered = (int(x) for x in taken["state"][:2])
-        self._shared_rounds = {int(depth): int(round_) for depth, round_ in taken["shared_rounds"]}
-        self._kept = unpack(taken)
+        self._left, self._best, self._alive = taken["left"], taken["best"], tuple(taken["alive"])
+        self._depth, self._answered = taken["state"].tolist()
+        self._shared_rounds = dict(taken["shared_rounds"].tolist())
+        self._kept = {
+            depth: Kept(depth=depth, **{name: taken[f"{depth}_kept_{name}"] for name in ("nodes", "means", "radii")})
+            for depth in taken["kept_depths"].tolist()
+        }
 
     def history(self) -> ClientHistory:
         """One evaluation per node and turn, the mean of its pulls (private); padded with NaN."""

@@ -3,20 +3,148 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, Strict
 
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.sharing import Centre, Outside, RewardRange, Sharing
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Setting
+from privbo.protocol.messages import FloatArray, Request, Setting
 from privbo.protocol.settings import Count, Positive, settings
 
-# Silent rounds of the optimistic stage; a killed run repeats at most one of them.
-SEGMENTS = 8
+Centre: TypeAlias = Literal["client", "middle"]
+Outside: TypeAlias = Literal["clip", "absent"]
+
+_UNIT_ROUNDOFF = 2.0**-53
+_LOSS = "The optimum may be lost with a probability nothing here bounds."
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardRange:
+    """The interval rewards lie in, as declared before the run.
+
+    Attributes:
+        low, high: Bounds of a reward.
+        outside: ``"clip"`` clips a reward outside, ``"absent"`` counts it as a failed evaluation.
+    """
+
+    low: float
+    high: float
+    outside: Outside
+
+    @property
+    def half_width(self) -> float:
+        """Largest distance of a reward from the middle."""
+        return 0.5 * (self.high - self.low)
+
+    @property
+    def middle(self) -> float:
+        """Middle of the range."""
+        return 0.5 * (self.high + self.low)
+
+    @property
+    def words(self) -> str:
+        """Words for a client whose reward lies outside; the value is not named."""
+        fate = "was clipped to it" if self.outside == "clip" else "contributed nothing"
+        return f"a reward outside reward_range=({self.low:g}, {self.high:g}) {fate}; normalise the objective"
+
+    def admit(self, rewards: FloatArray) -> FloatArray:
+        """Rewards inside the range; those outside are clipped to it or become NaN, NaN passes."""
+        if self.outside == "clip":
+            return np.clip(rewards, self.low, self.high)
+        return np.where(self.excludes(rewards), np.nan, rewards)
+
+    def excludes(self, rewards: FloatArray) -> npt.NDArray[np.bool_]:
+        """Tell which rewards lie outside; private."""
+        return (rewards < self.low) | (rewards > self.high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """Form in which mean rewards leave a client.
+
+    Attributes:
+        allowed: The declared range of rewards.
+        clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
+        widen: w, the multiple of the noise half-width by which radii are widened.
+        centre: What a client subtracts before sending.
+    """
+
+    allowed: RewardRange
+    clip: float | None = None
+    widen: float = 1.0
+    centre: Centre = "middle"
+
+    def caveat(self, cap: int | None, loss: str = _LOSS) -> str | None:
+        """Say for pages what a form with these settings gives up; None where comparisons are covered.
+
+        Args:
+            cap: Most nodes of a shared phase, or None.
+            loss: Sentence on what may be lost by it.
+        """
+        clips = self.clipping_norm(1) < self.allowed.half_width
+        faults = {
+            f"a cap of {cap} drops nodes untested": cap is not None,
+            f"clipping at {self.clip} sqrt(K) biases mean rewards": clips,
+            f"radii widened by {self.widen:g} half-widths do not cover the noise": self.widen < 1,
+        }
+        found = [fault for fault, is_there in faults.items() if is_there]
+        return f"Heuristic form: {'; '.join(found)}. {loss}" if found else None
+
+    def clipping_norm(self, n_nodes: int) -> float:
+        """S for a phase of K nodes."""
+        return (self.allowed.half_width if self.clip is None else self.clip) * math.sqrt(n_nodes)
+
+    def request(self, n_nodes: int, pulls: int, setting: Setting) -> Request:
+        """The average over all clients of one vector with an entry per node.
+
+        Args:
+            n_nodes: K.
+            pulls: t, pulls of every node by each client.
+            setting: What both sides are told.
+        """
+        return Request(
+            dim=n_nodes,
+            clipping_norm=self.clipping_norm(n_nodes),
+            weights=np.full((1, setting.n_clients), 1.0 / setting.n_clients),
+            reward_bound=self.reward_bound(n_nodes, pulls) if setting.unit == "reward" else None,
+        )
+
+    def reward_bound(self, n_nodes: int, pulls: int) -> float:
+        """Bound on how far one reward moves a client's vector: the range's width over t, and what rounding adds.
+
+        A mean is a sum divided by t whatever failed, so another reward moves one entry by
+        at most ``width / t``; subtracting the client's own mean over nodes shortens that. In
+        each of the two worlds a sum of t rewards is off by at most t roundings of the largest.
+        """
+        largest = max(abs(self.allowed.low), abs(self.allowed.high))
+        rounding = 4 * (pulls + n_nodes + 8) * _UNIT_ROUNDOFF * largest
+        return 2 * self.allowed.half_width / pulls + rounding
+
+    def vector(self, means: FloatArray, worked: FloatArray | None = None) -> FloatArray:
+        """Vectors that clients send of their mean rewards ``(n, K)``.
+
+        ``centre="middle"`` subtracts the middle of the range, which halves the sensitivity;
+        ``"client"`` subtracts the client's own mean over the nodes, which removes vertical
+        offsets between clients exactly. Either way differences between nodes are kept.
+
+        Args:
+            means: Of the pulls that worked.
+            worked: Share of the pulls that did, ``(n, K)``, where one reward is the unit of
+                privacy: then a failed pull counts as the middle of the range, so that no
+                reward weighs more than one pull. None leaves failed pulls out.
+        """
+        middle = self.allowed.middle
+        if worked is not None:
+            means = middle + np.where(worked > 0, (means - middle) * worked, 0.0)
+        if self.centre == "middle":
+            return np.asarray(means - middle)
+        return np.asarray(means - means.mean(axis=1, keepdims=True))
+
 
 # c of rewards in [0, 1]: b = sqrt(L / 2n).
 HOEFFDING = 2.0**-0.5
@@ -24,9 +152,6 @@ HOEFFDING = 2.0**-0.5
 Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 Bounds: TypeAlias = Annotated[tuple[Finite, Finite], Strict(strict=False)]
-Expand: TypeAlias = Literal["ktau", "tau", "none"]
-Stage2: TypeAlias = Literal["printed", "in-phase", "warm", "optimistic"]
-AloneTail: TypeAlias = Literal["commit", "printed"]
 
 
 @settings(table="algorithm")
@@ -72,9 +197,9 @@ class TreeSettings:
         """Most pulls of one client over the whole run: the horizon, or ``evaluations`` where that is less."""
         return self.horizon if self.evaluations is None else min(self.horizon, self.evaluations)
 
-    def variation(self, depth: int) -> float:
-        """Largest variation inside a cell of a depth: ``nu1 rho^h``."""
-        return float(self.nu1 * self.rho**depth)
+    def confidence(self, n_clients: int) -> Confidence:
+        """Thresholds and radii of M clients; those of rewards in [0, 1] (Hoeffding) where no ``c`` is set."""
+        return Confidence(horizon=self.budget, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=HOEFFDING, c1=1.0)
 
     def partition(self, setting: Setting) -> Partition:
         """The tree over a run's space.
@@ -99,7 +224,7 @@ class PhasedSettings(TreeSettings):
 
     def confidence(self, n_clients: int) -> Confidence:
         """Thresholds and radii for M clients; delta_b = 1/M."""
-        return Confidence(horizon=self.budget, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=self.c, c1=self.c1)
+        return replace(super().confidence(n_clients), c=self.c, c1=self.c1)
 
 
 @settings(table="algorithm")
@@ -141,70 +266,3 @@ class CappedSettings(PhasedSettings, SharingSettings):
     def caveat(self) -> str | None:
         """Say in one sentence what a heuristic form gives up; None for the certified one."""
         return self.sharing.caveat(self.cap)
-
-
-@settings(table="algorithm")
-class FedPNESettings(CappedSettings):
-    """Settings of Fed-PNE; ``FedPNE`` says what each of them means."""
-
-    type: Literal["fed-pne"] = field(default="fed-pne", repr=False)
-    expand: Expand = "ktau"
-    tail: Literal["commit", "printed", "stop"] = "commit"
-    releases: Count | None = None
-
-
-@settings(table="algorithm")
-class PFPNESettings(CappedSettings):
-    """Settings of PF-PNE; ``PFPNE`` says what each of them means."""
-
-    type: Literal["pf-pne"] = field(default="pf-pne", repr=False)
-    gap: Positive = 0.01
-    stage2: Literal["printed", "in-phase", "warm", "optimistic"] = "optimistic"
-    tail: AloneTail = "commit"
-
-    @property
-    def caveat(self) -> str | None:
-        """Say in one sentence what a heuristic form gives up; None for the certified one."""
-        advice = "The shared stage only advises: pulls may be lost, no optimum."
-        loss = advice if self.stage2 == "optimistic" else "An optimum may be lost with a probability nothing bounds."
-        return self.sharing.caveat(self.cap, loss)
-
-    @property
-    def is_certified(self) -> bool:
-        """Whether the survival of the optimum's cell rests on the shared stage; the optimistic stage drops nothing."""
-        return self.caveat is None and self.stage2 != "optimistic"
-
-    @property
-    def shared_depths(self) -> int:
-        """H0, number of phases of the shared stage, at least 1."""
-        return max(1, math.ceil(math.log(self.gap / self.nu1) / math.log(self.rho)))
-
-
-@settings(table="algorithm")
-class ParallelSettings(SharingSettings):
-    """Settings of the parallel X-armed bandit; ``ParallelXArmed`` says what each of them means."""
-
-    type: Literal["parallel"] = field(default="parallel", repr=False)
-    horizon: Count = 10_000
-    nu1: Positive = 1.37
-    rho: Fraction = 2.0**-0.5
-    delta_b: Fraction | None = None
-
-    def confidence(self, n_clients: int) -> Confidence:
-        """Radii of a player's own means for rewards in [0, 1] (Hoeffding); the margin between nodes has its own."""
-        return Confidence(horizon=self.budget, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=HOEFFDING, c1=1.0)
-
-    def pulls_per_player(self, depth: int, n_nodes: int, n_players: int) -> int:
-        """T_h, so that every mean is within ``nu1 rho^h`` of its node with the probability the run needs."""
-        delta_b = 1.0 / self.budget if self.delta_b is None else self.delta_b
-        log = math.log(math.pi**2 * (depth + 1) ** 2 * n_nodes / (3 * delta_b))
-        return max(1, math.ceil(log / (2 * self.variation(depth) ** 2 * n_players)))
-
-
-@settings(table="algorithm")
-class PersonalSettings(PhasedSettings):
-    """Settings of PE, clients that eliminate alone."""
-
-    type: Literal["pe"] = field(default="pe", repr=False)
-    stage2: Literal["printed", "in-phase", "optimistic"] = "optimistic"
-    tail: AloneTail = "commit"

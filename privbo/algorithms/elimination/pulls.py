@@ -1,0 +1,256 @@
+"""Rewards of a cohort's pulls, one row per client, node and turn, and the point that each client would use (private).
+
+An evaluation is a noisy reward. Real objectives are called once per pull; a simulation
+may offer ``pull(clients, units, counts)`` and answer with the means of many pulls at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.algorithms.elimination.confidence import Confidence
+from privbo.algorithms.elimination.partition import Partition
+from privbo.algorithms.elimination.settings import RewardRange
+from privbo.protocol.messages import ClientHistory, Evaluate, FloatArray, IntArray, UnitName
+from privbo.protocol.space import Space
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulled:
+    """Rewards of a batch of pulls (private); all arrays ``(n,)``.
+
+    Attributes:
+        means: Mean reward of the pulls that worked; NaN where none did or none was asked for.
+        worked: How many did.
+    """
+
+    means: FloatArray
+    worked: IntArray
+
+
+def pull_nodes(
+    evaluate: Evaluate, allowed: RewardRange, clients: IntArray, units: FloatArray, counts: IntArray, unit: UnitName
+) -> Pulled:
+    """Pull ``units[i]`` as ``clients[i]``, ``counts[i]`` times.
+
+    Where one reward is the unit of privacy every pull is an evaluation, also in an environment that
+    answers many at once: what the mean of many hides, a failure or a reward that is not allowed, can't be bounded.
+    """
+    many = None if unit == "reward" else evaluate.pull
+    if many is not None:
+        means = _admitted(evaluate, allowed, clients, many(clients, units, counts))
+        return Pulled(means=means, worked=np.where(np.isnan(means), 0, counts))
+    totals, worked = np.zeros(len(clients)), np.zeros(len(clients), dtype=np.int64)
+    for turn in range(int(counts.max(initial=0))):
+        due = np.flatnonzero(counts > turn)
+        rewards = _admitted(evaluate, allowed, clients[due], evaluate(clients[due], units[due]))
+        good = np.isfinite(rewards)
+        totals[due[good]] += rewards[good]
+        worked[due[good]] += 1
+    with np.errstate(invalid="ignore"):
+        return Pulled(means=np.asarray(totals / worked), worked=worked)
+
+
+def _admitted(evaluate: Evaluate, allowed: RewardRange, clients: IntArray, rewards: FloatArray) -> FloatArray:
+    """Rewards as the range lets them in; clients whose reward it changed are told."""
+    for client in np.unique(clients[allowed.excludes(rewards)]):
+        evaluate.note(int(client), allowed.words)
+    return allowed.admit(rewards)
+
+
+def judge(
+    owners: IntArray, points: FloatArray, worked: IntArray, means: FloatArray, units: FloatArray, n: int
+) -> FloatArray:
+    """Give every client's mean reward at the point nearest to each of some points that it has pulled, ``(n, k)``.
+
+    Args:
+        owners: Row of the client of each turn, ``(r,)``.
+        points: Its point, ``(r, d)``.
+        worked: Pulls of the turn that did not fail, ``(r,)``.
+        means: Mean reward of those; NaN where none worked.
+        units: The points, ``(k, d)``.
+        n: Number of clients.
+    """
+    judged = np.full((n, len(units)), np.nan)
+    for client in range(n):
+        mine = np.flatnonzero((owners == client) & (worked > 0))
+        if not len(mine):
+            continue
+        apart = ((units[:, None] - points[mine]) ** 2).sum(axis=2)
+        near = (apart <= apart.min(axis=1, keepdims=True)) * worked[mine]
+        judged[client] = near @ means[mine] / near.sum(axis=1)
+    return judged
+
+
+def recommend(
+    owners: IntArray,
+    places: IntArray,
+    worked: IntArray,
+    means: FloatArray,
+    radius: Callable[[FloatArray], FloatArray],
+    points: FloatArray,
+    otherwise: FloatArray,
+) -> FloatArray:
+    """Give every client the point with the largest lower confidence bound of its own pulls, ``(n, d)``.
+
+    Pulls of one point are pooled whatever node they were made for. Of equal bounds that of the
+    point pulled last counts, which is where the others' averages sent the client.
+
+    Args:
+        owners: Row of the client of each turn, ``(r,)``.
+        places: Row of its point in ``points``, ``(r,)``.
+        worked: Pulls of the turn that did not fail, ``(r,)``.
+        means: Mean reward of those; NaN where none worked.
+        radius: Half-width of a confidence interval after so many pulls.
+        points: Points, of which some may be the same, ``(p, d)``.
+        otherwise: Points of clients none of whose pulls worked, ``(n, d)``.
+    """
+    found = otherwise.copy()
+    rows = np.flatnonzero(worked > 0)
+    if not len(rows):
+        return found
+    points, same = np.unique(points, axis=0, return_inverse=True)
+    owners, places, worked = owners[rows], same.reshape(-1)[places[rows]], worked[rows]
+    pairs, turn = _numbered(owners * len(points) + places, len(found) * len(points))
+    counts = np.bincount(turn, weights=worked).astype(np.float64)
+    totals = np.bincount(turn, weights=worked * means[rows]).astype(np.float64)
+    lower = totals / counts - radius(counts)
+    last = np.zeros(len(pairs), dtype=np.int64)
+    last[turn] = np.arange(len(rows))  # of several turns the last one stays
+    clients = pairs // len(points)
+    starts = np.flatnonzero(np.append(True, np.diff(clients) > 0))
+    top = np.repeat(np.maximum.reduceat(lower, starts), np.diff(np.append(starts, len(pairs))))
+    best = np.maximum.reduceat(np.where(lower == top, last, -1), starts)
+    found[clients[starts]] = points[places[best]]
+    return found
+
+
+def _numbered(numbers: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    """``np.unique`` with its inverse of numbers below ``size``; without a sort where most of these occur."""
+    if size > 4 * len(numbers):
+        found, inverse = np.unique(numbers, return_inverse=True)
+        return found, inverse
+    there = np.zeros(size, dtype=bool)
+    there[numbers] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullTable:
+    """Rows in the order they were made; all arrays ``(r,)``.
+
+    Attributes:
+        owners: Row of the client inside its cohort.
+        depths, nodes: The node.
+        pulls: Number of pulls.
+        worked: How many of them did not fail.
+        means: Mean reward of those, NaN where all failed.
+        rounds: Round of the run.
+    """
+
+    owners: IntArray
+    depths: IntArray
+    nodes: IntArray
+    pulls: IntArray
+    worked: IntArray
+    means: FloatArray
+    rounds: IntArray
+
+    @staticmethod
+    def empty() -> PullTable:
+        """No pulls."""
+        none = np.zeros(0, dtype=np.int64)
+        return PullTable(owners=none, depths=none, nodes=none, pulls=none, worked=none, means=np.zeros(0), rounds=none)
+
+    def add(self, *, depth: int, round_: int, **turn: IntArray | FloatArray) -> PullTable:
+        """With the rows of one turn; every other column is named and given whole."""
+        n = len(turn["owners"])
+        turn |= {"depths": np.full(n, depth), "rounds": np.full(n, round_)}
+        return PullTable(**{name: np.append(array, turn[name]) for name, array in vars(self).items()})
+
+    def of_round(self, round_: int) -> PullTable:
+        """The rows of one round."""
+        here = self.rounds == round_
+        return PullTable(**{name: array[here] for name, array in vars(self).items()})
+
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Named arrays for a snapshot."""
+        return {f"table_{name}": array for name, array in vars(self).items()}
+
+    @staticmethod
+    def of(arrays: Mapping[str, npt.NDArray[np.generic]]) -> PullTable:
+        """The table of a snapshot."""
+        return PullTable(**{name: np.array(arrays[f"table_{name}"]) for name in PullTable.__dataclass_fields__})
+
+    def history(self, *, n_clients: int, space: Space, partition: Partition, confidence: Confidence) -> ClientHistory:
+        """The table as the protocol's history: per round as many columns as its busiest client needs.
+
+        Args:
+            n_clients: Clients of the cohort.
+            space: The search space.
+            partition: The partition.
+            confidence: Of a client's own means, by which it recommends one of its points.
+        """
+        columns, rounds = self._columns(n_clients)
+        values = np.full((n_clients, len(rounds)), np.nan)
+        units = np.full((n_clients, len(rounds), space.n_dims), 0.5)
+        points = partition.points(space, self.depths, self.nodes)
+        values[self.owners, columns] = self.means
+        units[self.owners, columns] = points
+        root = partition.points(space, np.zeros(n_clients, dtype=np.int64), np.zeros(n_clients, dtype=np.int64))
+        turns = np.arange(len(points))
+        recommended = recommend(self.owners, turns, self.worked, self.means, confidence.radius, points, root)
+        return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
+
+    def judge(self, units: FloatArray, *, n_clients: int, space: Space, partition: Partition) -> FloatArray:
+        """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""
+        points = partition.points(space, self.depths, self.nodes)
+        return judge(self.owners, points, self.worked, self.means, units, n_clients)
+
+    def _columns(self, n_clients: int) -> tuple[IntArray, IntArray]:
+        """Column of every row, and the round of every column."""
+        columns = np.zeros(len(self.owners), dtype=np.int64)
+        rounds: list[IntArray] = []
+        start = 0
+        for round_ in np.unique(self.rounds):
+            here = np.flatnonzero(self.rounds == round_)
+            order = here[np.argsort(self.owners[here], kind="stable")]
+            owners = self.owners[order]
+            turn = np.arange(len(order)) - np.searchsorted(owners, owners)
+            columns[order] = start + turn
+            width = int(np.bincount(owners, minlength=n_clients).max())
+            rounds.append(np.full(width, round_, dtype=np.int64))
+            start += width
+        return columns, np.concatenate(rounds) if rounds else np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnPhase:
+    """Results of a cohort's clients in one shared phase (private).
+
+    Attributes:
+        nodes: ``(K,)``.
+        pulls: Of every node by every client.
+        means: Of the pulls that worked, ``(n, K)``; NaN where none did.
+        worked: How many did, ``(n, K)``.
+    """
+
+    nodes: IntArray
+    pulls: int
+    means: FloatArray
+    worked: IntArray
+
+    @staticmethod
+    def of(rows: PullTable, n_clients: int) -> OwnPhase:
+        """The phase whose rows these are, all clients in order, each with all nodes in order."""
+        k = len(rows.nodes) // n_clients
+        return OwnPhase(
+            nodes=rows.nodes[:k],
+            pulls=int(rows.pulls[0]),
+            means=rows.means.reshape(-1, k),
+            worked=rows.worked.reshape(-1, k),
+        )
