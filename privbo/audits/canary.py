@@ -53,7 +53,7 @@ def releases(
         trials: Number of releases.
         noise: Source of noise and participation.
     """
-    participation = sums.draw_participation(mechanism, trials, noise)
+    participation = mechanism.sample.draw(trials, noise)
     clipped = clip_rows(rows, mechanism.applied_bound)
     return sums.noisy_sums(mechanism, weights, clipped, participation, noise)[:, :, 0]
 

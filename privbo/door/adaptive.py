@@ -22,8 +22,7 @@ from pydantic import Field
 
 from accountant.events import Event
 from privbo.door.clipping import row_norms
-from privbo.door.geometry import WeightGeometry
-from privbo.door.mechanism import PrivateSum
+from privbo.door.mechanism import PrivateSum, WeightGeometry
 from privbo.door.sampling import Sample
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request

@@ -2,52 +2,103 @@
 
 ``open`` checks the request, charges the ledger, waits for the commit and only then draws
 the secret participants. ``close`` clips, sums, adds noise, stores the bytes and hands out
-the release read back from them. Where a run's participants are drawn all at once, that was done and kept before
-(``privbo.door.allocation``). What was stored is what is sent, however often; a charge
-whose noise was never stored is drawn anew, because nothing of it had left
-(``accountant.ledger.ledger`` has the table of what a crash at each point can and cannot do).
+the release read back from them. Where a run's participants are drawn all at once, that was
+done and kept before. What was stored is what is sent, however often; a charge whose noise
+was never stored is drawn anew, because nothing of it had left (``accountant.ledger.ledger``
+has the table of what a crash at each point can and cannot do).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import KW_ONLY, dataclass
+from typing import NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
 from accountant.errors import LedgerError
 from accountant.events import Unit
-from accountant.ledger import Ledger
+from accountant.ledger import Ledger, Receipt
 from privbo.door.adaptive import AdaptiveSum, QuantileClipper
-from privbo.door.allocation import Allotments, InMemory, Keeper
-from privbo.door.answer import Answer, answer, draw_participants, noisy
 from privbo.door.clipping import ClipStatistics
-from privbo.door.geometry import WeightGeometry, require_weights
-from privbo.door.inbox import vet_rows
-from privbo.door.mechanism import Mechanism, PlainSum, PrivateSum
+from privbo.door.mechanism import Mechanism, PlainSum, PrivateSum, WeightGeometry, require_request, require_weights
 from privbo.door.noise import BoolArray, NoiseSource
-from privbo.door.partial import Partial
-from privbo.door.payload import decode_release, encode_release
-from privbo.door.requests import require_request
-from privbo.door.ticket import Ticket
+from privbo.door.payload import decode_release, encode_release, vet_rows
+from privbo.door.sampling import Allotments, InMemory, Keeper
+from privbo.door.sums import Answer, Partial, Sealed, Summing, answer, draw_participants, noisy
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import IntArray, Release, Request
+from privbo.protocol.messages import FloatArray, IntArray, Release, Request
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class Ticket:
+    """An open release: paid for, participants drawn, waiting for the answers.
+
+    Who takes part is secret: it is neither shown nor copied nor pickled.
+
+    Attributes:
+        round: The round it answers.
+        receipt: The durable charge.
+        release: The release, if it was made and stored before; then nothing is drawn.
+        plan_position: Its place in the run's plan.
+    """
+
+    round: int
+    receipt: Receipt
+    release: Release | None
+    plan_position: int | None
+    _request: Request
+    _mechanism: PrivateSum | PlainSum | AdaptiveSum
+    _participants: BoolArray | None
+    _noise: NoiseSource
+    _only_sampled_send: bool
+    _sums_groups: bool
+
+    @property
+    def senders(self) -> BoolArray | None:
+        """SECRET: who need send, ``(n_clients,)``, for a channel that hides it; None where everyone sends."""
+        if not self._only_sampled_send or self._participants is None:
+            return None
+        return self._participants.copy()
+
+    @property
+    def summing(self) -> Summing | None:
+        """SECRET: the sums to be made, for clients who are summed in groups; None where vectors are wanted whole."""
+        if self._participants is None or isinstance(self._mechanism, PlainSum) or not self._sums_groups:
+            return None
+        return Summing(
+            mechanism=self._mechanism,
+            dim=self._request.dim,
+            weights=self._request.weights,
+            participants=self._participants,
+        )
+
+    def __repr__(self) -> str:
+        return f"Ticket(round={self.round}, release_id={self.receipt.release_id!r})"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a ticket holds secret participants and cannot be copied or pickled; open the round again")
+
+
+Answers: TypeAlias = FloatArray | Partial | Sealed
+"""What a transport brings back: every client's vector, the sums of all groups, or ciphertexts for guardians."""
 
 
 class Gather(Protocol):
     """Brings the noisy sums of a round together where clients' vectors are shared among guardians."""
 
-    def __call__(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
+    def __call__(self, round_: int, mechanism: PrivateSum, request: Request, answers: Answers) -> IntArray:
         """Give the sums under everybody's noise in grid units, ``(n_blocks * dim,)``."""
         ...
 
 
+@dataclass(repr=False, eq=False)
 class Door:
     """Charges, draws, clips, sums, adds noise, stores; for one run.
 
     Proof: docs/proofs/resume.md.
 
-    Args:
+    Attributes:
         ledger: What is charged.
         run: Name of the run; release ids are ``"{run}/{round}"``.
         noise: Source of noise and participation.
@@ -80,33 +131,26 @@ class Door:
         ((1, 2), 0.25)
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        *,
-        run: str,
-        noise: NoiseSource,
-        mechanism: Callable[[Request], Mechanism],
-        n_clients: int,
-        clipper: QuantileClipper | None = None,
-        only_sampled_send: bool = False,
-        keeper: Keeper | None = None,
-        gather: Gather | None = None,
-    ) -> None:
-        if ledger.policy.n_clients != n_clients:
+    ledger: Ledger
+    _: KW_ONLY
+    run: str
+    noise: NoiseSource
+    mechanism: Callable[[Request], Mechanism]
+    n_clients: int
+    clipper: QuantileClipper | None = None
+    only_sampled_send: bool = False
+    keeper: Keeper | None = None
+    gather: Gather | None = None
+
+    def __post_init__(self) -> None:
+        if self.ledger.policy.n_clients != self.n_clients:
             raise ConfigurationError(
-                f"the run has {n_clients} clients, its ledger speaks of {ledger.policy.n_clients}; "
+                f"the run has {self.n_clients} clients, its ledger speaks of {self.ledger.policy.n_clients}; "
                 "register the same clients or start a ledger of their own"
             )
-        self._ledger = ledger
-        self._run = run
-        self._noise = noise
-        self._mechanism = mechanism
-        self._n_clients = n_clients
-        self._clipper = clipper
-        self.only_sampled_send = only_sampled_send
-        self._gather = gather
-        self._allotments = Allotments(ledger=ledger, run=run, noise=noise, keeper=keeper or InMemory())
+        self._allotments = Allotments(
+            ledger=self.ledger, run=self.run, noise=self.noise, keeper=self.keeper or InMemory()
+        )
 
     def open(self, round: int, request: Request, plan_position: int | None = None) -> Ticket:  # noqa: A002 (the protocol's word)
         """Charge the ledger for ``request`` and draw the participants.
@@ -121,34 +165,34 @@ class Door:
         allotted = None
         if sample is not None and sample.is_allocation:
             allotted = self._allotments.participants(sample, round, plan_position)
-        receipt = self._ledger.charge(
-            f"{self._run}/{round}",
+        receipt = self.ledger.charge(
+            f"{self.run}/{round}",
             mechanism.event(),
-            run=self._run,
-            noise_source="none" if isinstance(mechanism, PlainSum) else self._noise.name,
+            run=self.run,
+            noise_source="none" if isinstance(mechanism, PlainSum) else self.noise.name,
             plan_position=plan_position,
         )
-        stored = self._ledger.stored_release(receipt.release_id) if receipt.known else None
-        noise = self._noise.stream(str(round))
+        stored = self.ledger.stored_release(receipt.release_id) if receipt.known else None
+        noise = self.noise.stream(str(round))
         participants = None
-        if stored is None and self._gather is not None:
-            participants = np.ones(self._n_clients, dtype=bool)  # each client's own coin decides, where it is
+        if stored is None and self.gather is not None:
+            participants = np.ones(self.n_clients, dtype=bool)  # each client's own coin decides, where it is
         elif stored is None:
             participants = draw_participants(mechanism, noise) if allotted is None else allotted
         return Ticket(
             round=round,
-            request=request,
-            mechanism=mechanism,
             receipt=receipt,
             release=None if stored is None else self._read(stored),
-            participants=participants,
-            noise=noise,
-            only_sampled_send=self.only_sampled_send,
             plan_position=plan_position,
-            sums_groups=self._gather is None,
+            _request=request,
+            _mechanism=mechanism,
+            _participants=participants,
+            _noise=noise,
+            _only_sampled_send=self.only_sampled_send,
+            _sums_groups=self.gather is None,
         )
 
-    def close(self, ticket: Ticket, answers: object) -> tuple[Release, ClipStatistics | None]:
+    def close(self, ticket: Ticket, answers: Answers) -> tuple[Release, ClipStatistics | None]:
         """Make the release from the clients' answers, store it, and hand it out.
 
         Args:
@@ -167,62 +211,58 @@ class Door:
         participants, ticket._participants = ticket._participants, None
         if participants is None:
             raise LedgerError(f"{ticket!r} has been closed already; late answers count for nothing")
-        mechanism = ticket._mechanism
-        if self._gather is None:
-            made = self._made(ticket, participants, answers)
-        else:
-            made = self._gathered(self._gather, ticket, answers)
+        made = self._made(ticket, participants, answers)
         release = Release(
             round=ticket.round,
             values=made.values,
-            noise_stddev=mechanism.noise_stddev(),
+            noise_stddev=ticket._mechanism.noise_stddev(),
             sequence=ticket.receipt.sequence,
             head=ticket.receipt.head,
         )
-        self._ledger.store_release(ticket.receipt.release_id, encode_release(release, made.clipping))
-        stored = self._ledger.stored_release(ticket.receipt.release_id)
+        self.ledger.store_release(ticket.receipt.release_id, encode_release(release, made.clipping))
+        stored = self.ledger.stored_release(ticket.receipt.release_id)
         if stored is None:
             raise LedgerError(f"release {ticket.receipt.release_id!r} was stored and is gone; restore the ledger")
         return self._read(stored), made.statistics
 
-    def _made(self, ticket: Ticket, participants: BoolArray, answers: object) -> Answer:
-        """A release of clients' vectors, or of groups' sums."""
+    def _made(self, ticket: Ticket, participants: BoolArray, answers: Answers) -> Answer:
+        """Give the numbers of a release: guardians', or of groups' sums, or of clients' vectors."""
         request, mechanism = ticket._request, ticket._mechanism
-        if isinstance(answers, Partial) and not isinstance(mechanism, PlainSum):
-            if answers.measures.n_clients != self._n_clients:
-                raise ConfigurationError(
-                    f"sums of {answers.measures.n_clients} clients, the run has {self._n_clients}; sum every group"
-                )
-            return noisy(mechanism, answers, ticket._noise)
-        rows = vet_rows(answers, n_clients=self._n_clients, dim=request.dim)
-        return answer(mechanism, request, rows, participants, ticket._noise)
-
-    @staticmethod
-    def _gathered(gather: Gather, ticket: Ticket, answers: object) -> Answer:
-        """A release that guardians have summed and hidden."""
-        request, mechanism = ticket._request, ticket._mechanism
-        if not isinstance(mechanism, PrivateSum) or mechanism.n_noises < 2:
-            raise ConfigurationError("guardians hide sums of a fixed clipping norm, each with a noise of its own")
-        totals = gather(ticket.round, mechanism, request, answers)
-        values = totals.astype(np.float64) * mechanism.grid_step() / mechanism.rate
-        return Answer(values=values.reshape(request.n_blocks, request.dim), clipping=None, statistics=None)
+        if self.gather is not None:
+            if not isinstance(mechanism, PrivateSum) or mechanism.n_noises < 2:
+                raise ConfigurationError("guardians hide sums of a fixed clipping norm, each with a noise of its own")
+            totals = self.gather(ticket.round, mechanism, request, answers)
+            values = totals.astype(np.float64) * mechanism.grid_step() / mechanism.rate
+            return Answer(values=values.reshape(request.n_blocks, request.dim), clipping=None, statistics=None)
+        match answers:
+            case Partial() if not isinstance(mechanism, PlainSum):
+                if answers.measures.n_clients != self.n_clients:
+                    raise ConfigurationError(
+                        f"sums of {answers.measures.n_clients} clients, the run has {self.n_clients}; sum every group"
+                    )
+                return noisy(mechanism, answers, ticket._noise)
+            case Sealed():
+                raise ConfigurationError("only guardians read ciphertexts, and this run has none; nothing was released")
+            case _:
+                rows = vet_rows(answers, n_clients=self.n_clients, dim=request.dim)
+                return answer(mechanism, request, rows, participants, ticket._noise)
 
     def _read(self, stored: bytes) -> Release:
         """The release in stored bytes; an adaptive bound learns from it, once per round."""
         release, clipping = decode_release(stored)
-        if self._clipper is not None and clipping is not None:
-            self._clipper.absorb(release.round, clipping.fraction)
+        if self.clipper is not None and clipping is not None:
+            self.clipper.absorb(release.round, clipping.fraction)
         return release
 
     def _vetted(self, request: Request) -> PrivateSum | PlainSum | AdaptiveSum:
         """The request's mechanism, once everything about it is known to be possible."""
         require_request(request)
-        if require_weights(request.weights).shape[1] != self._n_clients:
+        if require_weights(request.weights).shape[1] != self.n_clients:
             raise ConfigurationError(
-                f"weights speak of {request.n_clients} clients, the run has {self._n_clients}; give each one a column"
+                f"weights speak of {request.n_clients} clients, the run has {self.n_clients}; give each one a column"
             )
-        mechanism = self._mechanism(request)
-        unit = self._ledger.policy.unit
+        mechanism = self.mechanism(request)
+        unit = self.ledger.policy.unit
         rewards = request.unit == "reward"  # else a row is whoever the ledger is about: one client, one record
         if not isinstance(mechanism, PlainSum) and rewards != (unit is Unit.REWARD):
             raise ConfigurationError(
@@ -237,13 +277,13 @@ class Door:
                     f"the mechanism clips to {mechanism.clipping_norm!r}, the request asks for "
                     f"{request.clipping_norm!r}; rebuild it"
                 )
-            if mechanism.adjacency != self._ledger.policy.adjacency:
+            if mechanism.adjacency != self.ledger.policy.adjacency:
                 raise ConfigurationError(
                     f"the mechanism is described under {mechanism.adjacency.value}, the ledger under "
-                    f"{self._ledger.policy.adjacency.value}; state the same adjacency"
+                    f"{self.ledger.policy.adjacency.value}; state the same adjacency"
                 )
             if (None if mechanism.reward is None else mechanism.reward.bound) != request.reward_bound:
                 raise ConfigurationError("the mechanism was described for another unit than the request's; rebuild it")
             mechanism.grid_step()
-            return mechanism if self._clipper is None else self._clipper.mechanism(mechanism)
+            return mechanism if self.clipper is None else self.clipper.mechanism(mechanism)
         return mechanism

@@ -27,6 +27,11 @@ Formal guarantees of one release, with z the noise's standard deviation over ``s
 They hold whatever clients send (rows are clipped, absent ones count as zero), for public weights,
 N, S, z and q; not under add-or-remove-one, which is refused because weights depend on N.
 ``calibration="paper"`` changes the noise, and the event states what that noise is really worth.
+
+Where one reward is the unit: a client's vector is a mean over its pulls, so another value of one
+reward moves it by a known small distance. Clipping is a projection onto a ball and brings vectors
+no farther apart. Sums are truncated to a grid, which may part two nearby vectors by one grid step
+per entry more; noise pays for that too.
 """
 
 from __future__ import annotations
@@ -35,16 +40,156 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from accountant.events import Adjacency, Event, NonPrivate
 from accountant.noises import SLACK
 from accountant.sensitivity import sensitivity
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND, UNIT_ROUNDOFF
-from privbo.door.geometry import WeightGeometry
-from privbo.door.requests import require_number, require_request
-from privbo.door.reward_unit import GRID_BITS, RewardMove, require_reward_unit
 from privbo.door.sampling import Sample, Sampling
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Request
+from privbo.protocol.messages import FloatArray, Request
+
+
+def require_request(request: Request) -> None:
+    """Refuse a request that no release can answer.
+
+    Raises:
+        ConfigurationError: If the dimension or the clipping norm is out of range.
+    """
+    if isinstance(request.dim, bool) or not isinstance(request.dim, (int, np.integer)) or request.dim < 1:
+        raise ConfigurationError(f"dim={request.dim!r} must be an integer >= 1")
+    require_number("clipping_norm", request.clipping_norm, SMALLEST_BOUND, LARGEST_BOUND)
+    if request.reward_bound is not None:
+        require_number("reward_bound", request.reward_bound, SMALLEST_BOUND, LARGEST_BOUND)
+
+
+def require_number(name: str, value: float, low: float, high: float) -> None:
+    """Refuse a number that is not finite or out of its range.
+
+    Raises:
+        ConfigurationError: Naming the number.
+    """
+    if isinstance(value, bool) or not math.isfinite(value) or not low <= value <= high:
+        raise ConfigurationError(f"{name}={value!r} must be a finite number in [{low:g}, {high:g}]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightGeometry:
+    """Geometry of a matrix of public weights ``(n_blocks, n_clients)``.
+
+    Attributes:
+        n_blocks: P, number of weighted sums released together.
+        n_clients: N, number of registered clients.
+        largest_weight: phi_max, the largest entry.
+        largest_norms: ``||w[:, n]||_2`` of the two clients where it is largest, ascending; one where N is 1.
+        largest_total: max over b of ``sum over n of w[b, n]``.
+    """
+
+    n_blocks: int
+    n_clients: int
+    largest_weight: float
+    largest_norms: tuple[float, ...]
+    largest_total: float
+
+    @staticmethod
+    def of(weights: FloatArray) -> WeightGeometry:
+        """Geometry of validated weights.
+
+        Raises:
+            ConfigurationError: If the weights are not a matrix of finite numbers in
+                [0, 1e100] of which one is positive.
+        """
+        weights = require_weights(weights)
+        norms = np.sort(np.linalg.norm(weights, axis=0))
+        return WeightGeometry(
+            n_blocks=weights.shape[0],
+            n_clients=weights.shape[1],
+            largest_weight=float(weights.max()),
+            largest_norms=tuple(norms[-2:].tolist()),
+            largest_total=float(weights.sum(axis=1).max()),
+        )
+
+
+def require_weights(weights: FloatArray) -> FloatArray:
+    """The weights, if they can be used.
+
+    Raises:
+        ConfigurationError: As ``WeightGeometry.of``.
+    """
+    if not isinstance(weights, np.ndarray) or weights.ndim != 2 or weights.dtype != np.float64 or 0 in weights.shape:
+        raise ConfigurationError(
+            f"weights of type {getattr(weights, 'dtype', type(weights).__name__)} and shape "
+            f"{getattr(weights, 'shape', None)} must be a float64 matrix (n_blocks >= 1, n_clients >= 1)"
+        )
+    if not np.all(np.isfinite(weights)) or weights.min() < 0 or weights.max() > LARGEST_BOUND:
+        raise ConfigurationError(
+            f"weights between {weights.min()!r} and {weights.max()!r} must be finite and lie in "
+            f"[0, {LARGEST_BOUND:g}]; they are the server's own numbers, so nothing is released"
+        )
+    if weights.max() < SMALLEST_BOUND:
+        raise ConfigurationError("all weights are zero, so there is nothing to release; drop the request")
+    return weights
+
+
+# Noise is 2^16 to 2^17 grid units: fine enough to cost nothing, coarse enough that the
+# rounding errors of floating-point noise vanish in it (docs/noise.md).
+GRID_BITS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardMove:
+    """Distance that one reward moves one client's vector.
+
+    Proof: docs/proofs/one-reward.md.
+
+    Attributes:
+        bound: L2 distance between the vectors a client sends for two values of one reward.
+        n_entries: Released entries, all blocks together.
+    """
+
+    bound: float
+    n_entries: int
+
+    def after_clipping(self, vector_bound: float, noise_multiplier: float) -> float:
+        """Largest distance between the two clipped, truncated vectors, per unit of weight.
+
+        With z times this distance as noise, a grid step is at most 2^-16 of the noise, so
+        truncation adds at most ``z sqrt(entries) 2^-16`` of the distance itself.
+
+        Raises:
+            ConfigurationError: If that is more than half of it.
+        """
+        coarse = noise_multiplier * math.sqrt(self.n_entries) * 2.0**-GRID_BITS
+        if coarse > 0.5:
+            raise ConfigurationError(
+                f"noise_multiplier={noise_multiplier!r} is too large for {self.n_entries} entries with one reward as "
+                f"the unit; keep it below {2 ** (GRID_BITS - 1) / math.sqrt(self.n_entries):.4g}"
+            )
+        rounding = 4 * (self.n_entries + 64) * UNIT_ROUNDOFF * vector_bound
+        distance = min(self.bound, 2.0 * vector_bound) + rounding
+        return distance / (1.0 - coarse)
+
+
+def require_reward_unit(sample_rate: float, sampling: str, calibration: str, adjacency: Adjacency) -> None:
+    """Refuse settings under which the price of one reward is not known.
+
+    Raises:
+        ConfigurationError: Naming the setting.
+    """
+    if sample_rate != 1.0:
+        raise ConfigurationError(
+            f"sample_rate={sample_rate!r}: with one reward as the unit everybody takes part; set sample_rate=1"
+        )
+    if sampling != "poisson":
+        raise ConfigurationError(f"sampling={sampling!r} says nothing about one reward; leave it out")
+    if calibration != "tight":
+        raise ConfigurationError(f"calibration={calibration!r} is the paper's noise for one client; use 'tight'")
+    if adjacency != Adjacency.REPLACE_ONE:
+        raise ConfigurationError(
+            f"adjacency={adjacency!r}: one reward is replaced by another one, never removed; use replace-one"
+        )
+
 
 __all__ = ["Mechanism", "PlainSum", "PrivateSum", "WeightGeometry", "mechanism_for"]
 

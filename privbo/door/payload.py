@@ -1,17 +1,42 @@
-"""The bytes of a release: what the ledger stores is exactly what is sent."""
+"""What the door sends and what it takes in: the bytes of a release, and clients' answers.
+
+The bytes of a release that the ledger stores are exactly what is sent.
+
+Clients' answers as they arrive: anything may be sent, one well-formed vector per client counts.
+
+Whatever is missing or malformed becomes a row of NaN, which contributes nothing. A client's
+answer decides its own row and no other; nothing is resampled, rejected aloud or published
+about who sent what.
+
+A message from a channel is bytes of a fixed layout (no pickle, nothing evaluated), whose
+length is checked against its header and the header against what was asked for before
+anything is allocated. Who a message comes from is what the channel's authentication says,
+never what the message says. Refused messages are not answered.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import struct
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 
 from accountant.errors import LedgerError
-from privbo.protocol.messages import Release
+from accountant.events import Json
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import FloatArray, Release
 
-_MAGIC = b"privbo release 1\n"
+_RELEASE = b"privbo release 1\n"
+_ANSWER = b"privbo answer 1\n"
+_HEADER = struct.Struct("<QQ")
+_OVERHEAD = len(_ANSWER) + _HEADER.size
+_ACCEPTED = (np.dtype(np.float64), np.dtype(np.float32))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +52,21 @@ class Clipping:
     fraction: float
 
 
+def framed(magic: bytes, header: Json, values: npt.NDArray[np.generic]) -> bytes:
+    """Canonical bytes: a magic line, a JSON header line, the values in little-endian order."""
+    line = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return magic + line + b"\n" + values.tobytes()
+
+
+def unframed(magic: bytes, payload: bytes) -> tuple[bytes, Json, bytes]:
+    """Read the magic line, the header and the values' bytes; nothing is checked but that there are as many."""
+    line, values = payload[len(magic) :].split(b"\n", 1)
+    return payload[: len(magic)], json.loads(line), values
+
+
 def encode_release(release: Release, clipping: Clipping | None = None) -> bytes:
-    """Canonical bytes: a magic line, a JSON header line, float64 values in little-endian order."""
-    header = {
+    """The bytes of a release."""
+    header: Json = {
         "round": release.round,
         "shape": list(release.values.shape),
         "noise_stddev": release.noise_stddev,
@@ -37,8 +74,7 @@ def encode_release(release: Release, clipping: Clipping | None = None) -> bytes:
         "head": release.head,
         "clipping": None if clipping is None else asdict(clipping),
     }
-    line = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-    return _MAGIC + line + b"\n" + np.ascontiguousarray(release.values, dtype="<f8").tobytes()
+    return framed(_RELEASE, header, np.ascontiguousarray(release.values, dtype="<f8"))
 
 
 def decode_release(payload: bytes) -> tuple[Release, Clipping | None]:
@@ -48,14 +84,123 @@ def decode_release(payload: bytes) -> tuple[Release, Clipping | None]:
         LedgerError: If the bytes are no release.
     """
     try:
-        magic, line, values = payload[: len(_MAGIC)], *payload[len(_MAGIC) :].split(b"\n", 1)
-        header = json.loads(line)
+        magic, header, values = unframed(_RELEASE, payload)
         n_blocks, dim = (int(n) for n in header.pop("shape"))
         adapted = header.pop("clipping")
-        sound = magic == _MAGIC and min(n_blocks, dim) >= 1 and len(values) == 8 * n_blocks * dim
+        sound = magic == _RELEASE and min(n_blocks, dim) >= 1 and len(values) == 8 * n_blocks * dim
         if sound and math.isfinite(header["noise_stddev"]) and header["noise_stddev"] >= 0:
             array = np.frombuffer(values, dtype="<f8").reshape(n_blocks, dim).astype(np.float64)
             return Release(values=array, **header), None if adapted is None else Clipping(**adapted)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise LedgerError(f"stored bytes are no release ({error}); restore the ledger from a copy") from error
     raise LedgerError("stored bytes are no release (header and bytes disagree); restore the ledger from a copy")
+
+
+def vet_rows(answers: object, *, n_clients: int, dim: int) -> FloatArray:
+    """One row per registered client, NaN where there is no usable vector.
+
+    A well-formed matrix is taken whole. A list or an array of objects with one entry per
+    client is vetted entry by entry. Anything else is an absence of everyone. Integers,
+    booleans, complex and half-precision numbers, objects and foreign byte orders are refused
+    rather than converted: an honest client sends none of them.
+
+    Args:
+        answers: Anything.
+        n_clients: Registered clients.
+        dim: Length of the vector that was asked for.
+
+    Returns:
+        A float64 matrix of its own, ``(n_clients, dim)``.
+
+    Example:
+        >>> vet_rows([np.array([1.0, 2.0]), "a lie"], n_clients=2, dim=2)
+        array([[ 1.,  2.],
+               [nan, nan]])
+    """
+    rows = np.full((n_clients, dim), np.nan)
+    with np.errstate(invalid="ignore"):
+        if _is_native(answers, (n_clients, dim)):
+            rows[:] = answers
+        elif _is_table(answers) and len(answers) == n_clients:
+            for client, vector in enumerate(answers):
+                if _is_native(vector, (dim,)):
+                    rows[client] = vector
+    return rows
+
+
+def _is_native(value: object, shape: tuple[int, ...]) -> TypeGuard[FloatArray]:
+    return type(value) is np.ndarray and value.dtype in _ACCEPTED and value.shape == shape
+
+
+def _is_table(value: object) -> TypeGuard[Sequence[object]]:
+    by_object = type(value) is np.ndarray and value.dtype.hasobject and value.ndim == 1
+    return by_object or isinstance(value, (list, tuple))
+
+
+def encode_answer(round: int, vector: FloatArray) -> bytes:  # noqa: A002 (the protocol's word)
+    """A client's message: magic, round, length, float64 values in little-endian order."""
+    body = np.ascontiguousarray(vector, dtype="<f8")
+    return _ANSWER + _HEADER.pack(round, body.size) + body.tobytes()
+
+
+class Inbox:
+    """Collects the answers of one round.
+
+    Args:
+        round: The round that is open.
+        n_clients: Registered clients; others are unknown.
+        dim: Length of the vector that was asked for.
+
+    Raises:
+        ConfigurationError: If a number is out of range.
+    """
+
+    def __init__(self, *, round: int, n_clients: int, dim: int) -> None:  # noqa: A002 (the protocol's word)
+        if min(round, n_clients, dim - 1) < 0:
+            raise ConfigurationError(f"round={round!r}, n_clients={n_clients!r}, dim={dim!r} describe no round")
+        self._round = round
+        self._rows = np.full((n_clients, dim), np.nan)
+        self._answered: set[int] = set()
+        self._closed = False
+        self._refused: Counter[str] = Counter()
+
+    def receive(self, client: int, message: bytes) -> None:
+        """Take a message, or drop it silently.
+
+        Args:
+            client: Number of the client as authenticated by the channel.
+            message: What it sent.
+        """
+        reason = self._refusal(client, message)
+        if reason is not None:
+            self._refused[reason] += 1
+            return
+        self._answered.add(client)
+        with np.errstate(invalid="ignore"):
+            self._rows[client] = np.frombuffer(message, dtype="<f8", offset=_OVERHEAD)
+
+    def _refusal(self, client: int, message: bytes) -> str | None:  # noqa: PLR0911 (one line per reason)
+        if self._closed:
+            return "late"
+        if type(client) is not int or not 0 <= client < len(self._rows):
+            return "unknown client"
+        if client in self._answered:
+            return "duplicate"
+        if type(message) is not bytes or len(message) != _OVERHEAD + 8 * self._rows.shape[1]:
+            return "wrong size"
+        if not message.startswith(_ANSWER):
+            return "no answer"
+        sent_round, dim = _HEADER.unpack_from(message, len(_ANSWER))
+        if dim != self._rows.shape[1]:
+            return "wrong length"
+        return None if sent_round == self._round else "another round"
+
+    def close(self) -> FloatArray:
+        """Every client's row, ``(n_clients, dim)``, NaN where none arrived; later messages are late."""
+        self._closed = True
+        return self._rows.copy()
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """PRIVATE: how many messages were dropped, by reason; covered by no epsilon."""
+        return dict(self._refused)

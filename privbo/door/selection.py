@@ -26,10 +26,10 @@ from accountant.errors import LedgerError
 from accountant.events import BestOfRandomRuns
 from accountant.ledger import Ledger
 from accountant.selection import TruncatedNegativeBinomial
-from privbo.door.answer import answer
-from privbo.door.inbox import vet_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
+from privbo.door.payload import vet_rows
+from privbo.door.sums import answer
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
 

@@ -3,15 +3,26 @@
 This is the only code that turns clients' vectors into public numbers. It takes a batch of
 participations, so that an audit can run many trials through the very same lines; a real
 release is a batch of one.
+
+Clients may be clipped and summed group by group, so no process has to hold everybody's vectors. What a group hands on,
+PRIVATE until noise is added, is its integer sums on the release's grid and what clipping did. Integers add up without
+rounding, so the sums are those of one piece, bit for bit.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 import numpy as np
 
-from privbo.door.mechanism import PrivateSum
+from privbo.door.adaptive import AdaptiveSum, clip_bits
+from privbo.door.clipping import ClipMeasures, ClipStatistics, clip_rows, clip_statistics, measure_clipping
+from privbo.door.mechanism import PlainSum, PrivateSum
 from privbo.door.noise import BoolArray, NoiseSource
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.door.payload import Clipping, vet_rows
+from privbo.protocol.messages import FloatArray, IntArray, Request
 
 
 def lattice_sums(
@@ -53,11 +64,6 @@ def lattice_units(weights: FloatArray, clipped: FloatArray, step: float) -> IntA
     return np.trunc(weighted / step).astype(np.int64).reshape(len(weighted), -1)
 
 
-def draw_participation(mechanism: PrivateSum, n_trials: int, noise: NoiseSource) -> BoolArray:
-    """Draw who takes part, ``(n_trials, n_clients)``: secret, and never derived from answers."""
-    return mechanism.sample.draw(n_trials, noise)
-
-
 def noisy_sums(
     mechanism: PrivateSum,
     weights: FloatArray,
@@ -77,3 +83,179 @@ def hidden(mechanism: PrivateSum, totals: IntArray, noise: NoiseSource) -> Float
     """Released values of sums in units of the grid, of whatever shape: their noise is added to them."""
     noisy = totals + noise.gaussian(totals.shape, mechanism.grid_scale())
     return np.asarray(noisy.astype(np.float64) * mechanism.grid_step() / mechanism.rate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partial:
+    """PRIVATE: sums of some clients, without noise.
+
+    Attributes:
+        totals: In units of the release's grid, ``(n_blocks, dim)``.
+        bits: Of an adaptive bound, in units of the bits' grid; None where the bound is fixed.
+        measures: Clipping of these clients.
+    """
+
+    totals: IntArray
+    bits: int | None
+    measures: ClipMeasures
+
+
+class Sealed:
+    """What only guardians can read; the door hands it to them as it is."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Summing:
+    """SECRET: sums of a release to be made of some clients, with who of them takes part.
+
+    Attributes:
+        mechanism: The release's.
+        dim: Length of a vector.
+        weights: ``(n_blocks, n)``.
+        participants: ``(n,)``.
+    """
+
+    mechanism: PrivateSum | AdaptiveSum
+    dim: int
+    weights: FloatArray
+    participants: BoolArray
+
+    def of(self, part: slice) -> Summing:
+        """Give the sums of some of these clients."""
+        return replace(self, weights=self.weights[:, part], participants=self.participants[part])
+
+    def __call__(self, answers: object) -> Partial:
+        """Clip and sum the answers of these clients, ``(n, dim)``; whatever is malformed contributes nothing."""
+        rows = vet_rows(answers, n_clients=len(self.participants), dim=self.dim)
+        vectors = self.mechanism.vectors if isinstance(self.mechanism, AdaptiveSum) else self.mechanism
+        clipped = clip_rows(rows, vectors.applied_bound)
+        whole = self.participants[None]
+        return Partial(
+            totals=lattice_sums(self.weights, clipped, whole, vectors.grid_step())[0],
+            bits=self._bits(rows) if isinstance(self.mechanism, AdaptiveSum) else None,
+            measures=measure_clipping(
+                rows,
+                clipped,
+                participants=self.participants,
+                weights=self.weights,
+                bound=vectors.vector_bound,
+                rate=vectors.rate,
+            ),
+        )
+
+    def _bits(self, rows: FloatArray) -> int | None:
+        """Count of vectors within the adaptive bound, by the same participants, on the bits' grid."""
+        if not isinstance(self.mechanism, AdaptiveSum):
+            return None
+        bits = self.mechanism.bits
+        sent = clip_rows(clip_bits(rows, self.mechanism.vectors.vector_bound), bits.applied_bound)
+        one = np.ones((1, len(rows)))
+        return int(lattice_sums(one, sent, self.participants[None], bits.grid_step())[0, 0, 0])
+
+
+def together(parts: Sequence[Partial]) -> Partial:
+    """Add up the sums of groups that have no client in common."""
+    bits = [part.bits for part in parts if part.bits is not None]
+    return Partial(
+        totals=np.sum([part.totals for part in parts], axis=0, dtype=np.int64),
+        bits=sum(bits) if bits else None,
+        measures=ClipMeasures.together([part.measures for part in parts]),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Everything one release is made of.
+
+    Attributes:
+        values: Public, ``(n_blocks, dim)``.
+        clipping: Public: bound and noisy fraction within it, if the bound adapts.
+        statistics: PRIVATE; None where guardians hold the shares.
+    """
+
+    values: FloatArray
+    clipping: Clipping | None
+    statistics: ClipStatistics | None
+
+
+def draw_participants(mechanism: PrivateSum | PlainSum | AdaptiveSum, noise: NoiseSource) -> BoolArray:
+    """Draw who takes part in one release, ``(n_clients,)``: secret, and never derived from answers."""
+    if isinstance(mechanism, PlainSum):
+        return np.ones(mechanism.geometry.n_clients, dtype=bool)
+    return np.asarray(mechanism.sample.draw(1, noise)[0])
+
+
+def answer(
+    mechanism: PrivateSum | PlainSum | AdaptiveSum,
+    request: Request,
+    rows: FloatArray,
+    participants: BoolArray,
+    noise: NoiseSource,
+) -> Answer:
+    """Clip, sum, add noise, divide by the rate.
+
+    Args:
+        mechanism: What was charged.
+        request: What was asked for.
+        rows: One vector per client, ``(n_clients, dim)``, not finite where absent.
+        participants: Who takes part, ``(n_clients,)``.
+        noise: Source of the noise.
+    """
+    if isinstance(mechanism, PlainSum):
+        return _plain(request.weights, rows)
+    summing = Summing(mechanism=mechanism, dim=request.dim, weights=request.weights, participants=participants)
+    return noisy(mechanism, summing(rows), noise)
+
+
+def noisy(mechanism: PrivateSum | AdaptiveSum, whole: Partial, noise: NoiseSource) -> Answer:
+    """Add noise to the sums of all clients, divide by the rate."""
+    vectors = mechanism.vectors if isinstance(mechanism, AdaptiveSum) else mechanism
+    values = hidden(vectors, whole.totals[None], noise)[0]
+    clipping = None
+    if isinstance(mechanism, AdaptiveSum) and whole.bits is not None:
+        total = hidden(mechanism.bits, np.array([[[whole.bits]]], dtype=np.int64), noise)[0, 0, 0]
+        fraction = 0.5 + float(total) / whole.measures.n_clients
+        clipping = Clipping(norm=mechanism.clipping_norm, fraction=fraction)
+    return Answer(values=values, clipping=clipping, statistics=whole.measures.statistics())
+
+
+def _plain(weights: FloatArray, rows: FloatArray) -> Answer:
+    everyone = np.ones(len(rows), dtype=bool)
+    whole = clip_rows(rows, np.inf)
+    statistics = clip_statistics(rows, whole, participants=everyone, weights=weights, bound=np.inf, rate=1.0)
+    return Answer(values=np.asarray(weights @ whole), clipping=None, statistics=statistics)
+
+
+# Coarser than a release's grid: a training makes millions of numbers, and what rounding in the
+# noise transform can add to epsilon shrinks with the cell (docs/noise.md).
+_GRID_BITS = 10
+
+
+def noisy_gradient_sum(
+    gradients: FloatArray, *, clipping_norm: float, noise_multiplier: float, noise: NoiseSource
+) -> FloatArray:
+    """Sum of clipped gradients plus Gaussian noise of ``noise_multiplier`` times ``clipping_norm``, as in DP-SGD.
+
+    Gradients are clipped in real arithmetic, truncated toward zero to multiples of a power of
+    two and summed as integers, so one record moves the sum by at most the clipping norm,
+    exactly; the noise is an integer too (``docs/noise.md``). What it can't promise is that
+    frameworks compute one record's gradient to the last bit independently of the other
+    records in its batch.
+
+    Proof: docs/proofs/poisson.md.
+
+    Args:
+        gradients: One row per sampled record, ``(n, dim)``; perhaps none. A row that is not
+            finite contributes nothing.
+        clipping_norm: Bound on one row's norm.
+        noise_multiplier: z under add-or-remove-one.
+        noise: Secret source.
+
+    Returns:
+        ``(dim,)``; noise is in every entry, whoever was sampled.
+    """
+    stddev = noise_multiplier * clipping_norm
+    step = math.ldexp(1.0, math.frexp(stddev)[1] - 1 - _GRID_BITS)
+    everyone = np.ones((1, len(gradients)), dtype=bool)
+    total = lattice_sums(np.ones((1, len(gradients))), clip_rows(gradients, clipping_norm), everyone, step)[0, 0]
+    return np.asarray((total + noise.gaussian(total.shape, stddev / step)).astype(np.float64) * step)

@@ -22,7 +22,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from accountant.errors import PrivacyError
 from accountant.events import Json
 from accountant.ledger.reservation import Place
-from privbo.door.inbox import encode_answer
+from privbo.door.payload import encode_answer
 from privbo.flower.site import Question
 from privbo.guardians.guardian import Answer, SealedShare
 from privbo.protocol.errors import RunError

@@ -26,9 +26,9 @@ from flwr.serverapp import Grid
 
 from accountant.events import Json
 from accountant.ledger.reservation import Place
-from privbo.door.inbox import Inbox
-from privbo.door.partial import Sealed
-from privbo.door.ticket import Ticket
+from privbo.door.door import Ticket
+from privbo.door.payload import Inbox
+from privbo.door.sums import Sealed
 from privbo.flower.messages import MESSAGE_TYPE, Header, Reply, decode_reply, encode_question
 from privbo.flower.receipts import countersigned
 from privbo.flower.registry import Registry

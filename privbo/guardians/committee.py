@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from accountant.events import Json
-from privbo.door.inbox import vet_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
+from privbo.door.payload import vet_rows
 from privbo.door.shares import joined, own_units
 from privbo.guardians.guardian import Answer, Reachable, SealedShare, read_answer
 from privbo.guardians.keys import Card

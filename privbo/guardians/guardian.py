@@ -19,10 +19,9 @@ import numpy.typing as npt
 from accountant.events import Json
 from accountant.ledger import Ledger
 from accountant.ledger.signing import ANSWERED, checked, sign
-from privbo.door.guardian import GuardianDoor, NoisySum
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import NoiseSource
-from privbo.door.shares import share_sizes, sum_shares
+from privbo.door.shares import GuardianDoor, NoisySum, share_sizes, sum_shares
 from privbo.guardians.agreement import PURPOSE as STATED
 from privbo.guardians.agreement import Statement, agreement
 from privbo.guardians.keys import Card, GuardianKeys

@@ -15,8 +15,7 @@ from pydantic import Field
 
 from accountant.events import Adjacency
 from privbo.door.adaptive import AdaptiveClipping
-from privbo.door.mechanism import Mechanism, mechanism_for
-from privbo.door.reward_unit import require_reward_unit
+from privbo.door.mechanism import Mechanism, mechanism_for, require_reward_unit
 from privbo.door.sampling import Sample, Sampling, require_sampling
 from privbo.plans.against import Against, Trust, require_shareable, unknown_noises
 from privbo.protocol.errors import ConfigurationError

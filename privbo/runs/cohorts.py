@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from privbo.door.partial import Partial
-from privbo.door.ticket import Ticket
+from privbo.door.door import Ticket
+from privbo.door.sums import Partial
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.limited import named
 from privbo.protocol.messages import Ask, FloatArray

@@ -13,8 +13,8 @@ import dataclasses
 from typing import Protocol
 
 from accountant.ledger.reservation import Reservation
-from privbo.door.partial import Partial, Sealed
-from privbo.door.ticket import Ticket
+from privbo.door.door import Ticket
+from privbo.door.sums import Partial, Sealed
 from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, FloatArray, Standing

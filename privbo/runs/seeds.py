@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privbo.door.exact_noise import ExactNoise
-from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
+from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise
 
 
 def derive_seed(root: int, stream: str) -> int:

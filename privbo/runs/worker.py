@@ -16,7 +16,7 @@ from typing import Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from privbo.door.partial import Partial, Summing
+from privbo.door.sums import Partial, Summing
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.evaluator import Evaluator
 from privbo.protocol.memory import Memory, Rows

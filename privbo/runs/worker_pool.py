@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from privbo.door.partial import Partial, Summing, together
+from privbo.door.sums import Partial, Summing, together
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Ask, ClientHistory, FloatArray
 from privbo.runs.each import Snapshot, joined

@@ -2,7 +2,7 @@
 
 Opacus's own secure mode needs torchcsprng. Here a real run needs nothing more: its noise,
 like its samples, comes from the operating system's generator through
-``privbo.door.gradients``.
+``privbo.door.sums``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from accountant.errors import BudgetExceeded
-from privbo.door.gradients import noisy_gradient_sum
 from privbo.door.noise import NoiseSource, SecureNoise
+from privbo.door.sums import noisy_gradient_sum
 from privbo.protocol.errors import ConfigurationError
 from privbo.training.journal import Journal, Pull, State
 from privbo.training.plan import RecordPrivacy

@@ -19,9 +19,9 @@ from accountant.ledger.reservation import Reservation
 from accountant.ledger.total import odometer
 from accountant.noises import of_noises
 from accountant.seen_samples import of_seen_samples
-from privbo.door import adaptive, gradients, mechanism, opacus, selection
+from privbo.door import adaptive, mechanism, opacus, selection, sums
 from privbo.door.door import Door
-from privbo.door.guardian import GuardianDoor
+from privbo.door.shares import GuardianDoor
 from tests.docs.test_blocks import ROOT
 from tests.sources import sources
 
@@ -53,7 +53,7 @@ def subjects() -> Iterator[object]:
             for _, kind in inspect.getmembers(module, inspect.isclass)
             if kind.__module__ == module.__name__ and callable(getattr(kind, "event", None))
         )
-    yield from (selection.SelectionDoor, opacus.LedgerAccountant, gradients.noisy_gradient_sum, Door)
+    yield from (selection.SelectionDoor, opacus.LedgerAccountant, sums.noisy_gradient_sum, Door)
     yield from (GuardianDoor, of_noises, of_seen_samples)
     yield from (filters.GaussianFilter, filters.FixedOrderFilter, Envelope, odometer, Reservation)
 

@@ -13,10 +13,10 @@ from accountant.events import Adjacency, Gaussian, RandomAllocationGaussian, com
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.reservation import Declaration
 from accountant.ledger.total import total
-from privbo.door.allocation import InMemory, Keeper
 from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import BoolArray, SecureNoise
+from privbo.door.sampling import InMemory, Keeper
 from privbo.protocol.messages import Request
 from tests.builders import ledger as new_ledger
 

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privbo.door.answer import answer, draw_participants
 from privbo.door.clipping import BOUND_FACTORS, NORM_LEVELS, clip_rows, clip_statistics
 from privbo.door.mechanism import mechanism_for
+from privbo.door.sums import answer, draw_participants
 from tests.builders import WEIGHTS, request
 from tests.door.replayed_runs import ScriptedNoise
 

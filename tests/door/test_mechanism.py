@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, NonPrivate, PoissonSampledGaussian
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND
-from privbo.door.geometry import WeightGeometry
-from privbo.door.mechanism import PlainSum, PrivateSum, mechanism_for
+from privbo.door.mechanism import PlainSum, PrivateSum, WeightGeometry, mechanism_for
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
 

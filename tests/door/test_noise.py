@@ -84,7 +84,7 @@ def test_seeded_noise_is_numpys_under_its_own_spawned_seeds() -> None:
 
 def test_exact_noise_asks_opendp_for_noise_around_zero_at_its_scale(monkeypatch) -> None:
     dp = pytest.importorskip("opendp.prelude")
-    from privbo.door.exact_noise import ExactNoise
+    from privbo.door.noise import ExactNoise
 
     enabled: list[str] = []
     asked: list[object] = []
@@ -123,7 +123,7 @@ def test_a_tie_between_random_words_draws_the_subset_again() -> None:
 
 
 def test_exact_noise_without_opendp_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from privbo.door.exact_noise import ExactNoise
+    from privbo.door.noise import ExactNoise
 
     monkeypatch.setitem(sys.modules, "opendp.prelude", None)
     with pytest.raises(ConfigurationError, match=r"privbo\[exact\]"):
@@ -132,7 +132,7 @@ def test_exact_noise_without_opendp_says_what_to_install(monkeypatch: pytest.Mon
 
 def test_exact_noise_draws_participants_and_is_its_own_stream() -> None:
     pytest.importorskip("opendp")
-    from privbo.door.exact_noise import ExactNoise
+    from privbo.door.noise import ExactNoise
 
     source = ExactNoise()
     assert source.stream("x") is source

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from accountant.errors import LedgerError
-from privbo.door.inbox import Inbox, encode_answer
-from privbo.door.payload import Clipping, decode_release, encode_release
+from privbo.door.payload import Clipping, Inbox, decode_release, encode_answer, encode_release
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Release
 

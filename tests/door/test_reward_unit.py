@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 from accountant.events import Adjacency, Gaussian
-from privbo.door.geometry import WeightGeometry
-from privbo.door.mechanism import PrivateSum, mechanism_for
-from privbo.door.requests import require_request
-from privbo.door.reward_unit import RewardMove
+from privbo.door.mechanism import PrivateSum, RewardMove, WeightGeometry, mechanism_for, require_request
 from privbo.protocol.errors import ConfigurationError
 from tests.builders import WEIGHTS, request
 

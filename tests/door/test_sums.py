@@ -46,8 +46,8 @@ def test_a_fixed_size_sample_has_its_size_and_a_poisson_one_varies() -> None:
     request = Request(dim=2, clipping_norm=1.0, weights=np.full((1, 20), 0.05))
     fixed = mechanism_for(request, noise_multiplier=1.0, sample_rate=0.5, sampling="fixed-size")
     coins = mechanism_for(request, noise_multiplier=1.0, sample_rate=0.5)
-    sizes = sums.draw_participation(fixed, 200, SimulatedNoise(0)).sum(axis=1)
+    sizes = fixed.sample.draw(200, SimulatedNoise(0)).sum(axis=1)
     assert set(sizes.tolist()) == {10}
-    drawn = sums.draw_participation(coins, 200, SimulatedNoise(0))
+    drawn = coins.sample.draw(200, SimulatedNoise(0))
     assert drawn.shape == (200, 20)
     assert len(set(drawn.sum(axis=1).tolist())) > 1

@@ -11,9 +11,8 @@ import pytest
 from accountant.events import Adjacency, NonPrivate, Unit
 from accountant.ledger import Ledger
 from privbo.door.door import Door
-from privbo.door.mechanism import PrivateSum, mechanism_for
+from privbo.door.mechanism import PrivateSum, mechanism_for, require_request
 from privbo.door.noise import SimulatedNoise
-from privbo.door.requests import require_request
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
 from tests.builders import WEIGHTS, ledger, request

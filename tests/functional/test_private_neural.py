@@ -22,8 +22,8 @@ from accountant.ledger import Ledger
 from experiments.baselines.halving import hyperband, successive_halving
 from privbo.algorithms.functional.f_lcb import f_lcb
 from privbo.door.clipping import clip_rows
-from privbo.door.gradients import noisy_gradient_sum
 from privbo.door.noise import SecureNoise, SimulatedNoise
+from privbo.door.sums import noisy_gradient_sum
 from privbo.training.central import central_run
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import PrivateNeuralArm, Split, record_losses

@@ -11,8 +11,8 @@ import pytest
 
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.ledger import Budget, Ledger
-from privbo.door.guardian import NoisySum
 from privbo.door.noise import SecureNoise, SimulatedNoise
+from privbo.door.shares import NoisySum
 from privbo.guardians.agreement import agreement
 from privbo.guardians.committee import LocalCommittee as Local
 from privbo.guardians.committee import collect_sums, sealed_shares

@@ -17,8 +17,7 @@ import pytest
 from accountant.errors import LedgerError
 from accountant.ledger import Ledger
 from accountant.verify.auditor import verify_bundle
-from privbo.door.guardian import NoisySum
-from privbo.door.shares import joined
+from privbo.door.shares import NoisySum, joined
 from privbo.reports.bundle import write_bundle
 from tests.deployment.federations import Federation
 from tests.deployment.reading import releases

@@ -15,8 +15,8 @@ from accountant.ledger import Ledger
 from accountant.ledger.signing import ANSWERED, checked
 from privbo.audits.publish import publish_norms
 from privbo.door.clipping import clip_rows
-from privbo.door.inbox import vet_rows
 from privbo.door.noise import SimulatedNoise
+from privbo.door.payload import vet_rows
 from privbo.door.sums import lattice_sums
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.reports.data import report

@@ -15,7 +15,7 @@ from accountant.ledger.export import FORMATS, export
 from privbo.cli.compare import compare_runs, compare_sweep
 from privbo.cli.look import audit_target, read_report, report_run
 from privbo.comparisons.runs import compare
-from privbo.door import answer, door, inbox
+from privbo.door import door, payload, sums
 from privbo.protocol.plain import plain
 from privbo.reports.compare_page import write_comparison
 from privbo.reports.history import write_parquet
@@ -56,13 +56,13 @@ class Spy:
         self.numbers: set[float] = set()
 
     def participants(self, *args):
-        drawn = answer.draw_participants(*args)
+        drawn = sums.draw_participants(*args)
         if not drawn.all():  # everybody is no secret
             self.sets |= sets_as_text(drawn)
         return drawn
 
     def rows(self, *args, **kwargs):
-        rows = inbox.vet_rows(*args, **kwargs)
+        rows = payload.vet_rows(*args, **kwargs)
         self.numbers |= telling({*rows.ravel().tolist(), *np.linalg.norm(rows, axis=1).tolist()})
         return rows
 

@@ -15,11 +15,11 @@ import numpy as np
 from accountant.events import Event, PoissonSampledGaussian
 from privbo.audits import canary
 from privbo.door import sums
-from privbo.door.answer import draw_participants
 from privbo.door.clipping import clip_rows
-from privbo.door.inbox import vet_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import BoolArray, NoiseSource
+from privbo.door.payload import vet_rows
+from privbo.door.sums import draw_participants
 from privbo.protocol.messages import FloatArray, IntArray, Request
 from tests.door.replayed_runs import through_the_door
 
@@ -129,7 +129,7 @@ class Fault:
         """For ``audit_curve``: many releases of vectors of length one."""
         if self.arithmetic is None:
             return canary.releases(mechanism, weights, rows, trials, noise)
-        participation = sums.draw_participation(mechanism, trials, noise)
+        participation = mechanism.sample.draw(trials, noise)
         clipped = clip_rows(rows, mechanism.applied_bound)
         return self.arithmetic(mechanism, weights, clipped, participation, noise)[:, :, 0]
 

@@ -16,9 +16,8 @@ from scipy import stats
 
 from privbo.door import sums
 from privbo.door.clipping import clip_rows
-from privbo.door.exact_noise import ExactNoise
 from privbo.door.mechanism import mechanism_for
-from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise, keystream, lattice_gaussian
+from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise, keystream, lattice_gaussian
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
 

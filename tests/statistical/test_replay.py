@@ -13,9 +13,8 @@ import pytest
 
 from accountant.events import Adjacency
 from privbo.audits import canary
-from privbo.door.mechanism import PrivateSum, mechanism_for
+from privbo.door.mechanism import PrivateSum, RewardMove, mechanism_for
 from privbo.door.noise import SimulatedNoise
-from privbo.door.reward_unit import RewardMove
 from privbo.protocol.messages import Request, Setting
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, problem
 from tests.door.replayed_runs import adversarial_rows, replay, through_the_door

@@ -36,10 +36,9 @@ from scipy.stats import chi2
 import privbo as pb
 from accountant import Gaussian, numerical, repeat
 from accountant.ledger import Ledger
-from privbo.door.guardian import NoisySum
 from privbo.door.noise import SecureNoise
 from privbo.door.payload import decode_release
-from privbo.door.shares import sum_shares
+from privbo.door.shares import NoisySum, sum_shares
 from privbo.guardians import sealing
 from privbo.guardians.keys import GuardianKeys
 from privbo.runs import guarded
