@@ -13,7 +13,7 @@ PARALLEL := -n $(JOBS) --maxprocesses=8 --dist=worksteal
 run: $(VENV)/.installed
 	$(BIN)/privbo run experiments/quickstart.toml --show-private
 
-# Lint, types and the tests of the rooms that differ from main; under a minute.
+# Lint, types and the tests of the packages that differ from main; under a minute.
 fast: $(VENV)/.installed-test lint
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not long and not deployment and not browser and not system" \
 	  $$($(BIN)/python .ci/touched)

@@ -57,7 +57,7 @@ def searched(browser: Browser, folder: Path) -> Iterator[str]:
 
 
 def main(folder: Path) -> list[str]:
-    """Look at every page that is written by hand, and at the rooms of the reference."""
+    """Look at every page that is written by hand, and at the pages of the reference."""
     pages = [page for page in sorted(folder.rglob("*.html")) if not page.stem.startswith(("genindex", "search", "py-"))]
     with tempfile.TemporaryDirectory() as profile, chromium(Path(profile)) as browser:
         found = [line for page in pages for line in faults(browser, folder, page)]
