@@ -35,8 +35,8 @@ from privbo.flower.settings import (
     timeouts_of,
 )
 from privbo.flower.site import Arrays, Question, SiteRecord, Wanted
+from privbo.guardians.ciphertexts import encode_ciphertext, encrypt_shares
 from privbo.guardians.committee import packed, unpacked
-from privbo.guardians.sealing import encode_ciphertext, encrypt_shares
 from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError

@@ -46,7 +46,7 @@ from privbo.flower.settings import (
     site_spec,
     spec_of,
 )
-from privbo.guardians.sealing import Call, question_digest
+from privbo.guardians.ciphertexts import Call, question_digest
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RefusedError, RunError
 from privbo.protocol.files import append_line

@@ -25,12 +25,12 @@ from privbo.flower.messages import (
 )
 from privbo.flower.settings import Timeouts
 from privbo.flower.transport import SealedRound, replies
-from privbo.guardians.committee import collect_sums, sealed_shares
+from privbo.guardians.ciphertexts import Call, question_digest
+from privbo.guardians.committee import joined_answers
 from privbo.guardians.guardian import Answer
 from privbo.guardians.keys import Card
-from privbo.guardians.sealing import Call, Ciphertext, question_digest
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Broadcast, IntArray, Request
+from privbo.protocol.messages import IntArray, Request
 
 _MEETING = "-1"  # in place of a round
 _AGAIN = "the run goes on where it is when it is run again"
@@ -93,20 +93,25 @@ class FlowerCommittee:
         if not isinstance(answers, SealedRound):
             raise RunError(f"guardians on other machines sum ciphertexts, and not {type(answers).__name__}")
         call = Call(run=self.run, round=round_, plan=self.plan, question=question_digest(mechanism, request))
-        asked = _Asked(committee=self, broadcast=answers.broadcast)
-        return collect_sums(asked, self.cards, call, request, answers.ciphertexts, self.note)
+        signed = self._receive(call, answers)
+        return joined_answers(self._answer(call, signed), self.cards, call, request, self.note)
 
-    def receive(self, call: Call, broadcast: Broadcast, ciphertexts: Sequence[Ciphertext]) -> list[Json]:
-        """Hand every guardian its shares; everybody's signed statement."""
+    def _receive(self, call: Call, sealed: SealedRound) -> list[Json]:
+        """Hand every guardian its shares; every guardian's signed statement."""
         wanted = GuardianQuestion(
-            kind="receive", nonce=b"", run=self.run, round=call.round, public_seed=self.public_seed, broadcast=broadcast
+            kind="receive",
+            nonce=b"",
+            run=self.run,
+            round=call.round,
+            public_seed=self.public_seed,
+            broadcast=sealed.broadcast,
         )
-        places = {name: sealed_shares(ciphertexts, place) for place, name in enumerate(self.cards)}
-        said = self._ask(call, {n: dataclasses.replace(wanted, sealed_shares=parts) for n, parts in places.items()})
+        shares = {name: [one.share(place) for one in sealed.ciphertexts] for place, name in enumerate(self.cards)}
+        said = self._ask(call, {n: dataclasses.replace(wanted, encrypted_shares=own) for n, own in shares.items()})
         return [each.statement or {} for each in said.values()]
 
-    def answer(self, call: Call, signed: Sequence[Json]) -> Mapping[str, Answer]:
-        """Show every guardian the others' statements, its own it has; everybody's answer, by name."""
+    def _answer(self, call: Call, signed: Sequence[Json]) -> Mapping[str, Answer]:
+        """Show every guardian the others' statements, its own it has; every guardian's answer, by name."""
         wanted = GuardianQuestion(kind="answer", nonce=b"", run=self.run, round=call.round)
         others = {name: [*signed[:place], *signed[place + 1 :]] for place, name in enumerate(self.cards)}
         said = self._ask(call, {name: dataclasses.replace(wanted, signed=each) for name, each in others.items()})
@@ -167,19 +172,3 @@ class FlowerCommittee:
             sent[identity]: decode_said(message, nonces[sent[identity]])
             for identity, message in replies(self.grid, sent, poll=self.timeouts.poll, seconds=seconds)
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """The committee as one round asks it: with what the round's clients were shown."""
-
-    committee: FlowerCommittee
-    broadcast: Broadcast
-
-    def receive(self, call: Call, request: Request, ciphertexts: Sequence[Ciphertext]) -> list[Json]:  # noqa: ARG002 (each guardian computes it)
-        """As ``Committee``."""
-        return self.committee.receive(call, self.broadcast, ciphertexts)
-
-    def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Mapping[str, Answer]:  # noqa: ARG002 (as above)
-        """As ``Committee``."""
-        return self.committee.answer(call, signed)

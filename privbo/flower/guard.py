@@ -33,10 +33,9 @@ from privbo.flower.messages import (
 from privbo.flower.party_policy import admit, required_policy
 from privbo.flower.settings import GuardianSettings, read_guardian, require_guardians, site_keys
 from privbo.flower.site import require_run_name
-from privbo.guardians.guardian import Guardian
+from privbo.guardians.ciphertexts import Call
+from privbo.guardians.guardian import Arrays, Guardian, StateStore
 from privbo.guardians.keys import GuardianKeys, guardian_keys
-from privbo.guardians.sealing import Call
-from privbo.guardians.store import Arrays, FolderStore
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import ConfigurationError, RefusedError, RunError
 from privbo.protocol.files import load_arrays, save_arrays
@@ -72,7 +71,7 @@ def _reply(asked: GuardianQuestion, own: GuardianSettings, home: Path) -> Record
         if asked.broadcast is None:
             raise RunError("the server sends shares without what clients were shown; use one version of privbo")
         call, request = _round(run, asked.run, asked.broadcast, asked.public_seed)
-        statement = _guardian(run, own, keys, asked.run).receive(call, request, asked.sealed_shares)
+        statement = _guardian(run, own, keys, asked.run).receive(call, request, asked.encrypted_shares)
         save_arrays(folder / "asked.npz", _as_arrays(asked.broadcast, asked.public_seed))
         return encode_said(asked.nonce, statement=statement)
     kept = load_arrays(folder / "asked.npz") if (folder / "asked.npz").exists() else None
@@ -109,7 +108,7 @@ def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: st
             f"federation.toml names other keys of guardian {own.name} than this one has; register its card: "
             f"sealing = '{keys.card.sealing}', signing = '{keys.card.signing}'"
         )
-    store = FolderStore(path=folder / "rounds")
+    store = StateStore(path=folder / "rounds")
     admit(run, name, answered=not store.is_empty())
     folder.mkdir(parents=True, exist_ok=True)
     sites = site_keys(run.federation, run.plan.n_clients)

@@ -24,7 +24,8 @@ from accountant.events import Json
 from accountant.ledger.reservation import Place
 from privbo.door.payload import encode_answer
 from privbo.flower.site import Question
-from privbo.guardians.guardian import Answer, SealedShare
+from privbo.guardians.ciphertexts import EncryptedShare
+from privbo.guardians.guardian import Answer
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 
@@ -208,7 +209,7 @@ class GuardianQuestion:
         round: Index of the round; -1 in a meeting.
         public_seed: Of the run; with the shares.
         broadcast: What clients were shown; with the shares.
-        sealed_shares: Shares to receive.
+        encrypted_shares: Shares to receive.
         signed: The other guardians' statements to answer.
     """
 
@@ -218,7 +219,7 @@ class GuardianQuestion:
     round: int = -1
     public_seed: int = 0
     broadcast: Broadcast | None = None
-    sealed_shares: Sequence[SealedShare] = ()
+    encrypted_shares: Sequence[EncryptedShare] = ()
     signed: Sequence[Json] = ()
 
 
@@ -234,9 +235,9 @@ def encode_guardian_question(question: GuardianQuestion) -> RecordDict:
     if question.broadcast is not None:
         fields |= {
             "public_seed": question.public_seed,
-            "clients": [sealed_share.client for sealed_share in question.sealed_shares],
-            "share_ids": [sealed_share.share_id for sealed_share in question.sealed_shares],
-            "sealed": [sealed_share.sealed for sealed_share in question.sealed_shares],
+            "clients": [encrypted_share.client for encrypted_share in question.encrypted_shares],
+            "share_ids": [encrypted_share.share_id for encrypted_share in question.encrypted_shares],
+            "sealed": [encrypted_share.sealed for encrypted_share in question.encrypted_shares],
         }
         records = {"broadcast": encode_broadcast(question.broadcast)}
     return RecordDict({"guard": ConfigRecord(fields), **records})
@@ -262,7 +263,7 @@ def decode_guardian_question(content: RecordDict) -> GuardianQuestion:
         asked,
         public_seed=int(fields["public_seed"]),
         broadcast=decode_broadcast(content, round_),
-        sealed_shares=[SealedShare(client=int(c), share_id=str(m), sealed=bytes(s)) for c, m, s in parts],
+        encrypted_shares=[EncryptedShare(client=int(c), share_id=str(m), sealed=bytes(s)) for c, m, s in parts],
     )
 
 

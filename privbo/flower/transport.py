@@ -34,7 +34,7 @@ from privbo.flower.receipts import countersigned
 from privbo.flower.registry import Registry
 from privbo.flower.settings import Timeouts
 from privbo.flower.site import Question
-from privbo.guardians.sealing import Ciphertext, CiphertextBox
+from privbo.guardians.ciphertexts import Ciphertext, CiphertextBox
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Ask, Broadcast, FloatArray, Standing
 

@@ -1,10 +1,9 @@
-"""A round with guardians: ciphertexts to all, one agreement, everybody's noisy sum, and their total: the release."""
+"""A round with guardians: ciphertexts to all, one agreement, and the total of their noisy sums: the release."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,82 +13,37 @@ from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
 from privbo.door.payload import vet_rows
 from privbo.door.shares import joined, own_units
-from privbo.guardians.guardian import Answer, Reachable, SealedShare, read_answer
+from privbo.guardians.ciphertexts import Call, Ciphertext, encrypt_shares, question_digest
+from privbo.guardians.guardian import Answer, Guardian, StateStore, read_answer
 from privbo.guardians.keys import Card
-from privbo.guardians.sealing import Call, Ciphertext, encrypt_shares, question_digest
-from privbo.guardians.store import StateStore
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import IntArray, Request
 
 _AT_ONCE = 1024  # clients whose rows stand in memory as integers
 
 
-class Committee(Protocol):
-    """All guardians of a run, wherever they are."""
-
-    def receive(self, call: Call, request: Request, ciphertexts: Sequence[Ciphertext]) -> list[Json]:
-        """Hand every guardian its shares; everybody's signed statement."""
-        ...
-
-    def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Mapping[str, Answer]:
-        """Show every guardian all statements; everybody's answer, by name."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalCommittee:
-    """Guardians in this process.
-
-    Attributes:
-        guardians: By name, in the order of shares.
-    """
-
-    guardians: Mapping[str, Reachable]
-
-    def receive(self, call: Call, request: Request, ciphertexts: Sequence[Ciphertext]) -> list[Json]:
-        """As ``Committee``."""
-        return [
-            guardian.receive(call, request, sealed_shares(ciphertexts, place))
-            for place, guardian in enumerate(self.guardians.values())
-        ]
-
-    def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Mapping[str, Answer]:
-        """As ``Committee``."""
-        return {name: each.answer(call, request, signed) for name, each in self.guardians.items()}
-
-
-def sealed_shares(ciphertexts: Sequence[Ciphertext], place: int) -> list[SealedShare]:
-    """Give the parts of ciphertexts that are for one guardian."""
-    return [SealedShare(client=one.client, share_id=one.share_id, sealed=one.sealed[place]) for one in ciphertexts]
-
-
-def collect_sums(
-    committee: Committee,
+def joined_answers(
+    answers: Mapping[str, Answer],
     cards: Mapping[str, Card],
     call: Call,
     request: Request,
-    ciphertexts: Sequence[Ciphertext],
     note: Callable[[Json], None] = lambda _: None,
 ) -> IntArray:
-    """Bring ciphertexts to every guardian and their answers together; one refusal means no release.
+    """Add up the guardians' answers to a round.
 
     Args:
-        committee: The guardians.
+        answers: Of every guardian, by name.
         cards: Their public keys by name, in the order of shares.
         call: The round.
         request: What is asked for.
-        ciphertexts: The clients' sealed shares.
         note: Receives every guardian's signed receipt.
 
     Returns:
         The noisy sums in grid units, ``(n_entries,)``.
 
     Raises:
-        RunError: If a guardian refuses, or its answer is not its own.
-        BudgetExceeded: If a guardian's ledger does not hold the release.
+        RunError: If an answer is not its guardian's own, or they are for different sets of clients.
     """
-    signed = committee.receive(call, request, ciphertexts)
-    answers = committee.answer(call, request, signed)
     sums, n_entries = [], request.dim * request.n_blocks
     for name, card in cards.items():
         sums.append(read_answer(answers[name], card, call, name, n_entries))
@@ -100,12 +54,12 @@ def collect_sums(
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalGuardians:
-    """Clients and guardians in this process: for tests, plans and sweeps. Whoever runs the process sees everything.
+class LocalCommittee:
+    """Clients and guardians in this process: for tests, plans and sweeps. Its operator sees everything.
 
     Attributes:
-        committee: The guardians.
-        cards: Their public keys by name, in the order of shares.
+        guardians: By name, in the order of shares.
+        cards: Their public keys by name, in the same order.
         run: Name of the run.
         plan: Digest of its declared plan.
         coins: Source of every client's own coin.
@@ -113,7 +67,7 @@ class LocalGuardians:
         note: Receives every guardian's signed receipt.
     """
 
-    committee: Committee
+    guardians: Mapping[str, Guardian]
     cards: Mapping[str, Card]
     run: str
     plan: str
@@ -124,12 +78,25 @@ class LocalGuardians:
     def gather(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
         """Give the noisy sums of the clients' vectors in grid units, ``(n_entries,)``; see ``privbo.door.door``."""
         call = Call(run=self.run, round=round_, plan=self.plan, question=question_digest(mechanism, request))
-        ciphertexts = self._letters(call, mechanism, request, answers)
-        totals = collect_sums(self.committee, self.cards, call, request, ciphertexts, self.note)
+        totals = self.collect_sums(call, request, self._ciphertexts(call, mechanism, request, answers))
         self.outbox.drop_arrays(round_)
         return totals
 
-    def _letters(self, call: Call, mechanism: PrivateSum, request: Request, answers: object) -> list[Ciphertext]:
+    def collect_sums(self, call: Call, request: Request, ciphertexts: Sequence[Ciphertext]) -> IntArray:
+        """Bring ciphertexts to every guardian and their answers together; one refusal means no release.
+
+        Raises:
+            RunError: If a guardian refuses, or its answer is not its own.
+            BudgetExceeded: If a guardian's ledger does not hold the release.
+        """
+        signed = [
+            guardian.receive(call, request, [one.share(place) for one in ciphertexts])
+            for place, guardian in enumerate(self.guardians.values())
+        ]
+        answers = {name: each.answer(call, request, signed) for name, each in self.guardians.items()}
+        return joined_answers(answers, self.cards, call, request, self.note)
+
+    def _ciphertexts(self, call: Call, mechanism: PrivateSum, request: Request, answers: object) -> list[Ciphertext]:
         if (kept := self.outbox.arrays(call.round)) is not None:
             return unpacked(kept, len(self.cards))
         rows = vet_rows(answers, n_clients=request.n_clients, dim=request.dim)

@@ -1,55 +1,206 @@
-"""A guardian: receives sealed shares, states what it has, and answers a round once, with noise of its own.
+"""A guardian: receives encrypted shares, states what it has, and answers a round once, with noise of its own.
 
-It trusts nobody. It takes only what was sealed to it for this run, plan, round and question; it draws noise by its own
-reading of the plan; it sums only what all guardians have agreed on; and its own ledger refuses what would pass the
-budget.
+It trusts no other party. It takes only what was encrypted to it for this run, plan, round and question; it computes the
+noise from the plan itself; it sums only what all guardians have agreed on; and its own ledger refuses what would pass
+the budget.
+
+A guardian states once per round what it has received, before it sums anything, and keeps the statement. It sums only
+after it has seen every guardian's, all of the same run, round, plan and question, and of guardians that have been
+charged equally often; so a server that shows them different things gets nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Protocol
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from accountant.errors import LedgerError
 from accountant.events import Json
 from accountant.ledger import Ledger
+from accountant.ledger.policy import canonical
 from accountant.ledger.signing import ANSWERED, checked, sign
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import NoiseSource
 from privbo.door.shares import GuardianDoor, NoisySum, share_sizes, sum_shares
-from privbo.guardians.agreement import PURPOSE as STATED
-from privbo.guardians.agreement import Statement, agreement
+from privbo.guardians.ciphertexts import Call, EncryptedShare, open_share, question_digest
 from privbo.guardians.keys import Card, GuardianKeys
-from privbo.guardians.sealing import Call, open_share, question_digest
-from privbo.guardians.store import Arrays, StateStore
 from privbo.protocol.errors import RunError
+from privbo.protocol.files import alone, load_arrays, save_arrays, write_atomically
 from privbo.protocol.messages import Request
+
+Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
+STATED = "guardian's statement"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SealedShare:
-    """One client's share for one guardian, as the server hands it over."""
+class StateStore:
+    """Arrays and statements by round; what was put is durable on return where there is a folder.
 
-    client: int
-    share_id: str
-    sealed: bytes
+    Attributes:
+        path: A folder that its owner alone may enter: ``000004.npz`` and ``000004.json`` are those of round 4. None
+            keeps everything in this process.
+    """
+
+    path: Path | None = None
+    _memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One process at a time, so that a round is never answered twice."""
+        if self.path is None:
+            yield
+        else:
+            with alone(self.path):
+                yield
+
+    def put_arrays(self, round_: int, arrays: Arrays) -> None:
+        """Keep a round's arrays, in place of earlier ones."""
+        self._put(f"{round_:06d}.npz", arrays, save_arrays)
+
+    def arrays(self, round_: int) -> Arrays | None:
+        """A round's arrays."""
+        found: Arrays | None = self._get(f"{round_:06d}.npz", load_arrays)
+        return found
+
+    def drop_arrays(self, round_: int) -> None:
+        """Throw a round's arrays away."""
+        name = f"{round_:06d}.npz"
+        self._memory.pop(name, None)
+        if self.path is not None:
+            (self.path / name).unlink(missing_ok=True)
+
+    def put_statement(self, round_: int, statement: Json) -> None:
+        """Keep what was stated in a round, in place of what stands there."""
+        self._put(f"{round_:06d}.json", statement, lambda path, it: write_atomically(path, json.dumps(it).encode()))
+
+    def statement(self, round_: int) -> Json | None:
+        """A round's statement."""
+        found: Json | None = self._get(f"{round_:06d}.json", lambda path: json.loads(path.read_bytes()))
+        return found
+
+    def is_empty(self) -> bool:
+        """Whether nothing was ever stated."""
+        names = self._memory if self.path is None else [path.name for path in self.path.glob("*.json")]
+        return not any(name.endswith(".json") for name in names)
+
+    def _put(self, name: str, content: Mapping[str, Any], write: Callable[[Path, Mapping[str, Any]], None]) -> None:
+        if self.path is None:
+            self._memory[name] = content
+        else:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write(self.path / name, content)
+
+    def _get(self, name: str, read: Callable[[Path], Any]) -> Any:  # noqa: ANN401 (what was put)
+        if self.path is None:
+            return self._memory.get(name)
+        return read(self.path / name) if (self.path / name).exists() else None
 
 
-class Reachable(Protocol):
-    """A guardian, wherever it is."""
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """A guardian's list of what it has received for a round.
 
-    def receive(self, call: Call, request: Request, sealed_shares: Sequence[SealedShare]) -> Json:
-        """Take shares and state, signed, what was taken."""
-        ...
+    Attributes:
+        call: The round.
+        guardian: Its name.
+        charged: Releases of the run that its ledger held before.
+        share_ids: Of every client whose share it holds, the id of its ciphertext.
+    """
 
-    def answer(self, call: Call, request: Request, signed: Sequence[Json]) -> Answer:
-        """Sum what all have agreed on, with noise."""
-        ...
+    call: Call
+    guardian: str
+    charged: int
+    share_ids: Mapping[int, str]
+
+    def signed(self, keys: GuardianKeys) -> Json:
+        """Give the statement as it is sent, with a signature."""
+        return sign(keys.signing, STATED, self.to_dict()).to_dict()
+
+    def to_dict(self) -> Json:
+        """Plain values."""
+        share_ids = {str(client): share_id for client, share_id in self.share_ids.items()}
+        return {"call": self.call.to_dict(), "guardian": self.guardian, "charged": self.charged, "share_ids": share_ids}
+
+    @staticmethod
+    def from_dict(content: Json) -> Statement:
+        """Read what ``to_dict`` gave."""
+        share_ids = {int(client): str(share_id) for client, share_id in content["share_ids"].items()}
+        return Statement(
+            call=Call(**content["call"]),
+            guardian=str(content["guardian"]),
+            charged=int(content["charged"]),
+            share_ids=share_ids,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """The set that all guardians have agreed on.
+
+    Attributes:
+        clients: Clients of whom every guardian holds a share of the same ciphertext, in order.
+        digest: Of all statements together.
+    """
+
+    clients: tuple[int, ...]
+    digest: str
+
+
+def agreement(signed: Sequence[object], cards: Mapping[str, Card], call: Call) -> Agreement:
+    """Hold the guardians' statements against each other.
+
+    Args:
+        signed: One of every guardian, in any order.
+        cards: Every guardian's public keys by name.
+        call: The round as the reader means it.
+
+    Raises:
+        RunError: If one is missing, forged, or speaks of another round, plan, question or past.
+    """
+    found: dict[str, Statement] = {}
+    for each in signed:
+        statement = _read(each, cards)
+        if statement.call != call:
+            differs = ", ".join(k for k, v in call.to_dict().items() if statement.call.to_dict()[k] != v)
+            raise RunError(f"guardian {statement.guardian} was shown another {differs}; nothing is summed")
+        if statement.guardian in found:
+            raise RunError(f"guardian {statement.guardian} was named twice; nothing is summed")
+        found[statement.guardian] = statement
+    if missing := [name for name in cards if name not in found]:
+        raise RunError(f"no statement of {', '.join(missing)}; nothing is summed before all guardians have agreed")
+    if len({statement.charged for statement in found.values()}) > 1:
+        said = ", ".join(f"{name} {statement.charged}" for name, statement in sorted(found.items()))
+        raise RunError(
+            f"the guardians' ledgers disagree on the releases of {call.run} so far ({said}): one of them was lost or "
+            "restored from an old copy; restore its newest one"
+        )
+    first, *others = (found[name].share_ids for name in cards)
+    clients = sorted(client for client, share_id in first.items() if all(o.get(client) == share_id for o in others))
+    body = canonical({name: found[name].to_dict() for name in cards})
+    return Agreement(clients=tuple(clients), digest=hashlib.sha256(body).hexdigest())
+
+
+def _read(signed: object, cards: Mapping[str, Card]) -> Statement:
+    try:
+        statement = Statement.from_dict(checked(signed, STATED))
+        key = signed["key"]  # type: ignore[index]  # it has one: its signature was checked
+    except (LedgerError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"this is no guardian's statement ({error}); nothing is summed") from None
+    card = cards.get(statement.guardian)
+    if card is None or key != card.signing:
+        raise RunError(
+            f"a statement of {statement.guardian!r} is not signed with the key that is registered for it; name its new "
+            "key, or restore the old one"
+        )
+    return statement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +244,7 @@ class Guardian:
     noise: NoiseSource
     site_of: Callable[[int], str] = lambda _: ""
 
-    def receive(self, call: Call, request: Request, sealed_shares: Sequence[SealedShare]) -> Json:
+    def receive(self, call: Call, request: Request, encrypted_shares: Sequence[EncryptedShare]) -> Json:
         """Open what was sealed to this guardian, keep it, and state once per round what it is.
 
         Raises:
@@ -108,11 +259,11 @@ class Guardian:
                 charged = len(ledger.entries(self.run))
                 if ledger.stored_release(f"{self.run}/{call.round}") is not None:
                     raise RunError(f"guardian {self.name}: round {call.round} is over; what was received then is gone")
-            taken = self._opened(call, mechanism, request, sealed_shares)
-            if sealed_shares and not taken:
+            taken = self._opened(call, mechanism, request, encrypted_shares)
+            if encrypted_shares and not taken:
                 raise RunError(
-                    f"guardian {self.name}: none of {len(sealed_shares)} shares opens; they were sealed to another key "
-                    "or for another round, plan or question. Name this guardian's card anew, or restore its key"
+                    f"guardian {self.name}: none of {len(encrypted_shares)} shares opens; they were encrypted for "
+                    "another key, round, plan or question. Name this guardian's card anew, or restore its key"
                 )
             self.store.put_arrays(call.round, _packed(taken))
             share_ids = {client: share_id for client, (share_id, _) in taken.items()}
@@ -174,26 +325,26 @@ class Guardian:
         return stated if stated["key"] == self.keys.card.signing else statement.signed(self.keys)
 
     def _opened(
-        self, call: Call, mechanism: PrivateSum, request: Request, sealed_shares: Iterable[SealedShare]
+        self, call: Call, mechanism: PrivateSum, request: Request, encrypted_shares: Iterable[EncryptedShare]
     ) -> dict[int, tuple[str, bytes]]:
         n_entries = request.dim * request.n_blocks
         size = dict(zip(self.cards, share_sizes(mechanism.n_noises, n_entries), strict=True))[self.name]
         taken: dict[int, tuple[str, bytes]] = {}
-        for sealed_share in sealed_shares:
-            client = sealed_share.client
+        for encrypted_share in encrypted_shares:
+            client = encrypted_share.client
             if type(client) is not int or not 0 <= client < request.n_clients or client in taken:
                 continue
             share = open_share(
                 self.keys.sealing,
-                sealed_share.sealed,
+                encrypted_share.sealed,
                 call,
                 client=client,
                 site=self.site_of(client),
                 guardian=self.name,
-                share_id=sealed_share.share_id,
+                share_id=encrypted_share.share_id,
             )
             if share is not None and len(share) == size:
-                taken[client] = (sealed_share.share_id, share)
+                taken[client] = (encrypted_share.share_id, share)
         return taken
 
     def _summed(self, round_: int, clients: Sequence[int], request: Request) -> npt.NDArray[np.uint64]:

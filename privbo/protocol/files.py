@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -187,6 +187,16 @@ def _lock(file: IO[bytes]) -> None:
     """Wait until no other process writes the file; Windows has no such lock, so one process at a time there."""
     if sys.platform != "win32":
         fcntl.flock(file, fcntl.LOCK_EX)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time work in a folder that its owner alone may enter; makes it where it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    with (folder / "lock").open("wb") as file:
+        _lock(file)
+        yield
 
 
 @dataclass(kw_only=True)

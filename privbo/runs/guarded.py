@@ -17,10 +17,9 @@ from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.address import is_postgres
 from accountant.ledger.reservation import Declaration
 from privbo.door.door import Gather
-from privbo.guardians.committee import LocalCommittee, LocalGuardians
-from privbo.guardians.guardian import Guardian
+from privbo.guardians.committee import LocalCommittee
+from privbo.guardians.guardian import Guardian, StateStore
 from privbo.guardians.keys import Card, fresh_keys, guardian_keys
-from privbo.guardians.store import FolderStore, MemoryStore, StateStore
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import OnceLines, read_json, write_json
 from privbo.protocol.settings import dump_settings
@@ -52,7 +51,7 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
     if home is not None:
         keep_cards(home, cards, HERE)
     declared = declared_by(manifest.plan, run=manifest.run_id, settings=manifest.spec.digest())
-    stores = {name: MemoryStore() if folder is None else FolderStore(path=folder / name / "rounds") for name in names}
+    stores = {name: StateStore(path=None if folder is None else folder / name / "rounds") for name in names}
     guardians = {
         name: Guardian(
             name=name,
@@ -67,13 +66,13 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
         )
         for name in names
     }
-    return LocalGuardians(
-        committee=LocalCommittee(guardians=guardians),
+    return LocalCommittee(
+        guardians=guardians,
         cards=cards,
         run=manifest.run_id,
         plan=plan_name(declared),
         coins=noise_of(manifest.plan.noise_source, root, "coins"),
-        outbox=MemoryStore() if folder is None else FolderStore(path=folder / "outbox"),
+        outbox=StateStore(path=None if folder is None else folder / "outbox"),
         note=_forgotten if home is None else keeping(home),
     ).gather
 

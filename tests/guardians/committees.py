@@ -14,11 +14,10 @@ from accountant.ledger.reservation import Declaration
 from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.shares import own_units
-from privbo.guardians.committee import LocalCommittee, LocalGuardians
-from privbo.guardians.guardian import Guardian
+from privbo.guardians.ciphertexts import Call, Ciphertext, EncryptedShare, encrypt_shares, question_digest
+from privbo.guardians.committee import LocalCommittee
+from privbo.guardians.guardian import Guardian, StateStore
 from privbo.guardians.keys import Card, GuardianKeys, fresh_keys
-from privbo.guardians.sealing import Call, Ciphertext, encrypt_shares, question_digest
-from privbo.guardians.store import FolderStore, MemoryStore
 from privbo.protocol.messages import Request
 
 N, DIM, RUN, PLAN = 6, 4, "run", "p" * 64
@@ -90,7 +89,7 @@ def guardian(
         run=run,
         plan=PLAN,
         mechanism=lambda request: mechanism(request, n_guardians=len(cards), **settings),
-        store=MemoryStore() if folder is None else FolderStore(path=folder / "rounds"),
+        store=StateStore(path=None if folder is None else folder / "rounds"),
         ledger=lambda: contextlib.nullcontext(ledger),
         noise=noise or SimulatedNoise(7),
         site_of=site_of,
@@ -110,14 +109,20 @@ def cards_of(guardians: dict[str, Guardian]) -> dict[str, Card]:
     return next(iter(guardians.values())).cards
 
 
-def panel(guardians: dict[str, Guardian], coins: NoiseSource | None = None) -> LocalGuardians:
-    return LocalGuardians(
-        committee=LocalCommittee(guardians=guardians),
-        cards=cards_of(guardians),
+def shares(written: list[Ciphertext], place: int) -> list[EncryptedShare]:
+    return [one.share(place) for one in written]
+
+
+def committee(
+    guardians: dict[str, Guardian], coins: NoiseSource | None = None, cards: dict[str, Card] | None = None
+) -> LocalCommittee:
+    return LocalCommittee(
+        guardians=guardians,
+        cards=cards or cards_of(guardians),
         run=RUN,
         plan=PLAN,
         coins=coins or SecureNoise(),
-        outbox=MemoryStore(),
+        outbox=StateStore(),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privbo.guardians.sealing import CiphertextBox, encode_ciphertext
+from privbo.guardians.ciphertexts import CiphertextBox, encode_ciphertext
 from tests.guardians.committees import DIM, N, call, cards_of, ciphertexts, circle
 
 

@@ -281,7 +281,11 @@ def bent(node: Node, bend: Callable) -> Node:
 
 
 def set_of_others(wanted):
-    return dataclasses.replace(wanted, sealed_shares=wanted.sealed_shares[1:]) if wanted.kind == "receive" else wanted
+    return (
+        dataclasses.replace(wanted, encrypted_shares=wanted.encrypted_shares[1:])
+        if wanted.kind == "receive"
+        else wanted
+    )
 
 
 def another_round(wanted):

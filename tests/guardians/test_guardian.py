@@ -13,12 +13,9 @@ from accountant.errors import BudgetExceeded, LedgerError
 from accountant.ledger import Budget, Ledger
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.shares import NoisySum
-from privbo.guardians.agreement import agreement
-from privbo.guardians.committee import LocalCommittee as Local
-from privbo.guardians.committee import collect_sums, sealed_shares
-from privbo.guardians.guardian import Guardian
+from privbo.guardians.ciphertexts import OVERHEAD, Ciphertext, open_share, question_digest
+from privbo.guardians.guardian import Guardian, Statement, agreement
 from privbo.guardians.keys import fresh_keys, guardian_keys
-from privbo.guardians.sealing import OVERHEAD, Ciphertext, open_share
 from privbo.protocol.errors import RunError
 from tests.guardians.committees import (
     DIM,
@@ -31,21 +28,21 @@ from tests.guardians.committees import (
     cards_of,
     ciphertexts,
     circle,
+    committee,
     declared,
     guardian,
     mechanism,
-    panel,
+    shares,
 )
 
 
 def received(guardians: dict[str, Guardian], written: list[Ciphertext], asked=None, request=REQUEST) -> list[dict]:
     asked = asked or call()
-    return [g.receive(asked, request, sealed_shares(written, place)) for place, g in enumerate(guardians.values())]
+    return [g.receive(asked, request, shares(written, place)) for place, g in enumerate(guardians.values())]
 
 
 def total(guardians: dict[str, Guardian], written: list[Ciphertext], **changes) -> np.ndarray:
-    asked = call(**changes)
-    return collect_sums(Local(guardians=guardians), cards_of(guardians), asked, REQUEST, written)
+    return committee(guardians).collect_sums(call(**changes), REQUEST, written)
 
 
 # --- ciphertexts ----------------------------------------------------------------------------------------
@@ -107,7 +104,7 @@ def test_noiseless_answers_add_up_to_the_clients_sum(n_guardians: int) -> None:
     from privbo.door.shares import own_units
 
     expected = own_units(made, REQUEST, rows, np.arange(N), Silence()).sum(axis=0)
-    assert panel(guardians, Silence()).gather(0, made, REQUEST, rows).tolist() == expected.tolist()
+    assert committee(guardians, Silence()).gather(0, made, REQUEST, rows).tolist() == expected.tolist()
 
 
 def test_a_client_that_is_missing_at_one_guardian_counts_as_zero_at_all() -> None:
@@ -115,11 +112,11 @@ def test_a_client_that_is_missing_at_one_guardian_counts_as_zero_at_all() -> Non
     written = ciphertexts(call(), cards_of(guardians))
     names = list(guardians)
     signed = [
-        guardians[names[0]].receive(call(), REQUEST, sealed_shares(written, 0)[1:]),
-        guardians[names[1]].receive(call(), REQUEST, sealed_shares(written, 1)[:-1]),
+        guardians[names[0]].receive(call(), REQUEST, shares(written, 0)[1:]),
+        guardians[names[1]].receive(call(), REQUEST, shares(written, 1)[:-1]),
     ]
     assert agreement(signed, cards_of(guardians), call()).clients == tuple(range(1, N - 1))
-    got = collect_sums(Local(guardians=guardians), cards_of(guardians), call(), REQUEST, written)
+    got = total(guardians, written)
     # The same clients written anew to fresh guardians, without those two: the same sum.
     again = circle(noise=lambda _: Silence())
     fewer = ciphertexts(call(), cards_of(again))[1:-1]
@@ -131,8 +128,8 @@ def test_shares_of_two_letters_of_one_client_never_meet() -> None:
     first, second = (ciphertexts(call(), cards_of(guardians)) for _ in range(2))
     mixed = [dataclasses.replace(a, sealed=(a.sealed[0], b.sealed[1])) for a, b in zip(first, second, strict=True)]
     names = list(guardians)
-    guardians[names[0]].receive(call(), REQUEST, sealed_shares(mixed, 0))
-    guardians[names[1]].receive(call(), REQUEST, sealed_shares(second, 1))
+    guardians[names[0]].receive(call(), REQUEST, shares(mixed, 0))
+    guardians[names[1]].receive(call(), REQUEST, shares(second, 1))
     assert not total(guardians, mixed).any()
 
 
@@ -201,12 +198,10 @@ def test_louder_questions_than_the_plans_are_refused() -> None:
     asked = dataclasses.replace(call(), question=question(noise_multiplier=0.5))
     written = ciphertexts(asked, cards_of(guardians), noise_multiplier=0.5)
     with pytest.raises(LedgerError, match="is not in the plan"):
-        collect_sums(Local(guardians=guardians), cards_of(guardians), asked, REQUEST, written)
+        committee(guardians).collect_sums(asked, REQUEST, written)
 
 
 def question(**settings) -> str:
-    from privbo.guardians.sealing import question_digest
-
     return question_digest(mechanism(REQUEST, **settings), REQUEST)
 
 
@@ -250,13 +245,7 @@ def test_a_second_set_of_clients_gets_the_first_answer_or_none() -> None:
     asked = dataclasses.replace(REQUEST, weights=np.roll(REQUEST.weights, 1, axis=1))
     other = call(request=asked)
     with pytest.raises(RunError, match="asked before in another way"):
-        collect_sums(
-            Local(guardians=guardians),
-            cards_of(guardians),
-            other,
-            asked,
-            ciphertexts(other, cards_of(guardians), asked),
-        )
+        committee(guardians).collect_sums(other, asked, ciphertexts(other, cards_of(guardians), asked))
 
 
 class Killed(BaseException):
@@ -281,8 +270,8 @@ def test_killed_at_any_point_no_round_gets_two_noises_and_none_is_unpaid(at: str
 
         def attempt(one: Guardian, left=left, other=other, written=written) -> None:
             signed = [
-                one.receive(call(), REQUEST, sealed_shares(written, 0)),
-                other.receive(call(), REQUEST, sealed_shares(written, 1)),
+                one.receive(call(), REQUEST, shares(written, 0)),
+                other.receive(call(), REQUEST, shares(written, 1)),
             ]
             left.append(one.answer(call(), REQUEST, signed).payload)
 
@@ -340,8 +329,8 @@ def test_guardians_that_are_shown_different_rounds_plans_or_questions_sum_nothin
     written = ciphertexts(call(), cards_of(guardians))
     later = ciphertexts(call(1), cards_of(guardians))
     signed = [
-        first.receive(call(), REQUEST, sealed_shares(written, 0)),
-        second.receive(call(1), REQUEST, sealed_shares(later, 1)),
+        first.receive(call(), REQUEST, shares(written, 0)),
+        second.receive(call(1), REQUEST, shares(later, 1)),
     ]
     with pytest.raises(RunError, match="was shown another round"):
         first.answer(call(), REQUEST, signed)
@@ -380,8 +369,6 @@ def test_only_every_guardians_own_statement_makes_an_agreement(bent: str) -> Non
 
 
 def statement_of(signed: dict):
-    from privbo.guardians.agreement import Statement
-
     return Statement.from_dict(signed["content"])
 
 
@@ -417,7 +404,7 @@ def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
     for bend in (louder, stranger):
         bent = dict(guardians) | {"guardian2": Lying(guardians["guardian2"], bend)}
         with pytest.raises((RunError, LedgerError)):
-            collect_sums(Local(guardians=bent), cards_of(guardians), call(), REQUEST, written)
+            committee(bent, cards=cards_of(guardians)).collect_sums(call(), REQUEST, written)
     assert total(guardians, written).any()
     with pytest.raises(LedgerError, match="no guardian's sum"):
         NoisySum.decode(b"nothing of the kind")
@@ -431,13 +418,7 @@ def test_a_guardian_that_lost_its_sealing_key_stops_the_round_with_a_word() -> N
     written = ciphertexts(call(), cards_of(guardians))
     lost = dataclasses.replace(guardians["guardian2"], keys=fresh_keys())
     with pytest.raises(RunError, match="none of 6 shares opens"):
-        collect_sums(
-            Local(guardians=dict(guardians) | {"guardian2": lost}),
-            cards_of(guardians),
-            call(),
-            REQUEST,
-            written,
-        )
+        total(guardians | {"guardian2": lost}, written)
     assert total(guardians, written).any()  # the round is still there for the old key
 
 
@@ -453,7 +434,7 @@ def test_a_guardian_with_a_new_signing_key_says_the_same_again_with_it() -> None
         after["guardian1"].answer(call(), REQUEST, old)
     new = received(after, written)
     assert [statement["content"] for statement in new] == [statement["content"] for statement in old]
-    assert collect_sums(Local(guardians=after), cards, call(), REQUEST, written).any()
+    assert committee(after).collect_sums(call(), REQUEST, written).any()
 
 
 def test_a_guardian_that_lost_its_ledger_answers_no_round_a_second_time() -> None:
@@ -462,25 +443,12 @@ def test_a_guardian_that_lost_its_ledger_answers_no_round_a_second_time() -> Non
     total(guardians, written)
     blank = guardian("guardian2", keys=guardians["guardian2"].keys, cards=cards_of(guardians), noise=SimulatedNoise(99))
     again = dict(guardians) | {"guardian2": blank}
-    later = call(1)
     with pytest.raises(RunError, match="one of them was lost"):
-        collect_sums(
-            Local(guardians=again),
-            cards_of(guardians),
-            later,
-            REQUEST,
-            ciphertexts(later, cards_of(guardians)),
-        )
+        total(again, ciphertexts(call(1), cards_of(guardians)), round_=1)
     # Asked for the round it had answered, over the same ciphertexts, its noise would be a second one: the other's
     # answer stands, and the statements differ in nothing but ... its own, which is new; the digest holds it.
     with pytest.raises(RunError):
-        collect_sums(
-            Local(guardians=again),
-            cards_of(guardians),
-            call(),
-            REQUEST,
-            ciphertexts(call(), cards_of(guardians)),
-        )
+        total(again, ciphertexts(call(), cards_of(guardians)))
 
 
 def test_the_plan_of_these_tests_is_the_one_the_letters_name() -> None:

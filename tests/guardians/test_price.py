@@ -17,7 +17,7 @@ from privbo.door.shares import joined
 from privbo.plans.trust import exposures
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
-from tests.guardians.committees import REQUEST, Silence, circle, mechanism, panel
+from tests.guardians.committees import REQUEST, Silence, circle, committee, mechanism
 
 N = 40
 PROBLEM = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=N)
@@ -77,7 +77,7 @@ def test_a_release_has_the_noise_of_every_guardian() -> None:
     assert made.noise_stddev() == pytest.approx(math.sqrt(2) * one * made.grid_step(), rel=1e-12)
     assert kstest(drawn[::10] / (one * math.sqrt(2)), "norm").pvalue > 1e-7
     assert abs(np.var(drawn[: 10**5] * 0.95) / (2 * one**2) - 1) > 0.05  # a planted fault: 5 % too little
-    found = panel(guardians).gather(0, made, request, np.zeros((6, 1000)))
+    found = committee(guardians).gather(0, made, request, np.zeros((6, 1000)))
     assert np.std(found) == pytest.approx(math.sqrt(2) * one, rel=0.1)
 
 

@@ -28,7 +28,7 @@ from privbo.runs.spec import Spec
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
 from tests.guardians.committees import Silence, circle, declared
-from tests.guardians.committees import panel as local_of
+from tests.guardians.committees import committee as local_of
 
 GUARDED = {"trust": "guardians", "noise": "simulation"}
 

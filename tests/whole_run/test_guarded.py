@@ -39,7 +39,7 @@ from accountant.ledger import Ledger
 from privbo.door.noise import SecureNoise
 from privbo.door.payload import decode_release
 from privbo.door.shares import NoisySum, sum_shares
-from privbo.guardians import sealing
+from privbo.guardians import ciphertexts
 from privbo.guardians.keys import GuardianKeys
 from privbo.runs import guarded
 from tests.conformance.cases import CASES, Case
@@ -64,7 +64,7 @@ class Heard:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        split = sealing.split
+        split = ciphertexts.split
 
         def heard(units: np.ndarray, n_guardians: int) -> list[tuple[bytes, ...]]:
             made = split(units, n_guardians)
@@ -75,7 +75,7 @@ class Heard:
             self.shares += [share for shares in made for share in shares]
             return made
 
-        with mock.patch.object(sealing, "split", heard):
+        with mock.patch.object(ciphertexts, "split", heard):
             yield
 
 
@@ -243,7 +243,7 @@ PLANTED: dict[str, tuple[Callable[[], Any], str]] = {
     "a guardian without noise": (lambda: with_noise("guardian2", Less(0.0)), "coalition: 0.00 times"),
     "a guardian with half its noise": (lambda: with_noise("guardian2", Less(0.5)), "coalition: 0.2"),
     "guardians with one noise": (lambda: with_noise("guardian", Same()), "guardian: noises of 0 and 1 are one"),
-    "rows without masks": (lambda: mock.patch.object(sealing, "split", unmasked), "guardian: its shares are not"),
+    "rows without masks": (lambda: mock.patch.object(ciphertexts, "split", unmasked), "guardian: its shares are not"),
 }
 
 

@@ -66,6 +66,19 @@ class Ciphertext:
     share_id: str
     sealed: tuple[bytes, ...]
 
+    def share(self, place: int) -> EncryptedShare:
+        """Give the part that is for one guardian."""
+        return EncryptedShare(client=self.client, share_id=self.share_id, sealed=self.sealed[place])
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncryptedShare:
+    """One client's encrypted share for one guardian, as the server hands it over."""
+
+    client: int
+    share_id: str
+    sealed: bytes
+
 
 def question_digest(mechanism: PrivateSum, request: Request) -> str:
     """Digest everything that decides how a round's vectors are clipped, weighted, rounded, summed and hidden.
