@@ -99,7 +99,7 @@ def _followed(name: str, text: str) -> str:
     if (found := _AS_FOR.fullmatch(text)) is None:
         return text
     from privbo.protocol.settings import settings_schema
-    from privbo.runs.algorithms import algorithms
+    from privbo.runs.sources import algorithms
 
     (kind,) = (kind for kind in algorithms().values() if kind.__name__ == found[1])
     return described(settings_schema(kind))[name]
@@ -194,7 +194,7 @@ def _sweep_reference(known: Table) -> Iterator[str]:
 def defaults_of(kind: str) -> Iterator[str]:
     """Give the settings of one algorithm with their defaults."""
     from privbo.protocol.settings import settings_schema
-    from privbo.runs.algorithms import algorithms
+    from privbo.runs.sources import algorithms
 
     schema: Any = settings_schema(algorithms()[kind])
     definitions = schema.get("$defs", {})

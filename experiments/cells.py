@@ -23,9 +23,8 @@ from experiments.study import Arm, Panel, merged
 from privbo.comparisons.cells import Cell, CellResult, Kept, complete, digest, finished
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings
-from privbo.runs.algorithms import ForeignAlgorithm, algorithm_table, algorithms, read_algorithm
 from privbo.runs.code import CODE, CodeKey, code_key
-from privbo.runs.sources import load_function
+from privbo.runs.sources import ForeignAlgorithm, algorithm_table, algorithms, load_function, read_algorithm
 from privbo.runs.spec import read_privacy
 
 Found: TypeAlias = dict[str, dict[int, Outcome]]

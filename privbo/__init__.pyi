@@ -30,16 +30,16 @@ from privbo.protocol.problem import Problem as Problem
 from privbo.protocol.space import Categorical as Categorical, Int as Int, Real as Real, Space as Space
 from privbo.reports.data import figures as figures, report as report, write_report as write_report
 from privbo.reports.history import history as history
-from privbo.runs.attendance import Attendance as Attendance
+from privbo.runs.altered import Attendance as Attendance
 from privbo.runs.best import Best as Best
 from privbo.runs.grid import Times as Times
 from privbo.runs.history import Round as Round
 from privbo.runs.loop import plan as plan, run as run
 from privbo.runs.record import Record as Record, load as load
 from privbo.runs.session import Session as Session, start as start
-from privbo.runs.site import Site as Site
+from privbo.runs.session import Site as Site
 from privbo.runs.spec import Spec as Spec
-from privbo.runs.trial import Trial as Trial
+from privbo.runs.trials import Trial as Trial
 from privbo.training.price import TrainingPlan as TrainingPlan, plan_training as plan_training
 from privbo.training.private_neural import Split as Split
 from privbo.training.train import Trained as Trained, train_private as train_private

@@ -19,8 +19,8 @@ from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
 from privbo.protocol.plain import fields_of, in_two_lines, notebook_table
 from privbo.protocol.settings import JsonObject
-from privbo.runs.algorithms import algorithm_table
 from privbo.runs.record import Record
+from privbo.runs.sources import algorithm_table
 
 NOTE = "private diagnostics, not covered by epsilon"
 

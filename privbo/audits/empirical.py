@@ -18,11 +18,11 @@ from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import SecureNoise
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
-from privbo.runs.algorithms import ForeignAlgorithm
 from privbo.runs.code import CODE
 from privbo.runs.manifest import versions
 from privbo.runs.opening import planned_requests
 from privbo.runs.record import Record
+from privbo.runs.sources import ForeignAlgorithm
 
 _MOST_MECHANISMS = 3
 

@@ -21,10 +21,10 @@ from privbo.plans.spending import Spending, spending
 from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import FloatArray
+from privbo.runs.clients import answers_of, clients_of
+from privbo.runs.manifest import derive_seed
 from privbo.runs.record import Record
 from privbo.runs.replay import replay
-from privbo.runs.seeds import derive_seed
-from privbo.runs.separate import clients_of
 
 _FACTORS = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 
@@ -145,7 +145,7 @@ def _last_answers(record: Record) -> tuple[int, float, FloatArray]:
             apart=spec.problem.is_asked,
         )
         clients.restore(home.states(group[0]).load() or {})
-        answers.append(clients.answer(last, request.dim))
+        answers.append(answers_of(clients, last, request.dim))
     return last.round, request.clipping_norm / np.sqrt(request.n_blocks), np.concatenate(answers)
 
 

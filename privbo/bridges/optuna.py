@@ -16,8 +16,8 @@ from typing import Any
 
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.space import Categorical, Int, Parameter, Real, Space, Value
-from privbo.runs.site import Site
-from privbo.runs.trial import Trial
+from privbo.runs.session import Site
+from privbo.runs.trials import Trial
 
 try:
     import optuna

@@ -10,8 +10,8 @@ from privbo.flower.approval import AppFiles, approve_files, run_of
 from privbo.flower.party_policy import judged
 from privbo.flower.settings import RUN_FILE, Party, read_party
 from privbo.protocol.errors import ConfigurationError, PolicyError
-from privbo.runs.algorithms import ForeignAlgorithm
 from privbo.runs.config import parse_toml
+from privbo.runs.sources import ForeignAlgorithm
 from privbo.runs.spec import Spec
 
 

@@ -17,7 +17,7 @@ from privbo.protocol.errors import RunError
 from privbo.protocol.files import require_contained
 from privbo.protocol.space import Value
 from privbo.runs.best import FACTS, best_at_site
-from privbo.runs.common import common_at_site
+from privbo.runs.final import common_at_site
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import load
 

@@ -15,9 +15,9 @@ from privbo.protocol.errors import ConfigurationError, PolicyError
 from privbo.protocol.interrupts import watched_interrupts
 from privbo.protocol.messages import IntArray
 from privbo.protocol.threads import limited_threads
-from privbo.runs.aside import printed_to
+from privbo.runs.clients import require_answers
 from privbo.runs.config import read_bytes, read_spec
-from privbo.runs.separate import require_answers
+from privbo.runs.in_process import printed_to
 from privbo.runs.spec import Spec
 
 

@@ -19,7 +19,7 @@ from privbo.protocol.space import Value
 from privbo.reports.diagnostics import Diagnostics
 from privbo.reports.report import Report
 from privbo.runs.best import Best
-from privbo.runs.common import Common
+from privbo.runs.final import Common
 
 Milestones = Mapping[str, Mapping[str, float]]  # mean best score by moment, by arm
 

@@ -15,8 +15,8 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.plain import plain
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.space import Value
-from privbo.runs.site import Site
-from privbo.runs.trial import Trial
+from privbo.runs.session import Site
+from privbo.runs.trials import Trial
 
 _WORDS = {"open": "waits", "told": "told", "failed": "failed"}
 

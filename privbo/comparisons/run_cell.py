@@ -29,13 +29,12 @@ from privbo.plans.spending import Agree, spending
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.protocol.settings import JsonObject
-from privbo.runs.code import CodeKey
+from privbo.runs.code import CodeKey, forget
 from privbo.runs.evidence import declared_by
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import considered_shared, judged, open_run, plan_run
 from privbo.runs.record import Record
-from privbo.runs.source_files import forget
 from privbo.runs.sources import load_function
 from privbo.runs.spec import Spec
 

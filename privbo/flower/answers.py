@@ -44,9 +44,9 @@ from privbo.protocol.interrupts import Stopped, watched_interrupts
 from privbo.protocol.messages import FloatArray, IntArray, Request
 from privbo.protocol.settings import read_settings
 from privbo.protocol.threads import limited_loaded_threads
-from privbo.runs.asked import Desk
-from privbo.runs.seeds import noise_of
-from privbo.runs.separate import Clients, clients_of
+from privbo.runs.clients import clients_of
+from privbo.runs.manifest import noise_of
+from privbo.runs.pending import PendingTrials, pending_trials
 from privbo.runs.spec import Spec
 
 _FOR_ITS_ANSWER = 30.0  # seconds
@@ -141,18 +141,21 @@ def _answer(
     if request is not None and is_sealed:
         wanted = dataclasses.replace(wanted, send=sealer(run, question.run, round_, request, clients))
     limit = None if spec.times is None else spec.times.of_one(len(clients))
+    evaluate = problem.evaluator(on_failure=record.keep_failure, stopped=stopped, client_seconds=limit)
+    waiting = pending_trials(spec, evaluate, record.path, _patience(federation, spec))
     own = clients_of(
         spec.played,
         spec.setting(question.public_seed),
         clients=clients,
-        evaluate=problem.evaluator(on_failure=record.keep_failure, stopped=stopped, client_seconds=limit),
+        evaluate=evaluate,
         seed=record.seed(run.clients_seed),
-        desk=Desk(folder=record.path, patience=_patience(federation, spec), threads=spec.threads),
+        waiting=waiting,
     )
     record.keep_facts(clients, problem.search_space)
     with limited_loaded_threads(spec.threads):
         made, receipt = record.answer(question, wanted, own)
-    _say_over(own, spec, question)
+    if waiting is not None:
+        _say_over(waiting, spec, question)
     if not is_sealed:
         return clients, vector_messages(round_, np.asarray(made["vectors"], dtype=np.float64)), receipt
     ciphertexts = unpacked(made, len(federation.guardians))
@@ -160,11 +163,11 @@ def _answer(
     return spoken, [encode_ciphertext(round_, ciphertext) for ciphertext in ciphertexts], receipt
 
 
-def _say_over(own: Clients, spec: Spec, question: Question) -> None:
+def _say_over(waiting: PendingTrials, spec: Spec, question: Question) -> None:
     """Tell who evaluates trials that the last planned question was answered: no server says more to a site."""
     common = CHOSEN in question.broadcast.arrays
     if common or (spec.final is None and question.broadcast.round >= spec.rounds - 1):
-        own.finish()
+        waiting.finish()
 
 
 def _patience(federation: Federation, spec: Spec) -> float:

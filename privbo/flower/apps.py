@@ -29,13 +29,13 @@ from privbo.flower.transport import Flower
 from privbo.protocol.files import append_durably, append_line, read_lines
 from privbo.protocol.messages import Standing
 from privbo.reports.data import write_report
-from privbo.runs.algorithms import ForeignAlgorithm
 from privbo.runs.evidence import declared_by, plan_name, plan_of
 from privbo.runs.guarded import keep_cards, keeping
 from privbo.runs.history import Round
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.play import play
+from privbo.runs.sources import ForeignAlgorithm
 
 
 def server_app(home: Path) -> ServerApp:

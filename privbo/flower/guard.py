@@ -42,7 +42,7 @@ from privbo.protocol.files import load_arrays, save_arrays
 from privbo.protocol.messages import Broadcast, Request
 from privbo.runs.evidence import plan_name
 from privbo.runs.guarded import ledger_of
-from privbo.runs.seeds import noise_of
+from privbo.runs.manifest import noise_of
 
 
 def guard(message: Message, context: Context, home: Path) -> Message:

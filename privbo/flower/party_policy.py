@@ -27,7 +27,7 @@ from privbo.flower.settings import Party
 from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision, Policy
 from privbo.protocol.errors import ConfigurationError, PolicyError, RunError
-from privbo.runs.algorithms import algorithm_table
+from privbo.runs.sources import algorithm_table
 from privbo.runs.spec import Spec
 
 POPULATION = "one client"

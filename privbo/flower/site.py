@@ -40,12 +40,12 @@ from privbo.flower.receipts import SiteReceipts
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import load_arrays, read_json, save_arrays, write_json
-from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
+from privbo.protocol.messages import Broadcast, Cohort, FloatArray, IntArray, Standing
 from privbo.protocol.settings import dump_settings
 from privbo.protocol.space import Space
 from privbo.runs.best import FACTS, SiteFacts
-from privbo.runs.common import COMMON
-from privbo.runs.separate import Clients
+from privbo.runs.clients import Each, answers_of
+from privbo.runs.final import COMMON
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
@@ -166,7 +166,7 @@ class SiteRecord:
         """Heads of the server's ledger that this site has seen."""
         return SiteReceipts(path=self.path / "receipts.jsonl", key=self.path.parent / "signing.key")
 
-    def answer(self, question: Question, wanted: Wanted, own: Clients) -> tuple[Arrays, bytes]:
+    def answer(self, question: Question, wanted: Wanted, own: Cohort | Each) -> tuple[Arrays, bytes]:
         """Answer one round with what is sent of the clients' vectors, and a countersigned receipt.
 
         A round that was answered before gets the stored answer again. NaN rows are absences.
@@ -190,7 +190,7 @@ class SiteRecord:
             made = self._answer(question, wanted, own)
             return made, self.receipts.keep(question.run, round_, asked)
 
-    def _answer(self, question: Question, wanted: Wanted, own: Clients) -> Arrays:
+    def _answer(self, question: Question, wanted: Wanted, own: Cohort | Each) -> Arrays:
         sent = self._sent(question.broadcast.round)
         if sent is not None:
             if sent["digest"].tobytes() != question.digest():
@@ -200,13 +200,13 @@ class SiteRecord:
             raise RunError(f"round {question.broadcast.round} is over; the last one answered was {latest}")
         return self._act(question, wanted, own)
 
-    def _act(self, question: Question, wanted: Wanted, own: Clients) -> Arrays:
+    def _act(self, question: Question, wanted: Wanted, own: Cohort | Each) -> Arrays:
         # The state after the last round that was answered: a crash after a state was written and before its
         # answer was kept leaves a later one behind, which would count that round's evaluations twice.
         latest = self.latest()
         if latest is not None:
             own.restore(load_arrays(self._state_of(latest)))
-        vectors = np.asarray(own.answer(question.broadcast, wanted.dim), dtype=np.float64)
+        vectors = np.asarray(answers_of(own, question.broadcast, wanted.dim), dtype=np.float64)
         if CHOSEN in question.broadcast.arrays:
             write_json(self.path / COMMON, {"unit": np.asarray(question.broadcast.arrays[CHOSEN]).tolist()})
         if not wanted.dim:

@@ -21,11 +21,10 @@ from privbo.protocol.files import read_json, read_lines, write_json
 from privbo.protocol.plain import plain
 from privbo.reports.data import report
 from privbo.reports.signing import operator_key
-from privbo.runs.evidence import plan_of, planned
+from privbo.runs.evidence import Seen, plan_of, planned
 from privbo.runs.guarded import GUARDIANS, RECEIPTS
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import Record, load
-from privbo.runs.seen import Seen
 
 
 @dataclass(frozen=True, kw_only=True)

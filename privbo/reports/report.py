@@ -19,8 +19,8 @@ from privbo.plans.trust import Exposure
 from privbo.protocol.plain import fields_of, in_two_lines, notebook_table, plain
 from privbo.protocol.settings import JsonObject
 from privbo.reports.parts import ReleaseRow, Utility
-from privbo.runs.common import Common
 from privbo.runs.evidence import LedgerCheck
+from privbo.runs.final import Common
 from privbo.runs.spec import Spec
 
 NOISE_SOURCES = {

@@ -15,8 +15,7 @@ from privbo.reports import document as doc
 from privbo.reports.figure import Axis, Figure, Series, parallel
 from privbo.reports.figures import release_norms
 from privbo.reports.live import LiveRun, Trials, Watched, best_so_far, look
-from privbo.runs.manifest import Manifest, RunDirectory
-from privbo.runs.named_ledger import readable_ledger
+from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
 
 _LINES, _ROWS = 7, 200  # more clients than colours are drawn as quantiles; more trials are on disk
 

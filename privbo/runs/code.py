@@ -22,22 +22,203 @@ past: it has no digest, and what it made is never reused.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import dataclasses
 import dis
 import enum
 import functools
 import hashlib
+import importlib
+import importlib.metadata
 import platform
+import struct
 import sys
+import sysconfig
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from privbo.runs import source_files
-from privbo.runs.source_files import TOOLKIT
+TOOLKIT = ("privbo", "accountant")
+
+
+def resolved(base: Path, name: str) -> dict[str, Path]:
+    """Files that ``import name`` runs, with the packages above it; empty where ``base`` doesn't hold it."""
+    found: dict[str, Path] = {}
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        place = base.joinpath(*parts[:depth])
+        dotted = ".".join(parts[:depth])
+        if (place / "__init__.py").is_file():
+            found[dotted] = place / "__init__.py"
+        elif place.with_suffix(".py").is_file():
+            found[dotted] = place.with_suffix(".py")
+        elif not place.is_dir():  # a name inside the module above
+            break
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A module's code: its digest, its imports as (dots, dotted name), its classes."""
+
+    digest: str
+    imports: tuple[tuple[int, str], ...]
+    computes_imports: bool
+    classes: frozenset[str]
+
+
+def read_source(path: Path) -> Source:
+    """Read a module's source, once for every state of its file."""
+    return _read_once(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1024)
+def _read_once(path: Path, changed: int) -> Source:  # noqa: ARG001  # the time makes an edited file another one
+    tree = _parsed(path)
+    imports: list[tuple[int, str]] = []
+    computes = False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports += [(0, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            imports.append((node.level, module))
+            imports += [(node.level, f"{module}.{a.name}".lstrip(".")) for a in node.names if a.name != "*"]
+        elif isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            computes |= name in ("import_module", "__import__")
+    classes = frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef))
+    return Source(digest=_digest(tree), imports=tuple(imports), computes_imports=computes, classes=classes)
+
+
+def imported_by(source: Source, name: str, path: Path) -> Iterator[str]:
+    """Dotted names a module may import; of an import whose name is computed, all modules beside it."""
+    package = (name if path.name == "__init__.py" else name.rpartition(".")[0]).split(".")
+    for dots, imported in source.imports:
+        above = package[: len(package) - dots + 1] if dots else []
+        yield ".".join(part for part in (*above, imported) if part)
+    if source.computes_imports:
+        beside = (p.stem for p in path.parent.glob("*.py") if p.name != "__init__.py")
+        yield from (".".join(part for part in (*package, stem) if part) for stem in beside)
+
+
+def is_file_of(module: str, file: str) -> bool:
+    """Whether code was read from its module's file; what a notebook defines was not."""
+    source = getattr(sys.modules.get(module), "__file__", None)
+    return source is not None and Path(source).resolve() == Path(file).resolve()
+
+
+def own_file(module: str) -> Path | None:
+    """Source of a module of the user's own; None for installed ones, the toolkit, and those without a file."""
+    if module.partition(".")[0] in TOOLKIT or is_installed(module):
+        return None
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return Path(file).resolve() if file is not None and file.endswith(".py") else None
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module belongs to Python or to an installed package."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"
+    return any(Path(file).resolve().is_relative_to(folder) for folder in _installed_folders())
+
+
+@functools.cache
+def _installed_folders() -> tuple[Path, ...]:
+    return tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def own_folders() -> list[Path]:
+    """Folders on the path that are no installation."""
+    folders = dict.fromkeys(Path(entry).resolve() for entry in sys.path if Path(entry).is_dir())
+    return [f for f in folders if not any(f.is_relative_to(installed) for installed in _installed_folders())]
+
+
+def edited_since_loaded(module: str, path: Path) -> bool:
+    """Whether this process holds older code of a module than its file does.
+
+    What is loaded is taken for the code that the file held when it was first asked for, unless the
+    compiled file beside it, which Python writes on loading, is of another state of the source.
+    """
+    loaded = sys.modules.get(module)
+    spec = getattr(loaded, "__spec__", None)
+    if spec is None:
+        return False
+    digest = read_source(path).digest
+    known_spec, known_digest = _LOADED.get(module, (None, ""))
+    if known_spec is spec:  # importlib.reload makes another one
+        return digest != known_digest
+    if _compiled_from_another(spec.cached, path):
+        return True
+    _LOADED[module] = (spec, digest)
+    return False
+
+
+_LOADED: dict[str, tuple[object, str]] = {}
+
+
+def _compiled_from_another(compiled: str | None, path: Path) -> bool:
+    if compiled is None or sys.dont_write_bytecode or not Path(compiled).exists():
+        return False
+    with Path(compiled).open("rb") as file:
+        flags, changed, size = struct.unpack("<III", file.read(16)[4:])
+    now = path.stat()
+    return flags == 0 and (changed, size) != (int(now.st_mtime) & 0xFFFFFFFF, now.st_size & 0xFFFFFFFF)
+
+
+def forget(modules: Iterable[str]) -> None:
+    """Drop modules that this process has loaded, so that the next import reads their files."""
+    for name in modules:
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+
+
+def distribution(package: str) -> str:
+    """Name of the distribution that holds an importable package."""
+    return next(iter(_distributions().get(package, ())), package)
+
+
+@functools.cache
+def version_of(name: str) -> str | None:
+    """Version of a distribution, or of the one that holds an importable package of that name."""
+    for candidate in (name, distribution(name)):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(candidate)
+    return None
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
+
+
+def code_digest(path: Path) -> str:
+    """Digest a module's code, whatever its comments, docstrings and formatting."""
+    return _digest(_parsed(path))
+
+
+def _parsed(path: Path) -> ast.Module:
+    """A module without docstrings and other statements that are a string."""
+    tree = ast.parse(path.read_bytes(), filename=str(path))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]  # it has one
+    return tree
+
+
+def _digest(tree: ast.Module) -> str:
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+def _is_text(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
+
 
 _VERSIONS = ("privbo", "numpy", "torch", "scipy", "scikit-learn")
 CODE = "privbo's code"
@@ -121,7 +302,7 @@ def code_key(*roots: object, fingerprint: str | None = None) -> CodeKey:
         except _UnknownStateError as error:
             reason = str(error)
     reader.follow()
-    edited = sorted(name for name, path in reader.modules.items() if source_files.edited_since_loaded(name, path))
+    edited = sorted(name for name, path in reader.modules.items() if edited_since_loaded(name, path))
     if edited:
         reason = f"{', '.join(edited)} was edited after this process loaded it; start a new one"
     named = {} if fingerprint is None else {"the fingerprint": fingerprint}
@@ -134,10 +315,8 @@ def toolkit() -> Mapping[str, str]:
     """Digest the installed sources of privbo and accountant, and name the versions they run on."""
     base = Path(__file__).parent.parent.parent
     files = sorted(path for name in TOOLKIT for path in (base / name).rglob("*.py"))
-    digests = [(str(path.relative_to(base)), source_files.code_digest(path)) for path in files]
-    versions = {
-        f"version {name}": version for name in _VERSIONS if (version := source_files.version_of(name)) is not None
-    }
+    digests = [(str(path.relative_to(base)), code_digest(path)) for path in files]
+    versions = {f"version {name}": version for name in _VERSIONS if (version := version_of(name)) is not None}
     return {CODE: _hashed(digests)[:16], "version python": platform.python_version(), **versions}
 
 
@@ -173,7 +352,7 @@ class _Reader:
             return (type(value).__qualname__, str(value))
         if isinstance(value, types.ModuleType):
             return self._module(value.__name__)
-        if isinstance(value, (types.BuiltinFunctionType, np.ufunc)) and source_files.is_installed(_home(value)):
+        if isinstance(value, (types.BuiltinFunctionType, np.ufunc)) and is_installed(_home(value)):
             return (self._module(_home(value)), value.__name__)
         return self._code_of(value)
 
@@ -202,7 +381,7 @@ class _Reader:
     def _function(self, function: types.FunctionType) -> object:
         inner = self.state(getattr(function, "__wrapped__", None))
         cells = tuple(self.state(cell.cell_contents) for cell in function.__closure__ or ())
-        if source_files.is_file_of(function.__module__, function.__code__.co_filename):
+        if is_file_of(function.__module__, function.__code__.co_filename):
             return (self._module(function.__module__), function.__qualname__, cells, inner)
         defaults = (self.state(function.__defaults__), self.state(function.__kwdefaults__))
         known, read = function.__globals__, _globals(function.__code__)
@@ -217,9 +396,9 @@ class _Reader:
 
     def _class(self, kind: type) -> object:
         name = f"{kind.__module__}.{kind.__qualname__}"
-        source = source_files.own_file(kind.__module__)
-        installed = source_files.is_installed(kind.__module__) or kind.__module__.partition(".")[0] in TOOLKIT
-        if installed or (source is not None and kind.__qualname__ in source_files.read(source).classes):
+        source = own_file(kind.__module__)
+        installed = is_installed(kind.__module__) or kind.__module__.partition(".")[0] in TOOLKIT
+        if installed or (source is not None and kind.__qualname__ in read_source(source).classes):
             return (self._module(kind.__module__), name)
         members = sorted((n, v) for n, v in vars(kind).items() if isinstance(v, types.FunctionType))
         bases = tuple(self.state(base) for base in kind.__bases__)
@@ -236,7 +415,7 @@ class _Reader:
 
     def _module(self, name: str) -> str:
         """Note a module to be read, or the version of the package it belongs to."""
-        source = source_files.own_file(name)
+        source = own_file(name)
         if source is None:
             self._package(name)
         else:
@@ -248,8 +427,8 @@ class _Reader:
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names or top in (*TOOLKIT, *_DRAWN):
             return
-        if (version := source_files.version_of(top)) is not None:
-            self.parts.setdefault(f"version {source_files.distribution(top)}", version)
+        if (version := version_of(top)) is not None:
+            self.parts.setdefault(f"version {distribution(top)}", version)
 
     def follow(self) -> None:
         """Read every module that was noted, and what those import, until nothing is new."""
@@ -258,17 +437,17 @@ class _Reader:
             for name in todo:
                 done.add(name)
                 path = self.modules[name]
-                source = source_files.read(path)
+                source = read_source(path)
                 self.parts[f"module {name}"] = source.digest[:16]
-                for imported in source_files.imported_by(source, name, path):
+                for imported in imported_by(source, name, path):
                     self._imported(imported, path, name)
 
     def _imported(self, imported: str, importer: Path, name: str) -> None:
         if imported.partition(".")[0] in TOOLKIT:
             return  # counted as a whole
         root = importer.parents[len(name.split(".")) - (0 if importer.name == "__init__.py" else 1)]
-        bases = [root, *(base for base in source_files.own_folders() if base != root)]
-        found = next((hit for base in bases if (hit := source_files.resolved(base, imported))), None)
+        bases = [root, *(base for base in own_folders() if base != root)]
+        found = next((hit for base in bases if (hit := resolved(base, imported))), None)
         if found is None:
             self._package(imported)
         else:

@@ -10,7 +10,7 @@ from typing import cast
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import JsonObject, settings_schema
-from privbo.runs.algorithms import algorithms
+from privbo.runs.sources import algorithms
 from privbo.runs.spec import Spec
 
 

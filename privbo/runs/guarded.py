@@ -24,8 +24,7 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import OnceLines, read_json, write_json
 from privbo.protocol.settings import dump_settings
 from privbo.runs.evidence import declared_by, plan_name
-from privbo.runs.manifest import Manifest, RunDirectory
-from privbo.runs.seeds import noise_of
+from privbo.runs.manifest import Manifest, RunDirectory, noise_of
 
 HERE = "one process"
 GUARDIANS, RECEIPTS = "guardians.json", "guardians.jsonl"

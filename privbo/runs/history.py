@@ -52,17 +52,6 @@ class PrivateRound:
 OnPrivateRound = Callable[[PrivateRound], None]
 
 
-def both(first: OnRound | None, second: OnRound | None) -> OnRound:
-    """Give a callback that calls two others, those that are there."""
-
-    def call(event: Round) -> None:
-        for callback in (first, second):
-            if callback is not None:
-                callback(event)
-
-    return call
-
-
 @dataclass(kw_only=True)
 class History:
     """Collects the rounds of a run, and writes them beside the ledger, public and private apart.

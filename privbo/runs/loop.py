@@ -6,7 +6,6 @@ import dataclasses
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -17,16 +16,14 @@ from privbo.protocol.homes import fresh_directory
 from privbo.protocol.interrupts import watched_interrupts
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import Problem
-from privbo.runs.cohorts import InProcess, in_process, require_executor
-from privbo.runs.history import OnPrivateRound, OnRound, both
+from privbo.runs.clients import require_answers
+from privbo.runs.history import OnPrivateRound, OnRound
+from privbo.runs.in_process import in_process, require_executor
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import Run, open_run, plan_run
+from privbo.runs.opening import open_run, plan_run
 from privbo.runs.play import play
-from privbo.runs.progress import progress_bar
 from privbo.runs.record import Record
-from privbo.runs.separate import require_answers
 from privbo.runs.spec import RunSettings, Spec
-from privbo.runs.trials import TRIALS, Journal
 
 
 def plan(problem: Problem, algorithm: Algorithm, **settings: Unpack[RunSettings]) -> Plan:
@@ -176,22 +173,38 @@ def run_spec(
     """
     executor = spec.executor if executor is None else executor
     require_executor(spec, executor)
-    home = None if directory is None else RunDirectory(directory)
-    _seconds_of_one(spec)
+    home, limit = None if directory is None else RunDirectory(directory), spec.client_seconds
     if not resume:
         require_answers(spec)
     opened = open_run(spec, plan_run(spec), home, resume=resume)
-    with progress_bar(spec.name, spec.rounds) if progress else nullcontext() as bar:
-        followed = partial(
-            in_process,
-            opened,
-            home,
-            output=output,
-            on_private_round=on_private_round,
-            executor=executor,
-            journal=journal,
+    if progress:
+        from privbo.runs.progress import progress_bar
+    with (
+        progress_bar(spec.name, spec.rounds, on_round) if progress else nullcontext(on_round) as heard,
+        watched_interrupts() as stopped,
+    ):
+        evaluate = spec.problem.evaluator(
+            on_evaluation,
+            None if home is None else home.keep_failure,
+            stopped=stopped,
+            client_seconds=limit,
+            evaluation_seconds=spec.evaluation_seconds,
         )
-        return _play_in_process(opened, home, both(bar, on_round), on_evaluation, followed)
+        evaluate.errors |= {} if home is None else home.failures()
+        clients = in_process(opened, home, evaluate, output, on_private_round, executor=executor, journal=journal)
+        try:
+            record = play(opened, clients, heard)
+            history = clients.history()
+        finally:
+            clients.end()
+    if home is not None:
+        save_arrays(home.evaluations_path, vars(history))
+        if spec.problem.is_asked:
+            from privbo.runs.trials import TRIALS, Journal
+
+            Journal(path=home.private / TRIALS).finish()
+        home.settle(record.manifest.created)
+    return dataclasses.replace(record, _clients=history, _failures=evaluate.errors)
 
 
 def default_directory(spec: Spec) -> Path | None:
@@ -199,40 +212,3 @@ def default_directory(spec: Spec) -> Path | None:
     if spec.privacy.noise_source in {"none", "simulation"}:
         return None
     return fresh_directory(_path_name(spec.name))
-
-
-def _play_in_process(
-    opened: Run,
-    home: RunDirectory | None,
-    on_round: OnRound,
-    on_evaluation: Callable[[], None] | None,
-    followed: Callable[..., InProcess],
-) -> Record:
-    spec = opened.record.spec
-    keep = None if home is None else home.keep_failure
-    with watched_interrupts() as stopped:
-        evaluate = spec.problem.evaluator(
-            on_evaluation,
-            keep,
-            stopped=stopped,
-            client_seconds=_seconds_of_one(spec),
-            evaluation_seconds=spec.evaluation_seconds,
-        )
-        evaluate.errors |= {} if home is None else home.failures()
-        transport = followed(evaluate=evaluate)
-        try:
-            record = play(opened, transport, on_round)
-            history = transport.pool.history()
-        finally:
-            transport.pool.end()
-    if home is not None:
-        save_arrays(home.evaluations_path, vars(history))
-        if spec.problem.is_asked:
-            Journal(path=home.private / TRIALS).finish()
-        home.settle(record.manifest.created)
-    return dataclasses.replace(record, _clients=history, _failures=evaluate.errors)
-
-
-def _seconds_of_one(spec: Spec) -> float | None:
-    """Seconds of a round that one client's evaluations may take; None without a grid."""
-    return None if spec.times is None else spec.times.of_one(spec.problem.n_clients)

@@ -1,4 +1,4 @@
-"""A run on disk: the files of its directory, and the manifest that identifies it.
+"""A run on disk: the files of its directory, the manifest that identifies it, and whether this user made it.
 
 Layout::
 
@@ -8,13 +8,21 @@ Layout::
     DIR/report.html            (public)
     DIR/private/               clients' evaluations and clip statistics: NOT covered by epsilon
         README.txt  clients-N.states  clipping.jsonl  errors.jsonl  countersigned.jsonl  allocation.npz
+
+A directory from a stranger names code and a ledger, too: resuming it would run that code, and the ledger may be a
+stranger's server, or any file of this user's. A run that is made here is therefore marked on its private side with a
+keyed digest of its manifest; the key never leaves the user's state folder (``$XDG_STATE_HOME/privbo/key``).
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import importlib.metadata
 import os
 import platform
+import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +30,11 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar, cast
 
+import numpy as np
+
+from accountant.ledger.address import place_of
+from accountant.ledger.store import Place
+from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import (
@@ -30,13 +43,82 @@ from privbo.protocol.files import (
     read_json,
     read_lines,
     require_contained,
+    write_atomically,
     write_json,
 )
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CODE, toolkit
-from privbo.runs.origin import is_ours, mark, require_ours
 from privbo.runs.spec import Spec
 from privbo.runs.states import States
+
+
+def derive_seed(root: int, stream: str) -> int:
+    """Give a 63-bit seed for one named stream of a run."""
+    words = np.random.SeedSequence([root, *stream.encode()]).generate_state(2, np.uint32)
+    return (int(words[0]) << 31) ^ int(words[1])
+
+
+def noise_of(source: str, root: int, stream: str) -> NoiseSource:
+    """Give the noise that a plan names; a simulation's is derived from the run's root and the stream's name."""
+    if source == "simulation":
+        return SimulatedNoise(derive_seed(root, stream))
+    return ExactNoise() if source == "exact" else SecureNoise()
+
+
+_KEY_BYTES = 32
+
+
+def mark(manifest: Path, marker: Path) -> None:
+    """Mark a manifest as made here; without a place for the key the directory stays unmarked."""
+    if (key := _key(make=True)) is not None:
+        write_atomically(marker, _digest(key, manifest))
+
+
+def is_ours(manifest: Path, marker: Path) -> bool:
+    """Tell whether this user made a directory, and nobody changed its manifest since."""
+    key = _key(make=False)
+    return key is not None and marker.is_file() and hmac.compare_digest(marker.read_bytes(), _digest(key, manifest))
+
+
+def require_ours(manifest: Path, marker: Path) -> None:
+    """Refuse a directory that this user did not make.
+
+    Raises:
+        RunError: If it bears no mark of this user's, or its manifest was changed since.
+    """
+    if not is_ours(manifest, marker):
+        raise RunError(
+            f"{manifest.parent} was not made by this user; going on with it runs the code and opens the ledger that "
+            "its config.json names; add --trust if you trust it"
+        )
+
+
+def _digest(key: bytes, manifest: Path) -> bytes:
+    return hmac.new(key, manifest.read_bytes(), hashlib.sha256).hexdigest().encode()
+
+
+def _key(*, make: bool) -> bytes | None:
+    """This user's key; None where there is none and none can be made."""
+    base = os.environ.get("XDG_STATE_HOME")
+    try:
+        path = (Path(base) if base else Path.home() / ".local" / "state") / "privbo" / "key"
+        if make and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            beside = path.with_name(f"key.{secrets.token_hex(8)}")
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(secrets.token_bytes(_KEY_BYTES))
+            try:
+                os.link(beside, path)  # the first of several processes wins
+            except FileExistsError:
+                pass
+            finally:
+                beside.unlink()
+        found = path.read_bytes()
+    except (OSError, RuntimeError):  # no home, or nothing may be written there
+        return None
+    return found if len(found) == _KEY_BYTES else None
+
 
 FORMAT = 3
 _OLDER = {"1": "0.1.0", "2": "0.2.0"}
@@ -161,7 +243,7 @@ class RunDirectory:
 
     def states(self, first: int) -> States:
         """The state of the group that begins with a client (private)."""
-        return States(path=self.private / f"clients-{first}.states")
+        return States.of(self.private, first)
 
     def all_states(self) -> list[States]:
         """The states of all groups that have answered (private)."""
@@ -251,3 +333,30 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def readable_ledger(home: RunDirectory, manifest: Manifest, named: Path | str | None = None) -> Place:
+    """Find the ledger of a run that is read: inside its directory, or the one that the reader or this user's run named.
+
+    Args:
+        home: The run's directory.
+        manifest: Of the run.
+        named: File or address of the population's ledger, as the reader gives it; a run with a ledger of its own
+            needs none.
+
+    Raises:
+        RunError: If a stranger's run names a ledger elsewhere; it was not opened.
+    """
+    shared = manifest.spec.ledger
+    if shared is None:
+        return home.ledger_path
+    if named is not None:
+        return place_of(str(named))
+    place = place_of(shared.path)
+    inside = isinstance(place, Path) and place.resolve().is_relative_to(home.path.resolve())
+    if inside or home.is_ours:
+        return place
+    raise RunError(
+        f"{home.path} was not made by this user and names the ledger {place}, which is not opened unasked; if you know "
+        f"it, add --ledger {shlex.quote(str(place))} (ledger=... in Python)"
+    )

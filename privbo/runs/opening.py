@@ -25,15 +25,12 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link
 from privbo.protocol.homes import today
 from privbo.protocol.messages import Foregoing, Request, Server, Setting
-from privbo.runs.algorithms import algorithm_table
 from privbo.runs.allocation import KeptAllocation
-from privbo.runs.evidence import declaration, require_agreement
+from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.final import CommonServer
-from privbo.runs.guarded import guarded_here
-from privbo.runs.manifest import Manifest, RunDirectory, versions
+from privbo.runs.manifest import Manifest, RunDirectory, derive_seed, noise_of, versions
 from privbo.runs.record import Record
-from privbo.runs.seeds import derive_seed, noise_of
-from privbo.runs.seen import gathered
+from privbo.runs.sources import algorithm_table
 from privbo.runs.spec import Spec
 
 
@@ -156,7 +153,13 @@ def open_run(
     ledger = _open_ledger(home, manifest)
     _bind(ledger, manifest, home)
     asked = plan.privacy.adaptive_clipping
-    reach = gather or (lambda of: guarded_here(of, home, ledger.policy, root))
+    reached = None
+    if plan.privacy.trust == "guardians" and gather is None:
+        from privbo.runs.guarded import guarded_here
+
+        reached = guarded_here(manifest, home, ledger.policy, root)
+    elif plan.privacy.trust == "guardians" and gather is not None:
+        reached = gather(manifest)
     door = Door(
         ledger,
         run=manifest.run_id,
@@ -166,7 +169,7 @@ def open_run(
         clipper=None if asked is None else QuantileClipper(settings=asked),
         only_sampled_send=plan.privacy.channel == "anonymous",
         keeper=None if home is None else KeptAllocation(home=home, run=manifest.run_id),
-        gather=reach(manifest) if plan.privacy.trust == "guardians" else None,
+        gather=reached,
     )
     setting = spec.setting(manifest.public_seed)
     return Run(

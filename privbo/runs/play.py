@@ -18,8 +18,8 @@ from privbo.door.sums import Partial, Sealed
 from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, FloatArray, Standing
-from privbo.runs.common import keep_common
 from privbo.runs.evidence import plan_of, recovered_places
+from privbo.runs.final import keep_common
 from privbo.runs.grid import Clock
 from privbo.runs.history import History, OnRound
 from privbo.runs.opening import Run

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,28 +14,32 @@ from privbo.runs.history import OnRound, Round
 
 
 @contextmanager
-def progress_bar(label: str, rounds: int) -> Iterator[OnRound]:
-    """A bar that counts rounds; yields the callback that moves it.
+def progress_bar(label: str, rounds: int, on_round: OnRound | None = None) -> Iterator[OnRound]:
+    """A bar that counts rounds; yields the callback that moves it and then calls ``on_round``.
 
     Times are for who sits at a terminal: in a log they would tell how long clients took.
     """
-    below = _below_the_cell(label, rounds) if Console(file=sys.stderr).is_jupyter else None
-    if below is not None:
-        yield below
-        return
-    console = Console(file=sys.stderr, force_jupyter=False)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    times = (TimeRemainingColumn(),) if console.is_terminal else ()
-    with Progress(*columns, *times, console=console) as progress:
-        task = progress.add_task(shown(label), total=rounds)
+    move = _below_the_cell(label, rounds) if Console(file=sys.stderr).is_jupyter else None
+    with ExitStack() as stack:
+        if move is None:
+            console = Console(file=sys.stderr, force_jupyter=False)
+            columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+            times = (TimeRemainingColumn(),) if console.is_terminal else ()
+            progress = stack.enter_context(Progress(*columns, *times, console=console))
+            task = progress.add_task(shown(label), total=rounds)
+
+            def move(done: int) -> None:
+                progress.update(task, completed=done)
 
         def moved(event: Round) -> None:
-            progress.update(task, completed=min(event.index, rounds))
+            move(min(event.index, rounds))
+            if on_round is not None:
+                on_round(event)
 
         yield moved
 
 
-def _below_the_cell(label: str, rounds: int) -> OnRound | None:
+def _below_the_cell(label: str, rounds: int) -> Callable[[int], None] | None:
     """One line of plain text that a notebook replaces round by round, without widgets; None without IPython."""
     try:
         from IPython.display import display
@@ -47,8 +51,4 @@ def _below_the_cell(label: str, rounds: int) -> OnRound | None:
         return {"text/plain": f"{shown(label)} [{'#' * filled}{'.' * (30 - filled)}] {done}/{rounds}"}
 
     handle = display(text(0), raw=True, display_id=True)
-
-    def moved(event: Round) -> None:
-        handle.update(text(min(event.index, rounds)), raw=True)
-
-    return moved
+    return lambda done: handle.update(text(done), raw=True)

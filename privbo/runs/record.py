@@ -19,10 +19,9 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import ClientHistory, FloatArray, Release
 from privbo.protocol.plain import in_two_lines, notebook_table
 from privbo.runs.best import Best, best_points, read_history
-from privbo.runs.common import Common, read_common
 from privbo.runs.evidence import LedgerCheck, examine, require_agreement
-from privbo.runs.manifest import Manifest, RunDirectory
-from privbo.runs.named_ledger import readable_ledger
+from privbo.runs.final import Common, read_common
+from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
 from privbo.runs.spec import Spec
 
 

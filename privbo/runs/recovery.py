@@ -20,12 +20,10 @@ from accountant.ledger import Ledger
 from accountant.ledger.reservation import Declaration, Place, Reservation
 from privbo.plans.spending import Agree, agree_to_all, spending
 from privbo.protocol.errors import RunError
-from privbo.runs.algorithms import ForeignAlgorithm
-from privbo.runs.evidence import Chains, declaration, missing, plan_of, recovery_text, unstored
-from privbo.runs.manifest import Manifest, RunDirectory
-from privbo.runs.named_ledger import readable_ledger
+from privbo.runs.evidence import Chains, Seen, declaration, gathered, missing, plan_of, recovery_text, unstored
+from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
 from privbo.runs.opening import plan_run, require_own
-from privbo.runs.seen import Seen, gathered
+from privbo.runs.sources import ForeignAlgorithm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Ask, Release
-from privbo.runs.algorithms import ForeignAlgorithm
 from privbo.runs.record import Record
+from privbo.runs.sources import ForeignAlgorithm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,22 +1,187 @@
-"""A run that goes on beside the program that evaluates its trials."""
+"""Trials that the user evaluates: ``Site`` asks and tells, ``Session`` is the run that goes on meanwhile. PRIVATE."""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from accountant.ledger import Ledger
-from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import require_contained
 from privbo.protocol.homes import fresh_directory
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import Problem
+from privbo.protocol.space import Space, Value
 from privbo.runs.history import OnPrivateRound, OnRound
 from privbo.runs.loop import run
 from privbo.runs.record import Record
-from privbo.runs.site import Site
 from privbo.runs.spec import RunSettings
+from privbo.runs.trials import TRIALS, Journal, Pauses, Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Site:
+    """PRIVATE: the trials of a run's clients in this place, to be evaluated and told.
+
+    Whatever asks and tells may be another process than the run, may be killed at any moment, and may tell while the
+    run stands still: what was told is on the disk and is read when the run goes on.
+
+    .. versionadded:: 0.3.0
+
+    Args:
+        directory: Of a run in one process, a site's folder of one run, or the folder in which a site keeps its runs.
+        going: Tells whether the run still goes on; by default it does until it says that it has ended.
+
+    Raises:
+        RunError: If no trial was asked for there.
+
+    Example:
+        >>> import tempfile
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective="ask", n_clients=2)
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     run = pb.start(problem, pb.FederatedFLCB(), privacy=pb.NoPrivacy(), rounds=2, directory=home)
+        ...     while trials := run.site.ask():
+        ...         for trial in trials:
+        ...             told = run.site.tell(trial, -abs(trial.params["x"] - 0.3))
+        ...     len(run.result().best())
+        2
+    """
+
+    def __init__(self, directory: str | Path, *, going: Callable[[], bool] | None = None) -> None:
+        self._journal = Journal(path=_found(Path(directory)) if going is None else Path(directory) / "private" / TRIALS)
+        self._going = going
+        self._journal.refresh()
+
+    def ask(self, client: int | None = None, *, wait: float | None = None) -> tuple[Trial, ...]:
+        """Give the trials that wait for a value, the same until they are told; none once the run is over.
+
+        Args:
+            client: Only this one's.
+            wait: Seconds to wait for one; by default until there is one or the run is over. Name some at a Flower site
+                whose run may end before its last planned round: nothing tells a site that it did.
+        """
+        until = None if wait is None else time.monotonic() + wait
+        pauses, seen = Pauses(), -1
+        while True:
+            going = self._goes_on()
+            found = tuple(t for t in self.trials(client) if t.state == "open")
+            if found or not going or (until is not None and time.monotonic() >= until):
+                return found
+            pauses.after(moved=seen != len(self._journal.trials))
+            seen = len(self._journal.trials)
+
+    def tell(self, trial: Trial | int, value: float | None = None, *, failure: str | None = None) -> Trial:
+        """Tell a trial's value, or why it has none; what is told is durable when this returns.
+
+        Args:
+            trial: Or its number.
+            value: Larger is better. A trial has one: several objectives are made one before they are told.
+            failure: Why there is none: it broke, was not allowed, was stopped early.
+
+        Raises:
+            RunError: If there is no such trial, or it was told something else.
+            ConfigurationError: If the value is not one finite number.
+        """
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            try:
+                value = float(value)
+            except (TypeError, ValueError):
+                raise ConfigurationError(
+                    f"value={value!r}: a trial has one number; make several objectives one, such as a weighted sum"
+                ) from None
+        return self._journal.tell(_number(trial), value=None if value is None else float(value), failure=failure)
+
+    def enqueue(self, client: int, params: Mapping[str, Value]) -> None:
+        """Keep a point that a client evaluates in place of its next choice, such as a setting known to be good.
+
+        Raises:
+            ConfigurationError: If it is no point of the space, or the client is not here.
+        """
+        self._journal.enqueue(client, params)
+
+    def report(self, trial: Trial | int, step: int, value: float) -> None:
+        """Keep a value on the way to a trial's own, for stopping early; it stays here, and no client learns from it."""
+        self._journal.report(_number(trial), step, value)
+
+    def trials(self, client: int | None = None) -> tuple[Trial, ...]:
+        """Give every trial so far, by number."""
+        self._journal.refresh()
+        return tuple(t for _, t in sorted(self._journal.trials.items()) if client in (None, t.client))
+
+    def trials_dataframe(self) -> pd.DataFrame:
+        """Give every trial so far as a table, with columns as Optuna names them; needs pandas."""
+        import pandas as pd
+
+        names = self._journal.space.parameters
+        rows = [
+            {
+                "number": trial.number,
+                "client": trial.client,
+                "round": trial.round,
+                "value": trial.value,
+                "datetime_start": trial.asked_at,
+                "datetime_complete": trial.told_at or None,
+                **{f"params_{name}": trial.params.get(name) for name in names},
+                "failure": trial.failure,
+                "state": {"open": "RUNNING", "told": "COMPLETE", "failed": "FAIL"}[trial.state],
+            }
+            for trial in self.trials()
+        ]
+        table = pd.DataFrame(rows)
+        for column in ("datetime_start", "datetime_complete"):
+            if column in table:
+                table[column] = pd.to_datetime(table[column], utc=True)
+        return table
+
+    @property
+    def space(self) -> Space:
+        """The search space."""
+        return self._journal.space
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """Numbers of the clients here."""
+        return tuple(self._journal.facts.clients)
+
+    @property
+    def over(self) -> bool:
+        """Whether the run ended; at a Flower site, whether it has answered the last planned question."""
+        self._journal.refresh()
+        return self._journal.over
+
+    def _goes_on(self) -> bool:
+        return not self.over and (self._going is None or self._going())
+
+
+def _number(trial: Trial | int) -> int:
+    return trial if isinstance(trial, int) else trial.number
+
+
+def _found(directory: Path) -> Path:
+    """The file of trials in a run's directory, a site's folder of one run, or the folder in which a site keeps runs."""
+    for path in (directory / "private" / TRIALS, directory / TRIALS):
+        if path.exists():
+            require_contained(directory)
+            return path
+    runs = sorted(directory.glob(f"*/{TRIALS}"))
+    if len(runs) == 1:
+        require_contained(directory)
+        return runs[0]
+    if runs:
+        raise RunError(
+            f"{directory} holds {len(runs)} runs: {', '.join(p.parent.name for p in runs)}; name one's folder"
+        )
+    raise RunError(
+        f"{directory}: no trial was asked for here; name the directory of a run with objective = 'ask', or a site's "
+        "folder, once its first round has begun"
+    )
 
 
 class StartSettings(RunSettings, total=False):

@@ -1,18 +1,20 @@
-"""Code that a configuration names: a problem's factory or objective, a class of the user's."""
+"""Problems and algorithms by the names a configuration gives them: built-in, or code of the user's."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, cast
 
 from privbo.protocol.calls import require_call
-from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.evaluator import Earlier, Enqueued
+from privbo.protocol.messages import Algorithm, Cohort, Evaluate, IntArray, Server, Setting
 from privbo.protocol.problem import ASK, Objective, Problem, ProblemSource
+from privbo.protocol.settings import JsonObject, dump_settings, read_settings
 
 
 def load_problem(source: ProblemSource, default_name: str) -> Problem:
@@ -113,4 +115,160 @@ def _require_same(source: ProblemSource, problem: Problem) -> None:
         raise ConfigurationError(
             f"problem.factory={source.factory!r} makes space {ours!r} and {problem.n_clients} clients, the run's are "
             f"{theirs!r} and {source.n_clients}; state the same space and N"
+        )
+
+
+_BUILT_IN = {
+    "dp-fts-de": "privbo.algorithms.thompson.dp_fts_de:DPFTSDE",
+    "f-lcb": "privbo.algorithms.functional.federated:FederatedFLCB",
+    "fed-pne": "privbo.algorithms.elimination.fed_pne:FedPNE",
+    "parallel": "privbo.algorithms.elimination.parallel:ParallelXArmed",
+    "pe": "privbo.algorithms.elimination.alone:PersonalElimination",
+    "pf-pne": "privbo.algorithms.elimination.pf_pne:PFPNE",
+    "scout": "privbo.algorithms.thompson.scout:Scout",
+    "shared-prior": "privbo.algorithms.thompson.shared_prior:SharedPrior",
+}
+
+
+def algorithms() -> dict[str, type[Algorithm]]:
+    """Give every built-in algorithm by its name in a configuration."""
+    return {name: _built_in(name) for name in _BUILT_IN}
+
+
+def _built_in(name: str) -> type[Algorithm]:
+    module, _, kind = _BUILT_IN[name].partition(":")
+    return cast("type[Algorithm]", getattr(importlib.import_module(module), kind))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ForeignAlgorithm:
+    """An algorithm of the user's as a table names it, not imported yet.
+
+    Attributes:
+        reference: ``package.module:Class``.
+        table: Its settings.
+    """
+
+    reference: str
+    table: JsonObject
+
+    @property
+    def caveat(self) -> str | None:
+        """Nothing is known before it is loaded."""
+        return None
+
+    @property
+    def is_certified(self) -> bool:
+        """Nothing is known before it is loaded."""
+        return False
+
+    def load(self) -> Algorithm:
+        """Import the class and make the algorithm.
+
+        Raises:
+            ConfigurationError: If there is no such class or it refuses its settings.
+        """
+        kind = load_function(self.reference, "algorithm.type")
+        if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
+            raise ConfigurationError(f"algorithm.type={self.reference!r} is no dataclass; name one with settings")
+        made = cast("Algorithm", read_settings(kind, self.table, "algorithm"))
+        require_algorithm(made)
+        return made
+
+    def server(self, setting: Setting) -> Server:  # noqa: ARG002  # the protocol has it
+        """Refuse: the class is not loaded."""
+        raise self.not_loaded()
+
+    def cohort(
+        self,
+        setting: Setting,  # noqa: ARG002  # the protocol has it
+        *,
+        clients: IntArray,  # noqa: ARG002  # the protocol has it
+        evaluate: Evaluate,  # noqa: ARG002  # the protocol has it
+        seed: int,  # noqa: ARG002  # the protocol has it
+    ) -> Cohort:
+        """Refuse: the class is not loaded."""
+        raise self.not_loaded()
+
+    def local(self) -> Algorithm:
+        """Refuse: the class is not loaded."""
+        raise self.not_loaded()
+
+    def not_loaded(self) -> RunError:
+        """Give the refusal to import the class unasked."""
+        return RunError(f"Not importing {self.reference} without --trust (trust=True in Python).")
+
+
+def read_algorithm(table: Mapping[str, object]) -> Algorithm:
+    """Read an ``[algorithm]`` table; a class of the user's is named, not imported.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    name = table.get("type")
+    settings = {key: value for key, value in table.items() if key != "type"}
+    if isinstance(name, str) and ":" in name:
+        return ForeignAlgorithm(reference=name, table=cast("JsonObject", settings))
+    if name == "dp-fts-de":
+        settings = _without_variants(settings)
+    if name not in _BUILT_IN:
+        raise ConfigurationError(
+            f"algorithm.type={name!r} is unknown; allowed: {', '.join(sorted(_BUILT_IN))}, or package.module:Class"
+        )
+    return read_settings(_built_in(str(name)), settings, "algorithm")
+
+
+# Settings that DP-FTS-DE had up to 0.2.0, each with the value that is the paper's.
+_VARIANTS: JsonObject = {
+    "share": "sample",
+    "federated_step": "shared",
+    "local_after": None,
+    "values": "standardised",
+    "repeats": "query",
+}
+
+
+def _without_variants(table: Mapping[str, object]) -> dict[str, object]:
+    """Refuse what DP-FTS-DE is no longer; what the paper has anyway may still be said."""
+    gone = {key: table[key] for key in _VARIANTS if key in table and table[key] != _VARIANTS[key]}
+    for key, value in gone.items():
+        raise ConfigurationError(
+            f"algorithm.{key}={value!r} departs from DP-FTS-DE as the paper has it and is gone; use shared-prior, "
+            "which shares means, or privbo 0.2.0 for what was made with it"
+        )
+    return {key: value for key, value in table.items() if key not in _VARIANTS}
+
+
+def algorithm_table(algorithm: Algorithm, *, defaults: bool = True) -> JsonObject:
+    """Give an algorithm as the ``[algorithm]`` table that names it.
+
+    Args:
+        algorithm: Its settings.
+        defaults: As in ``dump_settings``. A class of the user's is written out in full either way: who
+            reads the table does not import the class, so its defaults are not known to everybody.
+    """
+    if isinstance(algorithm, ForeignAlgorithm):
+        return {"type": algorithm.reference, **algorithm.table}
+    kind = type(algorithm)
+    reference = f"{kind.__module__}:{kind.__qualname__}"
+    name = next((name for name, built_in in _BUILT_IN.items() if built_in == reference), None)
+    if not dataclasses.is_dataclass(algorithm):
+        raise ConfigurationError(
+            f"algorithm={algorithm!r} is no dataclass, so its settings can't be recorded; make it one"
+        )
+    return {**dump_settings(algorithm, defaults=defaults or name is None), "type": name or reference}
+
+
+def require_algorithm(value: object) -> None:
+    """Refuse what is no algorithm, such as the class instead of its settings.
+
+    Raises:
+        ConfigurationError: Saying what was given.
+    """
+    if isinstance(value, type):
+        raise ConfigurationError(f"algorithm={value.__name__} is a class; give its settings: {value.__name__}()")
+    missing = [name for name in ("server", "cohort", "local", "caveat", "is_certified") if not hasattr(value, name)]
+    if missing:
+        raise ConfigurationError(
+            f"algorithm={value!r}: input should be an algorithm, with {', '.join(missing)}; use DPFTSDE() or another"
         )

@@ -39,12 +39,19 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Algorithm, Setting
 from privbo.protocol.problem import Problem, ProblemSource
 from privbo.protocol.settings import NAME, Count, JsonObject, Positive, Sequence, dump_settings, read_settings, settings
-from privbo.runs.algorithms import ForeignAlgorithm, algorithm_table, read_algorithm, require_algorithm
-from privbo.runs.attendance import Attendance
+from privbo.runs.altered import Attendance
 from privbo.runs.code import CodeKey, code_key
 from privbo.runs.final import WithCommon
 from privbo.runs.grid import Times
-from privbo.runs.sources import load_function, load_problem, stated_problem
+from privbo.runs.sources import (
+    ForeignAlgorithm,
+    algorithm_table,
+    load_function,
+    load_problem,
+    read_algorithm,
+    require_algorithm,
+    stated_problem,
+)
 
 # How a run is carried out and who allows it, not what it is: none of them changes what a run releases.
 _MEANS = ("controls", "threads", "device", "executor", "jobs", "policy")
@@ -258,6 +265,11 @@ class Spec:
     def played(self) -> Algorithm:
         """The algorithm as the run plays it: with the final release, where one is asked for."""
         return self.algorithm if self.final is None else WithCommon(algorithm=self.algorithm, share=self.final_share)
+
+    @property
+    def client_seconds(self) -> float | None:
+        """Seconds of a round that one client's evaluations may take; None without a grid."""
+        return None if self.times is None else self.times.of_one(self.problem.n_clients)
 
     def setting(self, public_seed: int) -> Setting:
         """Give what both sides of the run are told."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import struct
+import threading
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -19,8 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import append_bytes, array_bytes, write_atomically
+from privbo.protocol.files import append_bytes, array_bytes, require_no_link, write_atomically
+from privbo.protocol.memory import Rows, row_type, whole_rows
 
+Group: TypeAlias = tuple[int, int]
+"""The first client of a group, and the first behind it."""
 Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 _MAGIC = b"privbo state 1\n\x00"
 _HEADER = struct.Struct("<QQI")
@@ -104,6 +109,11 @@ class States:
     _whole: int = 0
     _end: int = 0
 
+    @classmethod
+    def of(cls, folder: Path, first: int) -> States:
+        """The state of the group that begins with a client, in a run's private folder."""
+        return cls(path=folder / f"clients-{first}.states")
+
     def load(self) -> dict[str, npt.NDArray[np.generic]] | None:
         """Read the last state; None if the clients never answered.
 
@@ -182,3 +192,94 @@ def _sizes(start: bytes) -> tuple[int, int, int] | None:
         return None
     header, body, check = _HEADER.unpack_from(start, len(_MAGIC))
     return header, body, check
+
+
+class EvaluationJournal:
+    """Evaluations that no client's state holds yet.
+
+    Args:
+        path: The file; None keeps them in memory, for workers that are lost.
+        n_dims: Of the search space.
+        ever: Whether they are kept when a round is over, because no state is.
+    """
+
+    def __init__(self, path: Path | None, n_dims: int, *, ever: bool = False) -> None:
+        self._lock = threading.Lock()
+        self._n_dims, self._ever = n_dims, ever
+        self._kept = bytearray()  # of rows: an object for each of a million evaluations costs more than they do
+        self._file: int | None = None
+        if path is not None:
+            require_no_link(path)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+            self._file = os.open(path, flags, 0o600)
+            payload = path.read_bytes()
+            os.ftruncate(self._file, len(payload) // row_type(n_dims).itemsize * row_type(n_dims).itemsize)
+            self._kept += whole_rows(payload, n_dims).tobytes()
+
+    def add(self, rows: Rows) -> None:
+        """Keep evaluations that were just made."""
+        payload = rows.tobytes()
+        with self._lock:
+            self._kept += payload
+            left = memoryview(payload)
+            while self._file is not None and left:
+                left = left[os.write(self._file, left) :]  # a full disk takes a part, and raises at the next one
+
+    def known(self, round_: int, first: int, last: int) -> Rows:
+        """Give a round's evaluations of the clients from ``first`` to below ``last``."""
+        with self._lock:
+            return self._where(
+                lambda rows: (rows["round"] == round_) & (rows["client"] >= first) & (rows["client"] < last)
+            )
+
+    def _where(self, wanted: Callable[[Rows], npt.NDArray[np.bool_]]) -> Rows:
+        """A copy of some rows: what is kept can't grow while an array looks at it."""
+        rows = np.frombuffer(self._kept, dtype=row_type(self._n_dims))
+        return np.asarray(rows[wanted(rows)])
+
+    def round_is_kept(self, round_: int) -> None:
+        """Forget evaluations up to a round: the clients' states hold them."""
+        if self._ever:
+            return
+        with self._lock:
+            self._kept = bytearray(self._where(lambda rows: rows["round"] > round_).tobytes())
+            if self._file is not None and not self._kept:  # a run that is resumed asks earlier rounds again
+                os.ftruncate(self._file, 0)
+
+    def close(self) -> None:
+        """Close the file; nothing can be added afterwards."""
+        with self._lock:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+
+
+@dataclass(kw_only=True)
+class StateStore:
+    """States of groups, on disk where the run has a directory, else in memory.
+
+    Attributes:
+        folder: The run's private folder; None for one in memory.
+        keeps: Whether anything has to be kept at all.
+    """
+
+    folder: Path | None
+    keeps: bool
+    _files: dict[Group, States] = field(default_factory=dict, repr=False)
+    _memory: dict[Group, Snapshot] = field(default_factory=dict, repr=False)
+
+    def load(self, group: Group) -> Snapshot | None:
+        """Read a group's state; None if it is new."""
+        return self._memory.get(group) if self.folder is None else self._file(self.folder, group).load()
+
+    def keep(self, group: Group, change: Snapshot, stamp: Stamp | None) -> None:
+        """Keep what a round has changed; with a directory it is durable when this returns."""
+        if not self.keeps:
+            return
+        if self.folder is None:
+            self._memory[group] = applied(self._memory.get(group), change)
+        elif stamp is not None:
+            self._file(self.folder, group).append(change, stamp)
+
+    def _file(self, folder: Path, group: Group) -> States:
+        return self._files.setdefault(group, States.of(folder, group[0]))

@@ -1,183 +1,359 @@
-"""Groups of clients, carried out by one or several workers: what each holds, what it is told, what it leaves. PRIVATE.
+"""Workers of a run in threads, processes or a Dask cluster, and what is done when one is lost. PRIVATE.
 
-How clients are grouped changes no number: a client's choices depend on its own history, its own streams and public
-numbers, and sums of groups are integers. Groups are fixed when a run begins; who works on them may change whenever it
-is resumed.
+| executor | where clients are worked on |
+|---|---|
+| ``"serial"`` | in the caller's thread, without a pool |
+| ``"threads"`` | in threads of this process: for objectives that wait, or that let go of Python's lock |
+| ``"processes"`` | in processes of this machine, which live as long as the run |
+| ``"dask:HOST:PORT"``, or a ``dask.distributed.Client`` | in one actor on each of a Dask cluster's workers |
 """
 
 from __future__ import annotations
 
-import itertools
+import importlib
+import io
+import pickle
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
-import numpy as np
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.evaluator import Evaluator
+from privbo.protocol.memory import Rows
+from privbo.protocol.processes import WorkerProcess, n_jobs, portable
+from privbo.protocol.threads import limited_loaded_threads
+from privbo.runs.states import EvaluationJournal, Group
+from privbo.runs.worker import LocalWorker, Outcome, Result, Work, Worker, WorkerSetup, WorkerTask
 
-from privbo.door.sums import Partial, Summing, together
-from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Ask, ClientHistory, FloatArray
-from privbo.runs.each import Snapshot, joined
-from privbo.runs.evaluated import EvaluationJournal
-from privbo.runs.manifest import RunDirectory
-from privbo.runs.states import Stamp, States, applied
-from privbo.runs.worker import Group, LostWorkerError, Outcome, Worker, WorkerTask
-
-LARGEST_GROUP = 2**15
-RESIDENT = 2**18
+_WAIT = 1.0  # seconds until a worker that has nothing to report says so
 _ATTEMPTS = 4
 
-
-def groups_of(n_clients: int, parts: int) -> list[Group]:
-    """Divide clients into ``parts`` groups of nearly one size, and into more where they would be too large."""
-    count = min(n_clients, max(parts, -(-n_clients // LARGEST_GROUP)))
-    edges = [n_clients * index // count for index in range(count + 1)]
-    return list(itertools.pairwise(edges))
+Message: TypeAlias = tuple[Literal["evaluated"], Rows] | tuple[Literal["failed"], int, str]
+OnMessage: TypeAlias = Callable[[Message], None]
 
 
-@dataclass(kw_only=True)
-class StateStore:
-    """States of groups, on disk where the run has a directory, else in memory.
+class LostWorkerError(Exception):
+    """A worker is gone, or can't be reached any more; another one has taken its place and holds nothing."""
 
-    Attributes:
-        home: The directory.
-        keeps: Whether anything has to be kept at all.
+
+def pool_of(
+    backend: str, executor: object, setup: WorkerSetup, evaluate: Evaluator, journal: EvaluationJournal, *, quiet: bool
+) -> WorkerPool:
+    """Give the workers of an executor other than ``"serial"``.
+
+    Raises:
+        ConfigurationError: If it is not installed, or not there.
     """
+    jobs, listener = setup.spec.jobs, _Listener(evaluate=evaluate, journal=journal)
+    if backend == "threads":
+        return WorkerPool(workers=[listener.threaded(setup) for _ in range(n_jobs(jobs))])
+    starts: list[Callable[[], WorkerHandle]]
+    if backend == "dask":
+        client = _dask(executor)
+        n_workers = len(_workers(client))
+        if isinstance(executor, str):
+            client.close()
+        starts = [partial(DaskHandle, executor, setup, at) for at in range(jobs or n_workers or 1)]
+    else:
+        import cloudpickle
 
-    home: RunDirectory | None
-    keeps: bool
-    _files: dict[Group, States] = field(default_factory=dict, repr=False)
-    _memory: dict[Group, Snapshot] = field(default_factory=dict, repr=False)
-
-    def load(self, group: Group) -> Snapshot | None:
-        """Read a group's state; None if it is new."""
-        return self._memory.get(group) if self.home is None else self._file(self.home, group).load()
-
-    def keep(self, group: Group, change: Snapshot, stamp: Stamp | None) -> None:
-        """Keep what a round has changed; with a directory it is durable when this returns."""
-        if self.home is None:
-            self._memory[group] = applied(self._memory.get(group), change)
-        elif stamp is not None:
-            self._file(self.home, group).append(change, stamp)
-
-    def _file(self, home: RunDirectory, group: Group) -> States:
-        return self._files.setdefault(group, home.states(group[0]))
+        served_there = partial(served, cloudpickle.dumps(setup))
+        starts = [partial(WorkerProcess, served_there, threads=setup.spec.threads, quiet=quiet)] * n_jobs(jobs)
+    return WorkerPool(workers=[RemoteWorker(start, listener.hear, listener.printed) for start in starts])
 
 
 @dataclass(kw_only=True)
 class WorkerPool:
-    """Workers of the groups of a run.
+    """Workers of the groups of a run; each group has one.
 
     Attributes:
-        groups: All clients.
-        workers: Who works; each group has one.
-        states: Where states are kept.
-        journal: Where evaluations are kept until they are part of a state.
-        resident: Most clients whose states stay in memory; of more, those of one group per worker.
+        workers: Who works.
     """
 
-    groups: Sequence[Group]
     workers: Sequence[Worker]
-    states: StateStore
-    journal: EvaluationJournal
-    resident: int = RESIDENT
-    _held: set[Group] = field(default_factory=set, repr=False)
     _ended: bool = field(default=False, repr=False)
 
-    def answers(self, ask: Ask) -> FloatArray:
-        """Every client's answer, ``(n_clients, dim)``."""
-        found = [np.asarray(outcome.answers) for outcome in self._round(ask, None)]
-        return np.concatenate(found) if len(found) > 1 else found[0]
+    def each(self, groups: Sequence[Group], work: Work, held: set[Group]) -> list[Result]:
+        """Results of all groups in their order, each worker's one after the other.
 
-    def sums(self, ask: Ask, summing: Summing) -> Partial:
-        """Sums of all clients' answers; nobody holds more than one group's vectors."""
-        found = [outcome.answers for outcome in self._round(ask, summing)]
-        return together([part for part in found if isinstance(part, Partial)])
+        Args:
+            groups: All of them.
+            work: Works on one group.
+            held: Groups whose states are in their workers' memory; those of a lost worker are taken out.
+        """
 
-    def history(self) -> ClientHistory:
-        """Every evaluation of every client."""
-        return joined([outcome.history for outcome in self._all(self._history_of)])
+        def share(start: int) -> list[Result]:
+            mine = groups[start :: len(self.workers)]
+            return [self._done(group, self.workers[start], work, held, mine) for group in mine]
+
+        with ThreadPoolExecutor(len(self.workers)) as threads:
+            pending = [threads.submit(share, start) for start in range(len(self.workers))]
+            try:
+                done = [one.result() for one in pending]
+            except BaseException:
+                self.end()  # else the others are waited for
+                raise
+        return [done[index % len(self.workers)][index // len(self.workers)] for index in range(len(groups))]
 
     def end(self) -> None:
         """Stop all workers, for good."""
-        self._stop()
-        self.journal.close()
-
-    def _stop(self) -> None:
         self._ended = True
         for worker in self.workers:
             worker.end()
 
-    def _history_of(self, group: Group) -> Callable[[bool], Outcome]:
-        worker = self._worker(group)
-        return lambda _: worker.work(WorkerTask(group=group, broadcast=None, state=self._state(group)))
-
-    def _round(self, ask: Ask, summing: Summing | None) -> list[Outcome]:
-        """Outcomes of a round, whose changes are kept."""
-        seen, broadcast = ask.standing, ask.broadcast
-        stamp = None if seen is None else Stamp(round=broadcast.round, sequence=seen.sequence, head=seen.head)
-        dim = 0 if ask.request is None else ask.request.dim
-        stays = self.states.home is None or self.groups[-1][1] <= self.resident
-
-        def task(group: Group) -> Callable[[bool], Outcome]:
-            def once(isolated: bool) -> Outcome:
-                outcome = self._worker(group).work(
-                    WorkerTask(
-                        group=group,
-                        broadcast=broadcast,
-                        dim=dim,
-                        summing=None if summing is None else summing.of(slice(*group)),
-                        state=self._state(group),
-                        known=self.journal.known(broadcast.round, *group),
-                        keeps=self.states.keeps,
-                        stays=stays,
-                        isolated=isolated,
-                    )
-                )
-                (self._held.add if stays else self._held.discard)(group)
-                if self.states.keeps:
-                    self.states.keep(group, outcome.change, stamp)
-                return replace(outcome, change={})
-
-            return once
-
-        found = self._all(task)
-        if self.states.keeps and (self.states.home is None or stamp is not None):
-            self.journal.round_is_kept(broadcast.round)
-        return found
-
-    def _state(self, group: Group) -> Snapshot | None:
-        return None if group in self._held else self.states.load(group)
-
-    def _worker(self, group: Group) -> Worker:
-        return self.workers[self.groups.index(group) % len(self.workers)]
-
-    def _all(self, task: Callable[[Group], Callable[[bool], Outcome]]) -> list[Outcome]:
-        """Outcomes of all groups in their order, each worker's one after the other."""
-        if len(self.workers) == 1:
-            return [self._carried(group, task(group)) for group in self.groups]
-        shares = [self.groups[start :: len(self.workers)] for start in range(len(self.workers))]
-        with ThreadPoolExecutor(len(self.workers)) as threads:
-            found = [threads.submit(lambda s: [self._carried(g, task(g)) for g in s], share) for share in shares]
-            try:
-                done = [one.result() for one in found]
-            except BaseException:
-                self._stop()  # else whoever goes on is waited for
-                raise
-        return [done[index % len(self.workers)][index // len(self.workers)] for index in range(len(self.groups))]
-
-    def _carried(self, group: Group, once: Callable[[bool], Outcome]) -> Outcome:
-        """The outcome of one group, by another worker where one is lost."""
-        worker, losses = self._worker(group), list[LostWorkerError]()
+    def _done(self, group: Group, worker: Worker, work: Work, held: set[Group], mine: Sequence[Group]) -> Result:
+        """The result of one group, by another worker where one is lost."""
+        losses = list[LostWorkerError]()
         while len(losses) < _ATTEMPTS:
             try:
-                return once(len(losses) > 1)
+                return work(group, worker, len(losses) > 1)
             except LostWorkerError as error:
                 if self._ended:
                     raise
                 losses.append(error)
-                self._held -= {other for other in self.groups if self._worker(other) is worker}
+                held.difference_update(mine)
         raise RunError(
             f"clients {group[0]} to {group[1] - 1}: {len(losses)} workers were lost one after the other "
             f"({losses[-1]}); resume the run when the machines are well, or with executor='serial'"
         )
+
+
+@dataclass(kw_only=True)
+class _Listener:
+    """Puts where it belongs what workers tell; several of them may speak at once."""
+
+    evaluate: Evaluator
+    journal: EvaluationJournal
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _ended: BaseException | None = field(default=None, repr=False)
+
+    def hear(self, message: Message) -> None:
+        """Keep evaluations, note failures, and tell whoever follows the run."""
+        if message[0] == "failed":
+            with self._lock:
+                self.evaluate.note(message[1], message[2])
+            return
+        self.journal.add(message[1])
+        for _ in range(len(message[1])):
+            self.moved()
+
+    def moved(self) -> None:
+        """Tell whoever follows the run; where that ends it, every worker ends at its next evaluation."""
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended
+            try:
+                self.evaluate.moved()
+            except BaseException as error:
+                self._ended = error
+                raise
+
+    def printed(self, text: str) -> None:
+        """Print what clients' code has printed elsewhere."""
+        with self._lock:
+            sys.stdout.write(text)
+
+    def threaded(self, setup: WorkerSetup) -> LocalWorker:
+        """Give a worker in a thread of this process."""
+        own = evaluator_of(setup, self.hear)
+        own.on_evaluation, own.stopped = self.moved, self.evaluate.stopped
+        return LocalWorker(setup, own, self.journal.add)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """PRIVATE: what happened in a worker since it was last asked.
+
+    Attributes:
+        messages: In order.
+        printed: What clients' code has printed.
+        outcome: Of the task, once it is over.
+        error: A fault of the program that ended it instead.
+    """
+
+    messages: tuple[Message, ...] = ()
+    printed: str = ""
+    outcome: Outcome | None = None
+    error: BaseException | None = None
+
+
+class ServedWorker:
+    """A worker that is asked from elsewhere: a task is begun, and its updates are fetched until it is over.
+
+    Args:
+        setup: The run.
+        printed: Where clients' code prints to in this process; None where that is nobody's business but the worker's.
+    """
+
+    def __init__(self, setup: WorkerSetup, printed: io.StringIO | None = None) -> None:
+        self._changed = threading.Condition()
+        self._messages: list[Message] = []
+        self._given = 0
+        self._printed = io.StringIO() if printed is None else printed
+        self._over: Outcome | BaseException | None = None
+        self._threads = setup.spec.threads
+        self._worker = LocalWorker(setup, evaluator_of(setup, self._send), lambda rows: self._send(("evaluated", rows)))
+
+    def begin(self, task: WorkerTask) -> None:
+        """Begin a task."""
+        self._over = None
+        threading.Thread(target=self._work, args=(task,), daemon=True).start()
+
+    def update(self, wait: float) -> Update:
+        """Give what happened since, as soon as there is anything, or after so many seconds; what was given is kept."""
+        with self._changed:
+            del self._messages[: self._given]
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._messages or self._over is not None, wait)
+            messages = tuple(self._messages)
+            self._given = len(messages)
+            printed = self._printed.getvalue()
+            self._printed.seek(0)
+            self._printed.truncate()
+            over = self._over
+        if isinstance(over, BaseException):
+            return Update(messages=messages, printed=printed, error=over)
+        return Update(messages=messages, printed=printed, outcome=over)
+
+    def _send(self, what: Message) -> None:
+        with self._changed:
+            self._messages.append(what)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._messages)  # kept: whoever dies now, it is not lost
+
+    def _work(self, task: WorkerTask) -> None:
+        found: Outcome | BaseException
+        try:
+            with limited_loaded_threads(self._threads):
+                found = self._worker.work(task)
+        except BaseException as error:  # handed on to whoever asked, who raises it
+            found = portable(error)
+        with self._changed:
+            self._over = found
+            self._changed.notify_all()
+
+
+class WorkerHandle(Protocol):
+    """What a ``ServedWorker`` elsewhere is called by."""
+
+    def call(self, name: str, *given: object) -> object:
+        """Call one of its methods; whatever is raised says that it is lost."""
+        ...
+
+    def end(self) -> None:
+        """End it at once."""
+        ...
+
+
+class RemoteWorker:
+    """A worker elsewhere, and the one that takes its place when it is lost.
+
+    Args:
+        start: Starts a worker.
+        on_message: Called with evaluations and failures.
+        on_print: Called with what clients' code has printed.
+    """
+
+    def __init__(
+        self, start: Callable[[], WorkerHandle], on_message: OnMessage, on_print: Callable[[str], None]
+    ) -> None:
+        self._start, self._on_message, self._on_print = start, on_message, on_print
+        self._handle: WorkerHandle | None = None
+        self._ended = False
+
+    def work(self, task: WorkerTask) -> Outcome:
+        """Have a task carried out."""
+        self._call("begin", task)
+        while True:
+            update = cast("Update", self._call("update", _WAIT))
+            for message in update.messages:
+                self._on_message(message)
+            if update.printed:
+                self._on_print(update.printed)
+            if update.error is not None:
+                raise update.error
+            if update.outcome is not None:
+                return update.outcome
+
+    def end(self) -> None:
+        """End the worker; another one is started only if there is a task again."""
+        self._ended = True
+        if (handle := self._handle) is not None:
+            handle.end()
+
+    def _call(self, name: str, *given: object) -> object:
+        if self._ended:
+            raise LostWorkerError("the run has ended")
+        try:
+            self._handle = self._handle or self._start()
+            return self._handle.call(name, *given)
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            if self._handle is not None:
+                self._handle.end()
+            self._handle = None
+            raise LostWorkerError(f"{type(error).__name__}: {error}") from error
+
+
+def served(setup: bytes) -> ServedWorker:
+    """Be a worker: what clients' code prints comes with a task's updates, and is shown where the operator wants it."""
+    sys.stdout = sys.stderr = printed = io.StringIO()
+    return ServedWorker(pickle.loads(setup), printed)  # noqa: S301 (from the process that started this one)
+
+
+def evaluator_of(setup: WorkerSetup, on_message: OnMessage) -> Evaluator:
+    """Give the evaluator of a worker, which sends clients' first failures."""
+    return setup.spec.problem.evaluator(
+        on_failure=lambda client, reason: on_message(("failed", client, reason)),
+        client_seconds=setup.spec.client_seconds,
+        evaluation_seconds=setup.spec.evaluation_seconds,
+    )
+
+
+class DaskHandle:
+    """A worker that is an actor on one of a Dask cluster's workers.
+
+    Args:
+        executor: A client of the cluster, or its address, to which a connection is made and closed again.
+        setup: What it works on.
+        at: Which of the cluster's workers, by number; the next one that lives takes its place.
+    """
+
+    def __init__(self, executor: object, setup: WorkerSetup, at: int) -> None:
+        self._client, self._is_ours = _dask(executor), isinstance(executor, str)
+        alive = _workers(self._client)
+        if not alive:
+            raise OSError("the Dask cluster has no worker")
+        where = [alive[at % len(alive)]]
+        self._future = self._client.submit(ServedWorker, setup, actor=True, workers=where, pure=False)
+        self._actor = self._future.result()
+
+    def call(self, name: str, *given: object) -> object:
+        """Call a method of the actor."""
+        return getattr(self._actor, name)(*given).result()
+
+    def end(self) -> None:
+        """Let go of the actor, which ends with the last one who knows it."""
+        self._future.release()
+        if self._is_ours:
+            self._client.close()
+
+
+def _dask(executor: object) -> Any:  # noqa: ANN401 (untyped library)
+    if not isinstance(executor, str):
+        return executor
+    try:
+        distributed: Any = importlib.import_module("distributed")
+    except ImportError:
+        raise ConfigurationError("executor='dask' needs distributed: pip install 'privbo[dask]'") from None
+    return distributed.Client(executor.partition(":")[2], set_as_default=False)
+
+
+def _workers(client: Any) -> list[str]:  # noqa: ANN401 (untyped library)
+    """Addresses of a Dask cluster's workers."""
+    return sorted(client.scheduler_info(n_workers=-1)["workers"])

@@ -30,12 +30,12 @@ from privbo.protocol.messages import (
 )
 from privbo.protocol.problem import Problem
 from privbo.protocol.space import Real
-from privbo.runs.algorithms import require_algorithm
 from privbo.runs.altered import AlteredCohort
 from privbo.runs.history import OnRound, Round
 from privbo.runs.loop import run_spec
 from privbo.runs.opening import plan_run
 from privbo.runs.record import Record
+from privbo.runs.sources import require_algorithm
 from privbo.runs.spec import Spec
 
 N_CLIENTS = 7

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import privbo as pb
 from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.protocol.settings import dump_settings, read_settings, settings_schema
-from privbo.runs.algorithms import algorithm_table, read_algorithm
+from privbo.runs.sources import algorithm_table, read_algorithm
 from tests.conformance.cases import ALIKE, CASES
 
 TAGS = {

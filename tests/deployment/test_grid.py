@@ -16,7 +16,7 @@ from privbo.flower.apps import serve
 from privbo.flower.registry import parse_clients
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Release
-from privbo.runs.algorithms import algorithm_table
+from privbo.runs.sources import algorithm_table
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, Case, problem
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.grid import LoopGrid, through_bytes, unavailable

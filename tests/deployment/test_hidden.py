@@ -28,8 +28,8 @@ from privbo.flower.apps import serve
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_lines
 from privbo.reports.data import report
+from privbo.runs.manifest import derive_seed
 from privbo.runs.record import load
-from privbo.runs.seeds import derive_seed
 from tests.deployment.federations import Federation, make, node_key
 from tests.deployment.grid import LoopGrid, Node
 from tests.deployment.reading import releases

@@ -25,7 +25,6 @@ from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Standing
 from privbo.reports.bundle import write_receipt
 from privbo.runs.recovery import recover
-from privbo.runs.separate import Together
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.grid import LoopGrid, unavailable
 from tests.deployment.reading import releases
@@ -86,7 +85,7 @@ def shown(rows: list[Row]) -> dict[str, Any]:
 
 def test_a_site_refuses_a_ledger_that_does_not_extend_what_it_saw(tmp_path: Path) -> None:
     record = SiteRecord.open(tmp_path, "run")
-    record.answer(question(3, {}), VECTORS, Together(cohort=Echo()))
+    record.answer(question(3, {}), VECTORS, Echo())
     rows, later = LEDGER.book().rows, question(4, {})
     short = rows[:4]
     back = dataclasses.replace(later.standing, sequence=short[-1].sequence, head=short[-1].digest)
@@ -110,17 +109,17 @@ def test_a_site_refuses_a_ledger_that_does_not_extend_what_it_saw(tmp_path: Path
         ({"broadcast": dataclasses.replace(later.broadcast, round=8)}, "round 8 was not charged"),
     ):
         with pytest.raises((pb.RunError, LedgerError), match=words):
-            record.answer(forked(later, changes), VECTORS, Together(cohort=Echo()))
+            record.answer(forked(later, changes), VECTORS, Echo())
     assert len(read_lines(record.receipts.path)) == 1
     since = forked(later, {"chain": encode_rows(rows[5:6])})
-    record.answer(since, VECTORS, Together(cohort=Echo()))  # the true ledger is answered after all, shown from row 6 on
+    record.answer(since, VECTORS, Echo())  # the true ledger is answered after all, shown from row 6 on
 
 
 def test_a_site_that_has_seen_nothing_is_shown_the_plan_or_refuses(tmp_path: Path) -> None:
     record, asked = SiteRecord.open(tmp_path, "run"), question(3, {})
     with pytest.raises(pb.RunError, match="binds no plan"):
-        record.answer(forked(asked, {"chain": encode_rows(LEDGER.book().rows[4:5])}), VECTORS, Together(cohort=Echo()))
-    record.answer(asked, VECTORS, Together(cohort=Echo()))
+        record.answer(forked(asked, {"chain": encode_rows(LEDGER.book().rows[4:5])}), VECTORS, Echo())
+    record.answer(asked, VECTORS, Echo())
 
 
 class Bytes(LoopGrid):
@@ -173,7 +172,7 @@ def test_a_countersignature_is_nothing_else_and_nobody_elses() -> None:
 
 def test_a_countersignature_for_another_head_is_refused(tmp_path: Path) -> None:
     first, second = question(3, {}), question(4, {})
-    _, receipt = SiteRecord.open(tmp_path, "run").answer(first, VECTORS, Together(cohort=Echo()))
+    _, receipt = SiteRecord.open(tmp_path, "run").answer(first, VECTORS, Echo())
     assert countersigned(receipt, "run", 3, first.standing) is not None
     assert countersigned(receipt, "run", 4, second.standing) is None
     assert countersigned(receipt, "other", 3, first.standing) is None

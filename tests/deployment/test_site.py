@@ -22,7 +22,6 @@ from privbo.flower.settings import Timeouts, read_site, site_spec
 from privbo.flower.site import Question, SiteRecord, Wanted
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
-from privbo.runs.separate import Together
 from tests.conformance.cases import bumps, problem
 from tests.deployment.federations import SITES, make, node_key
 
@@ -115,8 +114,8 @@ class Echo:
 def test_a_round_is_not_asked_in_two_ways_nor_after_it_is_over(tmp_path: Path) -> None:
     record = SiteRecord.open(tmp_path, "run")
     first = question(2, {"x": np.zeros(3)})
-    vectors, receipt = record.answer(first, VECTORS, Together(cohort=Echo()))
-    again, signed = SiteRecord.open(tmp_path, "run").answer(first, VECTORS, Together(cohort=Echo()))
+    vectors, receipt = record.answer(first, VECTORS, Echo())
+    again, signed = SiteRecord.open(tmp_path, "run").answer(first, VECTORS, Echo())
     np.testing.assert_array_equal(again["vectors"], vectors["vectors"])
     assert signed == receipt
     for other in (
@@ -125,11 +124,9 @@ def test_a_round_is_not_asked_in_two_ways_nor_after_it_is_over(tmp_path: Path) -
         dataclasses.replace(first, public_seed=2),
     ):
         with pytest.raises(pb.RunError, match="another way"):
-            record.answer(other, VECTORS, Together(cohort=Echo()))
+            record.answer(other, VECTORS, Echo())
     with pytest.raises(pb.RunError, match="is over"):
-        record.answer(
-            dataclasses.replace(first, broadcast=Broadcast(round=1, arrays={})), VECTORS, Together(cohort=Echo())
-        )
+        record.answer(dataclasses.replace(first, broadcast=Broadcast(round=1, arrays={})), VECTORS, Echo())
     kept = load_arrays(tmp_path / "run" / "sent" / "000002.npz")
     np.testing.assert_array_equal(kept["vectors"], vectors["vectors"])
     assert record.releases(but=3) == {"one": 1}
@@ -143,7 +140,7 @@ def test_a_round_whose_answer_was_never_kept_is_acted_on_from_the_state_before_i
 ) -> None:
     record, start = SiteRecord.open(tmp_path, "run"), 0
     if not first:
-        record.answer(question(1, {}), VECTORS, Together(cohort=Echo()))
+        record.answer(question(1, {}), VECTORS, Echo())
         start = 1
 
     def crash(*_: object) -> None:
@@ -152,10 +149,10 @@ def test_a_round_whose_answer_was_never_kept_is_acted_on_from_the_state_before_i
     with monkeypatch.context() as patch:
         patch.setattr(SiteRecord, "_store", crash)  # its state was written, its answer was not
         with pytest.raises(KeyboardInterrupt):
-            record.answer(question(2, {}), VECTORS, Together(cohort=Echo()))
+            record.answer(question(2, {}), VECTORS, Echo())
     assert (tmp_path / "run" / "state" / "000002.npz").exists()
     again = Echo()
-    record.answer(question(2, {}), VECTORS, Together(cohort=again))
+    record.answer(question(2, {}), VECTORS, again)
     assert again.acted == start + 1
     assert [path.name for path in (tmp_path / "run" / "state").iterdir()] == ["000002.npz"]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from privbo.runs.algorithms import algorithms
+from privbo.runs.sources import algorithms
 from tests.docs.test_blocks import PAGES, ROOT
 
 WANTED = {

@@ -20,7 +20,7 @@ from privbo.door.payload import vet_rows
 from privbo.door.sums import lattice_sums
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.reports.data import report
-from privbo.runs.cohorts import in_process
+from privbo.runs.in_process import in_process
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.play import play
 from privbo.runs.record import load

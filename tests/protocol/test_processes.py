@@ -87,7 +87,7 @@ def test_a_script_without_a_guard_has_workers_and_runs_once(tmp_path, how):
 
 
 def test_a_worker_begins_with_what_workers_need(worker):
-    assert worker.call("evaluate", "'torch' in sys.modules and 'privbo.runs.worker' in sys.modules")
+    assert worker.call("evaluate", "'torch' in sys.modules and 'privbo.runs.worker_pool' in sys.modules")
 
 
 def test_a_worker_sees_the_environment_directory_and_path_of_now(tmp_path, monkeypatch, worker):

@@ -22,7 +22,7 @@ from privbo.protocol.settings import (
     read_settings,
     settings,
 )
-from privbo.runs.algorithms import read_algorithm
+from privbo.runs.sources import read_algorithm
 from privbo.runs.spec import Spec
 from tests.builders import problem
 

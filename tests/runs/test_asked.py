@@ -22,10 +22,9 @@ from privbo.audits.publish import publish_norms
 from privbo.cli.main import app
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Setting
-from privbo.runs.asked import Asked, Desk
-from privbo.runs.each import Each
-from privbo.runs.trial import Trial
-from privbo.runs.trials import TRIALS, Journal
+from privbo.runs.clients import Each
+from privbo.runs.pending import PendingTrials
+from privbo.runs.trials import TRIALS, Journal, Trial
 from tests.conformance.cases import ALIKE, CASES, ROUNDS, VOTES, Case, problem
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.reading import releases, sites
@@ -113,7 +112,7 @@ def client_alone(folder: Path, patience: float | None) -> Each:
         return FAST.cohort(setting, clients=clients, evaluate=evaluate, seed=1)
 
     evaluate = asked_problem().evaluator()
-    waiting = Asked(space=setting.space, evaluate=evaluate, desk=Desk(folder=folder, patience=patience))
+    waiting = PendingTrials(space=setting.space, evaluate=evaluate, folder=folder, patience=patience)
     return Each(clients=np.array([1]), made=made, evaluate=evaluate, waiting=waiting)
 
 

@@ -8,8 +8,8 @@ import pytest
 import privbo as pb
 from privbo.protocol.messages import Broadcast
 from privbo.reports.data import report
-from privbo.runs.attendance import Attendance, UnreliableCohort
-from privbo.runs.cohorts import InProcess, in_process
+from privbo.runs.altered import Attendance, unreliable
+from privbo.runs.in_process import InProcess, in_process
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.play import play
 from privbo.runs.spec import Spec
@@ -58,7 +58,7 @@ class Echo:
 
 def test_late_answers_are_the_round_befores_and_survive_a_restart():
     attendance = Attendance(late=0.4, dropout=0.1, seed=2)
-    cohort = UnreliableCohort(cohort=Echo(), attendance=attendance)
+    cohort = unreliable(Echo(), attendance)
     for r in range(4):
         found = cohort.respond(Broadcast(round=r))
         late, away = attendance.is_late(r, Echo.clients), attendance.away(r, Echo.clients)
@@ -66,7 +66,7 @@ def test_late_answers_are_the_round_befores_and_survive_a_restart():
         expected[away | (late & (r == 0))] = np.nan
         np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(cohort.respond(Broadcast(round=r)), expected)
-        again = UnreliableCohort(cohort=Echo(), attendance=attendance)
+        again = unreliable(Echo(), attendance)
         again.restore(cohort.snapshot())
         np.testing.assert_array_equal(again.respond(Broadcast(round=r)), expected)
         cohort = again

@@ -18,7 +18,7 @@ from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.server import ThompsonServer
 from privbo.protocol.common import CANDIDATES, N_CANDIDATES, ballots, different, spread
 from privbo.protocol.messages import Algorithm, Cohort, Evaluate, FloatArray, IntArray, PlainEvaluate, Release, Setting
-from privbo.runs.common import COMMON
+from privbo.runs.final import COMMON
 from privbo.runs.history import Round
 from privbo.runs.loop import run_spec
 from privbo.runs.opening import plan_run

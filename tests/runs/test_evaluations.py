@@ -13,7 +13,7 @@ from experiments.baselines.dp_hype import DPHype
 from experiments.baselines.flexible import FlexibleXArmed
 from experiments.baselines.private_search import PrivateSearch
 from privbo.protocol.messages import Algorithm, FloatArray, IntArray
-from privbo.runs.algorithms import algorithms
+from privbo.runs.sources import algorithms
 
 EVERY: dict[str, Any] = {name: kind() for name, kind in algorithms().items()}
 EVERY["dp-fts-de"] = pb.DPFTSDE(n_init=2, n_regions=1)  # the paper's have ten and four

@@ -22,15 +22,15 @@ from privbo.comparisons.verdict import SCORES
 from privbo.protocol.files import read_json
 from privbo.protocol.memory import Memory
 from privbo.protocol.processes import portable
-from privbo.runs.cohorts import in_process
 from privbo.runs.config import read_spec
+from privbo.runs.in_process import groups_of, in_process
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.play import play as run_over
 from privbo.runs.spec import Spec
-from privbo.runs.worker import ServedWorker, WorkerSetup, WorkerTask
-from privbo.runs.worker_pool import groups_of
+from privbo.runs.worker import WorkerSetup, WorkerTask
+from privbo.runs.worker_pool import ServedWorker
 from tests.conformance import cases
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
 from tests.executor_problem import Noting, problem
@@ -281,8 +281,8 @@ def test_states_that_are_paged_out_come_back_as_they_were(tmp_path):
     home = RunDirectory(tmp_path / "run")
     opened = open_run(spec, plan_run(spec), home)
     made = in_process(opened, home, spec.problem.evaluator(), None)
-    paged = dataclasses.replace(made.pool, groups=groups_of(7, 3), resident=0)
-    record = run_over(opened, dataclasses.replace(made, pool=paged))
+    paged = dataclasses.replace(made, groups=groups_of(7, 3), resident=0)
+    record = run_over(opened, paged)
     require_same(dataclasses.replace(record, _clients=paged.history()), whole)
     assert len(home.all_states()) == 3
     assert not Noting(tmp_path / "calls").repeated()

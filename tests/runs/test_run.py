@@ -22,8 +22,7 @@ from privbo.reports.diagnostics import diagnostics
 from privbo.reports.document import render as render_page
 from privbo.reports.page import document
 from privbo.runs.loop import run_spec
-from privbo.runs.manifest import RunDirectory
-from privbo.runs.seeds import derive_seed
+from privbo.runs.manifest import RunDirectory, derive_seed
 from privbo.runs.spec import Spec
 from tests.conformance.cases import problem
 

@@ -17,7 +17,7 @@ from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency, Event
 from accountant.ledger import Ledger
 from accountant.tightest import epsilon
-from privbo.runs.cohorts import in_process
+from privbo.runs.in_process import in_process
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.play import play

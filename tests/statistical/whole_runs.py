@@ -48,7 +48,7 @@ from privbo.audits.hockey_stick import (
     upper_confidence,
 )
 from privbo.protocol.messages import FloatArray, IntArray
-from privbo.runs.cohorts import in_process
+from privbo.runs.in_process import in_process
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.play import play
 from privbo.runs.record import Record
@@ -121,8 +121,8 @@ def play_once(spec: Spec, seed: int) -> Record:
     """One run in memory with the noise of a seed."""
     opened = open_run(dataclasses.replace(spec, seed=seed), plan_run(spec), None)
     transport = in_process(opened, None, spec.problem.evaluator(), None)
-    record = dataclasses.replace(play(opened, transport), _clients=transport.pool.history())
-    transport.pool.end()
+    record = dataclasses.replace(play(opened, transport), _clients=transport.history())
+    transport.end()
     return record
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import privbo as pb
 from privbo.protocol.messages import FloatArray
-from privbo.runs.separate import clients_of
+from privbo.runs.clients import clients_of
 from privbo.runs.spec import Spec
 from privbo.testing.subject import noise_release
 

@@ -6,7 +6,7 @@ import pytest
 import privbo as pb
 from accountant.events import FixedSizeSampledGaussian
 from privbo.protocol.errors import ConfigurationError
-from privbo.runs.algorithms import algorithm_table, read_algorithm
+from privbo.runs.sources import algorithm_table, read_algorithm
 from privbo.runs.spec import Spec
 from tests.thompson.conftest import PLANE, bumps, play, setting
 

@@ -36,9 +36,9 @@ from privbo.door import mechanism
 from privbo.protocol import problem as problems
 from privbo.protocol.errors import ConfigurationError
 from privbo.runs import opening
-from privbo.runs.algorithms import algorithm_table
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import Record
+from privbo.runs.sources import algorithm_table
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
 from tests.whole_run.quoted import underquoted
 from tests.whole_run.worlds import DRY, EXPORT, FULL, HOME, NORMS, SHORT, Step, moved, play

@@ -1,27 +1,41 @@
-"""A cohort of one for every client: an error of one is that one's alone, and nobody is moved by another one's data.
+"""The clients of one process: one cohort of all, or one each.
 
-A client that raises in the middle of a round is absent in that round. It goes on from the state after the last round
-that it answered, and its first error is told to its own side. Who waits for what is a strategy: clients are called one
-after the other (``Called``), or each waits for values in a thread of its own (``privbo.runs.asked``).
+Of one each, an error is that client's alone, and no client is moved by the data of another. A client that raises in
+the middle of a round is absent in that round. It goes on from the state after the last round that it answered, and its
+first error is reported to its own side. Who waits for what is a strategy: clients are called one after the other
+(``Called``), or each waits for values in a thread of its own (``privbo.runs.pending``).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from privbo.protocol.errors import RunError
+from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.limited import named
-from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, Evaluate, FloatArray, IntArray
+from privbo.protocol.messages import (
+    Algorithm,
+    Broadcast,
+    ClientHistory,
+    Cohort,
+    Evaluate,
+    FloatArray,
+    IntArray,
+    PlainEvaluate,
+    Setting,
+    answers_together,
+    takes_points,
+)
 from privbo.protocol.problem import Evaluator
+from privbo.runs.spec import Spec
+from privbo.runs.states import Snapshot
 
-Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 FINISHED = "finished_round"
 
 
@@ -34,10 +48,6 @@ class Waiting(Protocol):
 
     def answer(self, each: Each, broadcast: Broadcast, dim: int) -> FloatArray:
         """Answers to a broadcast, ``(n, dim)``; a row that is not finite is an absence."""
-        ...
-
-    def finish(self) -> None:
-        """Tell who evaluates that the run is over."""
         ...
 
 
@@ -63,10 +73,6 @@ class Each:
     def answer(self, broadcast: Broadcast, dim: int) -> FloatArray:
         """Every client's answer, ``(n, dim)``; NaN rows for those that raised, were late or answered otherwise."""
         return self.waiting.answer(self, broadcast, dim)
-
-    def finish(self) -> None:
-        """Tell who evaluates that the run is over."""
-        self.waiting.finish()
 
     def snapshot(self) -> Snapshot:
         """Every client's state after the last round that it finished, by number and name."""
@@ -153,9 +159,6 @@ class Called:
                     row[:] = found[0]
         return rows
 
-    def finish(self) -> None:
-        """Nobody waits."""
-
 
 def shaped(answer: npt.ArrayLike, dim: int) -> FloatArray:
     """Give one client's answer; in a round of local work whatever it is.
@@ -200,3 +203,89 @@ def _places(history: ClientHistory) -> list[tuple[int, int]]:
         found.append((round_, seen[round_]))
         seen[round_] += 1
     return found
+
+
+def clients_of(
+    algorithm: Algorithm,
+    setting: Setting,
+    *,
+    clients: IntArray,
+    evaluate: Evaluator,
+    seed: int,
+    sent: Callable[[Cohort], Cohort] = lambda cohort: cohort,
+    waiting: Waiting | None = None,
+    apart: bool = False,
+) -> Cohort | Each:
+    """Make the private side for some clients: one cohort where the algorithm answers for all at once, else one each.
+
+    Clients whose evaluations somebody else makes, and those that bring evaluations along, have one each as well: none
+    waits for another one's, and none is moved by them.
+
+    Args:
+        algorithm: Its settings.
+        setting: Facts of the run.
+        clients: Numbers of the clients.
+        evaluate: Their objectives.
+        seed: Of the clients' own randomness.
+        sent: Alters what a cohort sends.
+        waiting: Asks for trials, where the problem has no objective to call.
+        apart: Whether each has a cohort of its own in any case.
+
+    Raises:
+        ConfigurationError: If trials are to be asked and there is no place for them.
+    """
+
+    def made(some: IntArray, by: Evaluate = evaluate) -> Cohort:
+        return sent(algorithm.cohort(setting, clients=some, evaluate=by, seed=seed))
+
+    given = [name for name in ("earlier", "enqueued") if getattr(evaluate.problem, name) is not None]
+    if given and not takes_points(algorithm):
+        raise ConfigurationError(
+            f"problem.{given[0]}: clients of {type(algorithm).__name__} choose no points themselves; use shared-prior "
+            f"or dp-fts-de, or drop {given[0]}"
+        )
+    if evaluate.problem.is_asked:
+        if waiting is None:
+            raise ConfigurationError(
+                "objective='ask' keeps its trials beside the run, and this one has no directory (a simulation or a "
+                "control in memory); name a directory, and drop controls"
+            )
+        return Each(clients=clients, made=made, evaluate=evaluate, waiting=waiting)
+
+    # What one client brings along must not move another one, not even by the length of a common array.
+    if answers_together(algorithm) and evaluate.problem.earlier is None and not apart:
+        return made(clients)
+    return Each(clients=clients, made=made, evaluate=evaluate, waiting=Called(evaluate=evaluate))
+
+
+def answers_of(clients: Cohort | Each, broadcast: Broadcast, dim: int) -> FloatArray:
+    """Answers to a broadcast, ``(n, dim)``; a row that is not finite is an absence.
+
+    What one cohort of all raises is a fault of the program and ends the run.
+    """
+    return clients.answer(broadcast, dim) if isinstance(clients, Each) else clients.respond(broadcast)
+
+
+def require_answers(spec: Spec) -> None:
+    """Let a client of the user's own algorithm answer the first round on made-up values: nobody's data, no charge.
+
+    Raises:
+        ConfigurationError: If it raises, or answers in another shape: every client would, in every charged round.
+    """
+    if answers_together(spec.played):
+        return
+    setting, alone = spec.setting(public_seed=0), np.zeros(1, dtype=np.int64)
+    ask = spec.played.server(setting).ask()
+    if ask is None:
+        return
+    try:
+        made_up = PlainEvaluate(lambda _, units: np.asarray(units.mean(axis=1)))
+        cohort = spec.played.cohort(setting, clients=alone, evaluate=made_up, seed=0)
+        shaped(cohort.respond(ask.broadcast), 0 if ask.request is None else ask.request.dim)
+        cohort.restore(cohort.snapshot())
+        cohort.history()
+    except Exception as error:
+        kind = type(spec.algorithm).__name__
+        raise ConfigurationError(
+            f"a client of {kind} fails on made-up values ({named(error)}); mend it. Nothing was charged"
+        ) from error

@@ -18,11 +18,13 @@ import numpy as np
 from privbo.protocol.evaluator import NOT_ALLOWED
 from privbo.protocol.files import load_arrays, save_arrays
 from privbo.protocol.limited import named
-from privbo.protocol.messages import Broadcast, FloatArray, IntArray
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray, takes_points
 from privbo.protocol.problem import Evaluator
 from privbo.protocol.space import Space
 from privbo.protocol.threads import limited_loaded_threads
-from privbo.runs.each import Each, Snapshot
+from privbo.runs.clients import Each
+from privbo.runs.spec import Spec
+from privbo.runs.states import Snapshot
 from privbo.runs.trials import TRIALS, Journal, Pauses
 
 _DIM, _ARRAY = "dim", "array/"
@@ -93,41 +95,30 @@ class _Asking:
         self.evaluate.note(client, reason)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Desk:
-    """The place where clients' trials are asked and told.
-
-    Attributes:
-        folder: Where trials, and questions that are not answered yet, are kept; PRIVATE.
-        patience: Seconds for which a round waits; None waits until everything is told.
-        threads: Of numerical libraries, for each client.
-    """
-
-    folder: Path
-    patience: float | None = None
-    threads: int = 1
-
-
 @dataclass(kw_only=True)
-class Asked:
+class PendingTrials:
     """Clients that ask for trials and wait in threads until they are told; PRIVATE.
 
     Attributes:
         space: What they search.
         evaluate: Told of failures; evaluates nothing.
-        desk: Where trials are asked and told.
+        folder: Where trials, and questions that are not answered yet, are kept.
+        patience: Seconds for which a round waits; None waits until everything is told.
+        threads: Of numerical libraries, for each client.
         takes_points: Whether clients evaluate points that are enqueued for them.
     """
 
     space: Space
     evaluate: Evaluator
-    desk: Desk
+    folder: Path
+    patience: float | None = None
+    threads: int = 1
     takes_points: bool = False
     _asking: dict[int, _Asking] = field(default_factory=dict, init=False, repr=False)
     _questions: dict[int, Snapshot] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.journal = Journal(path=self.desk.folder / TRIALS)
+        self.journal = Journal(path=self.folder / TRIALS)
 
     def evaluates(self, client: int) -> _Asking:
         """Give what a client's cohort asks with."""
@@ -144,7 +135,7 @@ class Asked:
         self.journal.begin(each.clients, self.space, takes_points=self.takes_points)
         self._keep(each, broadcast, dim)
         rows, over = np.full((len(each.clients), dim), np.nan), threading.Event()
-        until = None if self.desk.patience is None else time.monotonic() + self.desk.patience
+        until = None if self.patience is None else time.monotonic() + self.patience
 
         def waits() -> bool:
             return not over.is_set() and (until is None or time.monotonic() < until)
@@ -168,7 +159,7 @@ class Asked:
 
     def _act(self, each: Each, client: int, broadcast: Broadcast, row: FloatArray, waits: Callable[[], bool]) -> None:
         """Finish what a client has begun, then answer; whatever its code raises is its failure."""
-        with limited_loaded_threads(self.desk.threads):
+        with limited_loaded_threads(self.threads):
             for question, dim in (*self._unfinished(each, client, broadcast.round), (broadcast, len(row))):
                 last = each.finished(client)
                 try:
@@ -200,7 +191,7 @@ class Asked:
 
         A round counts as finished by the states that were restored or saved, so a crash leaves what it needs.
         """
-        folder = self.desk.folder / "asked"
+        folder = self.folder / "asked"
         folder.mkdir(exist_ok=True)
         arrays = {f"{_ARRAY}{name}": np.asarray(array) for name, array in broadcast.arrays.items()}
         save_arrays(folder / f"{broadcast.round:06d}.npz", {**arrays, _DIM: np.array(dim)})
@@ -217,3 +208,17 @@ class Asked:
                 self._questions.pop(round_, None)
             elif round_ not in self._questions:
                 self._questions[round_] = load_arrays(path)
+
+
+def pending_trials(spec: Spec, evaluate: Evaluator, folder: Path, patience: float | None) -> PendingTrials | None:
+    """Give what waits for the trials of a run; None where its objective is called."""
+    if not spec.problem.is_asked:
+        return None
+    return PendingTrials(
+        space=spec.problem.search_space,
+        evaluate=evaluate,
+        folder=folder,
+        patience=patience,
+        threads=spec.threads,
+        takes_points=takes_points(spec.played),
+    )

@@ -1,0 +1,262 @@
+"""Clients in this process or its workers: the default transport. PRIVATE.
+
+How clients are grouped changes no number: a client's choices depend on its own history, its own streams and public
+numbers, and sums of groups are integers. Groups are fixed when a run begins; who works on them may change whenever it
+is resumed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+import numpy as np
+
+from privbo.door.door import Ticket
+from privbo.door.sums import Partial, together
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.limited import named
+from privbo.protocol.messages import Ask, ClientHistory, FloatArray
+from privbo.protocol.problem import Evaluator
+from privbo.runs.clients import joined
+from privbo.runs.history import OnPrivateRound, PrivateRound
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.opening import Run
+from privbo.runs.spec import Spec
+from privbo.runs.states import EvaluationJournal, Group, Snapshot, Stamp, StateStore
+from privbo.runs.worker import LocalWorker, Result, Work, Worker, WorkerSetup, WorkerTask
+
+if TYPE_CHECKING:
+    from privbo.runs.worker_pool import WorkerPool
+
+LARGEST_GROUP = 2**15
+RESIDENT = 2**18
+_private_log = logging.getLogger("privbo.private")
+
+
+def groups_of(n_clients: int, parts: int) -> list[Group]:
+    """Divide clients into ``parts`` groups of nearly one size, and into more where they would be too large."""
+    count = min(n_clients, max(parts, -(-n_clients // LARGEST_GROUP)))
+    edges = [n_clients * index // count for index in range(count + 1)]
+    return list(itertools.pairwise(edges))
+
+
+@dataclass(kw_only=True)
+class InProcess:
+    """Asks clients directly; their state is durable before the answer goes on.
+
+    Attributes:
+        groups: All clients, in the order of the request's weights.
+        workers: One that is called here, or a pool.
+        states: Where states are kept.
+        journal: Where evaluations are kept until they are part of a state.
+        resident: Most clients whose states stay in memory; of more, those of one group per worker.
+        output: PRIVATE: where what the clients' code prints goes; None leaves it on the terminal.
+        on_private_round: PRIVATE: called with the clients' evaluations after every round; its errors change nothing.
+    """
+
+    groups: Sequence[Group]
+    workers: LocalWorker | WorkerPool
+    states: StateStore
+    journal: EvaluationJournal
+    resident: int = RESIDENT
+    output: Path | None = None
+    on_private_round: OnPrivateRound | None = None
+    hides_senders: bool = True
+    _held: set[Group] = field(default_factory=set, repr=False)
+
+    def collect(self, ask: Ask, ticket: Ticket | None = None) -> FloatArray | Partial:
+        """Every client's answer, ``(n_clients, dim)``, or their sums by groups, where the ticket asks for them."""
+        senders = None if ticket is None else ticket.senders
+        summing = None if ticket is None or senders is not None else ticket.summing
+        standing, round_ = ask.standing, ask.broadcast.round
+        stamp = None if standing is None else Stamp(round=round_, sequence=standing.sequence, head=standing.head)
+        stays = self.states.folder is None or self.groups[-1][1] <= self.resident
+
+        def answered(group: Group, worker: Worker, isolated: bool = False) -> Result:
+            outcome = worker.work(
+                WorkerTask(
+                    group=group,
+                    broadcast=ask.broadcast,
+                    dim=0 if ask.request is None else ask.request.dim,
+                    summing=None if summing is None else summing.of(slice(*group)),
+                    state=self._state(group),
+                    known=self.journal.known(round_, *group),
+                    keeps=self.states.keeps,
+                    stays=stays,
+                    isolated=isolated,
+                )
+            )
+            (self._held.add if stays else self._held.discard)(group)
+            self.states.keep(group, outcome.change, stamp)
+            return outcome.result
+
+        with printed_to(self.output):
+            results = self._each(answered)
+            if self.states.keeps and (self.states.folder is None or stamp is not None):
+                self.journal.round_is_kept(round_)
+            self._report(round_)
+        if summing is not None:
+            return together(cast("list[Partial]", results))
+        answers = np.concatenate(cast("list[FloatArray]", results))
+        # Nothing leaves this process, so nobody sees who sent.
+        return answers if senders is None else np.where(senders[:, None], answers, np.nan)
+
+    def history(self) -> ClientHistory:
+        """Every evaluation of every client."""
+
+        def asked(group: Group, worker: Worker, _: bool = False) -> Result:
+            return worker.work(WorkerTask(group=group, broadcast=None, state=self._state(group))).result
+
+        return joined(cast("list[ClientHistory]", self._each(asked)))
+
+    def end(self) -> None:
+        """Stop all workers, for good."""
+        self.workers.end()
+        self.journal.close()
+
+    def _each(self, work: Work) -> list[Result]:
+        """Results of all groups in their order."""
+        if not isinstance(self.workers, LocalWorker):
+            return self.workers.each(self.groups, work, self._held)
+        results = []
+        for group in self.groups:
+            results.append(work(group, self.workers, False))  # noqa: PERF401 (one frame less in every traceback)
+        return results
+
+    def _state(self, group: Group) -> Snapshot | None:
+        return None if group in self._held else self.states.load(group)
+
+    def _report(self, round_: int) -> None:
+        """Call the callback; clients' values may decide whether it fails, so that changes nothing."""
+        if self.on_private_round is None:
+            return
+        try:
+            self.on_private_round(PrivateRound(index=round_, clients=self.history()))
+        except KeyboardInterrupt:  # the operator's
+            raise
+        except BaseException:
+            _private_log.exception("on_private_round failed in round %d", round_)
+
+
+@contextmanager
+def printed_to(path: Path | None) -> Iterator[None]:
+    """Append what Python code prints or warns of to a private file; None leaves it on the terminal.
+
+    An objective may print what it sees, and a solver warns where data is awkward: on the terminal of a
+    command both are published. What compiled code writes to the process's own descriptors is not caught.
+    """
+    if path is None:
+        yield
+        return
+    with path.open("a") as file, redirect_stdout(file), redirect_stderr(file):
+        yield
+
+
+Backend = Literal["serial", "threads", "processes", "dask"]
+
+
+def backend_of(executor: object) -> Backend:
+    """Name the backend of an executor.
+
+    Raises:
+        ConfigurationError: If it is none.
+    """
+    if isinstance(executor, str):
+        if executor in ("serial", "threads", "processes"):
+            return cast("Backend", executor)
+        if executor.startswith("dask:"):
+            return "dask"
+    elif type(executor).__module__.partition(".")[0] == "distributed":
+        return "dask"
+    raise ConfigurationError(
+        f"executor={executor!r}: input should be 'serial', 'threads', 'processes', 'dask:HOST:PORT', "
+        "or a dask.distributed.Client"
+    )
+
+
+def require_executor(spec: Spec, executor: object) -> None:
+    """Refuse an executor that there is not, that has nothing to do, or to which the problem can't be sent.
+
+    Raises:
+        ConfigurationError: Naming it.
+    """
+    backend = backend_of(executor)
+    if backend != "serial" and spec.problem.is_asked:
+        raise ConfigurationError(
+            f"executor={executor!r}: trials of objective='ask' are evaluated elsewhere already; drop the executor"
+        )
+    if backend in ("serial", "threads"):
+        return
+    if backend == "processes":
+        from privbo.protocol.processes import start_server
+
+        start_server()  # loads while the run is planned
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(spec.problem)
+    except Exception as error:
+        raise ConfigurationError(
+            f"executor={executor!r}: the problem can't be sent to workers ({named(error)}); let it open files and "
+            "connections where they are used, or use 'threads'"
+        ) from None
+
+
+def in_process(
+    opened: Run,
+    home: RunDirectory | None,
+    evaluate: Evaluator,
+    output: Path | None,
+    on_private_round: OnPrivateRound | None = None,
+    *,
+    executor: object = "serial",
+    journal: Path | None = None,
+) -> InProcess:
+    """Give the clients of a run, with what they knew before a crash.
+
+    Args:
+        opened: The run.
+        home: Its directory; None for one in memory.
+        evaluate: Calls the objectives, and notes failures.
+        output: PRIVATE: where what clients' code prints goes; None leaves it on the terminal.
+        on_private_round: PRIVATE: called with clients' evaluations after every round.
+        executor: Who works on clients; see ``privbo.runs.worker_pool``.
+        journal: PRIVATE: file of all evaluations of a run in memory, so that none is made again.
+    """
+    spec, setting = opened.record.spec, opened.setting
+    setup = WorkerSetup(spec=spec, setting=setting, seed=opened.clients_seed)
+    path = journal if home is None else home.journal_path
+    kept = EvaluationJournal(path, setting.space.n_dims, ever=journal is not None)
+    backend = backend_of(executor)
+    workers: LocalWorker | WorkerPool
+    if backend == "serial":
+        waiting = None
+        if spec.problem.is_asked and home is not None:
+            from privbo.runs.pending import pending_trials
+
+            waiting = pending_trials(spec, evaluate, home.private, None if spec.times is None else spec.times.patience)
+        workers, parts = LocalWorker(setup, evaluate, kept.add, waiting), 1
+    else:
+        from privbo.runs.worker_pool import pool_of
+
+        workers = pool_of(backend, executor, setup, evaluate, kept, quiet=output is not None)
+        parts = len(workers.workers)
+    groups = [] if home is None else home.groups_of(setting.n_clients)
+    if not groups:
+        groups = groups_of(setting.n_clients, parts)
+        if home is not None:
+            home.keep_groups([group[0] for group in groups])
+    return InProcess(
+        groups=groups,
+        workers=workers,
+        states=StateStore(folder=None if home is None else home.private, keeps=home is not None or backend != "serial"),
+        journal=kept,
+        output=output,
+        on_private_round=on_private_round,
+    )
