@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 from unittest.mock import patch
@@ -35,26 +35,35 @@ def rows() -> Iterator[Row]:
 def _fits(t: int, n: int) -> Iterator[Row]:
     import torch
 
-    from privbo.algorithms.thompson import gpytorch_fits, hyperparameters, regression, shared_part
+    from privbo.algorithms.thompson import fits
+    from privbo.algorithms.thompson.posterior import Shared
 
-    seen, cpu = _observed(n, t), torch.device("cpu")
-    own, quiet = pb.OwnModel(), pb.SharedPrior().own
-    start = regression.at_start(quiet, n, 2, cpu)
-    slopes = regression.Fit(logs=start.logs, slope=torch.full((n,), 0.6, dtype=torch.float64))
+    seen, own = _observed(n, t), pb.SharedPrior().own
     angles = 3.0 * seen.embedded.sum(-1)
-    uncertainty = 0.3 * torch.stack([angles.sin(), (2.0 * angles).cos()], dim=-1)
-    slope = shared_part.SlopePrior(mean=0.6, stddev=0.3)
-    shared = shared_part.Shared(heights=torch.cos(angles), uncertainty=uncertainty, slope=slope)
-    first = hyperparameters.start(own, n, 2, cpu)
-    steps = quiet.fit_steps
-    ours = smallest(partial(regression.fit, start, seen, quiet, steps=steps, shared=shared))
-    theirs = smallest(partial(regression.climb_by_torch, slopes, seen, quiet, steps=steps, shared=shared, known=None))
+    shared = Shared(mean=angles.cos(), uncertainty=0.3 * torch.stack([angles.sin(), (2.0 * angles).cos()], dim=-1))
+    first, steps = fits.start(own, n, 2, torch.device("cpu")), own.fit_steps
     size = f"a fit of {steps} steps, t={t}, per client"
     bound = least(flops=steps * (t**3 + (TRANSCENDENTAL + 12.0) * t**2))  # a factorisation, an inverse, a kernel
-    yield Row(f"shared prior, {size}", ours / n, "the same steps by torch", theirs / n, least=bound)
-    ours = smallest(partial(hyperparameters.fit, seen, own))
-    theirs = smallest(partial(gpytorch_fits.fit, seen, own, first=first, known=None))
-    yield Row(f"DP-FTS-DE, {size}", ours / n, "the same steps by GPyTorch", theirs / n, least=bound)
+    climbs = {
+        "shared prior": partial(fits.fit, first, seen, own, steps=steps, shared=shared),
+        "DP-FTS-DE": partial(fits.fit, first, seen, pb.OwnModel(), steps=steps, logits=True),
+    }
+    for name, fit in climbs.items():
+        ours = smallest(fit)
+        with _by_torch():
+            theirs = smallest(fit)
+        yield Row(f"{name}, {size}", ours / n, "the same steps by GPyTorch", theirs / n, least=bound)
+
+
+@contextmanager
+def _by_torch() -> Iterator[None]:
+    """Torch in place of compiled code."""
+    from privbo.algorithms.thompson import draws, fits, posterior
+
+    with ExitStack() as patched:
+        for module in (draws, fits, posterior):
+            patched.enter_context(patch.object(module, "is_compiled", lambda _: False))
+        yield
 
 
 def _observed(n: int, t: int) -> Observations:
@@ -75,15 +84,8 @@ def _observed(n: int, t: int) -> Observations:
 
 def _run(algorithm: pb.SharedPrior | pb.DPFTSDE) -> Row:
     """A whole run, door and ledger included; torch in place of compiled code."""
-    from privbo.algorithms.thompson import beliefs, draws, hyperparameters, regression
-
-    def nothing(_device: object) -> bool:
-        return False
-
     ours = smallest(partial(_play, algorithm))
-    with ExitStack() as patched:
-        for room in (beliefs, draws, hyperparameters, regression):
-            patched.enter_context(patch.object(room, "is_compiled", nothing))
+    with _by_torch():
         theirs = smallest(partial(_play, algorithm))
     name = f"{type(algorithm).__name__}: a whole run, N={N_CLIENTS}, {EVALUATIONS} evaluations each"
     return Row(name, ours, "the same run with torch's fits, posteriors and paths", theirs)

@@ -71,8 +71,8 @@ def _at(t: int) -> Callable[[], object]:
     """A round of some clients that have t evaluations each."""
     import torch
 
-    from privbo.algorithms.thompson.engine import LocalEngine
     from privbo.algorithms.thompson.evaluations import Evaluations
+    from privbo.algorithms.thompson.local_model import LocalModel
     from privbo.protocol.messages import PlainEvaluate, Setting
     from privbo.protocol.space import Space
 
@@ -85,7 +85,6 @@ def _at(t: int) -> Callable[[], object]:
         seen.query(rng.random((len(clients), 2)), round_)
 
     def once() -> object:
-        engine = LocalEngine(pb.SharedPrior().own, setting, acquisition="log-ei", avoid=True, clients=clients, seed=0)
-        return engine.points(seen, t, None)
+        return LocalModel(pb.SharedPrior().own, setting, clients, 0, avoid=True).propose(seen, t)
 
     return once

@@ -52,8 +52,8 @@ def _ours(points: FloatArray) -> float:
     """Seconds of a first fit and a search of all clients."""
     import torch
 
-    from privbo.algorithms.thompson.engine import LocalEngine
     from privbo.algorithms.thompson.evaluations import Evaluations
+    from privbo.algorithms.thompson.local_model import LocalModel
     from privbo.protocol.messages import PlainEvaluate, Setting
 
     space = pb.Space({"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)})
@@ -64,9 +64,7 @@ def _ours(points: FloatArray) -> float:
         seen.query(points[:, round_], round_)
 
     def step() -> object:
-        own = pb.SharedPrior().own
-        engine = LocalEngine(own, setting, acquisition="log-ei", avoid=True, clients=clients, seed=0)
-        return engine.points(seen, points.shape[1], None)
+        return LocalModel(pb.SharedPrior().own, setting, clients, 0, avoid=True).propose(seen, points.shape[1])
 
     step()  # imports
     return smallest(step)

@@ -93,7 +93,7 @@ def _least_of_landmine() -> tuple[float, float]:
 
 
 def _ours(rounds: int) -> tuple[float, float]:
-    from privbo.algorithms.thompson import own as room
+    from privbo.algorithms.thompson import local_model
 
     surfaces, spent = _Surfaces(N_CLIENTS), [0.0]
     problem = pb.Problem(
@@ -101,15 +101,15 @@ def _ours(rounds: int) -> tuple[float, float]:
     )
     model = pb.OwnModel(kernel="se", n_features=100, refit_every=REFIT, n_candidates=256)
     privacy = pb.Privacy(noise_multiplier=1.0, sample_rate=0.35, calibration="paper", noise="simulation")
-    fit = vars(room)["fit"]
+    fit = vars(local_model)["fit"]
 
-    def counted(*arguments: object) -> object:
-        seconds, fitted = timed(partial(fit, *arguments))
+    def counted(*arguments: object, **settings: object) -> object:
+        seconds, fitted = timed(partial(fit, *arguments, **settings))
         spent[0] += seconds
         return fitted
 
     start = time.process_time()
-    with patch.object(room, "fit", counted):
+    with patch.object(local_model, "fit", counted):
         pb.run(problem, replace(pb.DPFTSDE.paper(), own=model), privacy=privacy, rounds=rounds, seed=0)
     whole = time.process_time() - start - surfaces.seconds
     return whole / (N_CLIENTS * rounds), spent[0] / (N_CLIENTS * rounds)
@@ -228,8 +228,7 @@ def _weight_draws() -> Iterator[Row]:
     import torch
 
     from privbo.algorithms.thompson.features import draw_features
-    from privbo.algorithms.thompson.growing import GrowingRidge
-    from privbo.algorithms.thompson.posterior import ridge_sample
+    from privbo.algorithms.thompson.ridge import GrowingRidge, ridge_sample
     from privbo.algorithms.thompson.streams import Stream, client_normals
 
     n, t, m, noise = 200, 60, 100, 0.1

@@ -4,9 +4,8 @@ from privbo.algorithms.elimination.pf_pne import PFPNE as PFPNE
 from privbo.algorithms.functional.federated import FederatedFLCB as FederatedFLCB
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE as DPFTSDE
 from privbo.algorithms.thompson.exploration import Cut as Cut, Exploration as Exploration, Weighting as Weighting
-from privbo.algorithms.thompson.own_model import OwnModel as OwnModel, Prior as Prior
+from privbo.algorithms.thompson.own_model import OwnModel as OwnModel, Prior as Prior, Theorem1 as Theorem1
 from privbo.algorithms.thompson.shared_prior import SharedPrior as SharedPrior
-from privbo.algorithms.thompson.theory import Theorem1 as Theorem1
 from privbo.audits.clipping import audit as audit
 from privbo.bridges import optuna as optuna
 from privbo.comparisons.comparison import Comparison as Comparison

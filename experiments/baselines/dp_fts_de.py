@@ -12,18 +12,20 @@ from dataclasses import field
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from pydantic import Field
 
-from experiments.baselines.informed import InformedActors, Shared
+from experiments.baselines.informed import InformedModel, Shared
 from experiments.baselines.regular_features import regular_features
 from privbo.algorithms.thompson.clients import Agents
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from privbo.algorithms.thompson.evaluations import Evaluations
 from privbo.algorithms.thompson.exploration import Exploration
 from privbo.algorithms.thompson.features import FourierFeatures
 from privbo.algorithms.thompson.own_model import OwnModel
-from privbo.algorithms.thompson.posterior import ridge_mean
-from privbo.algorithms.thompson.server import ThompsonServer
+from privbo.algorithms.thompson.ridge import ridge_mean
+from privbo.algorithms.thompson.servers import ThompsonServer
 from privbo.algorithms.thompson.settings import ThompsonSettings
 from privbo.algorithms.thompson.streams import Stream, client_streams
 from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Setting
@@ -83,16 +85,6 @@ class Variant(ThompsonSettings):
         length = 1.0 if self.share == "mean" else 1.1 * math.sqrt(self.n_features)
         return length * math.sqrt(self.n_regions)
 
-    @property
-    def caveat(self) -> str | None:
-        """None: it does what its settings say."""
-        return None
-
-    @property
-    def is_certified(self) -> bool:
-        """False: no statement about the optimum rests on the clipping norm."""
-        return False
-
     def federates(self, iteration: int) -> bool:
         """Whether any client may leave its own posterior aside in an iteration; iterations count from 1."""
         if self.local_after is not None and iteration > self.local_after:
@@ -122,6 +114,14 @@ class Variant(ThompsonSettings):
         return OurAgents(self, self.within(setting), clients=clients, evaluate=evaluate, seed=seed)
 
 
+class RawEvaluations(Evaluations):
+    """Values as they come, modelled under a prior of mean 0."""
+
+    def scaled(self, values: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+        """Values, zero where masked, divided by nothing."""
+        return np.where(mask, values, 0.0), np.ones(len(values))
+
+
 class OurAgents(Agents):
     """Clients that choose by a variant's settings."""
 
@@ -129,35 +129,36 @@ class OurAgents(Agents):
         self, algorithm: Variant, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int
     ) -> None:
         super().__init__(algorithm, setting, clients=clients, evaluate=evaluate, seed=seed)
-        self.variant, self.seed, self.values = algorithm, seed, algorithm.values
-        self._own = self._informed = InformedActors(algorithm.own, setting, clients=clients, seed=seed)
+        self.variant = algorithm
+        if algorithm.values == "raw":
+            self.seen = RawEvaluations(clients, evaluate, setting.space, self.device)
+        self.model = self._informed = InformedModel(
+            algorithm.own, setting, self.clients, seed, acquisition="thompson", logits=True
+        )
 
-    def points(self, broadcast: Broadcast) -> FloatArray:
+    def points(self, broadcast: Broadcast, shared: FloatArray | None) -> FloatArray:
         """Choose the point of every client in a round, ``(n, n_dims)``."""
-        points = self._chosen(broadcast)
+        points = self._chosen(broadcast, shared)
         if self.variant.repeats == "replace":
             again = (self.seen.units == points[:, None]).all(axis=2).any(axis=1)
             points[again] = self._uniform(self.clients[again], broadcast.round, Stream.REPLACEMENT)
         return points
 
-    def _chosen(self, broadcast: Broadcast) -> FloatArray:
-        vectors, round_, step = self.vectors(broadcast), broadcast.round, self.variant.federated_step
-        alone = np.ones(len(self.clients), dtype=bool)
-        if vectors is not None or (step == "uniform" and self.variant.federates(round_)):
-            alone = self.alone(round_)
+    def _chosen(self, broadcast: Broadcast, vectors: FloatArray | None) -> FloatArray:
+        round_, step = broadcast.round, self.variant.federated_step
+        uniform = vectors is None and step == "uniform" and self.variant.federates(round_)
+        if not uniform and step != "informed":
+            return super().points(broadcast, vectors)
+        alone = self.alone(round_) if uniform or vectors is not None else np.ones(len(self.clients), dtype=bool)
         points = np.empty((len(alone), self.setting.space.n_dims))
-        self.own_points(points, np.flatnonzero(alone), round_)
-        if alone.all():
-            return points
-        if vectors is None:
+        points[alone] = self.model.propose(self.seen, round_, rows=np.flatnonzero(alone))
+        if uniform:
             points[~alone] = self._uniform(self.clients[~alone], round_, Stream.INITIAL)
-        elif step == "informed":
+        elif vectors is not None:
             stddev = float(np.asarray(broadcast.arrays["noise_stddev"], dtype=np.float64))
-            self._informed.shared = Shared(heights=self.heights(vectors), noise_stddev=stddev)
-            self.own_points(points, np.flatnonzero(~alone), round_)
+            self._informed.shared = Shared(heights=self.shared_function(vectors), noise_stddev=stddev)
+            points[~alone] = self.model.propose(self.seen, round_, rows=np.flatnonzero(~alone))
             self._informed.shared = None
-        else:
-            points[~alone] = self.shared_maximiser(vectors, round_)
         return points
 
     def _uniform(self, clients: IntArray, round_: int, stream: Stream) -> FloatArray:
@@ -170,7 +171,9 @@ class OurAgents(Agents):
         """Make the vectors that some clients send at the end of a round, ``(n, n_features)``."""
         if self.variant.share == "sample":
             return super().weights(rows, round_)
-        seen = self.known(rows, round_)
-        if self.ridge is not None:
-            return self.ridge.mean(seen.values)
-        return ridge_mean(self.features_of(seen), seen.values, self.algorithm.regularisation(self.setting.rounds))
+        observed, ridge = self.seen.observations(rows, round_), self.grown()
+        if ridge is not None:
+            nothing = observed.values.new_zeros(len(rows), self.algorithm.n_features)
+            return ridge.sample(observed.values, prior=nothing, observation_noise=torch.zeros_like(observed.values))
+        level = self.algorithm.regularisation(self.setting.rounds)
+        return ridge_mean(self.features_of(observed), observed.values, level)

@@ -92,17 +92,20 @@ class EveryVector:
 class Picking(OurAgents):
     """Agents that choose the maximiser of an own draw, or of a draw of a random agent."""
 
-    def points(self, broadcast: Broadcast) -> FloatArray:
+    def read(self, broadcast: Broadcast) -> FloatArray | None:
+        """Every agent's vector; None in a round that carries none."""
+        return shared_vectors(broadcast, (self.setting.n_clients, self.algorithm.n_features))
+
+    def points(self, broadcast: Broadcast, shared: FloatArray | None) -> FloatArray:
         """Choose the point of every agent in a round, ``(n, n_dims)``."""
         setting, round_ = self.setting, broadcast.round
-        vectors = shared_vectors(broadcast, (setting.n_clients, self.algorithm.n_features))
-        alone = np.ones(len(self.clients), dtype=bool) if vectors is None else self.alone(round_)
+        alone = np.ones(len(self.clients), dtype=bool) if shared is None else self.alone(round_)
         points = np.empty((len(alone), setting.space.n_dims))
-        self.own_points(points, np.flatnonzero(alone), round_)
-        if vectors is not None and not alone.all():
+        points[alone] = self.model.propose(self.seen, round_, rows=np.flatnonzero(alone))
+        if shared is not None and not alone.all():
             streams = client_streams(self.seed, self.clients[~alone], round_, Stream.REPLACEMENT)
             picked = np.array([stream.integers(setting.n_clients) for stream in streams])
-            points[~alone] = self._maximisers(vectors[picked], round_)
+            points[~alone] = self._maximisers(shared[picked], round_)
         return points
 
     def _maximisers(self, vectors: FloatArray, round_: int) -> FloatArray:

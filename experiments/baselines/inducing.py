@@ -1,6 +1,6 @@
 """Clients alone whose model of a long history has inducing points: a comparison for ``OwnModel.max_points``.
 
-The points that ``OwnModel.kept`` names are the inducing ones, and hyperparameters are fitted to them; what is believed
+The points that ``OwnModel.kept`` names are the inducing ones, and hyperparameters are fitted to them; the posterior
 is the projected process (Seeger, Williams, Lawrence 2003; the posterior of Titsias 2009) given *all* values. An
 experiment names it as ``experiments.baselines.inducing:Inducing``. No trial may fail.
 """
@@ -15,18 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from privbo.algorithms.thompson.acquisition import log_expected_improvement
-from privbo.algorithms.thompson.beliefs import Moments
 from privbo.algorithms.thompson.design import first_points
-from privbo.algorithms.thompson.engine import among
-from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations
-from privbo.algorithms.thompson.long_history import narrowed
-from privbo.algorithms.thompson.maximise import Search, maximise
+from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, narrowed
+from privbo.algorithms.thompson.fits import fit, start
+from privbo.algorithms.thompson.local_model import among
+from privbo.algorithms.thompson.maximise import Search, log_expected_improvement, maximise
 from privbo.algorithms.thompson.own_model import OwnModel
-from privbo.algorithms.thompson.posterior import Observations, cholesky, kernel_values
-from privbo.algorithms.thompson.prior_server import SharedPriorServer
-from privbo.algorithms.thompson.prior_settings import SharedPriorSettings
-from privbo.algorithms.thompson.regression import CONSTANT, Fit, at_start, fit
+from privbo.algorithms.thompson.posterior import CONSTANT, Hyperparameters, Moments, Observations, kernel_values
+from privbo.algorithms.thompson.ridge import cholesky
+from privbo.algorithms.thompson.servers import SharedPriorServer
+from privbo.algorithms.thompson.settings import SharedPriorSettings
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, Evaluate, FloatArray, IntArray, Setting
 from privbo.protocol.settings import settings
@@ -48,16 +46,6 @@ class Inducing(SharedPriorSettings):
     type: Literal["inducing"] = field(default="inducing", repr=False)  # type: ignore[assignment]  # as a study names it
     schedule: tuple[int, ...] = ()
 
-    @property
-    def caveat(self) -> str | None:
-        """None: it does what its settings say."""
-        return None
-
-    @property
-    def is_certified(self) -> bool:
-        """False: no statement about the optimum rests on the clipping norm."""
-        return False
-
     def local(self) -> Inducing:
         """Give the same: nothing is shared."""
         return self
@@ -77,7 +65,7 @@ class InducingClients:
     def __init__(self, algorithm: Inducing, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
         self._algorithm, self._setting = algorithm, setting
         self._seen = Evaluations(clients, evaluate, setting.space, torch.device("cpu"))
-        self._fit = at_start(algorithm.own, len(clients), setting.space.n_embedded, torch.device("cpu"))
+        self._models = start(algorithm.own, len(clients), setting.space.n_embedded, torch.device("cpu"))
         self._fitted = -1
 
     @property
@@ -100,12 +88,15 @@ class InducingClients:
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Evaluations and fitted models; private."""
-        return {**self._seen.snapshot(), "logs": self._fit.logs.numpy().copy(), "fitted": np.array(self._fitted)}
+        models = {name: values.numpy().copy() for name, values in vars(self._models).items()}
+        return {**self._seen.snapshot(), "fitted": np.array(self._fitted), **models}
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Take the state of ``snapshot``."""
         self._seen.restore(snapshot)
-        self._fit = Fit(logs=torch.as_tensor(np.array(snapshot["logs"])), slope=self._fit.slope)
+        self._models = Hyperparameters(
+            **{name: torch.as_tensor(np.array(snapshot[name])) for name in vars(self._models)}
+        )
         self._fitted = int(snapshot["fitted"])
 
     def history(self) -> ClientHistory:
@@ -122,25 +113,26 @@ class InducingClients:
         kept, _ = narrowed(seen, been, own)
         if self._fitted < 0 or self._fitted <= round_ - own.refit_every:
             steps = own.fit_steps if self._fitted < 0 else max(1, own.fit_steps // _WARM)
-            self._fit, self._fitted = fit(self._fit, kept, own, steps=steps, shared=None), round_
-        beliefs = projected(self._fit, seen, kept, own)
-        best = beliefs(seen.embedded)[0].amax(dim=1, keepdim=True)
+            self._models, self._fitted = fit(self._models, kept, own, steps=steps), round_
+        posterior = projected(self._models, seen, kept, own)
+        best = posterior(seen.embedded)[0].amax(dim=1, keepdim=True)
 
         def functions(points: FloatArray) -> torch.Tensor:
-            wishes = log_expected_improvement(*beliefs(torch.as_tensor(self._setting.space.embed(points))), best)
+            wishes = log_expected_improvement(*posterior(torch.as_tensor(self._setting.space.embed(points))), best)
             return wishes.masked_fill(torch.as_tensor(among(points, been)), -torch.inf)
 
         generator = public_stream(self._setting.public_seed, Stream.CANDIDATES, round_)
         return maximise(functions, self._setting.space, Search(n_candidates=own.n_candidates), generator)
 
 
-def projected(found: Fit, seen: Observations, kept: Observations, own: OwnModel) -> Callable[[torch.Tensor], Moments]:
+def projected(
+    models: Hyperparameters, seen: Observations, kept: Observations, own: OwnModel
+) -> Callable[[torch.Tensor], Moments]:
     """Condition fitted models on all that was seen, by way of their values at the kept points.
 
     Returns:
         Mean and variance ``(n, c)`` at points ``(n or 1, c, n_embedded)``.
     """
-    models = found.hyperparameters(seen.embedded.shape[-1])
     scale, variance = models.lengthscale[:, None], models.outputscale[:, None, None]
     inducing, noise = kept.embedded / scale, models.noise[:, None, None].sqrt()
 
@@ -153,10 +145,10 @@ def projected(found: Fit, seen: Observations, kept: Observations, own: OwnModel)
     inner = cholesky(eye + told @ told.mT)
     weights = torch.linalg.solve_triangular(inner, told @ (seen.values[..., None] / noise), upper=False)
 
-    def beliefs(points: torch.Tensor) -> Moments:
+    def posterior(points: torch.Tensor) -> Moments:
         prior = torch.linalg.solve_triangular(root, covariance(points), upper=False)
         left = torch.linalg.solve_triangular(inner, prior, upper=False)
         unexplained = variance[:, 0] + CONSTANT - prior.square().sum(1) + left.square().sum(1)
         return (left * weights).sum(1), unexplained.clamp_min(1e-12)
 
-    return beliefs
+    return posterior

@@ -9,14 +9,13 @@ numbers and the client's own data enter, so nothing is paid.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
-from privbo.algorithms.thompson.own import OwnActors
+from privbo.algorithms.thompson.local_model import Known, LocalModel
+from privbo.algorithms.thompson.maximise import Functions
 from privbo.algorithms.thompson.posterior import Hyperparameters, Observations
-from privbo.protocol.messages import FloatArray, IntArray
 
 # A client never believes the others explain more than this share of its variance.
 _LARGEST_SHARE = 0.95
@@ -31,7 +30,7 @@ class Shared:
         noise_stddev: Standard deviation of the release's noise at any point (features have norm one).
     """
 
-    heights: Callable[[FloatArray], torch.Tensor]
+    heights: Functions
     noise_stddev: float
 
 
@@ -86,7 +85,7 @@ def explain(
     )
 
 
-class InformedActors(OwnActors):
+class InformedModel(LocalModel):
     """Own models whose means hold a shared function, while there is one.
 
     Attributes:
@@ -95,19 +94,10 @@ class InformedActors(OwnActors):
 
     shared: Shared | None = None
 
-    def _draws(
-        self,
-        rows: IntArray,
-        observations: Observations,
-        models: Hyperparameters,
-        noise: torch.Tensor,
-        units: FloatArray,
-        round_: int,
-        inflation: float,
-    ) -> tuple[Callable[[FloatArray], torch.Tensor], FloatArray | None]:
+    def _draw(self, known: Known) -> Functions:
         shared = self.shared
         if shared is None:
-            return super()._draws(rows, observations, models, noise, units, round_, inflation)
-        found = explain(observations, models, shared.heights(units), shared.noise_stddev)
-        drawn, pool = super()._draws(rows, found.observations, found.models, noise, units, round_, inflation)
-        return lambda points: found.add(drawn(points), shared.heights(points)), pool
+            return super()._draw(known)
+        found = explain(known.observations, known.models, shared.heights(known.units), shared.noise_stddev)
+        drawn = super()._draw(replace(known, observations=found.observations, models=found.models))
+        return lambda points: found.add(drawn(points), shared.heights(points))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from privbo.algorithms.thompson.features import FREEDOM, FourierFeatures, Kernel
+from privbo.algorithms.thompson.features import SMOOTHNESS, FourierFeatures, Kernel
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
 
@@ -51,5 +51,5 @@ def _spectrum(kernel: Kernel, squares: FloatArray, n_embedded: int) -> FloatArra
     """Spectral density at squared frequencies in units of the length scale, up to a factor."""
     if kernel == "se":
         return np.asarray(np.exp(-0.5 * squares))
-    freedom = FREEDOM[kernel]
+    freedom = SMOOTHNESS[kernel]
     return np.asarray((1.0 + squares / freedom) ** (-0.5 * (freedom + n_embedded)))

@@ -27,7 +27,12 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.limited import named, stir_generators
 from privbo.protocol.threads import VARIABLES
 
-_PRELOADED = ["privbo.protocol.one_thread", "privbo.runs.worker_pool", "privbo.algorithms.thompson.engine", "numba"]
+_PRELOADED = [
+    "privbo.protocol.one_thread",
+    "privbo.runs.worker_pool",
+    "privbo.algorithms.thompson.local_model",
+    "numba",
+]
 _STARTING = threading.Lock()
 
 

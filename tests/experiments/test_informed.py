@@ -11,9 +11,9 @@ from experiments.baselines.dp_fts_de import Variant
 from experiments.baselines.informed import explain
 from privbo.algorithms.thompson.exploration import Exploration
 from privbo.algorithms.thompson.own_model import OwnModel
-from privbo.algorithms.thompson.posterior import Hyperparameters, Observations
+from privbo.algorithms.thompson.posterior import Observations
 from privbo.protocol.messages import PlainEvaluate
-from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
+from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, hyperparameters, play, setting
 
 SMALL = OwnModel(n_features=16, fit_steps=2, n_candidates=32)
 
@@ -30,8 +30,7 @@ def _client(values, mask=None):
         mask=torch.as_tensor(mask),
         scale=torch.ones(n, dtype=torch.float64),
     )
-    ones = torch.ones(n, dtype=torch.float64)
-    return observations, Hyperparameters(lengthscale=ones[:, None], outputscale=2.0 * ones, noise=0.02 * ones)
+    return observations, hyperparameters(np.ones((n, 1)), outputscale=2.0, noise=0.02)
 
 
 def test_the_regression_is_that_of_every_client_alone():

@@ -11,9 +11,8 @@ from experiments.baselines.inducing import Inducing, projected
 from experiments.outcome import Task, world
 from experiments.plays.long_histories import alone
 from experiments.study import study
-from privbo.algorithms.thompson.beliefs import posterior
-from privbo.algorithms.thompson.posterior import Observations
-from privbo.algorithms.thompson.regression import at_start, fit
+from privbo.algorithms.thompson.fits import fit, start
+from privbo.algorithms.thompson.posterior import Observations, condition
 
 PROBLEM = {
     "type": "experiments.problems.drawn_surfaces:gaussian_process",
@@ -34,13 +33,13 @@ def test_inducing_points_are_the_exact_model_where_all_points_are_kept() -> None
         mask=torch.ones(3, 30, dtype=torch.bool),
         scale=torch.ones(3, dtype=torch.float64),
     )
-    fitted = fit(at_start(OWN, 3, 2, torch.device("cpu")), seen, OWN, steps=20, shared=None)
+    fitted = fit(start(OWN, 3, 2, torch.device("cpu")), seen, OWN, steps=20)
     places = torch.from_numpy(generator.random((1, 50, 2)))
-    exact, whole = posterior(fitted, seen, OWN)(places), projected(fitted, seen, seen, OWN)(places)
+    exact, whole = condition(fitted, seen, OWN.kernel)(places), projected(fitted, seen, seen, OWN)(places)
     for ours, theirs in zip(whole, exact, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=1e-4)
     half = dataclasses.replace(seen, **{name: getattr(seen, name)[:, ::2] for name in ("embedded", "values", "mask")})
-    few, less = projected(fitted, seen, half, OWN)(places), posterior(fitted, half, OWN)(places)
+    few, less = projected(fitted, seen, half, OWN)(places), condition(fitted, half, OWN.kernel)(places)
     assert (few[0] - exact[0]).abs().mean() < 0.8 * (less[0] - exact[0]).abs().mean()  # the other half's values tell
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.algorithms.thompson.own import grid_index
+from privbo.algorithms.thompson.local_model import grid_index
 from tests.conformance.cases import problem
 
 PARAMETERS = {

@@ -15,7 +15,7 @@ import pytest
 import privbo as pb
 from accountant.events import Gaussian
 from experiments.examples.zoom import Zoom
-from privbo.algorithms.thompson.server import ThompsonServer
+from privbo.algorithms.thompson.servers import ThompsonServer
 from privbo.protocol.common import CANDIDATES, N_CANDIDATES, ballots, different, spread
 from privbo.protocol.messages import Algorithm, Cohort, Evaluate, FloatArray, IntArray, PlainEvaluate, Release, Setting
 from privbo.runs.final import COMMON

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
+import torch
 
+from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, Shared
 from privbo.protocol.messages import PlainEvaluate, Release, Setting
 from privbo.protocol.space import Categorical, Int, Real, Space
 
@@ -24,6 +26,54 @@ class Counting:
     def __call__(self, clients, units):
         self.calls.append((clients.copy(), units.copy()))
         return self.function(clients, units)
+
+
+def observed(n=4, t=9, e=2, seed=0, absent=0.2):
+    """Noisy waves that n clients know at t points; at least two values each, for a fit to fewer is its priors."""
+    rng = np.random.default_rng(seed)
+    mask = rng.random((n, t)) >= absent
+    mask[:, :2] = True
+    points = rng.random((n, t, e))
+    values = np.where(mask, np.sin(4 * points.sum(-1)) + 0.3 * rng.standard_normal((n, t)), 0.0)
+    return Observations(
+        embedded=torch.tensor(points),
+        values=torch.tensor(values),
+        mask=torch.tensor(mask),
+        scale=torch.tensor(1.0 + rng.random(n)),
+    )
+
+
+def shared(embedded, mask=None):
+    """A function that is uncertain in two directions, at some points."""
+    angles = embedded.sum(-1)
+    uncertainty = torch.stack([0.5 * torch.sin(2 * angles), 0.3 * torch.cos(5 * angles)], dim=-1)
+    return Shared(mean=torch.cos(3 * angles) * (1.0 if mask is None else mask), uncertainty=uncertainty)
+
+
+def hyperparameters(lengthscale, outputscale=1.0, noise=1e-2):
+    """Models of clients with these length scales ``(n, n_embedded)``."""
+    scales = torch.as_tensor(lengthscale, dtype=torch.float64)
+    ones = torch.ones(len(scales), dtype=torch.float64)
+    return Hyperparameters(
+        lengthscale=scales,
+        outputscale=torch.as_tensor(outputscale) * ones,
+        noise=torch.as_tensor(noise) * ones,
+        slope=torch.nan * ones,
+    )
+
+
+def moments(draw, dims):
+    """Exact mean and covariance of ``draw``, an affine map of standard normals of these lengths."""
+    zero = [torch.zeros(1, d, dtype=torch.float64) for d in dims]
+    mean = draw(*zero)[0].numpy()
+    columns = []
+    for which, length in enumerate(dims):
+        for i in range(length):
+            moved = [z.clone() for z in zero]
+            moved[which][0, i] = 1.0
+            columns.append(draw(*moved)[0].numpy() - mean)
+    map_ = np.array(columns).T
+    return mean, map_ @ map_.T
 
 
 def setting(space=PLANE, n_clients=6, rounds=4, public_seed=11):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.algorithms.thompson.evaluations import without_depths
+from privbo.algorithms.thompson.evaluations import without_minima
 from privbo.algorithms.thompson.pooled import _SHARES, Blur, Blurs, blur, pool, public_points, sharpen
-from privbo.algorithms.thompson.posterior import ridge_mean
+from privbo.algorithms.thompson.ridge import ridge_mean
 from privbo.algorithms.thompson.shared_prior import SharedPrior
 from tests.thompson.conftest import FINITE, MIXED, PLANE, setting
 
@@ -83,7 +83,7 @@ def test_a_blur_is_what_clients_do_to_what_they_have_in_common():
     rng = np.random.default_rng(1)
     common = np.repeat(rng.standard_normal((4000, 12)), 5, axis=0)
     phi = features(torch.as_tensor(PLANE.embed(rng.random((20_000, 4, 2)))))
-    values = without_depths(np.einsum("ntm,nm->nt", phi.numpy(), common), np.ones((20_000, 4), dtype=bool))
+    values = without_minima(np.einsum("ntm,nm->nt", phi.numpy(), common), np.ones((20_000, 4), dtype=bool))
     answers = ridge_mean(phi, torch.as_tensor(values), 0.1).numpy()
     norms = np.linalg.norm(answers, axis=1, keepdims=True)
     answers = answers / np.maximum(norms, 1.0)

@@ -1,4 +1,4 @@
-"""The batched posterior against plain references, exactly: a draw is affine in its normals."""
+"""Own models' posteriors and draws against plain references, exactly: a draw is affine in its normals."""
 
 import dataclasses
 
@@ -6,85 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.algorithms.thompson.draws import common_factor, draw_exact, draw_feature_paths, draw_paths, own_factors
-from privbo.algorithms.thompson.posterior import (
-    Hyperparameters,
-    Observations,
-    kernel_values,
-    ridge_mean,
-    ridge_sample,
-    sample_by_cholesky,
-    sample_by_matheron,
+from privbo.algorithms.thompson import compiled
+from privbo.algorithms.thompson.draws import (
+    Paths,
+    common_factor,
+    draw_exact,
+    draw_feature_paths,
+    draw_paths,
+    own_factors,
 )
+from privbo.algorithms.thompson.fits import fit, start
+from privbo.algorithms.thompson.own_model import OwnModel
+from privbo.algorithms.thompson.posterior import Observations, condition, kernel_values
+from tests.thompson.conftest import hyperparameters, moments, observed, shared
 
-SHAPES = [(3, 8), (8, 3), (5, 5), (1, 6)]
-NOISE = 0.04
 KERNELS = ["se", "matern52", "matern32", "matern12"]
-
-
-def _data(n_observations, n_features, n=4, seed=0):
-    generator = np.random.default_rng(seed)
-    phi = generator.normal(size=(n, n_observations, n_features))
-    phi /= np.linalg.norm(phi, axis=-1, keepdims=True)
-    return torch.as_tensor(phi), torch.as_tensor(generator.normal(size=(n, n_observations)))
-
-
-def _reference(phi, y):
-    """Mean and covariance of one client's weights, eq. 2 of the paper as printed."""
-    sigma = phi.T @ phi + NOISE * np.eye(phi.shape[1])
-    return np.linalg.inv(sigma) @ phi.T @ y, NOISE * np.linalg.inv(sigma)
-
-
-@pytest.mark.parametrize(("t", "m"), SHAPES)
-def test_mean_is_the_papers(t, m):
-    phi, y = _data(t, m)
-    mean = ridge_mean(phi, y, NOISE).numpy()
-    for n in range(len(phi)):
-        np.testing.assert_allclose(mean[n], _reference(phi[n].numpy(), y[n].numpy())[0], atol=1e-10)
-
-
-def _moments(draw, dims):
-    """Exact mean and covariance of ``draw``, an affine map of standard normals of these lengths."""
-    zero = [torch.zeros(1, d, dtype=torch.float64) for d in dims]
-    mean = draw(*zero)[0].numpy()
-    columns = []
-    for which, length in enumerate(dims):
-        for i in range(length):
-            moved = [z.clone() for z in zero]
-            moved[which][0, i] = 1.0
-            columns.append(draw(*moved)[0].numpy() - mean)
-    map_ = np.array(columns).T
-    return mean, map_ @ map_.T
-
-
-@pytest.mark.parametrize(("t", "m"), SHAPES)
-def test_both_draws_have_the_posteriors_moments(t, m):
-    phi, y = _data(t, m, n=1)
-    mean, covariance = _reference(phi[0].numpy(), y[0].numpy())
-    by_cholesky = _moments(lambda z: sample_by_cholesky(phi, y, NOISE, z), (m,))
-    by_matheron = _moments(lambda z, e: sample_by_matheron(phi, y, NOISE, z, e), (m, t))
-    for found_mean, found_covariance in (by_cholesky, by_matheron):
-        np.testing.assert_allclose(found_mean, mean, atol=1e-10)
-        np.testing.assert_allclose(found_covariance, covariance, atol=1e-10)
-
-
-def test_matherons_rule_is_used_for_few_observations_only():
-    for (t, m), by_matheron in zip(SHAPES, (True, False, False, True), strict=True):
-        phi, y = _data(t, m)
-        z, e = torch.randn(4, m, dtype=torch.float64), torch.randn(4, t, dtype=torch.float64)
-        draw = ridge_sample(phi, y, NOISE, prior=z, observation_noise=e)
-        expected = sample_by_matheron(phi, y, NOISE, z, e) if by_matheron else sample_by_cholesky(phi, y, NOISE, z)
-        torch.testing.assert_close(draw, expected)
-
-
-@pytest.mark.parametrize(("t", "m"), SHAPES)
-def test_masked_observations_change_nothing(t, m):
-    phi, y = _data(t, m)
-    padded = torch.cat([phi, torch.zeros(4, 2, m, dtype=torch.float64)], dim=1)
-    values = torch.cat([y, torch.zeros(4, 2, dtype=torch.float64)], dim=1)
-    torch.testing.assert_close(ridge_mean(padded, values, NOISE), ridge_mean(phi, y, NOISE))
-    empty = ridge_mean(torch.zeros_like(phi), torch.zeros_like(y), NOISE)
-    assert (empty == 0).all()
 
 
 def _own(kernel, n=3, t=6, c=5, f=2048, seed=0):
@@ -98,10 +34,8 @@ def _own(kernel, n=3, t=6, c=5, f=2048, seed=0):
         mask=torch.as_tensor(mask),
         scale=torch.ones(n, dtype=torch.float64),
     )
-    models = Hyperparameters(
-        lengthscale=torch.as_tensor(generator.uniform(0.2, 0.6, (n, 2))),
-        outputscale=torch.as_tensor(generator.uniform(0.5, 2.0, n)),
-        noise=torch.as_tensor(generator.uniform(0.01, 0.1, n)),
+    models = hyperparameters(
+        generator.uniform(0.2, 0.6, (n, 2)), generator.uniform(0.5, 2.0, n), generator.uniform(0.01, 0.1, n)
     )
     normals = generator.normal(size=(f, 2))
     if kernel != "se":
@@ -131,18 +65,26 @@ def _exact(kernel, observations, models, points, n):
     return gain @ y, k(points, points) - gain @ k(known, points)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_path_of_zero_normals_is_the_exact_posterior_mean(kernel):
-    observations, models, frequencies, points = _own(kernel)
-    paths = draw_paths(
+def _paths(kernel, observations, models, frequencies, prior, noise):
+    """Paths with nothing but a kernel."""
+    basis = torch.zeros(*noise.shape, 1, dtype=torch.float64)
+    return draw_paths(
         observations,
         models,
         kernel=kernel,
         frequencies=frequencies,
-        prior=torch.zeros(3, 2 * len(frequencies), dtype=torch.float64),
-        observation_noise=torch.zeros(3, 6, dtype=torch.float64),
+        prior=prior,
+        observation_noise=noise,
+        basis=basis,
+        multiples=basis[:, 0],
     )
-    values = paths(points).numpy()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_path_of_zero_normals_is_the_exact_posterior_mean(kernel):
+    observations, models, frequencies, points = _own(kernel)
+    normals = torch.zeros(3, 2 * len(frequencies) + 6, dtype=torch.float64).split([2 * len(frequencies), 6], dim=1)
+    values = _paths(kernel, observations, models, frequencies, *normals)(points).numpy()
     for n in range(3):
         mean, _ = _exact(kernel, observations, models, points[n].numpy(), n)
         np.testing.assert_allclose(values[n], mean, atol=1e-9)
@@ -153,17 +95,9 @@ def _path_covariance(kernel, observations, models, frequencies, points, n):
     one = torch.tensor([n])
 
     def draw(prior, noise):
-        paths = draw_paths(
-            observations.rows(one),
-            models.rows(one),
-            kernel=kernel,
-            frequencies=frequencies,
-            prior=prior,
-            observation_noise=noise,
-        )
-        return paths(points[n][None])
+        return _paths(kernel, observations.rows(one), models.rows(one), frequencies, prior, noise)(points[n][None])
 
-    return _moments(draw, (2 * len(frequencies), 6))[1]
+    return moments(draw, (2 * len(frequencies), 6))[1]
 
 
 # 500 frequencies: prior covariances are means of 500 terms within the output scale (< 2), so errors
@@ -180,7 +114,7 @@ def test_paths_have_the_exact_posteriors_covariance(kernel, n):
 
 def test_paths_without_observation_noise_are_caught():
     observations, models, frequencies, points = _own("se", f=500)
-    loud = Hyperparameters(lengthscale=models.lengthscale, outputscale=models.outputscale, noise=torch.full((3,), 1.0))
+    loud = dataclasses.replace(models, noise=torch.full((3,), 1.0))
     _, expected = _exact("se", observations, loud, points[0].numpy(), 0)
     found = _path_covariance("se", observations, models, frequencies, points, 0)
     assert np.abs(found - expected).max() > 0.1
@@ -210,7 +144,7 @@ def _exact_moments(observations, models, n, known, points):
             observations.rows(one), models.noise[one], known=known, points=points, prior=prior, observation_noise=noise
         )
 
-    return _moments(draw, (known.shape[-1], observations.values.shape[1]))
+    return moments(draw, (known.shape[-1], observations.values.shape[1]))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -232,11 +166,7 @@ def test_exact_draws_on_a_common_grid_have_the_exact_posteriors_moments(kernel, 
     grid = torch.cartesian_prod(axis, axis)
     where = torch.arange(18).reshape(3, 6) * 2
     on_grid = dataclasses.replace(observations, embedded=grid[where])
-    common = Hyperparameters(
-        lengthscale=models.lengthscale[:1].expand(3, 2),
-        outputscale=models.outputscale[:1].expand(3),
-        noise=models.noise,
-    )
+    common = hyperparameters(models.lengthscale[:1].expand(3, 2), models.outputscale[0], models.noise)
     factor = common_factor(grid, common.lengthscale[:1], float(common.outputscale[0]), kernel)
     mean, covariance = _exact_moments(on_grid, common, n, factor[where[n : n + 1]], factor)
     expected_mean, expected_covariance = _exact(kernel, on_grid, common, grid.numpy(), n)
@@ -270,13 +200,118 @@ def test_feature_draws_have_the_moments_of_equation_2(t):
             paths = draw_feature_paths(
                 observations.rows(one),
                 models.rows(one),
-                kernel="se",
                 frequencies=frequencies,
                 prior=prior,
                 observation_noise=e,
             )
             return paths(points[n][None])
 
-        mean, covariance = _moments(draw, (8, t))
+        mean, covariance = moments(draw, (8, t))
         np.testing.assert_allclose(mean, expected_mean, atol=1e-9)
         np.testing.assert_allclose(covariance, expected, atol=1e-9)
+
+
+def test_posteriors_are_those_of_the_dense_formula_and_masked_points_say_nothing():
+    own, seen = OwnModel(), observed(n=5, t=7, e=3)
+    part = shared(seen.embedded, seen.mask)
+    found = fit(start(own, 5, 3, torch.device("cpu")), seen, own, steps=10, shared=part)
+    residual = dataclasses.replace(seen, values=seen.values - found.slope[:, None] * part.mean)
+    at = torch.rand((1, 11, 3), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    there = shared(at).uncertainty
+    mean, variance = condition(found, residual, own.kernel, part)(at, there)
+    for i in range(5):
+        known, scale, os = seen.mask[i], found.lengthscale[i], found.outputscale[i]
+        x, z = seen.embedded[i, known] / scale, at[0] / scale
+        k = os * kernel_values("matern52", x[None], x[None])[0]
+        spread, beyond = found.slope[i] * part.uncertainty[i, known], found.slope[i] * there[0]
+        k = 1.0 + k + spread @ spread.T + (found.noise[i] + 1e-8) * torch.eye(len(x), dtype=torch.float64)
+        c = 1.0 + os * kernel_values("matern52", z[None], x[None])[0] + beyond @ spread.T
+        torch.testing.assert_close(mean[i], c @ torch.linalg.solve(k, residual.values[i, known]), atol=1e-9, rtol=0)
+        expected = 1.0 + os + beyond.square().sum(1) - (c * torch.linalg.solve(k, c.T).T).sum(1)
+        torch.testing.assert_close(variance[i], expected, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("t", [0, 1, 7, 70])
+@pytest.mark.parametrize("share", [False, True])
+def test_posteriors_are_those_of_torch(kernel, t, share):
+    seen, own = observed(n=3, t=max(t, 2), e=3), OwnModel(kernel=kernel)
+    seen = dataclasses.replace(seen, **{name: getattr(seen, name)[:, :t] for name in ("embedded", "values", "mask")})
+    theirs = shared(seen.embedded, seen.mask) if share else None
+    found = fit(start(own, 3, 3, torch.device("cpu")), seen, own, steps=5, shared=theirs)
+    model = condition(found, seen, kernel, theirs)
+    points = np.random.default_rng(1).random((3, 130, 3))
+    # The oracle's squared distances are differences of squares, whose rounding errors a root makes large.
+    close = {"atol": 1e-6 if kernel == "matern12" else 1e-9, "rtol": 0}
+    for at in (torch.tensor(points), torch.tensor(points[:1]), seen.embedded):
+        uncertain = shared(at).uncertainty if share else None
+        square = found.slope.square()[:, None]
+        together = None if uncertain is None else square[..., None] * (model.uncertainty @ uncertain.mT)
+        mean, variance = model(at, uncertain)
+        expected, explained = model.by_torch(at, together)
+        torch.testing.assert_close(mean, expected, **close)
+        prior = 1.0 + found.outputscale[:, None] + (0.0 if uncertain is None else square * uncertain.square().sum(-1))
+        torch.testing.assert_close(prior - variance, explained, **close)
+
+
+def test_the_exponential_is_right_to_an_ulp():
+    """Seen through a correlation: one client, one value of weight one, the squared exponential."""
+    one, at = np.ones((1, 1)), np.concatenate([np.linspace(0.0, 37.6, 40_001), [1e-9, 40.0, 1e6]])
+    found, explained = np.empty((1, len(at))), np.empty((1, len(at)))
+    points, nothing = at[None, :, None], compiled.NOTHING
+    cube = one[None]
+    compiled.expect(0, 0.0 * cube, cube, one, one, one[0], 0.0, points, nothing, found, explained)
+    np.testing.assert_allclose(found[0], np.exp(-0.5 * at**2), rtol=1e-15, atol=1e-307)
+
+
+def _any_paths(kernel, t, n=3, d=3):
+    """Paths with any waves, and corrections at t points."""
+    rng = np.random.default_rng(t)
+
+    def drawn(*shape):
+        return torch.tensor(rng.standard_normal(shape))
+
+    lengthscale = torch.tensor(rng.uniform(0.1, 1.0, (n, d)))
+    return Paths(
+        kernel=kernel,
+        frequencies=drawn(20, d),
+        amplitudes=drawn(n, 20),
+        phases=torch.tensor(rng.uniform(-np.pi, np.pi, (n, 20))),
+        known=torch.tensor(rng.random((n, t, d))) / lengthscale[:, None],
+        lengthscale=lengthscale,
+        correction=drawn(n, t),
+        multiples=drawn(n, 0),
+    )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("t", [0, 1, 7, 70])
+def test_paths_are_those_of_torch(kernel, t):
+    paths, points = _any_paths(kernel, t), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
+    close = {"atol": 1e-6 if kernel == "matern12" else 1e-9, "rtol": 0}  # as for posteriors
+    for at in (points, points[:1], paths.known * paths.lengthscale[:, None]):
+        torch.testing.assert_close(paths(at), paths.by_torch(at), **close)
+    other = dataclasses.replace(paths, phases=paths.phases + 1e-6)
+    assert float((paths(points) - other.by_torch(points)).abs().max()) > 1e-7  # the comparison tells phases apart
+
+
+def test_a_path_is_the_same_to_the_last_bit_alone_and_among_others():
+    paths, points = _any_paths("matern52", 9), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
+    whole = paths(points)
+    for client in range(3):
+        own = {name: value[client : client + 1] for name, value in vars(paths).items() if torch.is_tensor(value)}
+        own["frequencies"] = paths.frequencies
+        alone = Paths(kernel="matern52", **own)
+        assert torch.equal(alone(points[client : client + 1, 17:40])[0], whole[client, 17:40])
+
+
+def test_the_cosine_is_right_to_rounding_and_never_above_one_at_any_angle():
+    """Seen through a path: one wave of amplitude one, no value."""
+    angles = np.concatenate([np.linspace(-40.0, 40.0, 40_001), [1e-300, 1e4, 1e15, -1e15, 1e17, 1e300]])
+    one, points, found = np.ones((1, 1)), angles[None, :, None], np.empty((1, len(angles)))
+    compiled.evaluate_paths(0, one, one, 0.0 * one, np.empty((1, 0, 1)), np.empty((1, 0)), one, points, found)
+    near = abs(angles) < 41.0
+    np.testing.assert_allclose(found[0, near], np.cos(angles[near]), rtol=0, atol=2e-14)  # a rounded angle's own error
+    np.testing.assert_allclose(found[0, angles == 1e4], np.cos(1e4), rtol=0, atol=1e-11)
+    assert np.isfinite(found).all()
+    assert abs(found).max() <= 1.0 + 1e-15

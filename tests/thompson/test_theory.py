@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from experiments.baselines.dp_fts_de import Variant
-from privbo.algorithms.thompson.own_model import OwnModel, Prior
+from privbo.algorithms.thompson.own_model import OwnModel, Prior, Theorem1, information_gains, regularisation
 from privbo.algorithms.thompson.posterior import kernel_values
-from privbo.algorithms.thompson.theory import Theorem1, information_gains, regularisation
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.space import Int, Space
 from tests.thompson.conftest import FINITE, play, setting

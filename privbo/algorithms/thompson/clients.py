@@ -1,72 +1,82 @@
-"""The private side of DP-FTS-DE: many clients at once (Algorithm 2 of the paper).
+"""The private sides of DP-FTS-DE (Algorithm 2 of the paper), the shared prior and the scout: many clients at once.
 
-All that is kept is what was evaluated. An answer, a model and a choice are functions of
+All that is kept is what was evaluated, and fitted models. An answer, a model and a choice are functions of
 the history up to a round and of the client's streams, so answering a round twice, or
 after a restart, gives the same vector without new evaluations.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from privbo.algorithms.thompson.design import first_in_regions
-from privbo.algorithms.thompson.engine import LocalEngine
-from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, Values
+from privbo.algorithms.thompson.design import first_in_regions, first_points
+from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, standardise, without_minima
 from privbo.algorithms.thompson.exploration import Regions, assign_regions
-from privbo.algorithms.thompson.growing import GrowingRidge
+from privbo.algorithms.thompson.features import FourierFeatures, InducingFeatures
+from privbo.algorithms.thompson.local_model import LocalModel, chunks
 from privbo.algorithms.thompson.maximise import Search, maximise
-from privbo.algorithms.thompson.own import OwnActors, chunks
-from privbo.algorithms.thompson.posterior import Observations, ridge_sample
-from privbo.algorithms.thompson.settings import ThompsonSettings, digest_array, shared_vectors
+from privbo.algorithms.thompson.pooled import Blurs, Pooled, pool
+from privbo.algorithms.thompson.posterior import Observations
+from privbo.algorithms.thompson.ridge import GrowingRidge, ridge_mean, ridge_sample
+from privbo.algorithms.thompson.settings import SharedPriorSettings, ThompsonSettings, digest_array, shared_vectors
 from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms, public_stream
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
+T = TypeVar("T")
 _LARGEST = 2**15  # clients of one cohort, as runs group them
 
 
-class Agents:
-    """Clients of DP-FTS-DE, batched over all of them.
+class Clients:
+    """Clients, batched over all of them, that keep what they evaluated.
 
     Attributes:
-        algorithm: The settings.
         setting: The run's facts.
         seen: Everything that was evaluated.
-        ridge: Factors of the shared features that grow with the histories; None where they would not fit in memory.
-        values: Scale on which clients model and share their values.
     """
 
-    values: Values = "standardised"
-
-    def __init__(
-        self,
-        algorithm: ThompsonSettings,
-        setting: Setting,
-        *,
-        clients: IntArray,
-        evaluate: Evaluate,
-        seed: int,
-    ) -> None:
-        self.algorithm, self.setting = algorithm, setting
-        self._clients = np.asarray(clients, dtype=np.int64)
-        self._seed = seed
-        self._device = torch.device(setting.device)
-        self._regions = algorithm.regions(setting)
-        self._home = assign_regions(setting.n_clients, algorithm.n_regions)[self._clients]
-        self._features = algorithm.draw_features(setting)
-        self._own = OwnActors(algorithm.own, setting, clients=self._clients, seed=seed)
-        self.seen = Evaluations(self._clients, evaluate, setting.space, self._device)
-        self.ridge = self._growing()
+    def __init__(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+        self.setting, self.device = setting, torch.device(setting.device)
+        self.seen = Evaluations(clients, evaluate, setting.space, self.device)
 
     @property
     def clients(self) -> IntArray:
         """Global numbers of the clients, ``(n,)``."""
-        return self._clients
+        return self.seen.clients
+
+    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Evaluations; private."""
+        return self.seen.snapshot()
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take the state of ``snapshot``.
+
+        Raises:
+            ConfigurationError: If it belongs to other clients.
+        """
+        self.seen.restore(snapshot)
+
+    def history(self) -> ClientHistory:
+        """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
+        return self.seen.history()
+
+
+class ModellingClients(Clients, Generic[T]):
+    """Clients that model their own objectives and answer with weights of shared features.
+
+    Attributes:
+        features: The shared features.
+        model: Their models.
+    """
+
+    features: FourierFeatures | InducingFeatures
+    model: LocalModel
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
         """Query a point per client, unless this round was answered before; answer with weights.
@@ -79,17 +89,24 @@ class Agents:
             ConfigurationError: If the broadcast speaks of another run or has a wrong shape.
         """
         self._check(broadcast)
+        shared, round_ = self.read(broadcast), broadcast.round
         if not len(self.seen.rounds):
-            self._initialise()
-            if self.seen.n_earlier:
-                self.ridge = self._growing()
-        if broadcast.round > self.seen.rounds[-1] and broadcast.round > 0:
-            self.seen.query(self.points(broadcast), broadcast.round)
-        return self._answer(broadcast.round)
+            for points in self.first():
+                self.seen.query(points, INITIAL_ROUND)
+        if round_ > max(0, self.seen.rounds[-1]):
+            self.seen.query(self.points(broadcast, shared), round_)
+        if not self.asks(round_):
+            return np.empty((len(self.clients), 0))
+        answer = np.empty((len(self.clients), self.features.n_features))
+        with torch.no_grad():
+            for rows in self.pieces():
+                answer[rows] = self.weights(rows, round_).cpu().numpy()
+        answer[self.seen.lacking(round_)] = np.nan
+        return answer
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Evaluations and fitted models; private."""
-        return {**self.seen.snapshot(), **self._own.snapshot()}
+        return {**super().snapshot(), **self.model.snapshot()}
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Take the state of ``snapshot``.
@@ -97,25 +114,11 @@ class Agents:
         Raises:
             ConfigurationError: If it belongs to other clients.
         """
-        self.seen.restore(snapshot)
-        self._own.restore(snapshot)
-        self.ridge = self._growing()
-
-    def history(self) -> ClientHistory:
-        """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
-        return self.seen.history()
-
-    def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:
-        """Expected values of the clients' own models at shared points, ``(n, k)``; NaN where nothing is known."""
-        self._check(broadcast)
-        own = dataclasses.replace(self.algorithm.own, draw="paths")
-        engine = LocalEngine(
-            own, self.setting, acquisition="log-ei", avoid=False, clients=self._clients, seed=self._seed
-        )
-        return engine.expected(self.seen, broadcast.round + 1, None, units)
+        super().restore(snapshot)
+        self.model.restore(snapshot)
 
     def _check(self, broadcast: Broadcast) -> None:
-        if not np.array_equal(broadcast.arrays.get("features", ()), digest_array(self._features.digest)):
+        if not np.array_equal(broadcast.arrays.get("features", ()), digest_array(self.features.digest)):
             raise ConfigurationError(
                 "the server's random features differ from this client's; use the same public seed and settings"
             )
@@ -125,97 +128,145 @@ class Agents:
                 f"{self.setting.rounds}; use the same setting"
             )
 
-    def _initialise(self) -> None:
-        """Query n_init random points of every client's own region (Algorithm 2, line 2)."""
+    def pieces(self) -> list[IntArray]:
+        """Clients whose answers are made at once."""
+        m, t = self.features.n_features, len(self.seen.rounds)
+        return chunks(np.arange(len(self.clients)), 3 * t * m + t * t + m * m, self.device)
+
+    def features_of(self, observed: Observations) -> torch.Tensor:
+        """Shared features of observations, ``(n, t, n_features)``; zero where one is missing."""
+        return self.features(observed.embedded) * observed.mask[..., None]
+
+    def tensor(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
+        """Numbers on the run's device."""
+        return torch.as_tensor(array, dtype=torch.float64, device=self.device)
+
+    def read(self, broadcast: Broadcast) -> T | None:
+        """Give what a broadcast shares; None if nothing.
+
+        Raises:
+            ConfigurationError: If it has a wrong shape.
+        """
+        raise NotImplementedError
+
+    def first(self) -> Iterable[FloatArray]:
+        """The initial points, each ``(n, n_dims)``."""
+        raise NotImplementedError
+
+    def points(self, broadcast: Broadcast, shared: T | None) -> FloatArray:
+        """Choose the point of every client in a round, ``(n, n_dims)``."""
+        raise NotImplementedError
+
+    def asks(self, round_: int) -> bool:
+        """Whether a round ends with a release."""
+        raise NotImplementedError
+
+    def weights(self, rows: IntArray, round_: int) -> torch.Tensor:
+        """Weights of the shared features that some clients send at the end of a round, ``(n, n_features)``."""
+        raise NotImplementedError
+
+
+class Agents(ModellingClients[FloatArray]):
+    """Clients of DP-FTS-DE.
+
+    Attributes:
+        algorithm: The settings.
+        seed: Of the clients' streams.
+    """
+
+    def __init__(
+        self, algorithm: ThompsonSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int
+    ) -> None:
+        super().__init__(setting, clients=clients, evaluate=evaluate)
+        self.algorithm, self.seed = algorithm, seed
+        self.features = algorithm.draw_features(setting)
+        self.model = LocalModel(algorithm.own, setting, self.clients, seed, acquisition="thompson", logits=True)
+        self._regions = algorithm.regions(setting)
+        self._home = assign_regions(setting.n_clients, algorithm.n_regions)[self.clients]
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take the state of ``snapshot``.
+
+        Raises:
+            ConfigurationError: If it belongs to other clients.
+        """
+        super().restore(snapshot)
+        vars(self).pop("ridge", None)
+
+    def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:
+        """Expected values of the clients' own models at shared points, ``(n, k)``; NaN where nothing is known."""
+        self._check(broadcast)
+        model = LocalModel(self.algorithm.own, self.setting, self.clients, self.seed)
+        return model.expected(self.seen, broadcast.round + 1, units)
+
+    def read(self, broadcast: Broadcast) -> FloatArray | None:
+        """The broadcast's vectors, ``(n_regions, n_features)``; None in a round that carries none."""
+        return shared_vectors(broadcast, (self.algorithm.n_regions, self.algorithm.n_features))
+
+    def first(self) -> Iterable[FloatArray]:
+        """Random points of every client's own region (Algorithm 2, line 2)."""
         space, count = self.setting.space, self.algorithm.n_init
         regions = self._regions if self.algorithm.start == "region" else Regions.of(1, space)
         homes = self._home % regions.count
-        draws = client_uniforms(self._seed, self._clients, 0, Stream.INITIAL, 4 * count * space.n_dims)
+        draws = client_uniforms(self.seed, self.clients, 0, Stream.INITIAL, 4 * count * space.n_dims)
         points, short = first_in_regions(regions, homes, count, space, draws)
-        streams = client_streams(self._seed, self._clients[short], 0, Stream.INITIAL)
+        streams = client_streams(self.seed, self.clients[short], 0, Stream.INITIAL)
         for row, generator in zip(short, streams, strict=True):
             points[row] = regions.sample(int(homes[row]), count, space, generator)
-        for index in range(count):
-            self.seen.query(points[:, index], INITIAL_ROUND)
-
-    def vectors(self, broadcast: Broadcast) -> FloatArray | None:
-        """The broadcast's vectors, ``(n_regions, n_features)``; None in a round that carries none."""
-        return shared_vectors(broadcast, (self.algorithm.n_regions, self.algorithm.n_features))
+        return points.swapaxes(0, 1)
 
     def alone(self, round_: int) -> npt.NDArray[np.bool_]:
         """Clients whose coin says that they act on their own posteriors, ``(n,)``."""
         probability = self.algorithm.exploration.own_probability(round_)
-        return client_uniforms(self._seed, self._clients, round_, Stream.CHOICE)[:, 0] < probability
+        return client_uniforms(self.seed, self.clients, round_, Stream.CHOICE)[:, 0] < probability
 
-    def points(self, broadcast: Broadcast) -> FloatArray:
+    def points(self, broadcast: Broadcast, shared: FloatArray | None) -> FloatArray:
         """Choose the maximiser of the own draw or of the shared function, by every client's coin, ``(n, n_dims)``."""
-        vectors, round_ = self.vectors(broadcast), broadcast.round
-        alone = np.ones(len(self.clients), dtype=bool) if vectors is None else self.alone(round_)
+        alone = np.ones(len(self.clients), dtype=bool) if shared is None else self.alone(broadcast.round)
         points = np.empty((len(alone), self.setting.space.n_dims))
-        self.own_points(points, np.flatnonzero(alone), round_)
-        if vectors is not None and not alone.all():
-            points[~alone] = self.shared_maximiser(vectors, round_)
+        points[alone] = self.model.propose(self.seen, broadcast.round, rows=np.flatnonzero(alone))
+        if shared is not None and not alone.all():
+            points[~alone] = self.shared_maximiser(shared, broadcast.round)
         return points
-
-    def own_points(self, points: FloatArray, rows: IntArray, round_: int) -> None:
-        """Write the maximisers of draws from own models into ``points``."""
-        for chunk in chunks(rows, self._own.entries(len(self.seen.rounds)), self._device):
-            observations = self.known(chunk, round_ - 1)
-            points[chunk] = self._own.maximisers(chunk, observations, self.seen.before(chunk, round_), round_)
 
     def shared_maximiser(self, vectors: FloatArray, round_: int) -> FloatArray:
         """Maximiser of phi(x) . vectors[region(x)], the same for all clients (Algorithm 2, line 8)."""
         search = Search(n_candidates=self.algorithm.n_candidates, n_starts=8)
         generator = public_stream(self.setting.public_seed, Stream.CANDIDATES, round_)
-        best = maximise(self.heights(vectors), self.setting.space, search, generator)
+        best = maximise(self.shared_function(vectors), self.setting.space, search, generator)
         return np.asarray(best[0])
 
-    def heights(self, vectors: FloatArray) -> Callable[[FloatArray], torch.Tensor]:
+    def shared_function(self, vectors: FloatArray) -> Callable[[FloatArray], torch.Tensor]:
         """The shared function: phi(x) . vectors[region(x)]."""
-        weights = self._tensor(vectors)
+        weights = self.tensor(vectors)
 
-        def heights(units: FloatArray) -> torch.Tensor:
-            found = self._features(self._tensor(self.setting.space.embed(units))) @ weights.T
-            regions = torch.as_tensor(self._regions.index(units), device=self._device)
-            return found.gather(-1, regions[..., None])[..., 0]
+        def values(units: FloatArray) -> torch.Tensor:
+            everywhere = self.features(self.tensor(self.setting.space.embed(units))) @ weights.T
+            regions = torch.as_tensor(self._regions.index(units), device=self.device)
+            return everywhere.gather(-1, regions[..., None])[..., 0]
 
-        return heights
+        return values
 
-    def _answer(self, round_: int) -> FloatArray:
-        """Weights of the shared features given the history up to a round (Algorithm 2, line 10)."""
-        algorithm, n = self.algorithm, len(self._clients)
-        if not algorithm.asks(round_, self.setting.rounds):
-            return np.empty((n, 0))
-        self._extend_ridge()
-        answer = np.empty((n, algorithm.n_features))
-        entries = 3 * len(self.seen.rounds) * algorithm.n_features + algorithm.n_features**2
-        with torch.no_grad():
-            pieces = chunks(np.arange(n), entries, self._device) if self.ridge is None else [np.arange(n)]
-            for chunk in pieces:
-                answer[chunk] = self.weights(chunk, round_).cpu().numpy()
-        answer[self.seen.lacking(round_)] = np.nan
-        return answer
+    def asks(self, round_: int) -> bool:
+        """Whether a round ends with a release."""
+        return self.algorithm.asks(round_, self.setting.rounds)
 
     def weights(self, rows: IntArray, round_: int) -> torch.Tensor:
-        """Draw from the posterior of some clients' weights of the shared features, ``(n, n_features)``."""
-        clients, seen = self._clients[rows], self.known(rows, round_)
-        prior = self._normals(clients, round_, Stream.SHARED_SAMPLE, self.algorithm.n_features)
-        noise = self._normals(clients, round_, Stream.SHARED_NOISE, seen.values.shape[1])
-        if self.ridge is not None:
-            return self.ridge.sample(seen.values, prior=prior, observation_noise=noise)
+        """Draw from the posterior of some clients' weights of the shared features (Algorithm 2, line 10)."""
+        observed, ridge = self.seen.observations(rows, round_), self.grown()
+        counts = (Stream.SHARED_SAMPLE, self.features.n_features), (Stream.SHARED_NOISE, observed.values.shape[1])
+        prior, noise = (
+            self.tensor(client_normals(self.seed, self.clients[rows], round_, stream, (count,)))
+            for stream, count in counts
+        )
+        if ridge is not None:
+            return ridge.sample(observed.values, prior=prior, observation_noise=noise)
         level = self.algorithm.regularisation(self.setting.rounds)
-        return ridge_sample(self.features_of(seen), seen.values, level, prior=prior, observation_noise=noise)
+        return ridge_sample(self.features_of(observed), observed.values, level, prior=prior, observation_noise=noise)
 
-    def known(self, rows: IntArray, round_: int) -> Observations:
-        """Histories of some clients up to and including a round, on the scale that they share."""
-        return self.seen.observations(rows, round_, self.values)
-
-    def features_of(self, seen: Observations) -> torch.Tensor:
-        """Shared features of observations, ``(n, t, n_features)``; zero where one is missing."""
-        return self._features(seen.embedded) * seen.mask[..., None]
-
-    def _growing(self) -> GrowingRidge | None:
-        """Factors that grow with the histories; None where they would not fit in memory."""
+    @cached_property
+    def ridge(self) -> GrowingRidge | None:
+        """Factors of the shared features that grow with the histories; None where they would not fit in memory."""
         algorithm, setting = self.algorithm, self.setting
         size = {
             # Of the run's clients, not the cohort's: whether factors grow must not depend on how clients are grouped.
@@ -223,22 +274,111 @@ class Agents:
             "capacity": self.seen.n_earlier + algorithm.n_init + setting.rounds,
             "n_features": algorithm.n_features,
         }
-        if not algorithm.asks(0, setting.rounds) or not GrowingRidge.fits(**size):
+        if not GrowingRidge.fits(**size):
             return None
-        size["n_clients"] = len(self._clients)
-        return GrowingRidge(**size, noise=algorithm.regularisation(setting.rounds), device=self._device)
+        size["n_clients"] = len(self.clients)
+        return GrowingRidge(**size, noise=algorithm.regularisation(setting.rounds), device=self.device)
 
-    def _extend_ridge(self) -> None:
-        """Append what was evaluated since the last answer."""
+    def grown(self) -> GrowingRidge | None:
+        """The factors with what was evaluated since the last answer."""
         ridge = self.ridge
         while ridge is not None and ridge.count < len(self.seen.rounds):
             index = ridge.count
-            mask = torch.as_tensor(np.isfinite(self.seen.values[:, index]), device=self._device)
-            embedded = self._tensor(self.setting.space.embed(self.seen.units[:, index]))
-            ridge.append(self._features(embedded[:, None])[:, 0] * mask[:, None])
+            mask = torch.as_tensor(np.isfinite(self.seen.values[:, index]), device=self.device)
+            embedded = self.tensor(self.setting.space.embed(self.seen.units[:, index]))
+            ridge.append(self.features(embedded[:, None])[:, 0] * mask[:, None])
+        return ridge
 
-    def _normals(self, clients: IntArray, round_: int, stream: Stream, count: int) -> torch.Tensor:
-        return self._tensor(client_normals(self._seed, clients, round_, stream, (count,)))
+    def pieces(self) -> list[IntArray]:
+        """All clients at once where factors grow."""
+        return super().pieces() if self.ridge is None else [np.arange(len(self.clients))]
 
-    def _tensor(self, array: FloatArray) -> torch.Tensor:
-        return torch.as_tensor(array, dtype=torch.float64, device=self._device)
+
+class PriorClients(ModellingClients[Pooled]):
+    """Clients of the shared prior."""
+
+    features: InducingFeatures
+
+    def __init__(
+        self, algorithm: SharedPriorSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int
+    ) -> None:
+        super().__init__(setting, clients=clients, evaluate=evaluate)
+        self._algorithm, self.features = algorithm, algorithm.draw_features(setting)
+        self._releases = {release.round for release in algorithm.releases(setting)}
+        self._blurs = Blurs(algorithm, setting, self.features)
+        self._exploring = algorithm.exploring(setting)
+        self.model = LocalModel(
+            algorithm.own,
+            setting,
+            self.clients,
+            seed,
+            acquisition=algorithm.acquisition,
+            avoid=algorithm.repeats == "avoid",
+            failures=algorithm.failures,
+        )
+
+    def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:
+        """Expected values of the clients' own models at shared points, ``(n, k)``; NaN where nothing is known."""
+        self._check(broadcast)
+        return self.model.expected(self.seen, broadcast.round + 1, units, self.read(broadcast))
+
+    def read(self, broadcast: Broadcast) -> Pooled | None:
+        """The pool in a broadcast; None where it cannot be told from its noise."""
+        arrays, m = broadcast.arrays, self._algorithm.n_features
+        if "pooled" not in arrays:
+            return None
+        weights = np.asarray(arrays["pooled"], dtype=np.float64)
+        stddev = np.asarray(arrays["noise_stddev"], dtype=np.float64)
+        if weights.shape != (m,) or not np.isfinite(weights).all() or not stddev >= 0.0:
+            raise ConfigurationError(
+                f"round {broadcast.round}: pooled weights of shape {weights.shape} must be finite and of shape "
+                f"({m},), their noise {stddev} at least 0"
+            )
+        return pool(self.features, self.setting, weights, float(stddev), self._blurs.before(broadcast.round))
+
+    def first(self) -> Iterable[FloatArray]:
+        """The beginning of every client's exploring start."""
+        return self._start()[: self._algorithm.n_init]
+
+    def points(self, broadcast: Broadcast, shared: Pooled | None) -> FloatArray:
+        """Go on with the exploring start, or choose by the own model, ``(n, n_dims)``."""
+        if broadcast.round <= self._exploring and (shared is None or not shared.leads):
+            return np.asarray(self._start()[self._algorithm.n_init + broadcast.round - 1])
+        return self.model.propose(self.seen, broadcast.round, shared)
+
+    def _start(self) -> FloatArray:
+        points = first_points(self.setting, self.clients, self._algorithm.n_init + self._exploring)
+        return points.swapaxes(0, 1)
+
+    def asks(self, round_: int) -> bool:
+        """Whether a round ends with a release."""
+        return round_ in self._releases
+
+    def weights(self, rows: IntArray, round_: int) -> torch.Tensor:
+        """Ridge weights of the shared features given some clients' histories up to a round."""
+        observed = self.seen.observations(rows, round_)
+        values = without_minima(observed.values.cpu().numpy(), observed.mask.cpu().numpy())
+        return ridge_mean(self.features_of(observed), self.tensor(values), self._algorithm.noise)
+
+
+class ScoutClients(Clients):
+    """Clients of a scout: values at public points, as one vector of norm 1 per client."""
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        """Evaluate the broadcast's points, unless that was done before; answer with values of norm 1.
+
+        Returns:
+            One vector per client, ``(n, n_points)``; a NaN row is an absence, of who knows no two different values.
+
+        Raises:
+            ConfigurationError: If the broadcast holds no points of this run's space.
+        """
+        points, n_dims = np.asarray(broadcast.arrays.get("points", ()), dtype=np.float64), self.setting.space.n_dims
+        if points.ndim != 2 or points.shape[1] != n_dims or not ((points >= 0.0) & (points <= 1.0)).all():
+            raise ConfigurationError(f"points of shape {points.shape} must lie in the unit cube of {n_dims} dimensions")
+        if not len(self.seen.rounds):
+            for point in points:
+                self.seen.query(np.tile(point, (len(self.clients), 1)), INITIAL_ROUND, fixed=True)
+        values, _ = standardise(self.seen.values, np.isfinite(self.seen.values))
+        norms = np.linalg.norm(values, axis=1, keepdims=True)
+        return np.asarray(np.where(norms > 0.0, values / np.where(norms > 0.0, norms, 1.0), np.nan))

@@ -39,7 +39,6 @@ from numba import boolean, float64, int64, void
 from privbo.protocol.messages import FloatArray, IntArray
 
 F = TypeVar("F", bound=Callable[..., object])
-SMOOTHNESS: Final = {"se": 0, "matern12": 1, "matern32": 3, "matern52": 5}  # twice a Matern kernel's
 _PIVOTS, _POINTS = 8, 64  # worked on at once
 _LEAST_EXPONENT, _ROUND, _BIAS, _MANTISSA = -708.0, 1.5 * 2.0**52, 1023, 52
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
@@ -313,7 +312,7 @@ def _pick(whole: FloatArray, which: IntArray, t: int, part: FloatArray) -> None:
 @_compiled_inside
 def _share(
     slope: float,
-    heights: FloatArray,
+    expected: FloatArray,
     which: IntArray,
     t: int,
     uncertain: FloatArray,
@@ -323,7 +322,7 @@ def _share(
 ) -> None:
     """Take the shared part from the residual, and its uncertainty into what is given of the covariance."""
     for i in range(t):
-        residual[i] -= slope * heights[which[i]]
+        residual[i] -= slope * expected[which[i]]
         for j in range(i + 1):
             given[i, j] = constant + slope * slope * uncertain[i, j]
 
@@ -332,7 +331,7 @@ def _share(
 def _tilt(
     slope: float,
     prior: FloatArray,
-    heights: FloatArray,
+    expected: FloatArray,
     which: IntArray,
     t: int,
     weights: FloatArray,
@@ -343,7 +342,7 @@ def _tilt(
     downhill[last] *= 2.0 * slope
     downhill[last] += (slope - prior[0]) / (prior[1] * prior[1])
     for i in range(t):
-        downhill[last] -= heights[which[i]] * weights[i]
+        downhill[last] -= expected[which[i]] * weights[i]
 
 
 @_compiled_inside
@@ -363,10 +362,10 @@ def _evaluate(
             value[k] = low + (high - low) * share
             chain[k] = (high - low) * share * (1.0 - share) / value[k]
             away[k] = math.log(value[k]) - priors[2, k]
-            if abs(away[k]) < rounding:
-                away[k] = 0.0
         else:
             value[k], chain[k], away[k] = math.exp(parameters[k]), 1.0, parameters[k] - priors[2, k]
+        if abs(away[k]) < rounding:
+            away[k] = 0.0
 
 
 @_compiled_inside
@@ -402,7 +401,7 @@ def climb(
     points: FloatArray,
     values: FloatArray,
     mask: npt.NDArray[np.bool_],
-    heights: FloatArray,
+    expected: FloatArray,
     uncertain: FloatArray,
     shares: bool,
     slope_prior: FloatArray,
@@ -420,13 +419,13 @@ def climb(
     """Take Adam's steps towards every client's maximum a posteriori; ``parameters`` and ``slopes`` are moved.
 
     Args:
-        kernel: Its entry in ``SMOOTHNESS``.
+        kernel: Its entry in ``features.SMOOTHNESS``.
         points: As the kernel sees them, ``(n, t, e)``.
         values: Standardised, ``(n, t)``.
         mask: True where there is a value, ``(n, t)``.
-        heights: The shared function at the points, ``(n, t)``; unused where nothing is shared.
+        expected: The shared function at the points, ``(n, t)``; unused where nothing is shared.
         uncertain: Covariance of what is uncertain in it, ``(n, t, t)``; unused where nothing is shared.
-        shares: Whether the mean is a multiple of the heights.
+        shares: Whether the mean is a multiple of the expected.
         slope_prior: Mean and standard deviation of the multiple, ``(2,)``.
         knows: Whether the observation variances are known.
         known: The observation variances, ``(n,)``; unused where they are fitted.
@@ -462,7 +461,7 @@ def climb(
             for i in range(t):
                 residual[i] = values[client, which[i]]
             if shares:
-                _share(slopes[client], heights[client], which, t, theirs, constant, residual, given)
+                _share(slopes[client], expected[client], which, t, theirs, constant, residual, given)
             noise = known[client] if knows else value[last - 1]
             _gradient(kernel, t, squares, residual, value[width], noise + jitter, inverse_squares, given,
                       theirs, matrix, pairs, strips, weights, downhill)  # fmt: skip
@@ -470,7 +469,7 @@ def climb(
             for k in range(last):
                 downhill[k] = (downhill[k] + away[k] / (priors[3, k] * priors[3, k])) * chain[k]
             if shares:
-                _tilt(slopes[client], slope_prior, heights[client], which, t, weights, downhill)
+                _tilt(slopes[client], slope_prior, expected[client], which, t, weights, downhill)
             _adam(optimiser, step, downhill, averages[0], averages[1], moves)
             _move(parameters[client], moves, priors, between)
             if shares:
@@ -537,7 +536,7 @@ def expect(
     """Fill in every client's posterior mean, and the variance that its values explain, at some points.
 
     Args:
-        kernel: Its entry in ``SMOOTHNESS``.
+        kernel: Its entry in ``features.SMOOTHNESS``.
         known: Points with values, divided by the length scales, ``(n, t, e)``.
         roots: Lower triangular W with W' W the values' inverse covariance, ``(n, t, t)``.
         weights: The values' inverse covariance times the values, ``(n, t)``.
@@ -622,12 +621,12 @@ def evaluate_paths(
     corrections: FloatArray,
     lengthscales: FloatArray,
     points: FloatArray,
-    heights: FloatArray,
+    values: FloatArray,
 ) -> None:
     """Fill in every client's path at some points: sum_f A_f cos(w_f x / l + b_f) + sum_i a_i c(x, x_i).
 
     Args:
-        kernel: Its entry in ``SMOOTHNESS``.
+        kernel: Its entry in ``features.SMOOTHNESS``.
         frequencies: w, ``(f, e)``.
         amplitudes: A, ``(n, f)``.
         phases: b, ``(n, f)``.
@@ -635,12 +634,12 @@ def evaluate_paths(
         corrections: a, ``(n, t)``.
         lengthscales: l, ``(n, e)``.
         points: x, ``(n, c, e)``, or ``(1, c, e)`` for all.
-        heights: Taken over, ``(n, c)``.
+        values: Taken over, ``(n, c)``.
     """
     t, count = known.shape[1], points.shape[1]
     pairs, scaled = np.empty((4, t * _POINTS)), np.empty((known.shape[2], _POINTS))
     turns, total = np.empty(_POINTS), np.empty(_POINTS)
-    for client in range(len(heights)):
+    for client in range(len(values)):
         whose = client if len(points) > 1 else 0
         for start in range(0, count, _POINTS):
             size = min(_POINTS, count - start)
@@ -653,4 +652,4 @@ def evaluate_paths(
                 for p in range(size):
                     total[p] += corrections[client, i] * pairs[1, i * size + p]
             for p in range(size):
-                heights[client, start + p] = total[p]
+                values[client, start + p] = total[p]

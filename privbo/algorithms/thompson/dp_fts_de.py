@@ -1,7 +1,7 @@
 """DP-FTS-DE: differentially private federated Thompson sampling with distributed exploration.
 
 Dai, Low and Jaillet 2021, Algorithm 1 (the server) and its setting; the server is in
-``server``, the clients are in ``clients``. Rounds, for a run of T federated steps:
+``servers``, the clients are in ``clients``. Rounds, for a run of T federated steps:
 
     round 0      clients query their initial points and answer: release 0
     round t      clients act on release t - 1 (iteration t of the paper) and answer: release t
@@ -19,7 +19,7 @@ import dataclasses
 from typing import ClassVar
 
 from privbo.algorithms.thompson.exploration import Exploration
-from privbo.algorithms.thompson.server import ThompsonServer
+from privbo.algorithms.thompson.servers import ThompsonServer
 from privbo.algorithms.thompson.settings import ThompsonSettings
 from privbo.protocol.messages import Cohort, Evaluate, IntArray, Setting
 from privbo.protocol.settings import settings
@@ -92,16 +92,6 @@ class DPFTSDE(ThompsonSettings):
             1.0
         """
         return dataclasses.replace(self, n_regions=1, cuts=(), exploration=Exploration(scale=0.0))
-
-    @property
-    def caveat(self) -> str | None:
-        """None: every form of it does what its settings say."""
-        return None
-
-    @property
-    def is_certified(self) -> bool:
-        """False: no statement about the optimum rests on the clipping norm."""
-        return False
 
     def server(self, setting: Setting) -> ThompsonServer:
         """Make the public side."""

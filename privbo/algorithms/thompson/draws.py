@@ -13,23 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from privbo.algorithms.thompson.features import Kernel
-from privbo.algorithms.thompson.fits import as_array, is_compiled
+from privbo.algorithms.thompson.features import SMOOTHNESS, Kernel
 from privbo.algorithms.thompson.posterior import (
+    JITTER,
     Hyperparameters,
     Observations,
-    batch_product,
-    cholesky,
+    as_array,
+    is_compiled,
     kernel_values,
     masked_covariance,
-    ridge_sample,
-    row_times,
 )
+from privbo.algorithms.thompson.ridge import batch_product, cholesky, ridge_sample, row_times
 
-# Share of the largest eigenvalue below which a direction of a prior covariance is left out, and
-# the share of the variance that is added to the diagonal where a covariance is factorised instead.
-_NEGLIGIBLE = 1e-10
-_JITTER = 1e-8
+_NEGLIGIBLE = 1e-10  # share of the largest eigenvalue below which a direction of a prior covariance is left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +61,9 @@ class Paths:
     def _compiled(self, embedded: torch.Tensor) -> torch.Tensor:
         from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who draws nothing
 
-        heights = np.empty((len(self.known), embedded.shape[1]))
+        values = np.empty((len(self.known), embedded.shape[1]))
         compiled.evaluate_paths(
-            compiled.SMOOTHNESS[self.kernel],
+            SMOOTHNESS[self.kernel],
             as_array(self.frequencies),
             as_array(self.amplitudes),
             as_array(self.phases),
@@ -75,9 +71,9 @@ class Paths:
             as_array(self.correction),
             as_array(self.lengthscale),
             as_array(embedded),
-            heights,
+            values,
         )
-        return torch.from_numpy(heights)
+        return torch.from_numpy(values)
 
     def by_torch(self, embedded: torch.Tensor) -> torch.Tensor:
         """The same by torch: on GPUs, and what tests hold the compiled values to."""
@@ -94,8 +90,8 @@ def draw_paths(
     frequencies: torch.Tensor,
     prior: torch.Tensor,
     observation_noise: torch.Tensor,
-    basis: torch.Tensor | None = None,
-    multiples: torch.Tensor | None = None,
+    basis: torch.Tensor,
+    multiples: torch.Tensor,
 ) -> Paths:
     """A path of every client's exact posterior: a prior path plus the data's correction.
 
@@ -110,19 +106,15 @@ def draw_paths(
         frequencies: Spectral draws at unit length scale, ``(f, n_embedded)``.
         prior: Standard normal draws ``(n, 2 f)``.
         observation_noise: Standard normal draws ``(n, t)``.
-        basis: Given functions at the observations, each with a standard normal multiple, ``(n, t, r)``; None: none.
+        basis: Given functions at the observations, each with a standard normal multiple, ``(n, t, r)``.
         multiples: Standard normal draws ``(n, r)`` of those multiples before anything was observed.
     """
     known = observations.embedded / hyperparameters.lengthscale[:, None, :]
     scale, noise = hyperparameters.outputscale[:, None], hyperparameters.noise[:, None]
     amplitudes, phases = _as_waves(prior * (scale / len(frequencies)).sqrt())
-    covariance = scale[..., None] * kernel_values(kernel, known, known)
+    covariance = scale[..., None] * kernel_values(kernel, known, known) + batch_product(basis, basis.mT)
     imagined = _waves(known, frequencies, amplitudes, phases) + noise.sqrt() * observation_noise
-    if basis is None or multiples is None:
-        basis, multiples = known.new_zeros((*known.shape[:2], 0)), known.new_zeros((len(known), 0))
-    else:
-        covariance = covariance + batch_product(basis, basis.mT)
-        imagined = imagined + row_times(multiples, basis.mT)
+    imagined = imagined + row_times(multiples, basis.mT)
     factor = cholesky(masked_covariance(covariance, observations.mask, hyperparameters.noise))
     residual = torch.where(observations.mask, observations.values - imagined, 0.0)
     surprise = torch.cholesky_solve(residual[..., None], factor)[..., 0]
@@ -155,7 +147,6 @@ def draw_feature_paths(
     observations: Observations,
     hyperparameters: Hyperparameters,
     *,
-    kernel: Kernel,
     frequencies: torch.Tensor,
     prior: torch.Tensor,
     observation_noise: torch.Tensor,
@@ -165,7 +156,6 @@ def draw_feature_paths(
     Args:
         observations: Of n clients.
         hyperparameters: Of the same clients.
-        kernel: Of all of them.
         frequencies: As in ``draw_paths``.
         prior: As in ``draw_paths``.
         observation_noise: As in ``draw_paths``.
@@ -182,7 +172,7 @@ def draw_feature_paths(
     amplitudes, phases = _as_waves(weights * (scale[..., 0] / math.sqrt(len(frequencies))))
     nothing = weights.new_zeros((len(weights), 0))
     return Paths(
-        kernel=kernel,
+        kernel="se",  # no kernel is added to the waves
         frequencies=frequencies,
         amplitudes=amplitudes,
         phases=phases,
@@ -213,7 +203,7 @@ def own_factors(points: torch.Tensor, hyperparameters: Hyperparameters, kernel: 
     """Cholesky factors ``(n, c, c)`` of every client's prior covariance at points ``(n, c, n_embedded)``."""
     scaled = points / hyperparameters.lengthscale[:, None, :]
     covariance = kernel_values(kernel, scaled, scaled)
-    covariance.diagonal(dim1=-2, dim2=-1).add_(_JITTER)
+    covariance.diagonal(dim1=-2, dim2=-1).add_(JITTER)
     return torch.as_tensor(hyperparameters.outputscale.sqrt()[:, None, None] * cholesky(covariance))
 
 

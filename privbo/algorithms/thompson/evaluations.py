@@ -1,14 +1,22 @@
-"""Everything a cohort's clients have evaluated: all that has to be kept of them, and private."""
+"""Everything a cohort's clients have evaluated, and what of it their models are made of; private.
+
+The cost of a model grows with the cube of its points. Of more than ``OwnModel.max_points``, ``OwnModel.kept`` says
+which: equal parts are those with the largest values and the newest, and the rest are chosen one after the other, each
+the farthest from those that were chosen before. Which they are depends on the client's own history alone.
+``docs/scale.md`` has the regret of each rule.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Collection, Mapping
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from privbo.algorithms.thompson.own_model import OwnModel, Part
 from privbo.algorithms.thompson.posterior import Observations
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import ClientHistory, Evaluate, FloatArray, IntArray
@@ -16,7 +24,6 @@ from privbo.protocol.space import Space
 
 INITIAL_ROUND = -1
 _EARLIER_ROUND = -2  # before the run
-Values: TypeAlias = Literal["standardised", "raw"]
 Failures: TypeAlias = Literal["ignored", "worst"]
 
 
@@ -76,33 +83,32 @@ class Evaluations:
         """Points of some clients of the rounds before ``round_``, ``(n, t, n_dims)``."""
         return np.asarray(self.units[rows][:, self.rounds < round_])
 
-    def observations(
-        self, rows: IntArray, round_: int, scale: Values = "standardised", failures: Failures = "ignored"
-    ) -> Observations:
-        """Histories of some clients up to and including a round, on the scale they are modelled on.
+    def observations(self, rows: IntArray, round_: int, failures: Failures = "ignored") -> Observations:
+        """Histories of some clients up to and including a round, on the scale on which they are modelled.
 
         Args:
             rows: Which clients.
             round_: The last round that counts.
-            scale: Of the values.
             failures: ``"worst"`` gives a trial that failed the worst value that its client has seen, if it has one.
         """
-        known = self.rounds <= round_
-        units, values = self.units[rows][:, known], self.values[rows][:, known]
+        before = self.rounds <= round_
+        units, values = self.units[rows][:, before], self.values[rows][:, before]
         if failures == "worst":
             worst = np.where(np.isfinite(values), values, np.inf).min(axis=1, initial=np.inf, keepdims=True)
-            failed = ~np.isfinite(values) & (self.rounds[known] != _EARLIER_ROUND) & np.isfinite(worst)
+            failed = ~np.isfinite(values) & (self.rounds[before] != _EARLIER_ROUND) & np.isfinite(worst)
             values = np.where(failed, worst, values)
         mask = np.isfinite(values)
-        modelled, divisor = np.where(mask, values, 0.0), np.ones(len(values))
-        if scale == "standardised":
-            modelled, divisor = standardise(values, mask)
+        modelled, divisor = self.scaled(values, mask)
         return Observations(
             embedded=self._tensor(self._space.embed(units)),
             values=self._tensor(modelled),
             mask=torch.as_tensor(mask, device=self._device),
             scale=self._tensor(divisor),
         )
+
+    def scaled(self, values: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+        """Values ``(n, t)`` as they are modelled, zero where masked, and what they were divided by, ``(n,)``."""
+        return standardise(values, mask)
 
     def lacking(self, round_: int) -> npt.NDArray[np.bool_]:
         """Clients whose evaluations of a round all failed, ``(n,)``; those of round 0 are the initial ones."""
@@ -164,15 +170,78 @@ def standardise(values: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatA
     return np.where(negligible, 0.0, centred / scale), scale[:, 0]
 
 
-def without_depths(values: FloatArray, mask: npt.NDArray[np.bool_]) -> FloatArray:
+def without_minima(values: FloatArray, mask: npt.NDArray[np.bool_]) -> FloatArray:
     """Values per row, none further below the row's median than the best lies above it, then standardised.
 
-    Where a surface falls off steeply its depths are most of its variance, and tell nothing about its top.
+    Where a surface falls off steeply its minima are most of its variance, and tell nothing about its maxima.
     """
     known = np.where(mask, values, np.nan)
     some = mask.any(axis=1)
     best, middle = np.zeros((len(known), 1)), np.zeros((len(known), 1))
     best[some, 0], middle[some, 0] = np.nanmax(known[some], axis=1), np.nanmedian(known[some], axis=1)
-    # Half of a row may share its best value; nothing of it is a depth then.
+    # Half of a row may share its best value; nothing of it is cut off then.
     floor = np.where(best > middle, 2.0 * middle - best, -np.inf)
     return standardise(np.maximum(np.where(mask, values, 0.0), floor), mask)[0]
+
+
+def narrowed(observations: Observations, units: FloatArray, own: OwnModel) -> tuple[Observations, FloatArray]:
+    """Give the part of clients' histories that is modelled, at most ``own.max_points`` points of each.
+
+    Args:
+        observations: Histories of n clients of t points.
+        units: The points in the cube, ``(n, t, n_dims)``.
+        own: How many, and which.
+    """
+    if own.max_points is None or units.shape[1] <= own.max_points:
+        return observations, units
+    values = np.where(observations.mask.cpu().numpy(), observations.values.cpu().numpy(), -np.inf)
+    kept = kept_points(units, values, own.max_points, own.kept)
+    index = torch.as_tensor(kept, device=observations.values.device)
+    wide = index[..., None].expand(-1, -1, observations.embedded.shape[-1])
+    narrow = dataclasses.replace(
+        observations,
+        embedded=observations.embedded.gather(1, wide),
+        values=observations.values.gather(1, index),
+        mask=observations.mask.gather(1, index),
+    )
+    return narrow, np.take_along_axis(units, kept[..., None], axis=1)
+
+
+def kept_points(units: FloatArray, values: FloatArray, count: int, parts: Collection[Part]) -> IntArray:
+    """Choose points of every client, in the order in which they were evaluated, ``(n, count)``.
+
+    Args:
+        units: ``(n, t, n_dims)`` with t > ``count``.
+        values: ``(n, t)``; minus infinity where there is none, which is chosen last.
+        count: How many.
+        parts: Rules, of equal parts; a point that two of them name leaves room for one more that is spread.
+    """
+    n, t = values.shape
+    rows, known = np.arange(n), values > -np.inf
+    chosen = np.zeros((n, t), dtype=bool)
+    orders = {"best": values, "newest": np.where(known, np.arange(t), -1)}
+    for part in parts:
+        if part in orders:
+            top = np.argsort(-orders[part], axis=1, kind="stable")[:, : count // len(parts)]
+            np.put_along_axis(chosen, top, values=True, axis=1)
+    distances = np.full((n, t), np.inf)
+    first = np.argsort(~chosen, axis=1, kind="stable")
+    made = chosen.sum(axis=1)
+    for column in range(made.max(initial=0) if (made < count).any() else 0):
+        has = chosen[rows, first[:, column]]
+        _nearer(distances, has, units, first[:, column])
+    while (short := chosen.sum(axis=1) < count).any():
+        score = np.where(chosen, -2.0, np.where(known, distances, -1.0))
+        place = score.argmax(axis=1)
+        chosen[rows[short], place[short]] = True
+        _nearer(distances, short, units, place)
+    return np.asarray(np.nonzero(chosen)[1].reshape(n, count))
+
+
+def _nearer(distances: FloatArray, some: npt.NDArray[np.bool_], units: FloatArray, place: IntArray) -> None:
+    """Lower some clients' squared distances to their chosen points by one more of these."""
+    points = units[some, place[some]]
+    found = np.zeros((len(points), units.shape[1]))
+    for dim in range(units.shape[2]):  # one coordinate after another: no sum depends on how many clients there are
+        found += (units[some, :, dim] - points[:, None, dim]) ** 2
+    distances[some] = np.minimum(distances[some], found)

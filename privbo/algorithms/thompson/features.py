@@ -1,4 +1,4 @@
-"""Random Fourier features: one shared map from the cube to vectors of unit norm.
+"""Features: one shared map from the cube to vectors of unit norm or less, by random waves or by a kernel's values.
 
 All parties must agree on the map to the last bit, so it is drawn by numpy from the public
 seed and travels as a digest with every broadcast. Unit norm is part of the protocol: a
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
     import torch
 
 Kernel: TypeAlias = Literal["se", "matern52", "matern32", "matern12"]
-FREEDOM = {"matern52": 5.0, "matern32": 3.0, "matern12": 1.0}
+SMOOTHNESS = {"se": 0, "matern12": 1, "matern32": 3, "matern52": 5}  # twice a Matern kernel's
 Form: TypeAlias = Literal["paired", "phase"]
+_JITTER = 1e-6  # points of a small space coincide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,5 +116,84 @@ def draw_frequencies(generator: np.random.Generator, count: int, n_embedded: int
     if kernel == "se":
         return normals
     # A Matern kernel of smoothness v has a multivariate t spectrum with 2 v degrees of freedom.
-    freedom = FREEDOM[kernel]
+    freedom = SMOOTHNESS[kernel]
     return normals / np.sqrt(generator.chisquare(freedom, (count, 1)) / freedom)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InducingFeatures:
+    """The feature map ``phi(x) = K^-1/2 k(x)`` of a kernel's values at given points, of norm at most 1.
+
+    Random Fourier features of as many numbers cover a kernel evenly, the directions that a space never shows included;
+    in four coordinates and more, and among categories, few of them are left for those it shows. These are the best
+    approximation of the kernel from its values at the given points (Nystroem; Williams & Seeger 2001).
+
+    The root is the symmetric one, so that parties whose linear algebra differs in the last bits have the same
+    features but for the last bits.
+
+    Attributes:
+        points: Embedded, ``(n_features, n_embedded)``.
+        lengthscale: Of the kernel, in units of the cube.
+        kernel: Of unit variance.
+    """
+
+    points: FloatArray
+    lengthscale: float
+    kernel: Kernel
+
+    @property
+    def n_features(self) -> int:
+        """M, the length of ``phi(x)``."""
+        return len(self.points)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the map; parties with different digests do not speak of the same features."""
+        content = hashlib.sha256(f"{self.points.shape} {self.lengthscale.hex()} {self.kernel}".encode())
+        content.update(self.points.astype("<f8").tobytes())
+        return content.hexdigest()
+
+    def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
+        """Features ``(..., n_features)`` of embedded points ``(..., n_embedded)``."""
+        import torch  # the server needs the digest only, and stays light
+
+        return times(self._correlations(embedded), torch.as_tensor(self._root, device=embedded.device))
+
+    def weighted(self, weights: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Functions with given weights ``(n_features, k)``, ``(..., k)`` at embedded points ``(..., n_embedded)``.
+
+        The same as the features times the weights, in one product instead of two.
+        """
+        import torch
+
+        rooted = times(torch.as_tensor(self._root, device=weights.device), weights)
+        return lambda embedded: times(self._correlations(embedded), rooted)
+
+    @cached_property
+    def _root(self) -> FloatArray:
+        import torch
+
+        values = self._correlations(torch.from_numpy(self.points)).numpy()
+        variances, directions = np.linalg.eigh(values + _JITTER * np.eye(len(values)))
+        return np.asarray(directions / np.sqrt(np.maximum(variances, _JITTER)) @ directions.T)
+
+    def _correlations(self, embedded: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        here = embedded / self.lengthscale
+        there = torch.as_tensor(self.points, device=embedded.device) / self.lengthscale
+        squares = times(here, -2.0 * there.T).add_(here.square().sum(-1)[..., None]).add_(there.square().sum(-1))
+        return correlations(self.kernel, squares.clamp_min_(0.0))
+
+
+def correlations(kernel: Kernel, squares: torch.Tensor) -> torch.Tensor:
+    """Correlations at squared scaled distances, which are overwritten."""
+    if kernel == "se":
+        return squares.mul_(-0.5).exp_()
+    if kernel == "matern12":
+        return squares.sqrt_().neg_().exp_()
+    if kernel == "matern32":
+        distance = squares.mul_(3.0).sqrt_()
+        return (1.0 + distance).mul_(distance.neg_().exp_())
+    distance = (5.0 * squares).sqrt()
+    return squares.mul_(5.0 / 3.0).add_(distance).add_(1.0).mul_(distance.neg_().exp_())

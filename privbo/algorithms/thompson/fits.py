@@ -1,78 +1,203 @@
-"""One road from tensors to compiled fits: the steps of many clients towards their maxima a posteriori."""
+"""Kernel hyperparameters of many clients at once: maximum a posteriori by Adam's steps.
+
+A client's standardised values are ``slope * (mean(x) + g(x)) + c + f(x) + noise`` with f of a stationary kernel, the
+mean and the covariance of g given by what is shared, and c a constant: what a client evaluates later are its better
+points, whose mean is not the space's. Length scales, variances and the slope are fitted together. On a processor the
+steps are compiled (``compiled`` has the formulas); elsewhere they are GPyTorch's. A client's result depends on its own
+data and on public numbers only, whatever the batch.
+"""
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 import torch
 
-from privbo.algorithms.thompson import adam
+from privbo.algorithms.thompson.features import SMOOTHNESS
 from privbo.algorithms.thompson.own_model import OwnModel
-from privbo.algorithms.thompson.posterior import Observations
-from privbo.algorithms.thompson.shared_part import Shared
-from privbo.protocol.messages import FloatArray
+from privbo.algorithms.thompson.posterior import (
+    CONSTANT,
+    JITTER,
+    SLOPE_MEAN,
+    SLOPE_STDDEV,
+    Hyperparameters,
+    Observations,
+    Shared,
+    as_array,
+    is_compiled,
+    masked_covariance,
+)
+from privbo.algorithms.thompson.ridge import cholesky
 
-_OPTIMISER = np.array([adam.RATE, adam.FIRST, adam.SECOND, adam.TINY, adam.ROUNDING])
+RATE, FIRST, SECOND, TINY = 0.15, 0.9, 0.999, 1e-8  # of Adam (Kingma & Ba 2015)
+# A logarithm this close to its prior's median is at the median: from a gradient that is a rounding error only, Adam
+# makes steps of a hundredth, and a parameter of which the values say nothing would wander.
+ROUNDING = 1e-13
 
 
-def is_compiled(device: torch.device) -> bool:
-    """Whether fits, posteriors and paths on a device are machine code; elsewhere, as on GPUs, they are torch's."""
-    return device.type == "cpu"
-
-
-def climb(
-    observations: Observations,
-    own: OwnModel,
-    parameters: FloatArray,
-    *,
-    known: torch.Tensor | None,
-    steps: int,
-    jitter: float = 0.0,
-    constant: float = 0.0,
-    between: bool = False,
-    shared: Shared | None = None,
-    slopes: FloatArray | None = None,
-) -> None:
-    """Move parameters by Adam's steps towards every client's maximum a posteriori; see ``compiled.climb``.
-
-    Args:
-        observations: Of n clients.
-        own: Kernel and priors.
-        parameters: Of length scales, kernel variance and observation variance, ``(n, w + 2)``.
-        known: Known observation variances, ``(n,)``; None fits them.
-        steps: Of Adam.
-        jitter: Added to every observation variance.
-        constant: Variance of a constant in the values.
-        between: Whether parameters are logits between the bounds; else logarithms, cut off at them.
-        shared: The shared function at the points; None where nothing is shared.
-        slopes: Multiples of the shared function, ``(n,)``; moved too.
-    """
-    from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who fits nothing
-
-    scales = [own.lengthscale] * (parameters.shape[1] - 2)
-    priors = [*scales, own.outputscale, own.noise]
-    bounds = np.array([[p.low, p.high, np.log(p.median), p.spread] for p in priors]).T
-    compiled.climb(
-        compiled.SMOOTHNESS[own.kernel],
-        as_array(observations.embedded),
-        as_array(observations.values),
-        np.ascontiguousarray(observations.mask.numpy()),
-        np.empty((0, 0)) if shared is None else as_array(shared.heights),
-        compiled.NOTHING if shared is None else as_array(shared.covariance),
-        shared is not None,
-        np.array([0.0, 1.0] if shared is None else [shared.slope.mean, shared.slope.stddev]),
-        known is not None,
-        np.empty(0) if known is None else as_array(known),
-        jitter,
-        constant,
-        np.ascontiguousarray(bounds),
-        between,
-        steps,
-        _OPTIMISER,
-        parameters,
-        np.empty(len(parameters)) if slopes is None else slopes,
+def start(own: OwnModel, n_clients: int, n_embedded: int, device: torch.device) -> Hyperparameters:
+    """The priors' medians, where every first fit begins, and no slope."""
+    ones = torch.ones(n_clients, dtype=torch.float64, device=device)
+    return Hyperparameters(
+        lengthscale=own.lengthscale.median * ones[:, None].expand(n_clients, n_embedded).clone(),
+        outputscale=own.outputscale.median * ones,
+        noise=own.noise.median * ones,
+        slope=torch.nan * ones,
     )
 
 
-def as_array(tensor: torch.Tensor) -> FloatArray:
-    """A tensor's numbers in one piece, as compiled code takes them."""
-    return np.ascontiguousarray(tensor.detach().numpy(), dtype=np.float64)
+def known_noise(own: OwnModel, observations: Observations) -> torch.Tensor | None:
+    """The known observation variance on every client's standardised values, ``(n,)``; None if it is fitted."""
+    if isinstance(own.regularisation, (int, float)):
+        return torch.full_like(observations.scale, own.regularisation)
+    if own.noise_variance is None:
+        return None
+    return (own.noise_variance / observations.scale.square()).clamp_min(own.noise.low)
+
+
+def fit(
+    first: Hyperparameters,
+    observations: Observations,
+    own: OwnModel,
+    *,
+    steps: int,
+    logits: bool = False,
+    shared: Shared | None = None,
+) -> Hyperparameters:
+    """Maximum-a-posteriori hyperparameters of every client in the batch.
+
+    Args:
+        first: Where the fits begin.
+        observations: Of the same clients.
+        own: Kernel and priors.
+        steps: Adam steps; 0 takes over what is known and given.
+        logits: Whether steps are those of logits between the priors' bounds, of values without a constant, as
+            DP-FTS-DE has them; else of logarithms, cut off at the bounds.
+        shared: The shared function at the observations; None for a mean of zero.
+    """
+    slope, known = torch.full_like(first.slope, torch.nan), known_noise(own, observations)
+    if shared is not None:
+        slope = torch.where(first.slope.isnan(), SLOPE_MEAN, first.slope)
+    if not steps:
+        return dataclasses.replace(first, slope=slope, noise=first.noise if known is None else known)
+    n_embedded = first.lengthscale.shape[1]
+    width = n_embedded if own.ard else 1
+    priors = [*[own.lengthscale] * width, own.outputscale, own.noise]
+    columns = [[p.low, p.high, np.log(p.median), p.spread] for p in priors]
+    bounds = torch.tensor(columns, dtype=torch.float64, device=slope.device).T
+    low, high = bounds[:2]
+    values = torch.cat([first.lengthscale[:, :width], first.outputscale[:, None], first.noise[:, None]], dim=1)
+    parameters = torch.logit((values - low) / (high - low)) if logits else values.log()
+    climb = _climb_compiled if is_compiled(slope.device) else _climb_by_gpytorch
+    parameters, slope = climb(
+        parameters, slope, observations, own, bounds=bounds, known=known, steps=steps, logits=logits, shared=shared
+    )
+    values = low + (high - low) / (1.0 + torch.exp(-parameters)) if logits else parameters.exp()
+    return Hyperparameters(
+        lengthscale=values[:, :width].expand(-1, n_embedded).clone(),
+        outputscale=values[:, -2].clone(),
+        noise=values[:, -1].clone() if known is None else known,
+        slope=slope,
+    )
+
+
+def _climb_compiled(
+    parameters: torch.Tensor,
+    slope: torch.Tensor,
+    observations: Observations,
+    own: OwnModel,
+    *,
+    bounds: torch.Tensor,
+    known: torch.Tensor | None,
+    steps: int,
+    logits: bool,
+    shared: Shared | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who fits nothing
+
+    moved, slopes = (np.array(values.numpy(), order="C") for values in (parameters, slope))
+    compiled.climb(
+        SMOOTHNESS[own.kernel],
+        as_array(observations.embedded),
+        as_array(observations.values),
+        np.ascontiguousarray(observations.mask.numpy()),
+        np.empty((0, 0)) if shared is None else as_array(shared.mean),
+        compiled.NOTHING if shared is None else as_array(shared.covariance),
+        shared is not None,
+        np.array([SLOPE_MEAN, SLOPE_STDDEV]),
+        known is not None,
+        np.empty(0) if known is None else as_array(known),
+        0.0 if logits else JITTER,
+        0.0 if logits else CONSTANT,
+        as_array(bounds),
+        logits,
+        steps,
+        np.array([RATE, FIRST, SECOND, TINY, ROUNDING]),
+        moved,
+        slopes,
+    )
+    return torch.from_numpy(moved), torch.from_numpy(slopes)
+
+
+@torch.enable_grad()
+def _climb_by_gpytorch(
+    parameters: torch.Tensor,
+    slope: torch.Tensor,
+    observations: Observations,
+    own: OwnModel,
+    *,
+    bounds: torch.Tensor,
+    known: torch.Tensor | None,
+    steps: int,
+    logits: bool,
+    shared: Shared | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same steps by GPyTorch's kernels and torch's derivatives: on GPUs, and what tests hold the compiled ones to.
+
+    Args:
+        parameters: Logits or logarithms of length scales, kernel variance and observation variance, ``(n, w + 2)``.
+        slope: Multiples of the shared function, ``(n,)``.
+        observations: As of ``fit``.
+        own: As of ``fit``.
+        bounds: Rows low, high, logarithm of the median and spread of the parameters' priors, ``(4, w + 2)``.
+        known: Known observation variances, ``(n,)``; None fits them.
+        steps: As of ``fit``.
+        logits: As of ``fit``.
+        shared: As of ``fit``.
+    """
+    from gpytorch.kernels import MaternKernel, RBFKernel
+    from gpytorch.settings import lazily_evaluate_kernels
+
+    kernel = RBFKernel() if own.kernel == "se" else MaternKernel(nu=SMOOTHNESS[own.kernel] / 2)
+    kernel = kernel.to(slope.device, torch.float64).requires_grad_(False)
+    kernel.lengthscale = 1.0
+    low, high, median, spread = bounds
+    parameters, slope = parameters.clone().requires_grad_(), slope.clone().requires_grad_(shared is not None)
+    moved = [parameters] if shared is None else [parameters, slope]
+    optimiser = torch.optim.Adam(moved, lr=RATE, betas=(FIRST, SECOND), eps=TINY)
+    for _ in range(steps):
+        values = low + (high - low) * parameters.sigmoid() if logits else parameters.exp()
+        # The whole matrix is wanted at once; a deferred one costs a fifth of a step in bookkeeping.
+        with lazily_evaluate_kernels(False):
+            correlation = kernel(observations.embedded / values[:, None, :-2]).to_dense()
+        covariance = values[:, -2, None, None] * correlation + (0.0 if logits else CONSTANT)
+        noise = (values[:, -1] if known is None else known) + (0.0 if logits else JITTER)
+        residual, away = observations.values, values.log() - median
+        loss = 0.5 * (torch.where(away.abs() < ROUNDING, 0.0, away) / spread).square().sum()
+        if shared is not None:
+            covariance = covariance + slope.square()[:, None, None] * shared.covariance
+            residual = residual - slope[:, None] * shared.mean
+            loss = loss + 0.5 * ((slope - SLOPE_MEAN) / SLOPE_STDDEV).square().sum()
+        measured = masked_covariance(covariance, observations.mask, noise)
+        factor = cholesky(measured)
+        white = torch.linalg.solve_triangular(factor, residual[..., None], upper=False)[..., 0]
+        evidence = 0.5 * white.square().sum(-1) + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        # A client whose covariance has no factor moves by its priors alone.
+        loss = loss + evidence[torch.linalg.cholesky_ex(measured.detach()).info == 0].sum()
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+        if not logits:
+            parameters.data.clamp_(low.log(), high.log())
+    return parameters.detach(), slope.detach()

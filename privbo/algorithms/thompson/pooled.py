@@ -20,23 +20,19 @@ import numpy as np
 import torch
 from scipy.special import softmax
 
-from privbo.algorithms.thompson.evaluations import without_depths
-from privbo.algorithms.thompson.features import times
-from privbo.algorithms.thompson.inducing import InducingFeatures
-from privbo.algorithms.thompson.maximise import candidates
-from privbo.algorithms.thompson.prior_settings import PlannedRelease, SharedPriorSettings
-from privbo.algorithms.thompson.shared_part import Shared, SlopePrior
+from privbo.algorithms.thompson.evaluations import without_minima
+from privbo.algorithms.thompson.features import InducingFeatures, times
+from privbo.algorithms.thompson.maximise import Functions, public_points
+from privbo.algorithms.thompson.posterior import Shared
+from privbo.algorithms.thompson.settings import PlannedRelease, SharedPriorSettings
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Setting
 from privbo.protocol.space import Space
 
-# Expected heights and what makes up their uncertainty.
+# Expected values and what makes up their uncertainty.
 Terms: TypeAlias = tuple[torch.Tensor, torch.Tensor]
-# Heights (n or 1, c) at points of the cube (n or 1, c, n_dims).
-Heights: TypeAlias = Callable[[FloatArray], torch.Tensor]
 Features: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-_POINTS = 1024
 _ONE_SIDED = 1.645  # of a test of 5 %
 _DESIGNS = 512  # over which a blur is averaged
 # Shares of the variance of clients' surfaces that they may have in common, equally likely beforehand.
@@ -44,7 +40,6 @@ _SHARES = np.concatenate([np.array([1e-4, 0.003, 0.01, 0.03]), np.linspace(0.05,
 _TINY = 1e-9
 _LEAST_REST = 0.1
 _LED = 0.5
-_SLOPE = SlopePrior(mean=1.0, stddev=0.4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,19 +47,17 @@ class Pooled:
     """The shared part of every client's model; public.
 
     Clients' standardised surfaces are taken to be a common function and what is a client's own. What is known of the
-    common function is normal; what is not known of it counts little, as its expected heights are then near zero.
+    common function is normal; what is not known of it counts little, as its expected values are then near zero.
 
     Attributes:
-        function: Expected heights, of mean 0 over the space, ``(n or 1, c)``, and functions ``(n or 1, c, r)`` whose
+        function: Expected values, of mean 0 over the space, ``(n or 1, c)``, and functions ``(n or 1, c, r)`` whose
             sum, each times a standard normal, is how far the common function can be from them; at points of the
             cube ``(n or 1, c, n_dims)``, on standardised values.
-        slope: Prior of a client's multiple of the common function.
         width: r.
         rest: Share of the variance of a client's surface that is expected to be its own, at least a tenth.
     """
 
     function: Callable[[FloatArray], Terms]
-    slope: SlopePrior
     width: int
     rest: float
 
@@ -74,17 +67,17 @@ class Pooled:
         return self.rest <= _LED
 
     def __call__(self, units: FloatArray) -> Terms:
-        """Heights and uncertainty at points of the cube ``(n or 1, c, n_dims)``."""
+        """Expected values and uncertainty at points of the cube ``(n or 1, c, n_dims)``."""
         return self.function(units)
 
-    def heights(self, units: FloatArray) -> torch.Tensor:
-        """Give the expected heights alone."""
+    def expected(self, units: FloatArray) -> torch.Tensor:
+        """Give the expected values alone."""
         return self.function(units)[0]
 
     def at(self, units: FloatArray, mask: torch.Tensor) -> Shared:
-        """Give it at clients' points ``(n, t, n_dims)``, with heights of zero where there is no value."""
-        heights, uncertainty = self.function(units)
-        return Shared(heights=heights.masked_fill(~mask, 0.0), uncertainty=uncertainty, slope=self.slope)
+        """Give it at clients' points ``(n, t, n_dims)``, with values of zero where there is no value."""
+        mean, uncertainty = self.function(units)
+        return Shared(mean=mean.masked_fill(~mask, 0.0), uncertainty=uncertainty)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +131,7 @@ def blur(
 
     A client with weights w that centres its values at ``n_points`` points answers with B w on average over uniform
     points, B = E Phi' (Phi Phi' + noise I)^-1 (I - 11' / n_points) Phi, symmetric up to chance; here over a public
-    sample. Leaving out depths, standardising and clipping shrink it: by how much is the slope of a regression of random
+    sample. Leaving out minima, standardising and clipping shrink it: by how much is the slope of a regression of random
     surfaces' answers on their B w.
 
     Args:
@@ -155,7 +148,7 @@ def blur(
     found = (waves.swapaxes(1, 2) @ np.linalg.solve(gram, waves - waves.mean(axis=1, keepdims=True))).mean(axis=0)
     found = 0.5 * (found + found.T)
     weights = generator.standard_normal((_DESIGNS, waves.shape[2])) / math.sqrt(_variance(features, setting))
-    values = without_depths(np.einsum("ntm,nm->nt", waves, weights), np.ones(units.shape[:2], dtype=bool))
+    values = without_minima(np.einsum("ntm,nm->nt", waves, weights), np.ones(units.shape[:2], dtype=bool))
     answers = np.einsum("ntm,nt->nm", waves, np.linalg.solve(gram, values[..., None])[..., 0])
     norms = np.linalg.norm(answers, axis=1, keepdims=True)
     answers = answers * np.minimum(1.0, clipping_norm / np.maximum(norms, _TINY))
@@ -258,10 +251,10 @@ def pool(
         return found[..., 0], found[..., 1:]
 
     rest = max(_LEAST_REST, 1.0 - common.share)
-    return Pooled(function=function, slope=_SLOPE, width=features.n_features, rest=rest)
+    return Pooled(function=function, width=features.n_features, rest=rest)
 
 
-def heights_of(features: Features, setting: Setting, weights: FloatArray, noise_stddev: float) -> Heights | None:
+def function_of(features: Features, setting: Setting, weights: FloatArray, noise_stddev: float) -> Functions | None:
     """The function of noisy weights as they are; None where it cannot be told from its own noise."""
     _, covariance = _over_the_space(features, setting)
     if not _is_heard(covariance, weights, noise_stddev):
@@ -286,14 +279,6 @@ def _over_the_space(features: Features, setting: Setting) -> tuple[FloatArray, F
 
 def _variance(features: InducingFeatures, setting: Setting) -> float:
     return float(_over_the_space(features, setting)[1].trace())
-
-
-def public_points(setting: Setting) -> FloatArray:
-    """Points over which functions are compared: a small space whole, else a net; public."""
-    grid = setting.space.grid(_POINTS)
-    if grid is not None:
-        return grid
-    return candidates(setting.space, _POINTS, public_stream(setting.public_seed, Stream.FEATURES, 1))
 
 
 def _embedded(space: Space, units: FloatArray, device: torch.device) -> torch.Tensor:

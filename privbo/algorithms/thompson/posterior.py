@@ -1,153 +1,55 @@
-"""Posteriors of many clients at once: ridge weights of features, and the kernels of own models.
+"""Models of many clients' objectives at once: kernels, what is shared, and posteriors.
 
-Histories are ragged (evaluations fail), so every batch carries a mask; a masked
-observation has zero features and zero value, which leaves the posterior untouched.
+Histories are ragged (evaluations fail), so every batch carries a mask. On a processor the work is compiled
+(``compiled`` has the formulas); elsewhere, as on GPUs, it is torch's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self, TypeAlias
 
 import numpy as np
 import torch
 
-from privbo.algorithms.thompson.features import Kernel
+from privbo.algorithms.thompson.features import SMOOTHNESS, Kernel, correlations
+from privbo.algorithms.thompson.ridge import batch_product, cholesky, row_times
+from privbo.protocol.messages import FloatArray
+
+Moments: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+CONSTANT, JITTER = 1.0, 1e-8  # variances on standardised values: of the constant, and added to the noise
+SLOPE_MEAN, SLOPE_STDDEV = 1.0, 0.4  # of the normal prior of a client's multiple of the shared function
+_LEAST_VARIANCE = 1e-12
 
 
-def ridge_mean(features: torch.Tensor, values: torch.Tensor, noise: float | torch.Tensor) -> torch.Tensor:
-    """Posterior mean of the weights (eq. 2 of the paper: nu = Sigma^-1 Phi' y), ``(n, n_features)``.
+class Batch:
+    """Numbers of n clients: tensors whose first axis is the client."""
 
-    Args:
-        features: Features of the observations, ``(n, t, n_features)``; zero rows where masked.
-        values: Observations ``(n, t)``; zero where masked.
-        noise: lambda, the variance of the observation noise, one or one per client ``(n,)``.
-    """
-    n_observations, n_features = features.shape[-2:]
-    if n_observations < n_features:
-        dual = cholesky(_gram(features, noise))
-        return row_times(torch.cholesky_solve(values[..., None], dual)[..., 0], features)
-    primal = cholesky(_gram(features.mT, noise))
-    weights: torch.Tensor = torch.cholesky_solve(batch_product(features.mT, values[..., None]), primal)[..., 0]
-    return weights
-
-
-def ridge_sample(
-    features: torch.Tensor,
-    values: torch.Tensor,
-    noise: float | torch.Tensor,
-    *,
-    prior: torch.Tensor,
-    observation_noise: torch.Tensor,
-) -> torch.Tensor:
-    """A draw of the weights from N(nu, lambda Sigma^-1), ``(n, n_features)`` (eq. 2 of the paper).
-
-    With fewer observations than features it corrects a prior draw by Matheron's rule,
-    which needs a factor of the small matrix only; otherwise it is the Cholesky draw.
-
-    Args:
-        features: As in ``ridge_mean``.
-        values: As in ``ridge_mean``.
-        noise: As in ``ridge_mean``.
-        prior: Standard normal draws ``(n, n_features)``.
-        observation_noise: Standard normal draws ``(n, t)``, used by Matheron's rule.
-    """
-    if features.shape[-2] < features.shape[-1]:
-        return sample_by_matheron(features, values, noise, prior, observation_noise)
-    return sample_by_cholesky(features, values, noise, prior)
-
-
-def sample_by_cholesky(
-    features: torch.Tensor, values: torch.Tensor, noise: float | torch.Tensor, prior: torch.Tensor
-) -> torch.Tensor:
-    """Cholesky draw: nu + sqrt(lambda) L'^-1 z with Sigma = L L'."""
-    factor = cholesky(_gram(features.mT, noise))
-    mean = torch.cholesky_solve(features.mT @ values[..., None], factor)
-    spread = torch.linalg.solve_triangular(factor.mT, prior[..., None], upper=True)
-    draw: torch.Tensor = mean[..., 0] + _column(noise, prior).sqrt() * spread[..., 0]
-    return draw
-
-
-def sample_by_matheron(
-    features: torch.Tensor,
-    values: torch.Tensor,
-    noise: float | torch.Tensor,
-    prior: torch.Tensor,
-    observation_noise: torch.Tensor,
-) -> torch.Tensor:
-    """Corrected prior draw: w + Phi' (Phi Phi' + lambda I)^-1 (y - Phi w - sqrt(lambda) e), w a prior draw."""
-    factor = cholesky(_gram(features, noise))
-    imagined = row_times(prior, features.mT) + _column(noise, prior).sqrt() * observation_noise
-    return prior + row_times(torch.cholesky_solve((values - imagined)[..., None], factor)[..., 0], features)
-
-
-def cholesky(matrices: torch.Tensor) -> torch.Tensor:
-    """Lower factors of a batch ``(..., c, c)``; the identity for a matrix that has none.
-
-    Torch raises for the whole batch where one matrix fails; here a client fails alone.
-    """
-    factors: torch.Tensor
-    factors, failures = torch.linalg.cholesky_ex(matrices)
-    failed = failures != 0  # also where an entry is not a number
-    if not failed.any():
-        return factors
-    identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
-    # Taken out before the factorisation, or a derivative would still see what failed.
-    kept: torch.Tensor = torch.linalg.cholesky_ex(torch.where(failed[..., None, None], identity, matrices))[0]
-    return kept
-
-
-def row_times(rows: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
-    """A row vector ``(n, a)`` times a matrix ``(n, a, b)`` per client, ``(n, b)``.
-
-    Batched products take a row on the left several times as fast as a column on the right.
-    """
-    return batch_product(rows[:, None, :], matrices)[:, 0]
-
-
-def batch_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Products of two matrices per client, ``(n, a, b)`` times ``(n, b, c)``.
-
-    On a processor matrix by matrix through NumPy: the rounding errors of torch's batched products depend on how
-    many clients there are, and they take 1.4 (from memory) to 2 times (from caches) as long.
-    """
-    if left.device.type == "cpu":
-        return torch.from_numpy(np.matmul(left.numpy(), right.numpy()))
-    return left @ right
-
-
-def _gram(rows: torch.Tensor, noise: float | torch.Tensor) -> torch.Tensor:
-    gram = batch_product(rows, rows.mT)
-    gram.diagonal(dim1=-2, dim2=-1).add_(_column(noise, rows))
-    return gram
-
-
-def _column(noise: float | torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The noise as ``(1,)`` or ``(n, 1)``, to stand beside a row per client."""
-    return torch.as_tensor(noise, dtype=like.dtype, device=like.device)[..., None]
+    def rows(self, index: torch.Tensor) -> Self:
+        """Those of some of the clients."""
+        return type(self)(**{name: values[index] for name, values in vars(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hyperparameters:
-    """Kernel hyperparameters of n clients, in units of the cube and of standardised values.
+class Hyperparameters(Batch):
+    """Fitted models of n clients, in units of the cube and of standardised values; private.
 
     Attributes:
         lengthscale: ``(n, n_embedded)``.
         outputscale: Prior variance ``(n,)``.
         noise: Observation variance ``(n,)``.
+        slope: Multiple of the shared function, ``(n,)``; NaN where nothing is shared.
     """
 
     lengthscale: torch.Tensor
     outputscale: torch.Tensor
     noise: torch.Tensor
-
-    def rows(self, index: torch.Tensor) -> Hyperparameters:
-        """Those of some of the clients."""
-        return Hyperparameters(**{name: values[index] for name, values in vars(self).items()})
+    slope: torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observations:
-    """Observations of n clients, standardised per client unless they model raw values.
+class Observations(Batch):
+    """Observations of n clients, on the scale on which they are modelled.
 
     Attributes:
         embedded: Points as kernels see them, ``(n, t, n_embedded)``.
@@ -161,9 +63,34 @@ class Observations:
     mask: torch.Tensor
     scale: torch.Tensor
 
-    def rows(self, index: torch.Tensor) -> Observations:
-        """Those of some of the clients."""
-        return Observations(**{name: values[index] for name, values in vars(self).items()})
+
+@dataclass(frozen=True, kw_only=True)
+class Shared(Batch):
+    """The shared function where n clients have values.
+
+    Attributes:
+        mean: Its expected values, ``(n, t)``; zero where masked.
+        uncertainty: Values of functions that make up how uncertain they are, each with a standard normal
+            multiple, ``(n, t, r)``.
+    """
+
+    mean: torch.Tensor
+    uncertainty: torch.Tensor
+
+    @property
+    def covariance(self) -> torch.Tensor:
+        """Covariance of the uncertain part, ``(n, t, t)``."""
+        return batch_product(self.uncertainty, self.uncertainty.mT)
+
+
+def is_compiled(device: torch.device) -> bool:
+    """Whether fits, posteriors and paths on a device are machine code; elsewhere, as on GPUs, they are torch's."""
+    return device.type == "cpu"
+
+
+def as_array(tensor: torch.Tensor) -> FloatArray:
+    """A tensor's numbers in one piece, as compiled code takes them."""
+    return np.ascontiguousarray(tensor.detach().numpy(), dtype=np.float64)
 
 
 def masked_covariance(covariance: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
@@ -180,14 +107,104 @@ def kernel_values(kernel: Kernel, left: torch.Tensor, right: torch.Tensor) -> to
     return correlations(kernel, squares.add_(right.square().sum(-1)[..., None, :]).clamp_min_(0.0))
 
 
-def correlations(kernel: Kernel, squares: torch.Tensor) -> torch.Tensor:
-    """Correlations at squared scaled distances, which are overwritten."""
-    if kernel == "se":
-        return squares.mul_(-0.5).exp_()
-    if kernel == "matern12":
-        return squares.sqrt_().neg_().exp_()
-    if kernel == "matern32":
-        distance = squares.mul_(3.0).sqrt_()
-        return (1.0 + distance).mul_(distance.neg_().exp_())
-    distance = torch.sqrt(5.0 * squares)
-    return squares.mul_(5.0 / 3.0).add_(distance).add_(1.0).mul_(distance.neg_().exp_())
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """Expectations of n clients about their own objectives, before the shared part of the mean is added.
+
+    Attributes:
+        kernel: Of all of them.
+        constant: Variance of a constant in the values.
+        known: Points as the kernel sees them, divided by the length scales, ``(n, t, n_embedded)``.
+        covariance_root: Inverse of the covariance's Cholesky factor, ``(n, t, t)``.
+        weights: Of the observations in the mean, ``(n, t)``.
+        models: Hyperparameters.
+        uncertainty: Of the shared function at the known points, ``(n, t, r)``; None where nothing is shared.
+    """
+
+    kernel: Kernel
+    constant: float
+    known: torch.Tensor
+    covariance_root: torch.Tensor
+    weights: torch.Tensor
+    models: Hyperparameters
+    uncertainty: torch.Tensor | None = None
+
+    def __call__(self, embedded: torch.Tensor, uncertainty: torch.Tensor | None = None) -> Moments:
+        """Mean and variance ``(n, c)`` at points ``(n or 1, c, n_embedded)``.
+
+        Args:
+            embedded: The points.
+            uncertainty: Of the shared function there, ``(n or 1, c, r)``; None where nothing is shared.
+        """
+        together, prior = None, self.models.outputscale[:, None] + self.constant
+        if uncertainty is not None and self.uncertainty is not None:
+            square = self.models.slope.square()
+            together = batch_product(square[:, None, None] * self.uncertainty, uncertainty.mT)
+            prior = prior + square[:, None] * uncertainty.square().sum(-1)
+        mean, explained = (self._compiled if is_compiled(embedded.device) else self.by_torch)(embedded, together)
+        return mean, (prior - explained).clamp_min_(_LEAST_VARIANCE)
+
+    def _compiled(self, embedded: torch.Tensor, together: torch.Tensor | None) -> Moments:
+        from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who models nothing
+
+        mean, explained = (np.empty((len(self.known), embedded.shape[1])) for _ in range(2))
+        compiled.expect(
+            SMOOTHNESS[self.kernel],
+            as_array(self.known),
+            as_array(self.covariance_root),
+            as_array(self.weights),
+            as_array(self.models.lengthscale),
+            as_array(self.models.outputscale),
+            self.constant,
+            as_array(embedded),
+            compiled.NOTHING if together is None else as_array(together),
+            mean,
+            explained,
+        )
+        return torch.from_numpy(mean), torch.from_numpy(explained)
+
+    def by_torch(self, embedded: torch.Tensor, together: torch.Tensor | None = None) -> Moments:
+        """Mean and explained variance by torch: on GPUs, and what tests hold the compiled ones to.
+
+        Args:
+            embedded: As for a call.
+            together: Covariance of the shared function's uncertainty at known points and these, ``(n, t, c)``.
+        """
+        scaled = embedded / self.models.lengthscale[:, None]
+        covariance = kernel_values(self.kernel, scaled, self.known).mul_(self.models.outputscale[:, None, None])
+        covariance = covariance + self.constant
+        if together is not None:
+            covariance = covariance + together.mT
+        mean = (covariance @ self.weights[..., None])[..., 0]
+        return mean, (covariance @ self.covariance_root.mT).square_().sum(-1)
+
+
+def condition(
+    models: Hyperparameters,
+    residual: Observations,
+    kernel: Kernel,
+    shared: Shared | None = None,
+    *,
+    constant: float = CONSTANT,
+) -> Posterior:
+    """Condition fitted models on what the shared function's expected values leave of the observed ones."""
+    mask = residual.mask
+    known = residual.embedded / models.lengthscale[:, None]
+    covariance = models.outputscale[:, None, None] * kernel_values(kernel, known, known) + constant
+    if shared is not None:
+        covariance = covariance + models.slope.square()[:, None, None] * shared.covariance
+    factor = cholesky(masked_covariance(covariance, mask, models.noise + JITTER))
+    unit = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
+    root = torch.linalg.solve_triangular(factor, unit, upper=False)
+    # Zero rows and columns: a masked observation says nothing about any point.
+    root = torch.where(mask[:, :, None] & mask[:, None], root, 0.0)
+    weights = row_times(row_times(torch.where(mask, residual.values, 0.0), root.mT), root)
+    return Posterior(
+        kernel=kernel,
+        constant=constant,
+        known=known,
+        covariance_root=root,
+        weights=weights,
+        models=models,
+        uncertainty=None if shared is None else shared.uncertainty,
+    )

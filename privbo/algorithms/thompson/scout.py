@@ -2,7 +2,7 @@
 
 Every client evaluates the same public points and answers with its values there, centred and divided by their norm: the
 inner product of two answers is the correlation of two surfaces over those points. The public side and the
-estimate are here, the private side is in ``scout_clients``.
+estimate are here, the private side is in ``clients``.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ class Scout:
     """
 
     answers_together: ClassVar[bool] = True
+    caveat: ClassVar[str | None] = None  # every form of it does what its settings say
+    is_certified: ClassVar[bool] = False  # no statement about the optimum rests on the clipping norm
     type: Literal["scout"] = field(default="scout", repr=False)
     evaluations: Annotated[int, Field(ge=3, le=256)] = 16
     is_shared: bool = True
@@ -73,16 +75,6 @@ class Scout:
     def local(self) -> Scout:
         """Give the same evaluations with nothing shared."""
         return dataclasses.replace(self, is_shared=False)
-
-    @property
-    def caveat(self) -> str | None:
-        """None: every form of it does what its settings say."""
-        return None
-
-    @property
-    def is_certified(self) -> bool:
-        """False: no statement about the optimum rests on the clipping norm."""
-        return False
 
     def server(self, setting: Setting) -> ScoutServer:
         """Make the public side."""
@@ -97,7 +89,7 @@ class Scout:
         seed: int,  # noqa: ARG002  # the protocol has it
     ) -> Cohort:
         """Make the private side for ``clients``, which draws nothing."""
-        from privbo.algorithms.thompson.scout_clients import ScoutClients  # loads torch, which the public side does not
+        from privbo.algorithms.thompson.clients import ScoutClients  # loads torch, which the public side does not
 
         return ScoutClients(setting, clients=clients, evaluate=evaluate)
 

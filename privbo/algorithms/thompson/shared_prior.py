@@ -1,6 +1,6 @@
 """The shared prior: few releases, pooled, as the prior mean of every client's own model.
 
-The public side is in ``prior_server``, the private side in ``prior_clients``. Rounds, for a run of T rounds:
+The public side is in ``servers``, the private side in ``clients``. Rounds, for a run of T rounds:
 
     round 0      clients evaluate their first points; with a release: pool 0
     round t      clients act on their own models, whose mean holds the pool so far
@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from privbo.algorithms.thompson.prior_server import SharedPriorServer
-from privbo.algorithms.thompson.prior_settings import SharedPriorSettings
+from privbo.algorithms.thompson.servers import SharedPriorServer
+from privbo.algorithms.thompson.settings import SharedPriorSettings
 from privbo.protocol.messages import Cohort, Evaluate, IntArray, Setting
 from privbo.protocol.settings import settings
 
@@ -87,22 +87,12 @@ class SharedPrior(SharedPriorSettings):
         """
         return dataclasses.replace(self, schedule=())
 
-    @property
-    def caveat(self) -> str | None:
-        """None: every form of it does what its settings say."""
-        return None
-
-    @property
-    def is_certified(self) -> bool:
-        """False: no statement about the optimum rests on the clipping norm."""
-        return False
-
     def server(self, setting: Setting) -> SharedPriorServer:
         """Make the public side."""
         return SharedPriorServer(self, self.within(setting))
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
         """Make the private side for ``clients``."""
-        from privbo.algorithms.thompson.prior_clients import PriorClients  # loads torch, which the public side does not
+        from privbo.algorithms.thompson.clients import PriorClients  # loads torch, which the public side does not
 
         return PriorClients(self, self.within(setting), clients=clients, evaluate=evaluate, seed=seed)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.algorithms.thompson.long_history import kept_points
+from privbo.algorithms.thompson.evaluations import kept_points
 
 GENERATOR = np.random.default_rng(4)
 UNITS, VALUES = GENERATOR.random((5, 60, 2)), GENERATOR.standard_normal((5, 60))

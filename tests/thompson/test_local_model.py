@@ -9,10 +9,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from experiments.baselines.dp_fts_de import Variant
-from privbo.algorithms.thompson.own import OwnActors, chunks, grid_index
+from privbo.algorithms.thompson import local_model
+from privbo.algorithms.thompson.evaluations import Evaluations
+from privbo.algorithms.thompson.local_model import LocalModel, grid_index
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
-from privbo.algorithms.thompson.posterior import Observations
-from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms
 from privbo.protocol.messages import PlainEvaluate, Setting
 from privbo.protocol.space import Int, Space
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
@@ -45,19 +45,17 @@ def test_local_clients_improve_with_every_kind_of_draw(draw, refit_every):
     assert np.maximum.accumulate(history.values, axis=1).mean(axis=0)[-1] > 0.93  # ten uniform points reach 0.83
 
 
-def _actors(own, space, n, t, scale=1.0):
-    """Actors and what they know: n clients with t random canonical points."""
-    generator = np.random.default_rng(3)
-    units = space.snap(generator.random((n, t, space.n_dims)))
-    values = generator.normal(size=(n, t))
-    observations = Observations(
-        embedded=torch.as_tensor(space.embed(units)),
-        values=torch.as_tensor(values),
-        mask=torch.ones(n, t, dtype=torch.bool),
-        scale=torch.full((n,), scale, dtype=torch.float64),
-    )
+def _proposed(own, space, n, t, rows=None, scale=1.0):
+    """The points of clients with t random canonical points each."""
+    clients, generator = np.arange(n), np.random.default_rng(3)
+    units, values = space.snap(generator.random((n, t, space.n_dims))), generator.normal(size=(n, t))
+    values = scale * (values - values.mean(axis=1, keepdims=True)) / values.std(axis=1, keepdims=True)
+    seen = Evaluations(clients, PlainEvaluate(lambda who, _: values[who, len(seen.rounds)]), space, torch.device("cpu"))
+    for index in range(t):
+        seen.query(units[:, index], -1, fixed=True)
     where = Setting(space=space, n_clients=n, rounds=4, public_seed=11)
-    return OwnActors(own, where, clients=np.arange(n), seed=5), observations, units
+    model = LocalModel(own, where, clients, 5, acquisition="thompson", logits=True)
+    return model.propose(seen, 1, rows=rows)
 
 
 def test_an_inflation_of_nothing_is_the_posterior_mean_whatever_the_draw():
@@ -69,8 +67,7 @@ def test_an_inflation_of_nothing_is_the_posterior_mean_whatever_the_draw():
             still = Prior(median=0.4, spread=1e-3, low=0.39999, high=0.40001)
             one = Prior(median=1.0, spread=1e-3, low=0.99999, high=1.00001)
             own = dataclasses.replace(own, lengthscale=still, outputscale=one, noise_variance=1e-2)
-        actors, observations, units = _actors(own, GRID, n=6, t=9)
-        found.append(actors.maximisers(np.arange(6), observations, units, 1))
+        found.append(_proposed(own, GRID, n=6, t=9))
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
 
@@ -80,8 +77,7 @@ def test_known_noise_is_scaled_to_standardised_values():
     found = []
     for variance, scale in ((0.04, 2.0), (0.01, 1.0), (0.5, 1.0)):
         own = OwnModel(refit_every=0, noise_variance=variance, n_features=32, n_candidates=64)
-        actors, observations, units = _actors(own, PLANE, n=4, t=9, scale=scale)
-        found.append(actors.maximisers(np.arange(4), observations, units, 1))
+        found.append(_proposed(own, PLANE, n=4, t=9, scale=scale))
     np.testing.assert_array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
 
@@ -94,19 +90,13 @@ def test_grid_points_are_found_again(space):
 
 
 @pytest.mark.parametrize("draw", ["paths", "exact"])
-def test_chunks_change_no_choice(draw):
+def test_chunks_change_no_choice(draw, monkeypatch):
     own = dataclasses.replace(OWN, draw=draw)
-    actors, observations, units = _actors(own, PLANE, n=7, t=5)
-    whole = actors.maximisers(np.arange(7), observations, units, 1)
-    pieces = chunks(np.arange(7), 2**30, torch.device("cpu"))  # more than a processor works on at once
-    assert [len(piece) for piece in pieces] == [1] * 7
-    assert [len(piece) for piece in chunks(np.arange(7), actors.entries(5), torch.device("cpu"))] == [7]
-    again, observations, units = _actors(own, PLANE, n=7, t=5)
-    for piece in pieces:
-        rows = torch.as_tensor(piece)
-        np.testing.assert_allclose(
-            again.maximisers(piece, observations.rows(rows), units[piece], 1), whole[piece], atol=1e-6
-        )
+    whole = _proposed(own, PLANE, n=7, t=5)
+    monkeypatch.setitem(local_model._ENTRIES, "cpu", 1)  # less than one client takes
+    np.testing.assert_allclose(_proposed(own, PLANE, n=7, t=5), whole, atol=1e-6)
+    some = np.array([5, 2])
+    np.testing.assert_allclose(_proposed(own, PLANE, n=7, t=5, rows=some), whole[some], atol=1e-6)
 
 
 _MAKERS = {
@@ -154,45 +144,3 @@ def test_a_tensor_without_a_device_is_caught():
     with _Placement() as placement:
         space["planted"]()
     assert placement.astray == [("planted", "ones")]
-
-
-def test_streams_depend_on_seed_client_round_and_purpose_only():
-    clients = np.array([3, 1, 2])
-    draws = client_normals(7, clients, 4, Stream.PRIOR, (6,))
-    np.testing.assert_array_equal(client_normals(7, clients[1:2], 4, Stream.PRIOR, (6,))[0], draws[1])
-    others = [
-        client_normals(8, clients, 4, Stream.PRIOR, (6,)),
-        client_normals(7, clients, 5, Stream.PRIOR, (6,)),
-        client_normals(7, clients, 4, Stream.SHARED_SAMPLE, (6,)),
-    ]
-    everything = np.concatenate([draws, *others])
-    assert len(np.unique(everything)) == everything.size
-
-
-def test_streams_are_standard():
-    # 200,000 normals and uniforms of 2,000 clients: means within 5.5 standard errors (one in 2.6e7 each).
-    normals = client_normals(1, np.arange(2000), 0, Stream.PRIOR, (100,))
-    assert abs(normals.mean()) < 5.5 / np.sqrt(normals.size)
-    assert abs((normals**2).mean() - 1) < 5.5 * np.sqrt(2 / normals.size)
-    # Between clients: correlations of neighbours' streams.
-    assert abs((normals[1:] * normals[:-1]).mean()) < 5.5 / np.sqrt(normals.size)
-    uniforms = np.array([client_uniforms(1, np.arange(2000), round_, Stream.CHOICE)[:, 0] for round_ in range(100)])
-    assert abs(uniforms.mean() - 0.5) < 5.5 * np.sqrt(1 / 12 / uniforms.size)
-    assert uniforms.min() >= 0
-    assert uniforms.max() < 1
-
-
-def test_streams_keep_their_numbers():
-    # Frozen at first release: resumed runs rely on it.
-    first = [generator.random() for generator in client_streams(2026, np.array([0, 41]), 3, Stream.CHOICE)]
-    np.testing.assert_allclose(first, [0.826214091932845, 0.17345451877228646], rtol=1e-15)
-
-
-def test_clients_generators_are_independent_of_each_other():
-    """Kept side by side and drawn from in turns, each gives what it gives alone."""
-    clients = np.array([0, 41, 7])
-    alone = [generator.random(3) for generator in client_streams(2026, clients, 3, Stream.CHOICE)]
-    kept = list(client_streams(2026, clients, 3, Stream.CHOICE))
-    in_turns = np.array([[generator.random() for generator in kept] for _ in range(3)])
-    np.testing.assert_array_equal(in_turns.T, alone)
-    np.testing.assert_array_equal(in_turns[0], client_uniforms(2026, clients, 3, Stream.CHOICE)[:, 0])

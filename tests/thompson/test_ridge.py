@@ -1,14 +1,73 @@
-"""Growing factors against factorising everything anew."""
+"""Ridge weights against plain references, exactly: a draw is affine in its normals; and while histories grow."""
 
 import numpy as np
 import pytest
 import torch
 
 from experiments.baselines.dp_fts_de import Variant
-from privbo.algorithms.thompson.growing import GrowingRidge
 from privbo.algorithms.thompson.own_model import OwnModel
-from privbo.algorithms.thompson.posterior import ridge_mean, sample_by_matheron
-from tests.thompson.conftest import play, setting
+from privbo.algorithms.thompson.ridge import (
+    GrowingRidge,
+    ridge_mean,
+    ridge_sample,
+    sample_by_cholesky,
+    sample_by_matheron,
+)
+from tests.thompson.conftest import moments, play, setting
+
+SHAPES = [(3, 8), (8, 3), (5, 5), (1, 6)]
+NOISE = 0.04
+
+
+def _data(n_observations, n_features, n=4, seed=0):
+    generator = np.random.default_rng(seed)
+    phi = generator.normal(size=(n, n_observations, n_features))
+    phi /= np.linalg.norm(phi, axis=-1, keepdims=True)
+    return torch.as_tensor(phi), torch.as_tensor(generator.normal(size=(n, n_observations)))
+
+
+def _reference(phi, y):
+    """Mean and covariance of one client's weights, eq. 2 of the paper as printed."""
+    sigma = phi.T @ phi + NOISE * np.eye(phi.shape[1])
+    return np.linalg.inv(sigma) @ phi.T @ y, NOISE * np.linalg.inv(sigma)
+
+
+@pytest.mark.parametrize(("t", "m"), SHAPES)
+def test_mean_is_the_papers(t, m):
+    phi, y = _data(t, m)
+    mean = ridge_mean(phi, y, NOISE).numpy()
+    for n in range(len(phi)):
+        np.testing.assert_allclose(mean[n], _reference(phi[n].numpy(), y[n].numpy())[0], atol=1e-10)
+
+
+@pytest.mark.parametrize(("t", "m"), SHAPES)
+def test_both_draws_have_the_posteriorsmoments(t, m):
+    phi, y = _data(t, m, n=1)
+    mean, covariance = _reference(phi[0].numpy(), y[0].numpy())
+    by_cholesky = moments(lambda z: sample_by_cholesky(phi, y, NOISE, z), (m,))
+    by_matheron = moments(lambda z, e: sample_by_matheron(phi, y, NOISE, z, e), (m, t))
+    for found_mean, found_covariance in (by_cholesky, by_matheron):
+        np.testing.assert_allclose(found_mean, mean, atol=1e-10)
+        np.testing.assert_allclose(found_covariance, covariance, atol=1e-10)
+
+
+def test_matherons_rule_is_used_for_few_observations_only():
+    for (t, m), by_matheron in zip(SHAPES, (True, False, False, True), strict=True):
+        phi, y = _data(t, m)
+        z, e = torch.randn(4, m, dtype=torch.float64), torch.randn(4, t, dtype=torch.float64)
+        draw = ridge_sample(phi, y, NOISE, prior=z, observation_noise=e)
+        expected = sample_by_matheron(phi, y, NOISE, z, e) if by_matheron else sample_by_cholesky(phi, y, NOISE, z)
+        torch.testing.assert_close(draw, expected)
+
+
+@pytest.mark.parametrize(("t", "m"), SHAPES)
+def test_masked_observations_change_nothing(t, m):
+    phi, y = _data(t, m)
+    padded = torch.cat([phi, torch.zeros(4, 2, m, dtype=torch.float64)], dim=1)
+    values = torch.cat([y, torch.zeros(4, 2, dtype=torch.float64)], dim=1)
+    torch.testing.assert_close(ridge_mean(padded, values, NOISE), ridge_mean(phi, y, NOISE))
+    empty = ridge_mean(torch.zeros_like(phi), torch.zeros_like(y), NOISE)
+    assert (empty == 0).all()
 
 
 def _histories(n=5, t=14, m=8, seed=0):
@@ -39,7 +98,9 @@ def test_every_prefix_has_the_weights_of_a_fresh_factorisation(noise):
     for t in (1, 2, 7, 14):
         expected = ridge_mean(features[:, :t], values[:, :t], noise)
         # With noise 1e-6 and a repeated point the Gram matrix has condition 7e6.
-        torch.testing.assert_close(ridge.mean(values[:, :t]), expected, rtol=1e-5, atol=1e-7)
+        nothing = torch.zeros(5, 8, dtype=torch.float64), torch.zeros(5, t, dtype=torch.float64)
+        mean = ridge.sample(values[:, :t], prior=nothing[0], observation_noise=nothing[1])
+        torch.testing.assert_close(mean, expected, rtol=1e-5, atol=1e-7)
         prior = torch.randn(5, 8, dtype=torch.float64, generator=generator)
         e = torch.randn(5, t, dtype=torch.float64, generator=generator)
         drawn = ridge.sample(values[:, :t], prior=prior, observation_noise=e)
@@ -71,7 +132,9 @@ def test_a_row_that_is_not_appended_is_caught():
     features, values = _histories()
     ridge = _grown(features, 0.1, upto=13)
     ridge.count = 14
-    assert (ridge.mean(values) - ridge_mean(features, values, 0.1)).abs().max() > 1e-3
+    nothing = torch.zeros(5, 22, dtype=torch.float64).split([8, 14], dim=1)
+    mean = ridge.sample(values, prior=nothing[0], observation_noise=nothing[1])
+    assert (mean - ridge_mean(features, values, 0.1)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("share", ["mean", "sample"])

@@ -1,0 +1,164 @@
+"""The public sides of DP-FTS-DE (Algorithm 1 of the paper) and of the shared prior: they see releases only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.algorithms.thompson.exploration import assign_regions
+from privbo.algorithms.thompson.settings import SharedPriorSettings, ThompsonSettings, digest_array
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Ask, Broadcast, FloatArray, Release, Request, Setting
+
+if TYPE_CHECKING:
+    from privbo.algorithms.thompson.maximise import Functions
+
+
+class PoolingServer:
+    """One round after the other, each with one release at most, and the weighted mean of all releases."""
+
+    def __init__(self, algorithm: ThompsonSettings | SharedPriorSettings, setting: Setting) -> None:
+        self._setting = setting
+        self._features = digest_array(algorithm.draw_features(setting).digest)
+        self._round = 0
+        self._sum = np.zeros(algorithm.n_features)
+        self._weight, self._noise_variance = 0.0, 0.0
+
+    def plan(self) -> Iterator[Request]:
+        """Every request of the run, in order; weights are made as they are asked for."""
+        requests = (self._request(round_) for round_ in range(self._setting.rounds + 1))
+        return (request for request in requests if request is not None)
+
+    def ask(self) -> Ask | None:
+        """The current round; None after the last."""
+        if self._round > self._setting.rounds:
+            return None
+        broadcast = Broadcast(round=self._round, arrays=self._arrays())
+        return Ask(broadcast=broadcast, request=self._request(self._round))
+
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the request of a broadcast's round."""
+        return self._request(broadcast.round)
+
+    def tell(self, release: Release | None) -> None:
+        """Add the round's release to the pool."""
+        weight = self._weight_of(self._round)
+        if (release is None) != (weight is None):
+            raise ConfigurationError(
+                f"round {self._round} {'has no' if weight is None else 'ends with'} release, told {release!r}"
+            )
+        if release is not None and weight is not None:
+            self._sum = self._sum + weight * np.asarray(release.values, dtype=np.float64).mean(axis=0)
+            self._weight += weight
+            self._noise_variance += (weight * release.noise_stddev) ** 2 / len(release.values)
+        self._round += 1
+
+    def propose(self, count: int) -> FloatArray:
+        """Candidates for a common setting: the maxima of the pooled function, or points that fill the space."""
+        from privbo.algorithms.thompson.maximise import peaks  # loads torch, which no round of the server needs
+
+        function = self._function(*self._pool()) if self._weight else None
+        return peaks(self._setting, function, count)
+
+    def _pool(self) -> tuple[FloatArray, float]:
+        """Pooled weights, and the standard deviation of the noise in every one of them."""
+        return self._sum / self._weight, math.sqrt(self._noise_variance) / self._weight
+
+    def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        return {
+            "rounds": np.array(self._setting.rounds, dtype=np.int64),
+            "features": self._features,
+        }
+
+    def _weight_of(self, round_: int) -> float | None:
+        """Weight in the pool of the release that a round ends with; None if it ends with none."""
+        raise NotImplementedError
+
+    def _request(self, round_: int) -> Request | None:
+        raise NotImplementedError
+
+    def _function(self, weights: FloatArray, noise_stddev: float) -> Functions | None:
+        """The function of pooled weights; None where it can't be told from its noise."""
+        raise NotImplementedError
+
+
+class ThompsonServer(PoolingServer):
+    """Algorithm 1: weights for every round, the last release for the next broadcast."""
+
+    def __init__(self, algorithm: ThompsonSettings, setting: Setting) -> None:
+        algorithm.regions(setting)  # refuses an impossible partition before any data is touched
+        super().__init__(algorithm, setting)
+        self._algorithm = algorithm
+        self._assignment = assign_regions(setting.n_clients, algorithm.n_regions)
+        self._last: Release | None = None
+
+    def tell(self, release: Release | None) -> None:
+        """Keep the round's release for the next broadcast."""
+        super().tell(release)
+        self._last = release
+
+    def _weight_of(self, round_: int) -> float | None:
+        return 1.0 if self._algorithm.asks(round_, self._setting.rounds) else None
+
+    def _request(self, round_: int) -> Request | None:
+        algorithm = self._algorithm
+        if not algorithm.asks(round_, self._setting.rounds):
+            return None
+        # A release serves the next iteration, so it carries that iteration's weights.
+        return Request(
+            dim=algorithm.n_features,
+            clipping_norm=algorithm.bound,
+            weights=algorithm.weighting.weights(round_ + 1, self._assignment, algorithm.n_regions),
+        )
+
+    def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        public = super()._arrays()
+        if self._last is not None:
+            public["vectors"] = np.asarray(self._last.values, dtype=np.float64)
+            public["noise_stddev"] = np.array(self._last.noise_stddev, dtype=np.float64)
+        return public
+
+    def _function(self, weights: FloatArray, noise_stddev: float) -> Functions | None:
+        from privbo.algorithms.thompson.pooled import function_of
+
+        return function_of(self._algorithm.draw_features(self._setting), self._setting, weights, noise_stddev)
+
+
+class SharedPriorServer(PoolingServer):
+    """The weighted mean of all releases so far; it goes out with every round."""
+
+    def __init__(self, algorithm: SharedPriorSettings, setting: Setting) -> None:
+        super().__init__(algorithm, setting)
+        self._algorithm = algorithm
+        self._releases = {release.round: release for release in algorithm.releases(setting)}
+
+    def foregone(self) -> Iterator[Request]:
+        """Requests that are not made because noise would drown even equal answers of all clients."""
+        given_up = () if self._releases else self._algorithm.usable(self._setting)
+        return (self._algorithm.request(release, self._setting.n_clients) for release in given_up)
+
+    def _weight_of(self, round_: int) -> float | None:
+        return self._algorithm.pool_weight(self._releases[round_]) if round_ in self._releases else None
+
+    def _request(self, round_: int) -> Request | None:
+        release = self._releases.get(round_)
+        return None if release is None else self._algorithm.request(release, self._setting.n_clients)
+
+    def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        public = super()._arrays()
+        if self._weight > 0.0:
+            weights, noise_stddev = self._pool()
+            public["pooled"], public["noise_stddev"] = weights, np.array(noise_stddev)
+        return public
+
+    def _function(self, weights: FloatArray, noise_stddev: float) -> Functions | None:
+        from privbo.algorithms.thompson.pooled import Blurs, pool
+
+        features = self._algorithm.draw_features(self._setting)
+        blurred = Blurs(self._algorithm, self._setting, features).before(self._round)
+        pooled = pool(features, self._setting, weights, noise_stddev, blurred)
+        return None if pooled is None else pooled.expected

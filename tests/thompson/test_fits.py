@@ -1,0 +1,198 @@
+"""Fits of many clients' models: compiled ones against GPyTorch's, scipy's evidence, and themselves to the last bit."""
+
+import dataclasses
+import hashlib
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import multivariate_normal
+
+from privbo.algorithms.thompson import fits
+from privbo.algorithms.thompson.fits import fit, start
+from privbo.algorithms.thompson.own_model import OwnModel, Prior
+from privbo.algorithms.thompson.posterior import condition, kernel_values
+from tests.thompson.conftest import observed, shared
+
+CPU = torch.device("cpu")
+KERNELS = ["se", "matern52", "matern32", "matern12"]
+QUIET = Prior(median=1e-4, spread=3.0, low=1e-6, high=1.0)
+WALKS = {
+    "alone": lambda seen: {},
+    "shared": lambda seen: {"shared": shared(seen.embedded, seen.mask)},
+    "logits": lambda seen: {"logits": True},
+}
+
+
+@pytest.fixture(params=WALKS)
+def walk(request):
+    return WALKS[request.param]
+
+
+def both(seen, own, walk, steps=40):
+    """Logarithms of fitted models and slopes, compiled and by GPyTorch: ``(n, e + 3)`` each."""
+    first, found = start(own, len(seen.embedded), seen.embedded.shape[2], CPU), []
+    for compiled in (True, False):
+        with patch.object(fits, "is_compiled", lambda _, compiled=compiled: compiled):
+            models = fit(first, seen, own, steps=steps, **walk(seen))
+        logs = [models.lengthscale.log(), models.outputscale[:, None].log(), models.noise[:, None].log()]
+        found.append(torch.cat([*logs, models.slope[:, None]], dim=1).nan_to_num(0.0))
+    return found
+
+
+def apart(pair):
+    return float((pair[0] - pair[1]).abs().max())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("t", "e"), [(2, 1), (3, 2), (8, 3), (9, 1), (17, 6), (40, 2), (64, 4)])
+def test_fits_are_those_of_gpytorch(kernel, t, e, walk):
+    seen, steps = observed(t=t, e=e, seed=t), 40 if t < 30 else 15
+    for change in ({}, {"ard": False, "noise_variance": 0.02}):
+        assert apart(both(seen, OwnModel(kernel=kernel, **change), walk, steps)) < 1e-6
+
+
+def test_long_histories_are_fitted_as_gpytorch_fits_them(walk):
+    assert apart(both(observed(n=2, t=200), OwnModel(noise=QUIET), walk, steps=5)) < 1e-6
+
+
+def test_the_comparison_tells_kernels_bounds_and_slopes_apart(walk):
+    """A fit by the wrong formula is far more than a rounding error away."""
+    seen = observed()
+    right = both(seen, OwnModel(), walk)[0]
+    loud = OwnModel(noise=Prior(median=1e-2, spread=1.0, low=1e-5, high=0.5))
+    wrong = [
+        both(seen, OwnModel(kernel="matern32"), walk)[1],
+        *(both(seen, OwnModel(), other)[1] for other in WALKS.values()),
+    ]
+    assert sum(apart((right, other)) > 1e-3 for other in wrong) == 3  # all but the walk itself
+    if walk is WALKS["logits"]:
+        assert apart((right, both(seen, loud, walk)[1])) > 1e-6
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("degenerate", ["equal values", "twice the same point", "one coordinate", "far"])
+def test_degenerate_data_are_fitted_as_gpytorch_fits_them(kernel, degenerate, walk):
+    seen = observed(n=3, t=6)
+    if degenerate == "equal values":
+        seen.values[:] = 0.0
+    elif degenerate == "twice the same point":
+        seen.embedded[:, 1] = seen.embedded[:, 0]
+    elif degenerate == "one coordinate":
+        seen.embedded[:, :, 1] = 0.5 + 0.01 * torch.arange(6)
+    else:
+        seen.embedded[:] *= 1e4
+    assert apart(both(seen, OwnModel(kernel=kernel), walk)) < 1e-6
+
+
+def test_bounds_are_hit_as_gpytorch_hits_them(walk):
+    narrow = OwnModel(
+        lengthscale=Prior(median=0.4, spread=5.0, low=0.39, high=0.41),
+        noise=Prior(median=1e-2, spread=5.0, low=9e-3, high=1.1e-2),
+    )
+    ours, oracle = both(observed(t=20), narrow, walk)
+    assert apart((ours, oracle)) < 1e-6
+    lengthscales = ours[:, 0].exp()
+    assert float(lengthscales.min()) >= 0.39 - 1e-12
+    assert float(lengthscales.max()) <= 0.41 + 1e-12
+    if walk is not WALKS["logits"]:
+        assert np.isin(lengthscales.numpy().round(12), (0.39, 0.41)).any()
+
+
+@pytest.mark.parametrize("n_values", [0, 1])
+def test_values_that_say_nothing_of_a_length_scale_leave_it_at_its_median(n_values):
+    """Adam makes steps of rounding errors: a length scale that begins at its median would wander by thousandths."""
+    seen = observed(n=1, t=4)
+    seen.mask[:, n_values:] = False
+    seen.values[:] = 0.0
+    median = torch.full((1, 2), 0.4, dtype=torch.float64)
+    for walk in WALKS.values():
+        for found in both(seen, OwnModel(), walk):
+            torch.testing.assert_close(found[:, :2].exp(), median, rtol=1e-14, atol=0)
+
+
+def test_a_covariance_without_a_factor_leaves_a_client_to_its_priors_and_the_others_alone(walk):
+    """One client has the same point three times, and priors without noise: its covariance is singular."""
+    seen = observed(n=4, t=3, absent=0.0)
+    seen.embedded[1] = seen.embedded[1, :1]
+    tiny = Prior(median=1e-30, spread=1.0, low=1e-31, high=1e-29)
+    large = Prior(median=1e12, spread=1.0, low=1e11, high=1e13)
+    own = OwnModel(noise=tiny, outputscale=large)
+    ours, oracle = both(seen, own, walk, steps=10)
+    assert torch.isfinite(ours).all()
+    assert apart((ours, oracle)) < 1e-6
+    medians = torch.tensor([0.4, 0.4, 1e12, 1e-30], dtype=torch.float64).log()
+    torch.testing.assert_close(ours[1, :-1], medians, rtol=1e-12, atol=0)
+    others = torch.tensor([0, 2, 3])
+    assert torch.equal(both(seen.rows(others), own, walk, steps=10)[0], ours[others])
+    found = fit(start(own, 4, 2, CPU), seen, own, steps=10)
+    assert all(torch.isfinite(values).all() for values in condition(found, seen, own.kernel)(seen.embedded))
+
+
+def evidence(seen, models, own, n):
+    """Log evidence plus log prior densities of the logarithms, by scipy, for one client."""
+    keep = seen.mask[n]
+    points = seen.embedded[n][keep] / models.lengthscale[n]
+    covariance = models.outputscale[n] * kernel_values("matern52", points[None], points[None])[0]
+    covariance = covariance + models.noise[n] * torch.eye(int(keep.sum()), dtype=torch.float64)
+    found = multivariate_normal(cov=covariance.numpy()).logpdf(seen.values[n][keep].numpy())
+    for name, prior in (("lengthscale", own.lengthscale), ("outputscale", own.outputscale), ("noise", own.noise)):
+        logs = getattr(models, name)[n].log().numpy()
+        found -= 0.5 * (((logs - np.log(prior.median)) / prior.spread) ** 2).sum()
+    return found
+
+
+def test_a_long_fit_is_a_maximum_of_the_posterior_by_scipy():
+    """Moving any hyperparameter of any client by a tenth lowers what scipy says of it."""
+    seen, own = observed(n=3, t=12), OwnModel()
+    found = fit(start(own, 3, 2, CPU), seen, own, steps=400, logits=True)
+    for n in range(3):
+        best = evidence(seen, found, own, n)
+        for name in ("lengthscale", "outputscale", "noise"):
+            for factor in (0.9, 1.1):
+                moved = dataclasses.replace(found, **{name: factor * getattr(found, name)})
+                assert evidence(seen, moved, own, n) < best - 1e-4
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_known_noise_is_used_as_it_is_in_the_units_of_the_objective(steps, walk):
+    seen, own = observed(n=3), OwnModel(noise_variance=0.04)
+    seen = dataclasses.replace(seen, scale=torch.tensor([1.0, 2.0, 100.0], dtype=torch.float64))
+    found = fit(start(own, 3, 2, CPU), seen, own, steps=steps, **walk(seen))
+    torch.testing.assert_close(found.noise, torch.tensor([0.04, 0.01, own.noise.low], dtype=torch.float64))
+
+
+def digest(found):
+    return hashlib.sha256(found.numpy().tobytes()).hexdigest()
+
+
+def fits_of(rows):
+    part, own = observed(n=10, t=11, seed=5).rows(torch.as_tensor(rows)), OwnModel()
+    found = [vars(fit(start(own, len(rows), 2, CPU), part, own, steps=20, **walk(part))) for walk in WALKS.values()]
+    return [torch.cat([values.reshape(len(rows), -1).nan_to_num() for values in one.values()], dim=1) for one in found]
+
+
+def test_a_client_is_fitted_to_the_same_bits_alone_among_others_in_threads_and_in_another_process():
+    whole = fits_of(range(10))
+    for parts in (2, 7, 10):
+        shards = np.array_split(np.arange(10), parts)
+        with ThreadPoolExecutor(3) as threads:
+            found = list(threads.map(fits_of, shards))
+        for kind, expected in enumerate(whole):
+            assert torch.equal(torch.cat([part[kind] for part in found]), expected)
+    code = "import tests.thompson.test_fits as here; print(*map(here.digest, here.fits_of(range(10))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [digest(found) for found in whole]
+
+
+@pytest.mark.slow
+def test_where_nothing_can_be_kept_it_is_compiled_for_the_process():
+    code = "import tests.thompson.test_fits as here; print(*map(here.digest, here.fits_of(range(10))))"
+    nowhere = {**os.environ, "NUMBA_CACHE_LOCATOR_CLASSES": "ZipCacheLocator"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=nowhere)
+    assert done.stdout.split() == [digest(found) for found in fits_of(range(10))]

@@ -1,0 +1,76 @@
+"""Named random streams: whose they are, that they are numpy's bit for bit, and initial points of them."""
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.algorithms.thompson.exploration import Regions
+from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms
+from privbo.protocol.messages import PlainEvaluate
+from tests.thompson.conftest import MIXED, PLANE, bumps, setting
+
+CLIENTS = np.array([0, 1, 7, 1000, 2**31, 2**40 + 3])
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 64])
+@pytest.mark.parametrize("seed", [0, 3, 2**62 + 11])
+def test_uniform_draws_are_those_of_numpys_generators(seed: int, count: int):
+    for round_, stream in ((0, Stream.INITIAL), (5, Stream.CHOICE)):
+        expected = [g.random(count) for g in client_streams(seed, CLIENTS, round_, stream)]
+        np.testing.assert_array_equal(client_uniforms(seed, CLIENTS, round_, stream, count), expected)
+
+
+@pytest.mark.parametrize("space", [PLANE, MIXED], ids=["plane", "mixed"])
+@pytest.mark.parametrize("start", ["region", "everywhere"])
+def test_initial_points_are_those_of_every_clients_own_stream(space, start: str):
+    algorithm, where = pb.DPFTSDE(n_features=8, n_regions=4, start=start, n_init=3), setting(n_clients=30, space=space)
+    cohort = algorithm.cohort(where, clients=np.arange(30), evaluate=PlainEvaluate(bumps), seed=5)
+    cohort.respond(algorithm.server(where).ask().broadcast)
+    regions = algorithm.regions(where) if start == "region" else Regions.of(1, space)
+    homes = np.arange(30) % 4 if start == "region" else np.zeros(30, dtype=int)
+    units = cohort.history().units
+    for client, generator in enumerate(client_streams(5, np.arange(30), 0, Stream.INITIAL)):
+        home = int(regions.index(units[client])[0]) if start == "region" else int(homes[client])
+        np.testing.assert_array_equal(units[client, :3], regions.sample(home, 3, space, generator))
+
+
+def test_streams_depend_on_seed_client_round_and_purpose_only():
+    clients = np.array([3, 1, 2])
+    draws = client_normals(7, clients, 4, Stream.PRIOR, (6,))
+    np.testing.assert_array_equal(client_normals(7, clients[1:2], 4, Stream.PRIOR, (6,))[0], draws[1])
+    others = [
+        client_normals(8, clients, 4, Stream.PRIOR, (6,)),
+        client_normals(7, clients, 5, Stream.PRIOR, (6,)),
+        client_normals(7, clients, 4, Stream.SHARED_SAMPLE, (6,)),
+    ]
+    everything = np.concatenate([draws, *others])
+    assert len(np.unique(everything)) == everything.size
+
+
+def test_streams_are_standard():
+    # 200,000 normals and uniforms of 2,000 clients: means within 5.5 standard errors (one in 2.6e7 each).
+    normals = client_normals(1, np.arange(2000), 0, Stream.PRIOR, (100,))
+    assert abs(normals.mean()) < 5.5 / np.sqrt(normals.size)
+    assert abs((normals**2).mean() - 1) < 5.5 * np.sqrt(2 / normals.size)
+    # Between clients: correlations of neighbours' streams.
+    assert abs((normals[1:] * normals[:-1]).mean()) < 5.5 / np.sqrt(normals.size)
+    uniforms = np.array([client_uniforms(1, np.arange(2000), round_, Stream.CHOICE)[:, 0] for round_ in range(100)])
+    assert abs(uniforms.mean() - 0.5) < 5.5 * np.sqrt(1 / 12 / uniforms.size)
+    assert uniforms.min() >= 0
+    assert uniforms.max() < 1
+
+
+def test_streams_keep_their_numbers():
+    # Frozen at first release: resumed runs rely on it.
+    first = [generator.random() for generator in client_streams(2026, np.array([0, 41]), 3, Stream.CHOICE)]
+    np.testing.assert_allclose(first, [0.826214091932845, 0.17345451877228646], rtol=1e-15)
+
+
+def test_clients_generators_are_independent_of_each_other():
+    """Kept side by side and drawn from in turns, each gives what it gives alone."""
+    clients = np.array([0, 41, 7])
+    alone = [generator.random(3) for generator in client_streams(2026, clients, 3, Stream.CHOICE)]
+    kept = list(client_streams(2026, clients, 3, Stream.CHOICE))
+    in_turns = np.array([[generator.random() for generator in kept] for _ in range(3)])
+    np.testing.assert_array_equal(in_turns.T, alone)
+    np.testing.assert_array_equal(in_turns[0], client_uniforms(2026, clients, 3, Stream.CHOICE)[:, 0])
