@@ -25,11 +25,11 @@ from accountant.events import (
     ZeroConcentrated as ZeroConcentrated,
     compose as compose,
     from_dict as from_dict,
+    of_group as of_group,
     repeat as repeat,
     to_dict as to_dict,
 )
 from accountant.front import Accountant as Accountant, epsilon as epsilon, noise_multiplier as noise_multiplier
-from accountant.group import of_group as of_group
 from accountant.ledger import Budget as Budget, Ledger as Ledger, LedgerPolicy as LedgerPolicy
 from accountant.tight import numerical as numerical
 from accountant.tightest import (

@@ -11,8 +11,7 @@ replace-one Gaussian is right.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from accountant.errors import EventError
@@ -35,7 +34,8 @@ from accountant.events import (
     compose,
     parts,
 )
-from accountant.selection import TruncatedNegativeBinomial, gamma_of
+from accountant.mechanisms.basic import DpCall
+from accountant.mechanisms.selection import gamma_of
 from accountant.sensitivity import contribution_factor
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def dp_event_expression(event: Event, *, adjacency: Adjacency) -> str:
     if any(isinstance(part, RandomAllocationGaussian) for part, _ in parts(event)):
         check_adjacency(event, adjacency)
         return "UnsupportedDpEvent()"  # they have none for it, and their accountants refuse this one
-    return repr(_whole(event, adjacency))
+    return repr(_written(event, adjacency))
 
 
 def to_dp_event(event: Event, *, adjacency: Adjacency) -> DpEvent:
@@ -64,75 +64,12 @@ def to_dp_event(event: Event, *, adjacency: Adjacency) -> DpEvent:
     Raises:
         EventError: ``event`` is unknown or unsound under ``adjacency``.
     """
-    return _whole(event, adjacency).build()
+    return _written(event, adjacency).build()
 
 
-@dataclass(frozen=True, repr=False)
-class _Call:
-    """A class of dp-accounting's and its arguments; calls and lists of calls among them."""
-
-    name: str
-    arguments: Mapping[str, object]
-
-    def __repr__(self) -> str:
-        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.arguments.items())})"
-
-    def build(self) -> DpEvent:
-        from dp_accounting import dp_event
-
-        return getattr(dp_event, self.name)(**{key: _built(value) for key, value in self.arguments.items()})
-
-
-def _built(value: object) -> object:
-    if isinstance(value, list):
-        return [_built(one) for one in value]
-    return value.build() if isinstance(value, _Call) else value
-
-
-def _whole(event: Event, adjacency: Adjacency) -> _Call:
+def _written(event: Event, adjacency: Adjacency) -> DpCall:
     check_adjacency(event, adjacency)
-    rows = [
-        _Call("SelfComposedDpEvent", {"event": _one(part, adjacency), "count": count}) for part, count in parts(event)
-    ]
-    return _Call("ComposedDpEvent", {"events": rows}) if rows else _Call("NoOpDpEvent", {})
-
-
-def _one(part: Basic, adjacency: Adjacency) -> _Call:  # noqa: C901, PLR0911 - one return per kind of event
-    def gaussian(z: float, *, fixed_size: bool = False) -> _Call:
-        factor = contribution_factor(adjacency, fixed_size=fixed_size)
-        return _Call("GaussianDpEvent", {"noise_multiplier": factor * z})
-
-    def laplace(b: float) -> _Call:
-        return _Call("LaplaceDpEvent", {"noise_multiplier": contribution_factor(adjacency) * b})
-
-    match part:
-        case Gaussian(noise_multiplier=z):
-            return gaussian(z)
-        case PoissonSampledGaussian(sample_rate=q, noise_multiplier=z):
-            return _Call("PoissonSampledDpEvent", {"sampling_probability": q, "event": gaussian(z)})
-        case FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z):
-            sample = {"source_dataset_size": n, "sample_size": m, "event": gaussian(z, fixed_size=True)}
-            return _Call("SampledWithoutReplacementDpEvent", sample)
-        case TruncatedPoissonSampledGaussian(n_clients=n, sample_rate=q, batch_size=size, noise_multiplier=z):
-            sample = {"dataset_size": n, "sampling_probability": q, "truncated_batch_size": size}
-            multiplier = {"noise_multiplier": contribution_factor(adjacency) * z}
-            return _Call("TruncatedSubsampledGaussianDpEvent", sample | multiplier)
-        case RandomAllocationGaussian():
-            raise EventError(f"dp-accounting has no event for {part!r}")
-        case MixtureOfGaussians(noise_multiplier=z, sensitivities=lengths, chances=chances):
-            law = {"standard_deviation": z, "sensitivities": list(lengths), "sampling_probs": list(chances)}
-            return _Call("MixtureOfGaussiansDpEvent", law)
-        case ZeroConcentrated(rho=rho, xi=xi):
-            return _Call("ZCDpEvent", {"rho": rho, "xi": xi})
-        case Laplace(scale_multiplier=b):
-            return laplace(b)
-        case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
-            return _Call("PoissonSampledDpEvent", {"sampling_probability": q, "event": laplace(b)})
-        case BestOfRandomRuns(run=run, eta=eta, gamma=gamma):
-            mean = TruncatedNegativeBinomial(eta=eta, gamma=gamma).mean
-            return _Call("RepeatAndSelectDpEvent", {"event": _whole(run, adjacency), "mean": mean, "shape": eta})
-        case NonPrivate():
-            return _Call("NonPrivateDpEvent", {})
+    return compose([event]).dp_event(contribution_factor(adjacency))
 
 
 def from_dp_event(event: DpEvent, *, adjacency: Adjacency) -> Event:

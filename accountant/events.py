@@ -1,41 +1,35 @@
-"""Privacy events: mechanisms described so completely that an accountant can be written from them alone.
+"""Events: every kind by name, read from what was written, and seen by others than the one who is protected.
 
-Every event speaks of the worst pair of output distributions that two adjacent data
-sets can produce. ``noise_multiplier`` is always the noise's standard deviation divided
-by the L2 sensitivity *under the stated adjacency and sampler* (``accountant.sensitivity``
-has the rules), so distances below are in units of that sensitivity and the noise has
-standard deviation z = ``noise_multiplier``.
-
-Adjacency is no part of an event: a ledger states it once for all its events.
-
-The basic ones stand in ``accountant.gaussian_sums`` and ``accountant.other_noises``; here they are composed, written
-down and read.
+An event describes a mechanism so completely that an accountant can be written from it alone
+(``accountant.mechanisms.basic`` has the protocol; a new kind is one class in one module of ``accountant.mechanisms``).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
 
-from accountant.adjacency import Adjacency, Unit
-from accountant.errors import EventError
-from accountant.fields import as_float, as_positive_int
-from accountant.gaussian_sums import (
-    FixedSizeSampledGaussian,
-    Gaussian,
-    MixtureOfGaussians,
-    PoissonSampledGaussian,
-    RandomAllocationGaussian,
-    TruncatedPoissonSampledGaussian,
-)
-from accountant.other_noises import Laplace, NonPrivate, PoissonSampledLaplace, ZeroConcentrated
+from accountant.errors import AccountingError, EventError
+from accountant.mechanisms.allocation import RandomAllocationGaussian
+from accountant.mechanisms.basic import Adjacency, Basic, Composed, Event, Json, Unit, compose, parts, to_dict
+from accountant.mechanisms.fixed_size import FixedSizeSampledGaussian
+from accountant.mechanisms.gaussian import Gaussian
+from accountant.mechanisms.laplace import Laplace, PoissonSampledLaplace
+from accountant.mechanisms.mixture import MixtureOfGaussians
+from accountant.mechanisms.non_private import NonPrivate
+from accountant.mechanisms.poisson import PoissonSampledGaussian
+from accountant.mechanisms.selection import BestOfRandomRuns
+from accountant.mechanisms.truncated import TruncatedPoissonSampledGaussian
+from accountant.mechanisms.zero_concentrated import ZeroConcentrated
 
 __all__ = [
+    "SLACK",
     "Adjacency",
     "Basic",
     "BestOfRandomRuns",
+    "Combine",
     "Composed",
     "Event",
     "FixedSizeSampledGaussian",
@@ -54,180 +48,19 @@ __all__ = [
     "compose",
     "from_dict",
     "is_non_private",
+    "most_expensive",
+    "of_group",
+    "of_noises",
+    "of_one_run",
+    "of_seen_samples",
     "parts",
     "repeat",
     "to_dict",
 ]
 
-Json: TypeAlias = dict[str, Any]
-"""A JSON object; at (de)serialisation only."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BestOfRandomRuns:
-    """The best of K runs of one mechanism, released alone; K is secret and random.
-
-    K is truncated negative binomial (``accountant.selection``); which candidate each run
-    tries, the runs that are not released, and K itself stay secret.
-
-    Proof: docs/proofs/private-selection.md.
-
-    Attributes:
-        run: What one run costs, the score it is judged by included; private itself.
-        eta: Shape of K, > -1; 1 is geometric.
-        gamma: Success probability in (0, 1); smaller means more runs.
-
-    Example:
-        >>> from accountant import renyi
-        >>> run = compose([Gaussian(noise_multiplier=4.0)])
-        >>> best = BestOfRandomRuns(run=run, eta=1.0, gamma=0.1)
-        >>> prices = [renyi.epsilon(event, 1e-5, adjacency=Adjacency.ZERO_OUT) for event in (run, best)]
-        >>> prices[0] < prices[1] < 4 * prices[0]
-        True
-    """
-
-    run: Composed
-    eta: float
-    gamma: float
-
-    def __post_init__(self) -> None:
-        run = compose([self.run])
-        if not run.parts or is_non_private(run) or any(isinstance(p, BestOfRandomRuns) for p, _ in run.parts):
-            raise EventError(f"BestOfRandomRuns.run must be a private event other than a selection, got {self.run!r}")
-        object.__setattr__(self, "run", run)
-        as_float(self, "eta", -1.0, math.inf)
-        as_float(self, "gamma", 0.0, math.nextafter(1.0, 0.0))
-
-
-Basic: TypeAlias = (
-    Gaussian
-    | PoissonSampledGaussian
-    | FixedSizeSampledGaussian
-    | TruncatedPoissonSampledGaussian
-    | RandomAllocationGaussian
-    | MixtureOfGaussians
-    | ZeroConcentrated
-    | Laplace
-    | PoissonSampledLaplace
-    | BestOfRandomRuns
-    | NonPrivate
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Composed:
-    """Several events on the same data, each so many times; made by ``compose``.
-
-    Proof: docs/proofs/plans.md.
-
-    Attributes:
-        parts: Pairs (event, count), every event basic and present once; empty is a
-            release of nothing.
-
-    Example:
-        >>> Composed() == repeat(Gaussian(noise_multiplier=1.0), 0)
-        True
-    """
-
-    parts: tuple[tuple[Basic, int], ...] = ()
-
-    def __post_init__(self) -> None:
-        seen = set()
-        for event, count in self.parts:
-            if not isinstance(event, Basic):
-                raise EventError(f"Composed.parts holds basic events only, got {event!r}; use compose(...)")
-            as_positive_int("Composed", "count", count)
-            if event in seen:
-                raise EventError(f"Composed.parts names {event!r} twice; use compose(...)")
-            seen.add(event)
-
-
-Event: TypeAlias = Basic | Composed
-
-_TYPES: Final[dict[str, type[Basic]]] = {
-    "gaussian": Gaussian,
-    "poisson-sampled-gaussian": PoissonSampledGaussian,
-    "fixed-size-sampled-gaussian": FixedSizeSampledGaussian,
-    "truncated-poisson-sampled-gaussian": TruncatedPoissonSampledGaussian,
-    "random-allocation-gaussian": RandomAllocationGaussian,
-    "mixture-of-gaussians": MixtureOfGaussians,
-    "zero-concentrated": ZeroConcentrated,
-    "laplace": Laplace,
-    "poisson-sampled-laplace": PoissonSampledLaplace,
-    "best-of-random-runs": BestOfRandomRuns,
-    "non-private": NonPrivate,
-}
-_NAMES: Final = {kind: name for name, kind in _TYPES.items()}
-
-
-def parts(event: Event) -> tuple[tuple[Basic, int], ...]:
-    """The basic events of ``event`` with their counts.
-
-    Raises:
-        EventError: ``event`` is of no known type.
-    """
-    if isinstance(event, Composed):
-        return event.parts
-    if isinstance(event, Basic):
-        return ((event, 1),)
-    raise EventError(f"unknown event {event!r} of type {type(event).__name__}; known: {sorted(_TYPES)} and 'composed'")
-
-
-def _sort_key(event: Basic) -> tuple[str | float | tuple[float, ...], ...]:
-    if isinstance(event, BestOfRandomRuns):
-        return (_NAMES[type(event)], repr(to_dict(event)))
-    return (_NAMES[type(event)], *(getattr(event, item.name) for item in fields(event)))
-
-
-def compose(events: Iterable[Event | tuple[Event, int]]) -> Composed:
-    """One event for many on the same data; equal events are merged, order is forgotten.
-
-    Args:
-        events: Events, or pairs (event, how many times); compositions are flattened.
-
-    Raises:
-        EventError: An event is unknown, or a count below 1.
-
-    Example:
-        >>> noisy = Gaussian(noise_multiplier=4.0)
-        >>> compose([noisy, (noisy, 2)])
-        Composed(parts=((Gaussian(noise_multiplier=4.0), 3),))
-    """
-    counts: dict[Basic, int] = {}
-    for item in events:
-        event, times = item if isinstance(item, tuple) else (item, 1)
-        times = as_positive_int("compose", "count", times)
-        for part, count in parts(event):
-            counts[part] = counts.get(part, 0) + count * times
-    return Composed(parts=tuple(sorted(counts.items(), key=lambda pair: _sort_key(pair[0]))))
-
-
-def repeat(event: Event, count: int) -> Composed:
-    """``event`` made ``count`` times; zero times is the empty composition.
-
-    Example:
-        >>> repeat(Gaussian(noise_multiplier=4.0), 3)
-        Composed(parts=((Gaussian(noise_multiplier=4.0), 3),))
-    """
-    return compose([(event, count)]) if count else Composed()
-
-
-def to_dict(event: Event) -> Json:
-    """The canonical form of an event: JSON-able, floats exact, equal events equal dicts.
-
-    Example:
-        >>> to_dict(Gaussian(noise_multiplier=4.0))
-        {'type': 'gaussian', 'noise_multiplier': 4.0}
-    """
-    if isinstance(event, Composed):
-        rows = [[to_dict(part), count] for part, count in compose([event]).parts]
-        return {"type": "composed", "parts": rows}
-    (basic, _), *_ = parts(event)
-    if isinstance(basic, BestOfRandomRuns):
-        return {"type": _NAMES[type(basic)], "run": to_dict(basic.run), "eta": basic.eta, "gamma": basic.gamma}
-    values = {item.name: getattr(basic, item.name) for item in fields(basic)}
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-    return {"type": _NAMES[type(basic)], **plain}
+Combine: TypeAlias = Callable[[Iterable[Event]], Composed]
+SLACK: Final = 2.0**-40
+"""Share of delta and of the multiplier that ``of_noises`` gives up: for the rounding of the noises, and of the root."""
 
 
 def from_dict(data: Mapping[str, object]) -> Event:
@@ -247,14 +80,24 @@ def from_dict(data: Mapping[str, object]) -> Event:
         if content or not isinstance(rows, list):
             raise EventError(f"a composed event has 'type' and a list 'parts', got {dict(data)!r}")
         return compose([(from_dict(part), count) for part, count in rows])
-    if name not in _TYPES:
-        raise EventError(f"unknown event type {name!r}; known: {sorted(_TYPES)} and 'composed'")
-    if name == "best-of-random-runs" and isinstance(content.get("run"), Mapping):
-        content["run"] = from_dict(content["run"])
+    if name not in Basic.kinds:
+        raise EventError(f"unknown event type {name!r}; known: {sorted(Basic.kinds)} and 'composed'")
     try:
-        return _TYPES[name](**content)
+        return Basic.kinds[name](
+            **{key: from_dict(value) if isinstance(value, Mapping) else value for key, value in content.items()}
+        )
     except TypeError as error:
         raise EventError(f"event {name!r} cannot be made from the fields {sorted(content)}: {error}") from error
+
+
+def repeat(event: Event, count: int) -> Composed:
+    """``event`` made ``count`` times; zero times is the empty composition.
+
+    Example:
+        >>> repeat(Gaussian(noise_multiplier=4.0), 3)
+        Composed(parts=((Gaussian(noise_multiplier=4.0), 3),))
+    """
+    return compose([(event, count)]) if count else Composed()
 
 
 def check_adjacency(event: Event, adjacency: Adjacency) -> None:
@@ -264,19 +107,150 @@ def check_adjacency(event: Event, adjacency: Adjacency) -> None:
         EventError: Fixed-size sampling under add-or-remove-one; random allocation, and a mixture of
             Gaussians, under replace-one.
     """
-    adjacency = Adjacency(adjacency)
     for part, _ in parts(event):
-        if isinstance(part, BestOfRandomRuns):
-            check_adjacency(part.run, adjacency)
-        if isinstance(part, RandomAllocationGaussian | MixtureOfGaussians) and adjacency is Adjacency.REPLACE_ONE:
-            raise EventError(f"{part!r} is not stated under replace-one: no pair is proven; state zero-out")
-        if isinstance(part, FixedSizeSampledGaussian) and adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-            raise EventError(
-                f"{part!r} has no meaning under add-or-remove-one: the sample is drawn from a public number "
-                "of clients, so neighbours differ in who occupies a slot; state replace-one or zero-out"
-            )
+        part.check(Adjacency(adjacency))
 
 
 def is_non_private(event: Event) -> bool:
     """Tell whether any part of ``event`` carries no guarantee at all."""
     return any(isinstance(part, NonPrivate) for part, _ in parts(event))
+
+
+def of_group(event: Event, size: int, *, adjacency: Adjacency) -> Event:
+    """``event`` as it is for ``size`` units together, as tightly as is proven.
+
+    The neighbours are a data set with all k units and one without any of them (under zero-out: with all k contributions
+    zeroed). Gaussian and Laplace noise to everybody: contributions add up to at most k times one, so the multiplier is
+    divided by k, exactly, under every adjacency. A Poisson sample: every unit joins independently, so with chance
+    Binomial(k, q) of j the sum moves by the lengths of j contributions (``MixtureOfGaussians``, whose module has the
+    proof). Samples of a fixed or bounded size and secret rounds are refused: nothing tight is proven of them.
+
+    .. versionadded:: 0.3.0
+
+    Args:
+        event: Releases, described for one unit.
+        size: k, at least 1; 1 is the event itself.
+        adjacency: The ledger's adjacency.
+
+    Raises:
+        AccountingError: ``size`` is no whole number of at least 1.
+        EventError: ``event`` is unknown or unsound under ``adjacency``, or nothing tight is proven of a group.
+
+    Example:
+        >>> of_group(Gaussian(noise_multiplier=6.0), 3, adjacency=Adjacency.ZERO_OUT)
+        Composed(parts=((Gaussian(noise_multiplier=2.0), 1),))
+        >>> sampled = PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=2.0)
+        >>> ((pair, _),) = of_group(sampled, 2, adjacency=Adjacency.ZERO_OUT).parts
+        >>> pair.sensitivities, pair.chances
+        ((0.0, 1.0, 2.0), (0.25, 0.5, 0.25))
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise AccountingError(f"group={size!r} must be a whole number of units, at least 1")
+    check_adjacency(event, adjacency)
+    if size == 1:
+        return event
+    together: list[tuple[Event, int]] = []
+    for part, count in parts(event):
+        if (grown := part.for_group(size, Adjacency(adjacency))) is None:
+            words = f"of {size} units together nothing tight is proven for {part!r} under {adjacency}"
+            raise EventError(f"{words}; price one unit alone")
+        together.append((grown, count))
+    return compose(together)
+
+
+def of_seen_samples(event: Event) -> Composed:
+    """Give an event that covers the same releases for somebody to whom their samples are known.
+
+    Given who takes part, a release is a Gaussian sum of that unit or does not concern it; who takes part depends on
+    nobody's data. So a Gaussian of the same multiplier covers it, and k of them an allocation of k releases. Under
+    fixed-size sampling the multiplier is stated over a larger shift, so this is an upper bound.
+
+    Proof: docs/proofs/poisson.md.
+
+    Raises:
+        EventError: If the event is of no known type.
+
+    Example:
+        >>> of_seen_samples(PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=2.0))
+        Composed(parts=((Gaussian(noise_multiplier=2.0), 1),))
+    """
+    return compose([event]).seen_samples()
+
+
+def of_noises(event: Event, *, counted: int, unknown: int) -> Composed:
+    """Give the event of the same releases for somebody to whom ``unknown`` of the independent noises are unknown.
+
+    Guardians of a federation each add a rounded Gaussian of standard deviation s grid units to one sum, s at least
+    2^10. Whoever knows none of G noises sees the sum under all of them, one guardian under G - 1, the server with G - 1
+    guardians under one.
+
+    A sum of k rounded Gaussians is no rounded Gaussian. Up to a total variation of 3 k M exp(-s^2 pi^2 / 2) +
+    tails, below 2^-1000 here, it is the rounding of one Gaussian of standard deviation s sqrt(k) to which k - 1
+    independent uniform numbers of width 1 were added; both are made after the Gaussian, so they cost nothing. What
+    is left of delta after ``SLACK`` pays for the difference.
+
+    Proof: docs/proofs/guardians.md.
+
+    Args:
+        event: Gaussian releases, everybody's or a Poisson sample's, as a ledger was charged for them.
+        counted: Number of noises that this event counts on.
+        unknown: Number of noises that the other one does not know; at least 1.
+
+    Raises:
+        EventError: If a part of the event has no such noise, or a number is below 1.
+
+    Example:
+        >>> of_noises(Gaussian(noise_multiplier=2.0), counted=1, unknown=4)
+        Composed(parts=((Gaussian(noise_multiplier=3.9999999999963...), 1),))
+    """
+    if min(counted, unknown) < 1:
+        raise EventError(f"counted={counted!r}, unknown={unknown!r}: both must be integers >= 1")
+    if counted == unknown:
+        return compose([event])
+    factor = math.sqrt(unknown / counted) * (1.0 - SLACK)
+    scaled: list[tuple[Event, int]] = []
+    for part, count in parts(event):
+        if not isinstance(part, Gaussian | PoissonSampledGaussian | NonPrivate):
+            raise EventError(f"{part} is no sum of guardians' noises; price it as it is")
+        if not isinstance(part, NonPrivate):
+            part = dataclasses.replace(part, noise_multiplier=part.noise_multiplier * factor)  # noqa: PLW2901
+        scaled.append((part, count))
+    return compose(scaled)
+
+
+def of_one_run(releases: Iterable[Event | tuple[Event, int]]) -> Composed:
+    """Compose the releases of one run, each named by the event that pays for it; a part of an event counts whole.
+
+    A random allocation is one event for all of its rounds, and a ledger has a row for each of them, which names it.
+    Releases of two runs must not be mixed: each of them has an allocation of its own.
+
+    Example:
+        >>> allocated = RandomAllocationGaussian(n_rounds=20, participations=5, noise_multiplier=2.0)
+        >>> of_one_run([allocated] * 3) == of_one_run([(allocated, 20)]) == compose([allocated])
+        True
+    """
+    return compose((part, -(-count // part.n_releases)) for part, count in parts(compose(releases)))
+
+
+def most_expensive(events: Iterable[Event]) -> Composed:
+    """One event for many of which every unit enters at most one: the one with the least noise.
+
+    Where no unit enters two releases (every reward is averaged into one release only), one unit meets one event, and
+    the worst is the event with the least noise (parallel composition, McSherry 2009). That holds however later
+    releases were chosen from earlier ones: what a unit did not enter tells nothing of it. Events are compared by
+    their noise multiplier, so only releases that everybody takes part in are admitted.
+
+    Raises:
+        EventError: If an event is neither Gaussian at rate 1 nor without any guarantee, or
+            is itself a composition of several on the same units.
+    """
+    alone: list[Gaussian | NonPrivate] = []
+    for event in events:
+        for part, count in parts(event):
+            if not isinstance(part, Gaussian | NonPrivate) or count > 1:
+                raise EventError(
+                    f"{event} has no price where releases share no unit; only single Gaussian releases without "
+                    "sampling do"
+                )
+            alone.append(part)
+    return compose([min(alone, key=lambda one: getattr(one, "noise_multiplier", 0.0))] if alone else [])

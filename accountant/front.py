@@ -20,8 +20,7 @@ from typing import Self, TypedDict, Unpack
 
 from accountant import calibrate, tightest
 from accountant.errors import AccountingError
-from accountant.events import Adjacency, Composed, Event, check_adjacency, compose
-from accountant.group import of_group
+from accountant.events import Adjacency, Composed, Event, check_adjacency, compose, of_group
 from accountant.tight.numerical import Interval
 
 _MEANINGS = {

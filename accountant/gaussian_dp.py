@@ -21,17 +21,8 @@ from scipy.special import log_ndtr
 
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.errors import EventError
-from accountant.events import (
-    Adjacency,
-    Event,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    PoissonSampledGaussian,
-    RandomAllocationGaussian,
-    parts,
-)
+from accountant.events import Adjacency, Event, parts
 
-_SAMPLED = (PoissonSampledGaussian, FixedSizeSampledGaussian)
 _SAFE = 1.0 + 1e-12  # quoted values err upwards by more than the closed form's rounding
 
 
@@ -42,11 +33,7 @@ def safe_epsilon(epsilon: float, delta: float) -> float:
 
 def mu_squared(event: Event) -> float | None:
     """mu^2 of a composition of Gaussian mechanisms at rate 1; None where any part is not one."""
-    full = all(
-        isinstance(part, Gaussian) or (isinstance(part, _SAMPLED) and part.sample_rate == 1.0)
-        for part, _ in parts(event)
-    )
-    return mu_squared_at_rate_one(event) if full else None
+    return mu_squared_at_rate_one(event) if all(part.is_gaussian for part, _ in parts(event)) else None
 
 
 def mu_squared_at_rate_one(event: Event) -> float:
@@ -57,12 +44,9 @@ def mu_squared_at_rate_one(event: Event) -> float:
     """
     total = 0.0
     for part, count in parts(event):
-        if isinstance(part, RandomAllocationGaussian):
-            total += count * part.participations / part.noise_multiplier**2
-            continue
-        if not isinstance(part, Gaussian | PoissonSampledGaussian | FixedSizeSampledGaussian):
+        if not part.gaussian_releases:
             return math.inf
-        total += count / part.noise_multiplier**2
+        total += count * part.gaussian_releases / part.noise_multiplier**2
     return total
 
 

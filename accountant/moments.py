@@ -25,7 +25,6 @@ from scipy.special import gammaln, logsumexp
 
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, Event, PoissonSampledGaussian, parts
-from accountant.quadrature import renyi_divergence
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -67,7 +66,7 @@ def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
 def _log_moments(event: Basic, adjacency: Adjacency) -> FloatArray:
     if isinstance(event, PoissonSampledGaussian) and event.sample_rate < 1.0 and adjacency != Adjacency.REPLACE_ONE:
         return _poisson_series(event.sample_rate, event.noise_multiplier)
-    return _LAMBDAS * renyi_divergence(event, _LAMBDAS + 1.0, adjacency)
+    return _LAMBDAS * event.renyi_curve(_LAMBDAS + 1.0, adjacency)
 
 
 def _poisson_series(q: float, z: float) -> FloatArray:

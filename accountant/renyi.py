@@ -21,7 +21,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from accountant import quadrature
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import Adjacency, Basic, Event, parts
 
@@ -48,15 +47,14 @@ def curve(event: Event, orders: npt.ArrayLike, *, adjacency: Adjacency) -> Float
 
 @lru_cache(maxsize=16384)
 def _cached(event: Basic, orders: tuple[float, ...], adjacency: Adjacency) -> FloatArray:
-    value = quadrature.renyi_divergence(event, np.array(orders), adjacency)
+    value = event.renyi_curve(np.array(orders), adjacency)
     value.flags.writeable = False
     return value
 
 
 def clear_caches() -> None:
-    """Forget all cached curves and grids; for measurements."""
+    """Forget all cached curves; for measurements."""
     _cached.cache_clear()
-    quadrature.clear_caches()
 
 
 def epsilon_at_orders(divergences: FloatArray, orders: FloatArray, delta: float) -> FloatArray:

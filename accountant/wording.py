@@ -6,22 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from accountant.events import (
-    Basic,
-    BestOfRandomRuns,
-    Event,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    Laplace,
-    MixtureOfGaussians,
-    NonPrivate,
-    PoissonSampledGaussian,
-    PoissonSampledLaplace,
-    RandomAllocationGaussian,
-    TruncatedPoissonSampledGaussian,
-    ZeroConcentrated,
-    parts,
-)
+from accountant.events import Event, FixedSizeSampledGaussian, parts
 
 if TYPE_CHECKING:
     from accountant.tight.numerical import Interval
@@ -132,65 +117,20 @@ def event_text(event: Event) -> str:
     Args:
         event: A basic event or a composition.
 
-    Raises:
-        EventError: ``event`` is of no known type.
-
     Example:
+        >>> from accountant import PoissonSampledGaussian
         >>> event_text(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.0))
         'Poisson-sampled Gaussian, rate 0.25, multiplier 1'
     """
-    if isinstance(event, Basic):
-        return _basic(event)
-    return ", ".join(f"{count} x ({_basic(part)})" for part, count in parts(event))
+    return event.text
 
 
-def sampler_text(event: Event) -> str:  # noqa: PLR0911 - one return per kind of event
+def sampler_text(event: Event) -> str:
     """Say in one line how participants are drawn.
 
     Example:
+        >>> from accountant import RandomAllocationGaussian
         >>> sampler_text(RandomAllocationGaussian(n_rounds=20, participations=5, noise_multiplier=1.0))
         'random allocation: every client in exactly 5 of 20 releases, at secret times'
     """
-    if not isinstance(event, Basic) or isinstance(event, BestOfRandomRuns):
-        inner = event.run if isinstance(event, BestOfRandomRuns) else event
-        return "; ".join(dict.fromkeys(sampler_text(part) for part, _ in parts(inner)))
-    match event:
-        case Gaussian() | Laplace():
-            return "none: every client takes part in every release"
-        case PoissonSampledGaussian() | PoissonSampledLaplace():
-            return f"Poisson: every client by its own secret coin, rate {event.sample_rate:.4g}"
-        case FixedSizeSampledGaussian():
-            return f"fixed size: a secret subset of {event.sample_size} of {event.n_clients} clients"
-        case TruncatedPoissonSampledGaussian(sample_rate=q, batch_size=size):
-            return f"truncated Poisson: every client by its own secret coin, rate {q:.4g}, and at most {size} of them"
-        case RandomAllocationGaussian(n_rounds=rounds, participations=times):
-            return f"random allocation: every client in exactly {times} of {rounds} releases, at secret times"
-        case NonPrivate():
-            return "none: nothing is protected"
-    return event_text(event)
-
-
-def _basic(event: Basic) -> str:  # noqa: C901, PLR0911 - one return per kind of event
-    match event:
-        case Gaussian(noise_multiplier=z):
-            return f"Gaussian, multiplier {z:.4g}"
-        case PoissonSampledGaussian(sample_rate=q, noise_multiplier=z):
-            return f"Poisson-sampled Gaussian, rate {q:.4g}, multiplier {z:.4g}"
-        case FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z):
-            return f"fixed-size-sampled Gaussian, {m} of {n}, multiplier {z:.4g}"
-        case TruncatedPoissonSampledGaussian(sample_rate=q, batch_size=size, noise_multiplier=z):
-            return f"Poisson-sampled Gaussian cut to {size} participants, rate {q:.4g}, multiplier {z:.4g}"
-        case RandomAllocationGaussian(n_rounds=rounds, participations=times, noise_multiplier=z):
-            return f"Gaussian over {rounds} rounds, everybody in {times} at random times, multiplier {z:.4g}"
-        case MixtureOfGaussians(noise_multiplier=z):
-            return f"Gaussian, moved by a secret length of up to {event.sensitivities[-1]:.4g}, multiplier {z:.4g}"
-        case ZeroConcentrated(rho=rho, xi=xi):
-            return f"zero-concentrated, rho {rho:.4g}" + (f", xi {xi:.4g}" if xi else "")
-        case Laplace(scale_multiplier=b):
-            return f"Laplace, scale multiplier {b:.4g}"
-        case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
-            return f"Poisson-sampled Laplace, rate {q:.4g}, scale multiplier {b:.4g}"
-        case BestOfRandomRuns(run=run):
-            return f"best of a secret random number of runs, one run: {event_text(run)}"
-        case NonPrivate():
-            return "not private"
+    return event.sampler

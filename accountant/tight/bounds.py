@@ -14,9 +14,9 @@ from typing import Self
 
 import numpy as np
 
+from accountant.mechanisms.pair import EPS, FloatArray, Pair
 from accountant.tight.fourier import TiltedSum, Window, tilted_sum
 from accountant.tight.lattice import Cells, Extent, lower_cells, upper_cells
-from accountant.tight.pair import EPS, FloatArray, Pair
 
 _BLOCK = 64
 

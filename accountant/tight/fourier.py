@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
+from accountant.mechanisms.pair import EPS, FloatArray
 from accountant.tight.lattice import Cells
-from accountant.tight.pair import EPS, FloatArray
 
 _FFT_CONSTANT = 8.0
 _FADED = 60.0  # minus the log of a modulus that adds nothing: frequencies are left out there

@@ -28,7 +28,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from accountant.tight.pair import EPS, FloatArray, Pair
+from accountant.mechanisms.pair import EPS, FloatArray, Pair
 
 _NEAR: Final = 16
 

@@ -25,7 +25,7 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -35,19 +35,13 @@ from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import (
     Adjacency,
     Basic,
-    BestOfRandomRuns,
     Event,
     Gaussian,
-    RandomAllocationGaussian,
-    TruncatedPoissonSampledGaussian,
-    ZeroConcentrated,
     compose,
     parts,
     to_dict,
 )
-from accountant.tight.allotted import LEAST_NOISE
-from accountant.tight.pair import Pair
-from accountant.tight.pairs import pairs_of
+from accountant.mechanisms.pair import Pair
 from accountant.tight.refine import (
     PROMISED_EPSILON,
     Direction,
@@ -62,8 +56,6 @@ from accountant.tight.refine import (
 from accountant.verify import events as read
 from accountant.verify.lower.ends import lower_delta, lower_epsilon
 
-# priced by a bound, which no two data sets need attain
-_BOUNDED = (BestOfRandomRuns, RandomAllocationGaussian, TruncatedPoissonSampledGaussian, ZeroConcentrated)
 _SMALL, _LARGE = 1e-3, 100.0  # outside of these the Rényi bound may be as close, and is asked too
 
 Method = Literal["closed-form", "numerical", "renyi"]
@@ -202,7 +194,7 @@ def delta_interval(event: Event, epsilon: float, *, adjacency: Adjacency) -> Int
 
 def _needs_a_test(event: Event, found: Interval) -> bool:
     """Whether the lower end is another's than the pair's: that one is a bound, or no lattice looked at it."""
-    return found.method == "renyi" or any(isinstance(part, _BOUNDED) for part, _ in parts(event))
+    return found.method == "renyi" or not all(part.is_attained for part, _ in parts(event))
 
 
 def _as_read(event: Event) -> read.Composed:
@@ -245,16 +237,15 @@ def _epsilon_ends(directions: Sequence[Direction], delta: float) -> tuple[float,
 def _directions(event: Event, adjacency: Adjacency) -> list[Direction]:
     """The composition's pairs, once for each direction of the adjacency; rate 1 merged."""
     full, sampled = 0.0, []
-    for part, count in _blocks(event):
-        if isinstance(part, BestOfRandomRuns | ZeroConcentrated) or (
-            isinstance(part, RandomAllocationGaussian) and part.noise_multiplier < LEAST_NOISE
-        ):
-            raise OutOfRangeError  # a Rényi curve is all that is known
-        mu_squared = gaussian_dp.mu_squared(part)
-        if mu_squared is None:
-            sampled.append((part, count))
-        else:
-            full += count * mu_squared
+    for whole, times in parts(event):
+        for part, count in whole.blocks():
+            mu_squared = gaussian_dp.mu_squared(part)
+            if mu_squared is not None:
+                full += times * count * mu_squared
+            elif _pairs(part, adjacency):
+                sampled.append((part, times * count))
+            else:
+                raise OutOfRangeError  # a Rényi curve is all that is known
     if full:  # one exact Gaussian, made of as few equal ones as keep each release's losses small
         count = math.ceil(full / 4.0)
         sampled.append((Gaussian(noise_multiplier=math.sqrt(count / full)), count))
@@ -263,23 +254,9 @@ def _directions(event: Event, adjacency: Adjacency) -> list[Direction]:
     return [tuple((pairs[min(index, len(pairs) - 1)], count) for pairs, count in both) for index in range(n_directions)]
 
 
-def _blocks(event: Event) -> Iterator[tuple[Basic, int]]:
-    """The parts of ``event``, random allocations as those of their blocks (``accountant.allocation``)."""
-    for part, count in parts(event):
-        if not isinstance(part, RandomAllocationGaussian):
-            yield part, count
-            continue
-        size, longer = divmod(part.n_rounds, part.participations)
-        for rounds, times in ((size, part.participations - longer), (size + 1, longer)):
-            if times and rounds == 1:
-                yield Gaussian(noise_multiplier=part.noise_multiplier), times * count
-            elif times:
-                yield replace(part, n_rounds=rounds, participations=1), times * count
-
-
 @lru_cache(maxsize=4096)
 def _pairs(event: Basic, adjacency: Adjacency) -> tuple[Pair, ...]:
-    return pairs_of(event, adjacency)
+    return event.pairs(adjacency)
 
 
 def clear_caches() -> None:

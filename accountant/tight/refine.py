@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 import numpy as np
 from scipy.special import ndtri
 
+from accountant.mechanisms.pair import Pair
 from accountant.tight.bounds import Place, lower_delta, lower_epsilon, lower_sums, upper_delta, upper_epsilon, upper_sum
 from accountant.tight.lattice import Extent
-from accountant.tight.pair import Pair
 from accountant.tight.steering import (
     Aim,
     Rough,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import fft
 
+from accountant.mechanisms.pair import FloatArray, Pair
 from accountant.tight.fourier import Window
-from accountant.tight.pair import FloatArray, Pair
 
 _OUTSIDE_LOG = 23.0  # -log of the tilted mass allowed outside the window; delta is at least 1e-3 of all
 _USUAL_TILT = 1e4  # beyond it that much less is allowed: delta is to all as 1 to the tilt

@@ -1,0 +1,169 @@
+"""Dominating pair of one release: the tails of its privacy loss under both hypotheses.
+
+A release is described by two output distributions P and Q such that no two adjacent data
+sets are told apart more easily; its privacy loss is L = log(dP/dQ). Dominating pairs
+compose (Zhu, Dong, Wang 2022, Theorem 10), so a whole run is as private as the product of
+its pairs. All numerical accounting needs of a pair is P(L > l) and Q(L > l) with high
+relative accuracy in both tails, and the range of losses that matters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+EPS = float(np.finfo(np.float64).eps)
+NODES = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tails:
+    """Probabilities beyond each loss edge: ``above`` is P(L > l), ``below`` is P(L <= l).
+
+    ``relative_error`` bounds the relative error of all four arrays, edge by edge.
+    """
+
+    p_above: FloatArray
+    p_below: FloatArray
+    q_above: FloatArray
+    q_below: FloatArray
+    relative_error: FloatArray
+
+    def exchanged(self) -> Self:
+        """Tails of Q against P, beyond these edges with their signs turned."""
+        return type(self)(
+            p_above=self.q_below,
+            p_below=self.q_above,
+            q_above=self.p_below,
+            q_below=self.p_above,
+            relative_error=self.relative_error,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """One direction of a dominating pair.
+
+    Attributes:
+        tails: Tails at an increasing array of loss edges.
+        loss_range: Losses (low, high) beyond which P has at most the mass of a standard
+            normal tail beyond ``t``, each side.
+        loss_error: Absolute error of the loss at which an edge really lies (rounding).
+        nodes: Losses and log P-weights of a rough quadrature over ``t`` standard
+            deviations; steers parameters, proves nothing.
+    """
+
+    tails: Callable[[FloatArray], Tails]
+    loss_range: Callable[[float], tuple[float, float]]
+    loss_error: float
+    nodes: Callable[[float], tuple[FloatArray, FloatArray]]
+
+
+def told(parts: Sequence[tuple[float, Pair]]) -> Pair:
+    """The pair of a release that tells which of several it is; weights are equal under both hypotheses and sum to 1."""
+    heard = [(weight, pair) for weight, pair in parts if weight > 0.0]
+    if len(heard) == 1:
+        return heard[0][1]
+
+    def tails(edges: FloatArray) -> Tails:
+        each = [(weight, pair.tails(edges)) for weight, pair in heard]
+
+        def total(name: str) -> FloatArray:
+            return np.asarray(sum(weight * getattr(one, name) for weight, one in each), dtype=np.float64)
+
+        return Tails(
+            p_above=total("p_above"),
+            p_below=total("p_below"),
+            q_above=total("q_above"),
+            q_below=total("q_below"),
+            relative_error=np.max([one.relative_error for _, one in each], axis=0) + 8.0 * EPS,
+        )
+
+    def loss_range(t: float) -> tuple[float, float]:
+        ranges = [pair.loss_range(t) for _, pair in heard]
+        return min(low for low, _ in ranges), max(high for _, high in ranges)
+
+    def nodes(t: float) -> tuple[FloatArray, FloatArray]:
+        each = [(math.log(weight), *pair.nodes(t)) for weight, pair in heard]
+        return np.concatenate([loss for _, loss, _ in each]), np.concatenate([log + mass for log, _, mass in each])
+
+    return Pair(tails=tails, loss_range=loss_range, loss_error=max(p.loss_error for _, p in heard), nodes=nodes)
+
+
+def ndtr(t: FloatArray | float) -> FloatArray:
+    """The normal law's distribution function; SciPy is loaded on first use, for an event alone does not need it."""
+    from scipy.special import ndtr as distribution
+
+    return np.asarray(distribution(t), dtype=np.float64)
+
+
+def normal_error(t: FloatArray) -> FloatArray:
+    """Relative error of a normal tail at t: rounding of t^2/2 in the exponent, and ndtr's own."""
+    return np.asarray(EPS * (8.0 + 2.0 * np.square(np.minimum(np.abs(t), 40.0))), dtype=np.float64)
+
+
+def both_directions(
+    z: float,
+    furthest: float,
+    loss: Callable[[FloatArray], FloatArray],
+    position: Callable[[FloatArray], FloatArray],
+    tails: Callable[[FloatArray], Tails],
+    line: Callable[[float, float], tuple[FloatArray, FloatArray]],
+    loss_error: float,
+) -> tuple[Pair, Pair]:
+    """P against Q = N(0, z^2), and Q against P, where the loss grows with the output.
+
+    Args:
+        z: The noise's standard deviation.
+        furthest: The furthest center of P's noise.
+        loss: Log ratio of P to Q at an output.
+        position: The output that has a loss.
+        tails: Tails of P and Q beyond an output.
+        line: Points between two outputs, with log weights of Q.
+        loss_error: As in ``Pair``.
+    """
+
+    def removed_range(t: float) -> tuple[float, float]:
+        low, high = loss(np.array([-z * t, furthest + z * t]))
+        return float(low), float(high)
+
+    def added_range(t: float) -> tuple[float, float]:
+        high, low = -loss(np.array([-z * t, z * t]))
+        return float(low), float(high)
+
+    def removed_nodes(t: float) -> tuple[FloatArray, FloatArray]:
+        x, log_weight = line(-z * t, furthest + z * t)
+        losses = loss(x)
+        return losses, log_weight + losses
+
+    def added_nodes(t: float) -> tuple[FloatArray, FloatArray]:
+        x, log_weight = line(-z * t, z * t)
+        return -loss(x), log_weight
+
+    return (
+        Pair(
+            tails=lambda edges: tails(position(edges)),
+            loss_range=removed_range,
+            loss_error=loss_error,
+            nodes=removed_nodes,
+        ),
+        Pair(
+            tails=lambda edges: tails(position(-edges)).exchanged(),
+            loss_range=added_range,
+            loss_error=loss_error,
+            nodes=added_nodes,
+        ),
+    )
+
+
+def line_nodes(low: float, high: float, z: float, center: float) -> tuple[FloatArray, FloatArray]:
+    """Points between low and high with log weights of N(center, z^2)."""
+    x = np.linspace(low, high, NODES)
+    t = (x - center) / z
+    return x, -0.5 * t * t + math.log((x[1] - x[0]) / z) - 0.5 * math.log(2.0 * math.pi)

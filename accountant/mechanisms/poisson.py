@@ -1,0 +1,208 @@
+"""Gaussian sum over a secret Poisson sample.
+
+Replace-one. With g_v the density of N(v, z^2 I) and |x|, |x'| <= 1/2, the
+pair (1-q) g_0 + q g_x against (1-q) g_0 + q g_x' is dominated by the opposed one, x' = -x of
+full length. For gamma >= 1 its divergence is max over sets A of a E_x[A] - b E_0[A] - c E_x'[A]
+with a, b, c >= 0. The best A has outward normals n in the cone of -x and x' - x. Turn x' away
+from x: its velocity v has v.x' = 0 and v.x <= 0, so n.v >= 0 and E_x'[A] falls, H grows. Once
+opposed, A is a half-line and lengthening either vector only helps. gamma < 1 is the same
+statement with P and Q exchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from accountant.mechanisms.basic import Adjacency, Basic, DpCall, as_float
+from accountant.mechanisms.gaussian import Gaussian, gaussian_curve, gaussian_pair
+from accountant.mechanisms.mixture import joined
+from accountant.mechanisms.pair import EPS, FloatArray, Pair, Tails, both_directions, line_nodes, ndtr, normal_error
+from accountant.mechanisms.quadrature import (
+    LOG_SQRT_2PI,
+    Grid,
+    capped,
+    divergence,
+    line,
+    log_mixture,
+    shift,
+    step_of,
+    top_of,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonSampledGaussian(Basic):
+    """Every unit joins independently with probability q, in secret; then a Gaussian sum.
+
+    The sum must not be divided by the realised number of participants. Worst pairs:
+
+    - add-or-remove-one and zero-out: (1-q) N(0, z^2) + q N(1, z^2) against N(0, z^2), in
+      both directions;
+    - replace-one (sensitivity 2C, so each contribution has norm at most 1/2):
+      (1-q) N(0, z^2) + q N(1/2, z^2) against (1-q) N(0, z^2) + q N(-1/2, z^2).
+
+    Proof: docs/proofs/poisson.md.
+
+    Attributes:
+        sample_rate: q in (0, 1].
+        noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
+
+    Example:
+        >>> PoissonSampledGaussian(sample_rate=1.5, noise_multiplier=1.0)
+        Traceback (most recent call last):
+        accountant.errors.EventError: PoissonSampledGaussian.sample_rate must lie in (0, 1], got 1.5
+    """
+
+    words = "Poisson-sampled Gaussian, rate {sample_rate:.4g}, multiplier {noise_multiplier:.4g}"
+    sampling = "Poisson: every client by its own secret coin, rate {sample_rate:.4g}"
+    is_attained = True
+
+    sample_rate: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        as_float(self, "sample_rate", 0.0, 1.0)
+        as_float(self, "noise_multiplier", 0.0, math.inf)
+
+    gaussian_releases = 1
+
+    @property
+    def is_gaussian(self) -> bool:
+        return self.sample_rate == 1.0
+
+    def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
+        q, z = self.sample_rate, self.noise_multiplier
+        if q == 1.0:
+            return (gaussian_pair(1.0 / z),)
+        return (opposed_pair(q, z),) if adjacency == Adjacency.REPLACE_ONE else sampled_pairs(q, z)
+
+    def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
+        q, z = self.sample_rate, self.noise_multiplier
+        if q == 1.0:
+            return gaussian_curve(z, orders)
+        grid_of = _opposed_grid if adjacency == Adjacency.REPLACE_ONE else _poisson_grid
+        return capped(lambda few: divergence(grid_of(q, z, top_of(few)), few), orders, z, step_of(z))
+
+    def for_group(self, size: int, adjacency: Adjacency) -> Basic | None:
+        q, z = self.sample_rate, self.noise_multiplier
+        if q == 1.0:
+            return Gaussian(noise_multiplier=z / size)
+        return None if adjacency is Adjacency.REPLACE_ONE else joined(z, {0.0: 1.0 - q, 1.0: q}, size)
+
+    def seen_samples(self) -> tuple[Basic, int]:
+        return Gaussian(noise_multiplier=self.noise_multiplier), 1
+
+    def dp_event(self, factor: float) -> DpCall:
+        event = self.seen_samples()[0].dp_event(factor)
+        return DpCall("PoissonSampledDpEvent", {"sampling_probability": self.sample_rate, "event": event})
+
+
+def sampled_loss(q: float, z: float, x: FloatArray) -> FloatArray:
+    """log(1 - q + q exp(s)), s = (2x - 1) / (2 z^2)."""
+    return log_mixture(q, (x - 0.5) / (z * z))
+
+
+def sampled_position(q: float, z: float, loss: FloatArray) -> FloatArray:
+    """The x at which the mixture's loss is ``loss``; -inf at and below log(1 - q)."""
+    inside = np.maximum(1.0 + np.expm1(loss) / q, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(z * z * np.log(inside) + 0.5, dtype=np.float64)
+
+
+def sampled_tails(q: float, z: float, x: FloatArray) -> Tails:
+    """P = (1-q) N(0, z^2) + q N(1, z^2) and Q = N(0, z^2) beyond x."""
+    zero, one = x / z, (x - 1.0) / z
+    return Tails(
+        p_above=(1.0 - q) * ndtr(-zero) + q * ndtr(-one),
+        p_below=(1.0 - q) * ndtr(zero) + q * ndtr(one),
+        q_above=ndtr(-zero),
+        q_below=ndtr(zero),
+        relative_error=normal_error(np.abs(zero) + 1.0 / z),
+    )
+
+
+def sampled_loss_error(q: float) -> float:
+    """An edge at the low end, where exp(l) - 1 + q cancels, lies off by up to eps q / (1 - q)."""
+    return 16.0 * EPS * (2.0 - math.log(q) + q / (1.0 - q))
+
+
+def sampled_pairs(q: float, z: float) -> tuple[Pair, Pair]:
+    """P = (1-q) N(0, z^2) + q N(1, z^2) against Q = N(0, z^2), and the other way."""
+    return both_directions(
+        z,
+        1.0,
+        loss=lambda x: sampled_loss(q, z, x),
+        position=lambda loss: sampled_position(q, z, loss),
+        tails=lambda x: sampled_tails(q, z, x),
+        line=lambda low, high: line_nodes(low, high, z, 0.0),
+        loss_error=sampled_loss_error(q),
+    )
+
+
+def opposed_pair(q: float, z: float) -> Pair:
+    """P = (1-q) N(0) + q N(1/2) against Q = (1-q) N(0) + q N(-1/2); symmetric."""
+    log_scale = math.log(q) - 0.125 / (z * z)
+
+    def loss_at(x: FloatArray) -> FloatArray:
+        y = 0.5 * x / (z * z)
+        keep = math.log1p(-q)
+        return np.asarray(np.logaddexp(keep, log_scale + y) - np.logaddexp(keep, log_scale - y), dtype=np.float64)
+
+    def tails(edges: FloatArray) -> Tails:
+        # e^l = (1-q + B e^y) / (1-q + B e^-y) solved for y, B = q exp(-1/(8 z^2))
+        inner = (1.0 - q) * np.sinh(0.5 * edges) * math.exp(-log_scale)
+        x = 2.0 * z * z * (0.5 * edges + np.arcsinh(inner))
+        zero, up, down = x / z, (x - 0.5) / z, (x + 0.5) / z
+        return Tails(
+            p_above=(1.0 - q) * ndtr(-zero) + q * ndtr(-up),
+            p_below=(1.0 - q) * ndtr(zero) + q * ndtr(up),
+            q_above=(1.0 - q) * ndtr(-zero) + q * ndtr(-down),
+            q_below=(1.0 - q) * ndtr(zero) + q * ndtr(down),
+            relative_error=normal_error(np.abs(zero) + 0.5 / z),
+        )
+
+    def loss_range(t: float) -> tuple[float, float]:
+        low, high = loss_at(np.array([-z * t, 0.5 + z * t]))
+        return float(low), float(high)
+
+    def nodes(t: float) -> tuple[FloatArray, FloatArray]:
+        x, log_zero = line_nodes(-z * t, 0.5 + z * t, z, 0.0)
+        log_p = np.logaddexp(math.log1p(-q), log_scale + 0.5 * x / (z * z))
+        return loss_at(x), log_zero + log_p
+
+    error = 16.0 * EPS * (2.0 - log_scale)
+    return Pair(tails=tails, loss_range=loss_range, loss_error=error, nodes=nodes)
+
+
+@lru_cache(maxsize=512)
+def _poisson_grid(q: float, z: float, top: float) -> Grid:
+    """Q = N(0, z^2), r = 1 - q + q exp(s), s = (2x - 1) / (2 z^2).
+
+    The other direction is never larger (Mironov, Talwar, Zhang 2019, Theorem 5).
+    """
+    t = line(z, top)
+    s = t / z - 0.5 / (z * z)
+    log_weight = math.log(step_of(z)) - LOG_SQRT_2PI - 0.5 * t * t
+    return Grid(log_weight=log_weight, excess=shift(q, s), log_ratio=log_mixture(q, s))
+
+
+@lru_cache(maxsize=512)
+def _opposed_grid(q: float, z: float, top: float) -> Grid:
+    """Q = (1-q) N(0) + q N(-1/2), P = (1-q) N(0) + q N(1/2): replace-one; the pair is symmetric."""
+    t = line(z, top)
+    s_up, s_down = 0.5 * t / z - 0.125 / (z * z), -0.5 * t / z - 0.125 / (z * z)
+    log_q = log_mixture(q, s_down)
+    log_ratio = log_mixture(q, s_up) - log_q
+    near = np.abs(t / z) < 1.0
+    # r - 1 = q (e^s_up - e^s_down) / mixture; the hyperbolic sine keeps the digits near t = 0
+    excess = np.expm1(np.minimum(log_ratio, 300.0))
+    small = 2.0 * q * np.exp(-0.125 / (z * z)) * np.sinh(0.5 * np.where(near, t, 0.0) / z) * np.exp(-log_q)
+    excess = np.where(near, small, excess)
+    log_weight = math.log(step_of(z)) - LOG_SQRT_2PI - 0.5 * t * t + log_q
+    return Grid(
+        log_weight=log_weight, excess=excess, log_ratio=np.where(near, np.log1p(np.where(near, excess, 0.0)), log_ratio)
+    )
