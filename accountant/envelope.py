@@ -17,7 +17,7 @@ direction of the adjacency throughout. The price is the larger of both direction
 are fresh and serve nothing else. Several releases charged as one are as many one-shot releases.
 (3) A slot is taken once and never given back or exchanged.
 (4) Domination means: a kernel makes the release's dominating pair from the slot's, and with that
-(Blackwell 1953; ``accountant.tight.pairs``) a kernel N makes M(D) from P_i and M(D') from Q_i, for every
+(Blackwell 1953; ``accountant.mechanisms``) a kernel N makes M(D) from P_i and M(D') from Q_i, for every
 mechanism M that the release's event describes.
 
 **Proof.** Draw X_1, ..., X_K independently, X_i from P_i (or all from Q_i), and play the

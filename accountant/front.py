@@ -43,7 +43,7 @@ class EqualRounds(_Needed, total=False):
         delta: In (0, 1).
         sample_rate: q in (0, 1], the probability with which a unit takes part in a round; 1 if left out.
         adjacency: Which data sets are neighbours, such as ``"zero-out"``; add-or-remove-one if left out.
-        group: Number of units whose presence together is hidden (``accountant.group``); 1 if left out.
+        group: Number of units whose presence together is hidden (``accountant.events.of_group``); 1 if left out.
     """
 
     sample_rate: float

@@ -9,13 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 
-from accountant.disjoint import dearest
 from accountant.errors import LedgerError
-from accountant.events import Composed, Event, compose, parts
+from accountant.events import Composed, Event, compose, most_expensive, of_one_run, parts
 from accountant.ledger.policy import Entry, LedgerPolicy, read_entry, unwritten_entry
 from accountant.ledger.reservation import Declaration, Reservation, read_reservation
 from accountant.ledger.store import Row
-from accountant.rounds import of_one_run
 
 
 @dataclass(kw_only=True)
@@ -120,12 +118,12 @@ class Book:
             if run in (None, entry.run):
                 events.setdefault(entry.run, []).append(entry.event)
         if self.policy.disjoint:
-            return dearest(event for one in events.values() for event in one)
+            return most_expensive(event for one in events.values() for event in one)
         return compose(of_one_run(one) for one in events.values())
 
     def combined(self, events: Iterable[tuple[Event, int]]) -> Composed:
         """Composition of events with counts, by the policy's rule."""
-        return dearest(event for event, _ in events) if self.policy.disjoint else compose(events)
+        return most_expensive(event for event, _ in events) if self.policy.disjoint else compose(events)
 
     def projected(self, declared: Sequence[Declaration] = (), charges: Mapping[str, Event] | None = None) -> Book:
         """The book as it would stand with more reservations, then a charge outside of plans for every run named."""

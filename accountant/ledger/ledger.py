@@ -58,7 +58,6 @@ from accountant.ledger.policy import (
 )
 from accountant.ledger.reservation import Declaration, Reservation, body_of, require_declarable, row_name
 from accountant.ledger.store import Place, Row, Store
-from accountant.rounds import releases_of
 
 if TYPE_CHECKING:
     from accountant.ledger.pricing import Account
@@ -469,7 +468,7 @@ class Ledger:
         """A run with a plan spends its slots; without one every charge is priced on top of all others."""
         plan = self._book.plan_of(run)
         if plan is None:
-            if any(releases_of(part) > 1 for part, _ in parts(event)):
+            if any(part.n_releases > 1 for part, _ in parts(event)):
                 raise LedgerError(
                     f"{event} pays for several releases; reserve the plan of run {run!r} before the first"
                 )

@@ -102,7 +102,7 @@ class LedgerPolicy:
             whose price depends on N carry theirs.
         budget: The filter's bound, or None for an odometer.
         disjoint: No unit enters two releases, so charges don't add up: the dearest counts
-            (``accountant.disjoint``). For rewards only; a client enters every release.
+            (``accountant.events.most_expensive``). For rewards only; a client enters every release.
 
     Raises:
         LedgerError: If a value is out of range.

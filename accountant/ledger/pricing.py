@@ -14,10 +14,9 @@ from functools import cached_property
 from typing import Protocol, Self
 
 from accountant import gaussian_dp, renyi, tightest
-from accountant.disjoint import Combine, combination
 from accountant.envelope import Envelope, Places, free_places
 from accountant.errors import LedgerError
-from accountant.events import Adjacency, Composed, Event, compose, parts
+from accountant.events import Adjacency, Combine, Composed, Event, compose, most_expensive, parts
 from accountant.filters import Filter, fixed_order_filter, gaussian_filter
 from accountant.ledger.policy import Budget, LedgerPolicy
 from accountant.wording import event_text, upper_text
@@ -59,7 +58,7 @@ def opened(policy: LedgerPolicy, budget: Budget) -> Account:
         if cap is not None and not policy.disjoint:
             return _Added(rule=budget.rule, cap=cap)
         price = price_under(budget, policy.adjacency)
-        return _Composed(rule=budget.rule, price=price, combine=combination(disjoint=policy.disjoint))
+        return _Composed(rule=budget.rule, price=price, combine=most_expensive if policy.disjoint else compose)
     if policy.disjoint:
         raise LedgerError("where releases share no unit the dearest one counts and slots say nothing; drop the rule")
     reserved = Envelope(slots=budget.slots, adjacency=policy.adjacency)

@@ -18,7 +18,6 @@ from accountant.errors import LedgerError, PrivacyError
 from accountant.events import Event, Json, compose, from_dict, parts, to_dict
 from accountant.ledger.policy import LedgerPolicy
 from accountant.ledger.store import Row
-from accountant.rounds import releases_of
 
 KIND = "reservation"
 Kind: TypeAlias = Literal["plan", "recovery"]
@@ -57,7 +56,7 @@ class Declaration:
         found: Counter[Event] = Counter()
         for event, count in self.events:
             for part, times in parts(event):
-                found[part] += count * times * releases_of(part)
+                found[part] += count * times * part.n_releases
         return found
 
     @property

@@ -71,7 +71,7 @@ class RandomAllocationGaussian(Basic):
     unit; under replace-one nothing is stated.
 
     For k > 1 it is priced as k independent allocations of one, each of T // k rounds or one more, an upper bound
-    (``accountant.allocation`` has the proof); these have a dominating pair (``accountant.tight.allotted``). The lower
+    (``accountant.mechanisms.allocation`` has the proof); these have a dominating pair (``accountant.mechanisms.allocation``). The lower
     end of an interval is a test's of the worst pair itself (``accountant.verify.lower``).
 
     Proof: docs/proofs/random-allocation.md.

@@ -132,6 +132,7 @@ class Basic(ABC):
         kind: That name.
         is_attained: Whether two data sets attain the pair. Where it is only an upper bound, the lower end of an
             interval comes from a test (``accountant.verify.lower``).
+        noise_multiplier: z, where the noise is Gaussian; there is none elsewhere.
         words: The event in one line, fields in braces.
         sampling: How participants are drawn, likewise; empty where nothing more than ``words`` is to say.
     """
@@ -139,6 +140,7 @@ class Basic(ABC):
     kinds: ClassVar[dict[str, type[Basic]]] = {}
     kind: ClassVar[str]
     is_attained: ClassVar[bool]
+    noise_multiplier: float
     words: ClassVar[str]
     sampling: ClassVar[str] = ""
 

@@ -72,12 +72,12 @@ class TruncatedPoissonSampledGaussian(Basic):
     A bounded batch: no release has more than ``batch_size`` participants. The sum must not be divided by the realised
     number of participants. The noise multiplier is relative to the *Poisson* sensitivity (one contribution, or twice
     that under replace-one). What dominates is, with t the chance that at least B of the other N - 1 units
-    join and q_T the chance of staying in such a batch (``accountant.truncation``),
+    join and q_T the chance of staying in such a batch (``accountant.mechanisms.truncated``),
 
     - with probability 1 - t a Poisson sample at rate q: fewer than B others joined, so nobody is cut and the others'
       coins are independent of our unit's;
     - with probability t a full batch in which our unit is with chance q_T, and another in its place where it is not,
-      so that two contributions move (``accountant.truncation`` has the pair of every adjacency).
+      so that two contributions move (``accountant.mechanisms.truncated`` has the pair of every adjacency).
 
     Which of the two it is depends on the others' coins alone, hence has the same law in both data sets; telling it
     only helps the adversary (joint convexity). Of the

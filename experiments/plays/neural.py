@@ -17,7 +17,7 @@ from typing import TypeAlias, cast
 import numpy as np
 import torch
 
-from accountant.selection import TruncatedNegativeBinomial
+from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from experiments.baselines import architectures
 from experiments.baselines.halving import early_stopping, hyperband, successive_halving, uniform
 from experiments.baselines.neural import NeuralArm, accuracy, adam

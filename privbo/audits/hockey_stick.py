@@ -12,7 +12,7 @@ from accountant.events import Adjacency, Event, parts
 from privbo.protocol.messages import FloatArray
 
 if TYPE_CHECKING:
-    from accountant.tight.pair import Pair
+    from accountant.mechanisms.pair import Pair
 
 EPSILONS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 THRESHOLDS = np.linspace(-5.0, 7.0, 49)
@@ -114,10 +114,8 @@ def accounted_curve(event: Event, adjacency: Adjacency) -> FloatArray:
         >>> accounted_curve(Gaussian(noise_multiplier=1.0), Adjacency.ZERO_OUT)[:2].round(6)
         array([0.382925, 0.307711])
     """
-    from accountant.tight.pairs import pairs_of
-
     (basic, _), *_ = parts(event)
-    return curve_of(pairs_of(basic, adjacency))
+    return curve_of(basic.pairs(adjacency))
 
 
 def curve_of(pairs: Iterable[Pair]) -> FloatArray:

@@ -42,8 +42,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from accountant.events import Adjacency, Event, NonPrivate
-from accountant.noises import SLACK
+from accountant.events import SLACK, Adjacency, Event, NonPrivate
 from accountant.sensitivity import sensitivity
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND, UNIT_ROUNDOFF
 from privbo.door.sampling import Sample, Sampling

@@ -43,8 +43,8 @@ from accountant.events import (
     TruncatedPoissonSampledGaussian,
 )
 from accountant.ledger import Ledger
+from accountant.mechanisms.truncated import shares
 from accountant.sensitivity import Sampler
-from accountant.truncation import shares
 from privbo.door.noise import BoolArray, NoiseSource
 from privbo.protocol.errors import ConfigurationError
 

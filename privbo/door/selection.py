@@ -25,7 +25,7 @@ import numpy as np
 from accountant.errors import LedgerError
 from accountant.events import BestOfRandomRuns
 from accountant.ledger import Ledger
-from accountant.selection import TruncatedNegativeBinomial
+from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
 from privbo.door.payload import vet_rows

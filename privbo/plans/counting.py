@@ -7,9 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from accountant.disjoint import dearest
-from accountant.events import Event
-from accountant.rounds import of_one_run
+from accountant.events import Event, most_expensive, of_one_run
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
@@ -93,10 +91,12 @@ def whole_event(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], z: flo
     """
     each = [(priced(mechanism, z).event(), count) for mechanism, count in counts.items()]
     if privacy.unit == "reward":
-        return dearest(event for event, _ in each)
+        return most_expensive(event for event, _ in each)
     whole = of_one_run(each)
     if isinstance(privacy, Privacy) and privacy.sampling == "random-allocation" and len(whole.parts) > 1:
-        multipliers = ", ".join(sorted({f"{part.noise_multiplier:.4g}" for part, _ in whole.parts}))  # type: ignore[union-attr]  # all are allocations
+        multipliers = ", ".join(
+            sorted({f"{part.noise_multiplier:.4g}" for part, _ in whole.parts})
+        )
         raise ConfigurationError(
             "sampling='random-allocation' has a price where all releases have one noise multiplier; this plan's differ "
             f"({multipliers}); use sampling='poisson', or releases of equal noise"

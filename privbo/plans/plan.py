@@ -17,9 +17,8 @@ import numpy as np
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.errors import BudgetExceeded
-from accountant.events import Adjacency, Event, from_dict, to_dict
+from accountant.events import Adjacency, Event, from_dict, of_one_run, to_dict
 from accountant.ledger import Budget
-from accountant.rounds import of_one_run
 from accountant.tightest import epsilon_table
 from accountant.wording import multipliers_text, upper_text
 from privbo.door.mechanism import Mechanism

@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from accountant.disjoint import Combine
-from accountant.events import Adjacency, Composed, Event, is_non_private, parts
+from accountant.events import Adjacency, Combine, Composed, Event, is_non_private, of_one_run, parts
 from accountant.filters import Quote, quote
 from accountant.ledger import Budget, Entry
 from accountant.ledger.pricing import filter_under
 from accountant.ledger.total import odometer, odometer_delta
-from accountant.rounds import of_one_run
 from accountant.tight import numerical
 from accountant.tightest import epsilon_table
 from privbo.plans.privacy import default_delta, safe_delta

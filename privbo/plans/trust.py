@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from accountant.events import Adjacency, Event, compose
-from accountant.noises import SLACK, of_noises
-from accountant.seen_samples import of_seen_samples
+from accountant.events import SLACK, Adjacency, Event, compose, of_noises, of_seen_samples
 from accountant.tightest import epsilon_table
 from accountant.wording import upper_text
 from privbo.plans.against import Against, unknown_noises

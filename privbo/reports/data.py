@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from accountant.disjoint import combination_of_one_run
 from accountant.dp_event import dp_event_expression
-from accountant.events import parts
+from accountant.events import most_expensive, of_one_run, parts
 from accountant.ledger import Entry
 from accountant.ledger.total import total
 from accountant.tight import numerical
@@ -99,7 +98,7 @@ def report(record: Record) -> Report:
     delta, adjacency, recovered = plan.safe_delta, plan.adjacency, record.is_added_to
     event = record.event
     entries, policy = ledger.entries(record.run_id), ledger.policy
-    combine = combination_of_one_run(disjoint=policy.disjoint)
+    combine = most_expensive if policy.disjoint else of_one_run
     points = cumulative_of(record)
     curve = prices.curve(event, delta, adjacency, recovered=recovered)
     columns = prices.price(event, delta=plan.delta, n_clients=plan.n_clients, adjacency=adjacency, recovered=recovered)
@@ -190,7 +189,7 @@ def cumulative_of(record: Record) -> tuple[prices.CumulativePrice, ...]:
     """Price a run's charges so far, after some of the releases; the last is always among them."""
     ledger, plan = record.ledger, record.plan
     events = [entry.event for entry in ledger.entries(record.run_id)]
-    combine = combination_of_one_run(disjoint=ledger.policy.disjoint)
+    combine = most_expensive if ledger.policy.disjoint else of_one_run
     return prices.cumulative(events, plan.safe_delta, plan.adjacency, combine=combine)
 
 

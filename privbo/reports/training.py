@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from accountant.events import Event, repeat
 from accountant.ledger import Ledger
-from accountant.selection import TruncatedNegativeBinomial
+from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from accountant.wording import event_text
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_json, require_contained

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
-from accountant.events import Adjacency, BestOfRandomRuns, Event, compose
-from accountant.group import of_group
-from accountant.selection import TruncatedNegativeBinomial
+from accountant.events import Adjacency, BestOfRandomRuns, Event, compose, of_group
+from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from accountant.tightest import epsilon as best_epsilon
 from accountant.wording import upper_text
 from privbo.protocol.errors import ConfigurationError

@@ -21,7 +21,7 @@ import torch
 
 from accountant.events import BestOfRandomRuns, PoissonSampledGaussian
 from accountant.ledger import Ledger
-from accountant.selection import TruncatedNegativeBinomial
+from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from privbo.door.noise import NoiseSource
 from privbo.door.selection import SelectionDoor, draw_runs
 from privbo.protocol.errors import ConfigurationError, RunError

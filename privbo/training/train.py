@@ -15,7 +15,7 @@ from privbo.training.price import TrainingPlan, plan_training
 if TYPE_CHECKING:
     from torch import nn
 
-    from accountant.selection import TruncatedNegativeBinomial
+    from accountant.mechanisms.selection import TruncatedNegativeBinomial
     from privbo.protocol.settings import JsonObject
     from privbo.training.journal import State
     from privbo.training.private_neural import Judge, MakeModel, MakeOptimiser, Split

@@ -8,7 +8,6 @@ import pytest
 from scipy.special import ndtr
 
 from accountant import renyi
-from accountant.allocation import _added, _log_moments, allocation_divergence
 from accountant.dp_event import to_dp_event
 from accountant.errors import EventError
 from accountant.events import (
@@ -19,8 +18,8 @@ from accountant.events import (
     compose,
     repeat,
 )
+from accountant.mechanisms.allocation import _added, _log_moments, allocation_divergence, allotted
 from accountant.tight import numerical
-from accountant.tight.allotted import allotted
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 

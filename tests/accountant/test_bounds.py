@@ -17,12 +17,11 @@ from accountant.events import (
     Laplace,
     PoissonSampledGaussian,
 )
+from accountant.mechanisms.pair import EPS
 from accountant.tight import bounds, numerical
 from accountant.tight.bounds import LowerSums, Place, UpperSum
 from accountant.tight.fourier import TiltedSum, Window, tilted_sum
 from accountant.tight.lattice import Extent, lower_cells, upper_cells
-from accountant.tight.pair import EPS
-from accountant.tight.pairs import pairs_of
 from tests.accountant.test_lattice import hockey_stick
 
 SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
@@ -202,7 +201,7 @@ def test_lower_bounds_survive_any_error_that_the_sums_admit(theta):
 
 
 def test_sums_are_those_of_all_parts_at_the_place_named():
-    gaussian, laplace = (pairs_of(event, Adjacency.ZERO_OUT)[0] for event in EVENTS)
+    gaussian, laplace = (event.pairs(Adjacency.ZERO_OUT)[0] for event in EVENTS)
     window = Window(start=-60, size=180, up=60.0, down=-60.0)
     place = Place(pairs=((gaussian, 3), (laplace, 2)), theta=1.5, spacing=0.1, window=window, extent=Extent(t=2.5))
     at = {"spacing": 0.1, "extent": Extent(t=2.5)}
@@ -249,7 +248,7 @@ def test_the_slack_covers_running_sums_and_the_units_exponent():
 
 def sums_of(event, spacing=0.01, reach=8.0):
     """Both sums of one release around its losses."""
-    (pair, *_) = pairs_of(event, Adjacency.ZERO_OUT)
+    (pair, *_) = event.pairs(Adjacency.ZERO_OUT)
     low, high = pair.loss_range(reach)
     start = math.floor(low / spacing) - 4
     window = Window(start=start, size=2 * (math.ceil((high - low) / spacing / 2) + 8), up=60.0, down=-60.0)

@@ -4,9 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from accountant.disjoint import dearest
 from accountant.errors import BudgetExceeded, EventError, LedgerError
-from accountant.events import Adjacency, Composed, Gaussian, NonPrivate, PoissonSampledGaussian, Unit, compose, repeat
+from accountant.events import (
+    Adjacency,
+    Composed,
+    Gaussian,
+    NonPrivate,
+    PoissonSampledGaussian,
+    Unit,
+    compose,
+    most_expensive,
+    repeat,
+)
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 
 LOUD, QUIET = Gaussian(noise_multiplier=4.0), Gaussian(noise_multiplier=2.0)
@@ -20,16 +29,16 @@ def policy(**settings: object) -> LedgerPolicy:
 
 
 def test_the_least_noisy_release_is_the_price() -> None:
-    assert dearest([LOUD, QUIET, LOUD]) == compose([QUIET])
-    assert dearest([compose([LOUD]), QUIET]) == compose([QUIET])
-    assert dearest([LOUD, NonPrivate(), QUIET]) == compose([NonPrivate()])
-    assert dearest([]) == Composed()
+    assert most_expensive([LOUD, QUIET, LOUD]) == compose([QUIET])
+    assert most_expensive([compose([LOUD]), QUIET]) == compose([QUIET])
+    assert most_expensive([LOUD, NonPrivate(), QUIET]) == compose([NonPrivate()])
+    assert most_expensive([]) == Composed()
 
 
 @pytest.mark.parametrize("event", [PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=1.0), repeat(LOUD, 2)])
 def test_what_cannot_be_compared_is_refused(event: object) -> None:
     with pytest.raises(EventError, match="share no unit"):
-        dearest([event])
+        most_expensive([event])
 
 
 def test_only_rewards_are_disjoint() -> None:

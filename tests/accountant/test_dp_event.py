@@ -31,7 +31,7 @@ from accountant.events import (
     compose,
     repeat,
 )
-from accountant.selection import TruncatedNegativeBinomial
+from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from accountant.tight import numerical
 from tests.accountant.oracles import neighboring_relation
 

@@ -20,7 +20,6 @@ from accountant.events import (
     repeat,
 )
 from accountant.filters import Spent, fixed_order_filter, gaussian_filter, quote
-from accountant.quadrature import renyi_divergence
 from accountant.tight import numerical
 
 ZERO = Adjacency.ZERO_OUT
@@ -67,7 +66,7 @@ def test_what_gaussians_spent_is_rounded_up_like_the_accountants_own_answer(z):
 def test_every_event_costs_what_it_costs_under_the_adjacency(adjacency):
     for event in (ROUND, Gaussian(noise_multiplier=2.0), Laplace(scale_multiplier=1.5)):
         found = Spent(adjacency=adjacency).add(event, 2).curve
-        np.testing.assert_array_equal(found, 2 * renyi_divergence(event, filters.ORDERS, adjacency))
+        np.testing.assert_array_equal(found, 2 * event.renyi_curve(filters.ORDERS, adjacency))
     zero, one = (filters.cost(ROUND, which).curve for which in (ZERO, Adjacency.REPLACE_ONE))
     assert np.all(one < 0.99 * zero)  # of the same multiplier; the same noise is half of it there
 

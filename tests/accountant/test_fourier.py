@@ -6,10 +6,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+from accountant.mechanisms.pair import EPS
 from accountant.tight import fourier
 from accountant.tight.fourier import Window, tilted_sum
 from accountant.tight.lattice import Cells
-from accountant.tight.pair import EPS
 
 
 def convolved(parts):

@@ -13,9 +13,8 @@ import pytest
 from scipy.special import ndtr
 
 from accountant.events import Adjacency, PoissonSampledGaussian
+from accountant.mechanisms.pair import EPS, Pair, Tails
 from accountant.tight.lattice import Extent, lower_cells, upper_cells
-from accountant.tight.pair import EPS, Pair, Tails
-from accountant.tight.pairs import pairs_of
 
 MU = 1.3
 
@@ -243,7 +242,7 @@ def test_the_upper_lattice_dominates_wherever_its_edges_really_lie(loss_error, l
 
 def test_rounding_of_many_cells_does_not_add_up():
     """A million releases of a tiny loss on lattices of ten to ten thousand cells cost the same: the truth."""
-    (pair, _) = pairs_of(PoissonSampledGaussian(sample_rate=2.4e-7, noise_multiplier=2.0), Adjacency.ZERO_OUT)
+    (pair, _) = PoissonSampledGaussian(sample_rate=2.4e-7, noise_multiplier=2.0).pairs(Adjacency.ZERO_OUT)
     tails = pair.tails(np.zeros(1))
     truth = float(tails.p_above[0] - tails.q_above[0])
     low, high = pair.loss_range(6.0)

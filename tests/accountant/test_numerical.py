@@ -30,8 +30,8 @@ from accountant.events import (
     compose,
     repeat,
 )
+from accountant.mechanisms.pair import normal_error
 from accountant.tight import bounds, lattice, numerical, refine
-from accountant.tight.pairs import _normal_error, pairs_of
 from tests.accountant.oracles import fixed_size_profile
 
 SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
@@ -203,7 +203,7 @@ def test_compositions_of_known_truth(count, total_mu, delta):
     truth = gaussian_dp.epsilon_from_mu(total_mu, delta)
     if truth == 0.0:
         return
-    (pair,) = pairs_of(Gaussian(noise_multiplier=math.sqrt(count) / total_mu), ADD)
+    (pair,) = Gaussian(noise_multiplier=math.sqrt(count) / total_mu).pairs(ADD)
     lower, upper = refine.epsilon_ends(((pair, count),), delta)
     assert lower <= truth <= upper
     assert upper - lower <= max(RELATIVE * upper, ABSOLUTE)
@@ -213,7 +213,7 @@ def test_normal_tails_are_as_accurate_as_the_lattice_assumes():
     mp.mp.dps = 40
     for t in np.linspace(-39.9, 8.0, 400):
         truth = mp.ncdf(mp.mpf(float(t)))
-        bound = float(_normal_error(np.array([t]))[0])
+        bound = float(normal_error(np.array([t]))[0])
         assert abs(mp.mpf(float(ndtr(t))) / truth - 1) <= bound or truth < 1e-300
 
 

@@ -22,7 +22,6 @@ from accountant.events import (
     repeat,
 )
 from accountant.tight import numerical, refine
-from accountant.tight.pairs import pairs_of
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 SAMPLED = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 4)
@@ -30,7 +29,7 @@ SAMPLED = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0),
 
 def direction(mu, count=1):
     """Equal Gaussian releases of total mu as one direction of a composition."""
-    (pair,) = pairs_of(Gaussian(noise_multiplier=math.sqrt(count) / mu), ADD)
+    (pair,) = Gaussian(noise_multiplier=math.sqrt(count) / mu).pairs(ADD)
     return ((pair, count),)
 
 
@@ -83,7 +82,7 @@ def test_an_epsilon_beyond_the_reach_is_looked_at_again_with_a_longer_one():
     # enough is known where another direction is known to be larger
     assert refine.delta_ends(pairs, 30.0, bound, enough=1e-3) == (0.0, pytest.approx(bound * 1e-9))
     # a loss that ends at 2 cannot exceed 3
-    (bounded,) = pairs_of(Laplace(scale_multiplier=0.5), ADD)
+    (bounded,) = Laplace(scale_multiplier=0.5).pairs(ADD)
     lower, upper = refine.delta_ends(((bounded, 1),), 3.0, bound)
     assert lower == 0.0
     assert upper <= 1e-250
@@ -100,7 +99,7 @@ def test_all_releases_together_lose_a_millionth_of_delta_beyond_the_reach(counts
 
 def test_losses_too_large_to_be_exponentiated_are_noticed_where_a_cap_leaves_them():
     """Noise of a thousandth: a loss of half a million. Sampled at a rate of 1e-9 its cap is low, and it is priced."""
-    (pair,) = pairs_of(Gaussian(noise_multiplier=1e-3), ADD)
+    (pair,) = Gaussian(noise_multiplier=1e-3).pairs(ADD)
     with pytest.raises(refine.OutOfRangeError):
         refine.epsilon_ends(((pair, 1),), 1e-5)
     with pytest.raises(refine.OutOfRangeError):
@@ -126,9 +125,9 @@ def test_a_composition_is_priced_in_both_directions_with_what_everybody_takes_pa
     assert len(both) == 2
     for index, found in enumerate(both):
         sampled = [pair for pair, count in found if count == 6]
-        assert sampled == [pairs_of(PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5), ZERO)[index]] or (
+        assert sampled == [PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5).pairs(ZERO)[index]] or (
             sampled[0].loss_range(2.0)
-            == pairs_of(PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5), ZERO)[index].loss_range(2.0)
+            == PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5).pairs(ZERO)[index].loss_range(2.0)
         )
         (laplace,) = [pair for pair, count in found if count == 4 and pair.loss_range(0.0)[1] == 0.5]
         assert laplace.loss_range(1.0) == (-0.5, 0.5)

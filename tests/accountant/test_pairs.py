@@ -7,8 +7,6 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from accountant import quadrature
-from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
     FixedSizeSampledGaussian,
@@ -18,8 +16,8 @@ from accountant.events import (
     PoissonSampledGaussian,
     PoissonSampledLaplace,
 )
-from accountant.tight.pair import EPS
-from accountant.tight.pairs import _mixture_loss, _normal_error, pairs_of
+from accountant.mechanisms.pair import EPS, normal_error
+from accountant.mechanisms.poisson import sampled_loss
 
 ZERO = Adjacency.ZERO_OUT
 
@@ -112,7 +110,7 @@ def test_longer_contributions_are_noticed():
 )
 def test_tails_are_those_of_one_likelihood_ratio(event, adjacency):
     """Between losses a < b the mass of P lies between e^a and e^b times the mass of Q."""
-    for pair in pairs_of(event, adjacency):
+    for pair in event.pairs(adjacency):
         tails = pair.tails(EDGES)
         p, q = tails.p_above[:-1] - tails.p_above[1:], tails.q_above[:-1] - tails.q_above[1:]
         assert np.all(p >= -1e-15)
@@ -127,15 +125,14 @@ def test_tails_are_those_of_one_likelihood_ratio(event, adjacency):
 
 
 def test_the_two_poisson_directions_mirror_each_other():
-    remove, add = pairs_of(PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=0.7), Adjacency.ZERO_OUT)
+    remove, add = PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=0.7).pairs(Adjacency.ZERO_OUT)
     forward, backward = remove.tails(EDGES), add.tails(-EDGES)
     np.testing.assert_allclose(forward.p_above, backward.q_below, rtol=1e-12)
     np.testing.assert_allclose(forward.q_above, backward.p_below, rtol=1e-12)
 
 
-def test_an_event_without_a_pair_is_named():
-    with pytest.raises(EventError, match="NonPrivate"):
-        pairs_of(NonPrivate(), Adjacency.ZERO_OUT)
+def test_an_event_without_any_guarantee_has_no_pair():
+    assert NonPrivate().pairs(Adjacency.ZERO_OUT) == ()
 
 
 # --- every tail at many digits ----------------------------------------------------------------
@@ -299,7 +296,7 @@ LAPLACES = (Laplace, PoissonSampledLaplace)
 def test_every_tail_lies_within_what_the_pair_admits(event, adjacency, truths, q, z):
     """At edges all over the range: the tail at the edge, which may lie off by loss_error, times 1 + relative_error."""
     mp.mp.dps = 40
-    pairs = pairs_of(event, adjacency)
+    pairs = event.pairs(adjacency)
     assert len(pairs) == len(truths)
     for pair, truth in zip(pairs, truths, strict=True):
         low, high = pair.loss_range(9.0)
@@ -321,7 +318,7 @@ def test_every_tail_lies_within_what_the_pair_admits(event, adjacency, truths, q
                 assert least * (1 - admitted) - mp.mpf("1e-300") <= value <= most * (1 + admitted)
             # what rounding the place costs there: eps of the exponent, t^2 / 2 or |x| / b
             deepest = min(40.0, float(max(abs(t) for t in truth(mp.mpf(q), mp.mpf(z), at)[1:])))
-            least_error = EPS * (1 + deepest) if isinstance(event, LAPLACES) else _normal_error(np.array([deepest]))[0]
+            least_error = EPS * (1 + deepest) if isinstance(event, LAPLACES) else normal_error(np.array([deepest]))[0]
             # where sampled without replacement, tails are also taken from 1
             least_error += EPS * (truth is fixed_size)
             assert error[index] >= least_error * (1 - 1e-5)
@@ -331,7 +328,7 @@ def test_every_tail_lies_within_what_the_pair_admits(event, adjacency, truths, q
 def test_a_pairs_range_holds_what_it_says(event, adjacency, truths, q, z):
     """Of P no more lies outside than a normal tail at t; nothing of a loss that is bounded."""
     mp.mp.dps = 40
-    for pair, truth in zip(pairs_of(event, adjacency), truths, strict=True):
+    for pair, truth in zip(event.pairs(adjacency), truths, strict=True):
         for t in (0.1, 1.0, 6.0):
             low, high = pair.loss_range(t)
             slack = mp.mpf("1e-12")
@@ -345,7 +342,7 @@ def test_a_pairs_range_holds_what_it_says(event, adjacency, truths, q, z):
 @pytest.mark.parametrize(("event", "adjacency", "truths", "q", "z"), EXACT)
 def test_nodes_are_the_same_losses_coarsely(event, adjacency, truths, q, z):
     """What steers the search is P's distribution of losses, at 160 points."""
-    for pair in pairs_of(event, adjacency):
+    for pair in event.pairs(adjacency):
         loss, log_mass = pair.nodes(7.0)
         mass = np.exp(log_mass)
         assert np.sum(mass) == pytest.approx(1.0, abs=5e-3)
@@ -360,7 +357,7 @@ def test_a_mixtures_loss_far_out(q):
     """s from -400 to 4,000; the formula changes at 30."""
     mp.mp.dps = 60
     s = np.array([-400.0, -20.0, -1e-6, 0.0, 0.3, 29.99, 30.01, 45.0, 700.0, 4000.0])
-    for at, found in zip(s, _mixture_loss(q, 0.1, 0.5 + 0.01 * s), strict=True):
+    for at, found in zip(s, sampled_loss(q, 0.1, 0.5 + 0.01 * s), strict=True):
         exact = mp.log(1 - mp.mpf(q) + mp.mpf(q) * mp.exp(mp.mpf(float(at))))
         assert abs(mp.mpf(float(found)) - exact) <= 2e-15 * (30 + abs(exact)) / (1 - q if at < 0 else 1)
 
@@ -372,5 +369,5 @@ def test_taking_everybody_is_the_plain_gaussian_whatever_the_sampler_is_called()
     )
     orders = np.array([1.5, 8.0])
     for event in everyone:
-        assert len(pairs_of(event, ZERO)) == 1  # one symmetric pair; a sample has two
-        np.testing.assert_allclose(quadrature.renyi_divergence(event, orders, ZERO), orders / 8.0)
+        assert len(event.pairs(ZERO)) == 1  # one symmetric pair; a sample has two
+        np.testing.assert_allclose(event.renyi_curve(orders, ZERO), orders / 8.0)

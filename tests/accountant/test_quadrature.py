@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from accountant import divergence, quadrature
-from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
     BestOfRandomRuns,
@@ -24,8 +22,8 @@ from accountant.events import (
     PoissonSampledGaussian,
     compose,
 )
-from accountant.quadrature import renyi_divergence
-from accountant.selection import TruncatedNegativeBinomial
+from accountant.mechanisms import quadrature
+from accountant.mechanisms.selection import TruncatedNegativeBinomial
 
 ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 
@@ -41,7 +39,7 @@ def close(found, truth, relative):
 def test_the_mixtures_log_ratio(q):
     mp.mp.dps = 60
     s = np.array([-800.0, -40.0, -3.0, -1e-7, 0.0, 1e-9, 0.4, 29.9, 30.1, 299.0, 301.0, 5000.0])
-    for at, log_ratio, shift in zip(s, divergence.log_mixture(q, s), divergence.shift(q, s), strict=True):
+    for at, log_ratio, shift in zip(s, quadrature.log_mixture(q, s), quadrature.shift(q, s), strict=True):
         truth = mp.log(1 - mp.mpf(q) + mp.mpf(q) * mp.exp(mp.mpf(float(at))))
         assert close(log_ratio, truth, 1e-14 / (1 - q) if at < 0 else 1e-14)
         if at <= 300:
@@ -57,11 +55,11 @@ def test_phi_in_all_its_forms():
     u = [s * b / a for a in (*orders, 1.0) for s in (1, -1) for b in beside]
     u += [1e-80, -1e-12, 1e-5, 0.5, -0.5, -0.99999, 1.0, 1.6, 1.8, 30.0, 1e5, 1e40]
     u = np.array([x for x in u if x > -1])
-    grid = divergence.Grid(log_weight=np.zeros(len(u)), excess=u, log_ratio=np.log1p(u))
-    beyond = divergence.Grid(log_weight=np.zeros(1), excess=np.array([math.exp(300.0)]), log_ratio=np.array([900.0]))
-    found = divergence.log_phi(grid, orders)
+    grid = quadrature.Grid(log_weight=np.zeros(len(u)), excess=u, log_ratio=np.log1p(u))
+    beyond = quadrature.Grid(log_weight=np.zeros(1), excess=np.array([math.exp(300.0)]), log_ratio=np.array([900.0]))
+    found = quadrature.log_phi(grid, orders)
     assert found.shape == (len(orders), len(u))
-    assert np.all(divergence.log_phi(divergence.Grid(log_weight=u, excess=0 * u, log_ratio=0 * u), orders) == -np.inf)
+    assert np.all(quadrature.log_phi(quadrature.Grid(log_weight=u, excess=0 * u, log_ratio=0 * u), orders) == -np.inf)
     for row, order in enumerate(orders):
         a = mp.mpf(float(order))
         for column, value in enumerate(u):
@@ -70,16 +68,16 @@ def test_phi_in_all_its_forms():
             # a difference of order u^2 of terms of size a |u| keeps 15 digits less those of the quotient
             assert abs(mp.mpf(float(found[row, column])) - truth) <= 2e-12 * max(1, abs(truth))
         huge = 900 * a + mp.log1p(-a * mp.exp(-900 * (a - 1)))  # 1 and what u lost at 300 are nothing beside it
-        assert close(divergence.log_phi(beyond, orders)[row, 0], huge, 1e-12)
+        assert close(quadrature.log_phi(beyond, orders)[row, 0], huge, 1e-12)
 
 
 def test_sums_and_moments_in_logarithms():
     terms = np.array([[-800.0, -801.0, -799.5], [900.0, 5.0, -np.inf]])
     truth = [-800.0 + math.log(1 + math.exp(-1.0) + math.exp(0.5)), 900.0]
-    np.testing.assert_allclose(divergence.log_sum(terms), truth, rtol=1e-14)
+    np.testing.assert_allclose(quadrature.log_sum(terms), truth, rtol=1e-14)
     mp.mp.dps = 40
     logs, orders = np.array([-600.0, -40.0, -0.1, 0.0, 0.1, 60.0, 5000.0]), np.array([1.01, 2, 3, 4, 5, 6, 7])
-    for log, order, found in zip(logs, orders, divergence.from_log_excess(logs, orders), strict=True):
+    for log, order, found in zip(logs, orders, quadrature.from_log_excess(logs, orders), strict=True):
         assert close(found, mp.log1p(mp.exp(mp.mpf(float(log)))) / (mp.mpf(float(order)) - 1), 1e-14)
 
 
@@ -90,7 +88,7 @@ def test_sums_and_moments_in_logarithms():
 def test_a_plain_gaussian_has_order_over_twice_its_variance(adjacency):
     orders = np.array([1.25, 2.0, 40.0])
     for event in (Gaussian(noise_multiplier=0.4), PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=0.4)):
-        np.testing.assert_allclose(renyi_divergence(event, orders, adjacency), orders / 0.32, rtol=1e-15)
+        np.testing.assert_allclose(event.renyi_curve(orders, adjacency), orders / 0.32, rtol=1e-15)
 
 
 def poisson_moment(q, z, order):
@@ -108,15 +106,13 @@ def poisson_moment(q, z, order):
 def test_poisson_at_integer_orders(q, z):
     mp.mp.dps = 60
     orders = np.array([2, 3, 5, 16, 33, 64])
-    found = renyi_divergence(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), orders, ZERO)
+    found = PoissonSampledGaussian(sample_rate=q, noise_multiplier=z).renyi_curve(orders, ZERO)
     for order, value in zip(orders.tolist(), found, strict=True):
         truth = mp.log1p(poisson_moment(q, z, order)) / (order - 1)
         if value != order / (2 * z * z):  # an order that no grid holds is answered without sampling
             assert close(value, truth, 1e-12)
         assert value >= truth * (1 - mp.mpf("1e-12"))
-    again = renyi_divergence(
-        PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), orders, Adjacency.ADD_OR_REMOVE_ONE
-    )
+    again = PoissonSampledGaussian(sample_rate=q, noise_multiplier=z).renyi_curve(orders, Adjacency.ADD_OR_REMOVE_ONE)
     np.testing.assert_array_equal(found, again)
 
 
@@ -130,7 +126,7 @@ def test_orders_beyond_the_grid_cost_what_everybody_costs():
     ):
         z = event.noise_multiplier
         orders = np.array([2.0, 0.999 * last, 1.001 * last])
-        found = renyi_divergence(event, orders, ZERO)
+        found = event.renyi_curve(orders, ZERO)
         assert found[2] == orders[2] / (2 * z * z)
         sampled = orders[1] / (2 * z * z) + math.log(0.01) * orders[1] / (orders[1] - 1)  # the largest term alone
         assert found[1] == pytest.approx(sampled, rel=1e-9)
@@ -143,7 +139,7 @@ def test_fixed_size_by_direct_integration(m, n, z):
     """Every order at once against adaptive integrals of the derivation's two terms."""
     q, orders = m / n, np.array([1.2, 2.0, 6.5, 17.0])
     event = FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z)
-    found = renyi_divergence(event, orders, ZERO)
+    found = event.renyi_curve(orders, ZERO)
     for order, value in zip(orders, found, strict=True):
 
         def integrand(x, a=order):
@@ -169,7 +165,7 @@ def test_at_little_noise_the_whole_peak_of_the_largest_order_is_inside(z):
         PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=z),
     ):
         for few in (orders, orders[:2]):
-            np.testing.assert_allclose(renyi_divergence(event, few, ZERO), wanted[: len(few)], rtol=1e-12)
+            np.testing.assert_allclose(event.renyi_curve(few, ZERO), wanted[: len(few)], rtol=1e-12)
 
 
 def log_phi(log_t, a):
@@ -192,7 +188,7 @@ def test_laplace_has_a_closed_form(b):
         [1.0001, 1.5, 2.0, 9.0, 0.999e-3 * b, 1.001e-3 * b, 1 + 2.0**-8, 1 + 0.999 * b, 1 + 1.001 * b, 300.0]
     )
     orders = orders[orders > 1]
-    for order, value in zip(orders, renyi_divergence(Laplace(scale_multiplier=b), orders, ZERO), strict=True):
+    for order, value in zip(orders, Laplace(scale_multiplier=b).renyi_curve(orders, ZERO), strict=True):
         a, x = mp.mpf(float(order)), 1 / mp.mpf(b)
         moment = a / (2 * a - 1) * mp.exp((a - 1) * x) + (a - 1) / (2 * a - 1) * mp.exp(-a * x)
         assert close(value, mp.log(moment) / (a - 1), 2e-13)
@@ -205,13 +201,11 @@ def test_a_selections_curve_is_asked_of_its_run(adjacency):
     event, orders = BestOfRandomRuns(run=run, eta=0.5, gamma=0.1), np.array([2.0, 8.0])
 
     def cost(at):
-        return sum(count * renyi_divergence(part, at, adjacency) for part, count in run.parts)
+        return sum(count * part.renyi_curve(at, adjacency) for part, count in run.parts)
 
     wanted = TruncatedNegativeBinomial(eta=0.5, gamma=0.1).curve(cost, orders)
-    np.testing.assert_allclose(renyi_divergence(event, orders, adjacency), wanted, rtol=1e-14)
+    np.testing.assert_allclose(event.renyi_curve(orders, adjacency), wanted, rtol=1e-14)
 
 
-def test_renyi_curves_of_the_non_private_and_of_strangers():
-    assert np.all(np.isinf(quadrature.renyi_divergence(NonPrivate(), np.array([2.0, 3.0]), ZERO)))
-    with pytest.raises(EventError, match="unknown event"):
-        quadrature.renyi_divergence("noise", np.array([2.0]), ZERO)
+def test_the_renyi_curve_of_the_non_private():
+    assert np.all(np.isinf(NonPrivate().renyi_curve(np.array([2.0, 3.0]), ZERO)))

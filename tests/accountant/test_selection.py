@@ -23,7 +23,7 @@ from accountant.events import (
 )
 from accountant.ledger import Ledger
 from accountant.ledger.policy import Budget, LedgerPolicy
-from accountant.selection import TruncatedNegativeBinomial, second_orders
+from accountant.mechanisms.selection import TruncatedNegativeBinomial, second_orders
 from accountant.tight import numerical
 
 ADJACENCY = Adjacency.ADD_OR_REMOVE_ONE

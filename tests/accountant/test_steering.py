@@ -10,13 +10,12 @@ import pytest
 
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian
 from accountant.tight import steering
-from accountant.tight.pairs import pairs_of
 from accountant.tight.steering import Rough, rough, spacing_for, tilt_for_delta, tilt_for_epsilon, window_for
 
 
 def gaussian(mu, count=1):
     """Losses of count Gaussian releases of total mu: N(mu^2 / 2, mu^2) in all."""
-    (pair,) = pairs_of(Gaussian(noise_multiplier=math.sqrt(count) / mu), Adjacency.ZERO_OUT)
+    (pair,) = Gaussian(noise_multiplier=math.sqrt(count) / mu).pairs(Adjacency.ZERO_OUT)
     return rough([(pair, count)], 12.0)
 
 
@@ -53,7 +52,7 @@ def test_a_release_of_small_losses_gains_no_more_variance_than_they_have():
 
 def test_parts_of_unlike_length_share_an_array():
     pair, other = (
-        pairs_of(event, Adjacency.ZERO_OUT)[0]
+        event.pairs(Adjacency.ZERO_OUT)[0]
         for event in (Gaussian(noise_multiplier=2.0), PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.0))
     )
     short = steering.Pair(

@@ -19,11 +19,8 @@ from accountant.events import (
     compose,
     repeat,
 )
-from accountant.quadrature import renyi_divergence
+from accountant.mechanisms.truncated import displacing, shares
 from accountant.tight import numerical
-from accountant.tight.displacing import displacing
-from accountant.tight.pairs import pairs_of
-from accountant.truncation import shares
 from accountant.verify.lower.ends import least_rate
 from tests.reports.auditors import as_read
 
@@ -110,7 +107,7 @@ def largest(adjacency, n, q, size, z, gamma):
 def promised(event, adjacency, gamma):
     """The hockey stick of the pair, the larger direction."""
     edge = np.array([math.log(gamma)])
-    tails = [pair.tails(edge) for pair in pairs_of(event, adjacency)]
+    tails = [pair.tails(edge) for pair in event.pairs(adjacency)]
     return max(float(one.p_above[0] - gamma * one.q_above[0]) for one in tails)
 
 
@@ -128,7 +125,7 @@ def test_no_data_sets_are_told_apart_more_easily(adjacency, n, q, size, z):
 @pytest.mark.parametrize(("q", "z"), [(0.1, 1.0), (0.45, 0.6), (0.8, 2.0)])
 def test_two_data_sets_attain_what_is_said_of_a_full_batch(q, z):
     """Others opposed, or alike: the profiles of both directions, and no shift at all leaves less to tell apart."""
-    batch = displacing(q, z, *pairs_of(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), ZERO))
+    batch = displacing(q, z, *PoissonSampledGaussian(sample_rate=q, noise_multiplier=z).pairs(ZERO))
     x = np.linspace(-3 - 12 * z, 3 + 12 * z, 8001)
 
     def law(*centers):
@@ -152,9 +149,9 @@ def test_two_data_sets_attain_what_is_said_of_a_full_batch(q, z):
 def test_a_full_batch_without_the_place_it_takes_is_underpriced():
     """Planted fault: a cut sample priced as a Poisson sample of its rate, as if nobody's place were taken."""
     poisson = PoissonSampledGaussian(sample_rate=0.45, noise_multiplier=0.6)
-    batch = displacing(0.45, 0.6, *pairs_of(poisson, ZERO))
+    batch = displacing(0.45, 0.6, *poisson.pairs(ZERO))
     edge = np.array([1.0])
-    ours, theirs = (one[0].tails(edge) for one in (batch, pairs_of(poisson, ZERO)))
+    ours, theirs = (one[0].tails(edge) for one in (batch, poisson.pairs(ZERO)))
     assert ours.p_above - math.e * ours.q_above > 1.2 * (theirs.p_above - math.e * theirs.q_above)
 
 
@@ -197,7 +194,7 @@ def test_rare_and_certain_cuts_are_the_events_they_become():
             else:  # of a sample of fixed size a bound is known that serves two adjacencies and both directions at once
                 assert 0.4 * other < one < other
             orders = np.array([1.5, 4.0, 8.0])  # at far larger ones the rarest cut is what costs
-            curves = [renyi_divergence(event, orders, at) for event, at in ((ours, adjacency), (theirs, named))]
+            curves = [event.renyi_curve(orders, at) for event, at in ((ours, adjacency), (theirs, named))]
             np.testing.assert_allclose(*curves, rtol=1e-7)
 
 

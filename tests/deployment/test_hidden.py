@@ -19,8 +19,8 @@ from accountant.events import (
     RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
     compose,
+    of_seen_samples,
 )
-from accountant.seen_samples import of_seen_samples
 from accountant.tightest import epsilon_table
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sampling import Sample

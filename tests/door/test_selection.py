@@ -13,7 +13,7 @@ from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Adjacency, BestOfRandomRuns, Gaussian
 from accountant.ledger import Ledger
 from accountant.ledger.policy import Budget, LedgerPolicy
-from accountant.selection import TruncatedNegativeBinomial
+from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from privbo.door.selection import SelectionDoor, draw_runs
 from privbo.protocol.errors import ConfigurationError
 

@@ -14,7 +14,7 @@ import privbo as pb
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import BestOfRandomRuns
 from accountant.ledger import Ledger
-from accountant.selection import TruncatedNegativeBinomial
+from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.selection import draw_runs
 from privbo.training.plan import RecordPrivacy

@@ -11,8 +11,7 @@ from scipy.stats import kstest, norm
 import privbo as pb
 from accountant import Gaussian, PoissonSampledGaussian, epsilon_table
 from accountant.errors import EventError
-from accountant.events import Adjacency, Laplace, compose
-from accountant.noises import SLACK, of_noises
+from accountant.events import SLACK, Adjacency, Laplace, compose, of_noises
 from privbo.door.shares import joined
 from privbo.plans.trust import exposures
 from privbo.protocol.errors import ConfigurationError
