@@ -70,9 +70,9 @@ class RandomAllocationGaussian(Basic):
     that depends on. It holds under add-or-remove-one and zero-out, where the others' rounds do not depend on the
     unit; under replace-one nothing is stated.
 
-    For k > 1 it is priced as k independent allocations of one, each of T // k rounds or one more, an upper bound
-    (``accountant.mechanisms.allocation`` has the proof); these have a dominating pair (``accountant.mechanisms.allocation``). The lower
-    end of an interval is a test's of the worst pair itself (``accountant.verify.lower``).
+    For k > 1 it is priced as k independent allocations of one, each of T // k rounds or one more, an upper bound (the
+    module has the proof); these have a dominating pair. The lower end of an interval is a test's of the worst pair
+    itself (``accountant.verify.lower``).
 
     Proof: docs/proofs/random-allocation.md.
 
