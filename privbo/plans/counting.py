@@ -94,9 +94,7 @@ def whole_event(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], z: flo
         return most_expensive(event for event, _ in each)
     whole = of_one_run(each)
     if isinstance(privacy, Privacy) and privacy.sampling == "random-allocation" and len(whole.parts) > 1:
-        multipliers = ", ".join(
-            sorted({f"{part.noise_multiplier:.4g}" for part, _ in whole.parts})
-        )
+        multipliers = ", ".join(sorted({f"{part.noise_multiplier:.4g}" for part, _ in whole.parts}))
         raise ConfigurationError(
             "sampling='random-allocation' has a price where all releases have one noise multiplier; this plan's differ "
             f"({multipliers}); use sampling='poisson', or releases of equal noise"
