@@ -210,11 +210,12 @@ def of_noises(event: Event, *, counted: int, unknown: int) -> Composed:
     factor = math.sqrt(unknown / counted) * (1.0 - SLACK)
     scaled: list[tuple[Event, int]] = []
     for part, count in parts(event):
-        if not isinstance(part, Gaussian | PoissonSampledGaussian | NonPrivate):
+        if isinstance(part, NonPrivate):
+            scaled.append((part, count))
+        elif isinstance(part, Gaussian | PoissonSampledGaussian):
+            scaled.append((dataclasses.replace(part, noise_multiplier=part.noise_multiplier * factor), count))
+        else:
             raise EventError(f"{part} is no sum of guardians' noises; price it as it is")
-        if not isinstance(part, NonPrivate):
-            part = dataclasses.replace(part, noise_multiplier=part.noise_multiplier * factor)  # noqa: PLW2901
-        scaled.append((part, count))
     return compose(scaled)
 
 
