@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
 from accountant.events import Composed, Event, check_adjacency, parts, to_dict
-from accountant.ledger.book import Book
-from accountant.ledger.left import Left, left_of
+from accountant.ledger.book import Book, Declaration, Reservation, body_of, require_declarable
+from accountant.ledger.chain import Row
 from accountant.ledger.policy import (
     NOISE_SOURCES,
     Budget,
@@ -56,11 +56,10 @@ from accountant.ledger.policy import (
     require_population,
     sampler_of,
 )
-from accountant.ledger.reservation import Declaration, Reservation, body_of, require_declarable, row_name
-from accountant.ledger.store import Place, Row, Store
+from accountant.ledger.store import Place, Store
 
 if TYPE_CHECKING:
-    from accountant.ledger.pricing import Account
+    from accountant.ledger.pricing import Account, Left
 
 __all__ = ["Budget", "Entry", "Ledger", "LedgerPolicy", "Projection", "Receipt", "Verification"]
 _Known = TypeVar("_Known", Receipt, Reservation)
@@ -232,6 +231,8 @@ class Ledger:
             >>> round(left.spent, 3), left.bound, round(left.epsilon, 3), round(left.noise_multiplier, 3), left.releases
             (0.504, 2.0, 1.496, 2.323, 11)
         """
+        from accountant.ledger.pricing import left_of  # and with it scipy
+
         self._refresh()
         return left_of(self._book, delta, event, admits=lambda further: self._project(further).allowed)
 
@@ -262,7 +263,9 @@ class Ledger:
             return canonical(body_of(declared, self.policy) | {"nonce": secrets.token_hex(16)})
 
         def name() -> str:
-            return row_name(declared, sum(r.run == declared.run for r in self._book.reservations) - 1)
+            if declared.kind == "plan":  # one for every run
+                return f"plan of {declared.run}"
+            return f"recovery {sum(r.run == declared.run for r in self._book.reservations)} of {declared.run}"
 
         done = self._appended(name, prepared)
         if isinstance(done, Reservation):
@@ -277,7 +280,7 @@ class Ledger:
         """Pay for releases that a lost part of this ledger was charged for, whatever the budget; durable on return.
 
         What happened can't be refused any more: a recovery is never over budget, and a ledger
-        that holds one no longer quotes its budget (``accountant.ledger.total``).
+        that holds one no longer quotes its budget (``accountant.ledger.pricing``).
 
         Raises:
             LedgerError: If the run has no plan here, or storage fails.
@@ -285,7 +288,7 @@ class Ledger:
         if declared.kind != "recovery" or self.book().plan_of(declared.run) is None:
             raise LedgerError(f"only what a run with a plan has lost is recovered; {declared.run!r} has none here")
         found = self.reserve(declared)
-        self._store.note_recovery(self._book.rows[found.sequence - 1])
+        self._store.witness("recovered", self._book.rows[found.sequence - 1])
         return found
 
     def charge(
@@ -518,14 +521,11 @@ class Ledger:
 
     def _body(self, release_id: str, event: Event, run: str, noise_source: str, plan_position: int | None) -> bytes:
         return canonical(
-            {
+            self.policy.meaning
+            | {
                 "release_id": release_id,
                 "run": run,
                 "event": to_dict(event),
-                "unit": self.policy.unit.value,
-                "population": self.policy.population,
-                "n_clients": self.policy.n_clients,
-                "adjacency": self.policy.adjacency.value,
                 "sampler": sampler_of(event),
                 "noise_source": noise_source,
                 "plan_position": plan_position,

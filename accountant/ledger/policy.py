@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from accountant.errors import LedgerError, PrivacyError
@@ -21,7 +21,7 @@ from accountant.events import (
     repeat,
     to_dict,
 )
-from accountant.ledger.store import Row
+from accountant.ledger.chain import Row
 from accountant.wording import upper_text
 
 Rule: TypeAlias = Literal["planned", "gaussian", "renyi", "envelope"]
@@ -133,10 +133,20 @@ class LedgerPolicy:
         if self.disjoint and self.unit is not Unit.REWARD:
             raise LedgerError(f"disjoint releases of one {self.unit.value} cannot be: only rewards enter one alone")
 
+    @property
+    def meaning(self) -> Json:
+        """Plain values that every row repeats: whom its numbers speak of."""
+        return {
+            "unit": self.unit.value,
+            "adjacency": self.adjacency.value,
+            "population": self.population,
+            "n_clients": self.n_clients,
+        }
+
     def to_dict(self) -> Json:
         """Plain values, as stored."""
         budget = None if self.budget is None else self.budget.to_dict()
-        content = asdict(self) | {"unit": self.unit.value, "adjacency": self.adjacency.value, "budget": budget}
+        content = vars(self) | self.meaning | {"budget": budget}
         if not self.disjoint:
             del content["disjoint"]
         return content
@@ -177,8 +187,8 @@ class Entry:
 
     def to_dict(self) -> Json:
         """Plain values, for listings and exports."""
-        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return content | {"event": to_dict(self.event), "unit": self.unit.value, "adjacency": self.adjacency.value}
+        plain = {"event": to_dict(self.event), "unit": self.unit.value, "adjacency": self.adjacency.value}
+        return {name: plain.get(name, value) for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,8 +264,7 @@ def read_entry(row: Row, policy: LedgerPolicy) -> Entry:
         )
     except (TypeError, ValueError, KeyError, PrivacyError) as error:
         raise LedgerError(f"charge {row.sequence} cannot be read ({error}); restore the ledger") from error
-    meaning = (entry.release_id, entry.unit, entry.population, entry.n_clients, entry.adjacency)
-    if meaning != (row.release_id, policy.unit, policy.population, policy.n_clients, policy.adjacency):
+    if {name: content[name] for name in policy.meaning} != policy.meaning or entry.release_id != row.release_id:
         raise LedgerError(f"charge {row.sequence} contradicts the ledger's policy; restore the ledger")
     return entry
 

@@ -19,7 +19,8 @@ from typing import Any
 
 from accountant.errors import LedgerError
 from accountant.ledger.address import Endpoint, PostgresAddress, endpoint_of, is_here
-from accountant.ledger.file import BUSY_SECONDS, SCHEMA_VERSION, Identity
+from accountant.ledger.chain import SCHEMA_VERSION, Identity
+from accountant.ledger.sqlite import BUSY_SECONDS
 
 try:
     import psycopg

@@ -1,27 +1,56 @@
-"""Price of everything paid under a budget: its epsilon by the budget's own rule.
+"""What a ledger has paid: its price under the budget's rule, the total that may be quoted, and what is left.
 
 An ``Account`` is what a ledger has paid so far; it is added to in the order of the chain, because an
 envelope's slots are taken in that order. The rules that stand guard over later choices are caps on one number that
 adds up: a charge adds its own, whatever was charged before. A plan and releases that share no unit are composed.
+
+Formal guarantees of a total, for everything a ledger has paid (``Ledger.committed``):
+
+| rule | when | what is printed |
+|---|---|---|
+| together | plans were reserved before the first release of any, nothing beside them | tight composition of plans |
+| nothing shared | no unit enters two releases (``LedgerPolicy.disjoint``) | the dearest release |
+| filter | a rule that held since the ledger's creation (``Budget.rule``) | what its filter guarantees at that delta |
+| odometer | else | an odometer's reading |
+
+Tight composition of what happened to be released is never among them: a later plan, or a
+charge beside the plans, may have been chosen after earlier outputs, and the numerical
+accountants hold for what was fixed beforehand. Plans that were fixed beforehand may be played
+in any order, even one chosen from outputs: they are run concurrently, and f-DP composes
+concurrently as it does in sequence (Vadhan and Zhang 2023).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, Self
 
+import numpy as np
+
 from accountant import gaussian_dp, renyi, tightest
+from accountant.checks import check_delta
 from accountant.envelope import Envelope, Places, free_places
 from accountant.errors import LedgerError
-from accountant.events import Adjacency, Combine, Composed, Event, compose, most_expensive, parts
-from accountant.filters import Filter, fixed_order_filter, gaussian_filter
-from accountant.ledger.policy import Budget, LedgerPolicy
-from accountant.wording import event_text, upper_text
-
-Price = Callable[[Composed], float]
+from accountant.events import (
+    Adjacency,
+    Combine,
+    Composed,
+    Event,
+    Gaussian,
+    Json,
+    check_adjacency,
+    compose,
+    most_expensive,
+    parts,
+    repeat,
+)
+from accountant.filters import ORDERS, Filter, FixedOrderFilter, FloatArray, fixed_order_filter, gaussian_filter
+from accountant.ledger.book import Book
+from accountant.ledger.policy import Budget, LedgerPolicy, Rule
+from accountant.wording import event_text, lower_text, upper_text
 
 
 class Account(Protocol):
@@ -57,7 +86,11 @@ def opened(policy: LedgerPolicy, budget: Budget) -> Account:
         cap = _cap(budget, policy.adjacency)
         if cap is not None and not policy.disjoint:
             return _Added(rule=budget.rule, cap=cap)
-        price = price_under(budget, policy.adjacency)
+
+        def tight(paid: Composed) -> float:
+            return tightest.epsilon(paid, budget.delta, adjacency=policy.adjacency)
+
+        price = tight if cap is None else cap.price
         return _Composed(rule=budget.rule, price=price, combine=most_expensive if policy.disjoint else compose)
     if policy.disjoint:
         raise LedgerError("where releases share no unit the dearest one counts and slots say nothing; drop the rule")
@@ -82,26 +115,15 @@ def filter_under(budget: Budget | None, adjacency: Adjacency) -> Filter | None:
     return fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, order=budget.order, adjacency=adjacency)
 
 
-def price_under(budget: Budget, adjacency: Adjacency) -> Price:
-    """The price of a composition under a rule that adds up; infinite where the rule admits no such event.
-
-    Raises:
-        LedgerError: For an envelope, whose slots are taken one after another.
-    """
-    if budget.rule == "envelope":
-        raise LedgerError("an envelope has no price of a composition alone: which slots are free depends on the order")
-    cap = _cap(budget, adjacency)
-    if cap is None:
-        return lambda event: tightest.epsilon(event, budget.delta, adjacency=adjacency)
-    return lambda event: cap.epsilon_of(cap.cost_of(event)) if event.parts else 0.0
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Cap:
     """A number that adds up, and the epsilon that it stands for."""
 
     cost_of: Callable[[Event], float]
     epsilon_of: Callable[[float], float]
+
+    def price(self, paid: Composed) -> float:
+        return self.epsilon_of(self.cost_of(paid)) if paid.parts else 0.0
 
 
 def _cap(budget: Budget, adjacency: Adjacency) -> _Cap | None:
@@ -158,7 +180,7 @@ class _Composed:
     """An account of a plan, or of releases that share no unit: one composition."""
 
     rule: str
-    price: Price
+    price: Callable[[Composed], float]
     combine: Combine
     paid: Composed = field(default_factory=Composed)
     left: None = None
@@ -205,3 +227,263 @@ class _Placed:
             f"no free slots of this ledger's envelope dominate {event_text(event)} (free: {left}); "
             "a slot takes a release of no larger rate and no smaller noise multiplier"
         )
+
+
+TOGETHER = "every plan was declared before the first release of any: tight composition of all of them"
+DISJOINT = "no reward enters two releases: the dearest one counts"
+FILTER = "plans were chosen one after another: the bound that the ledger has kept since its creation"
+KEPT: dict[Rule, str] = {
+    "planned": "one run's plan, priced tightly",
+    "gaussian": "exact where everybody takes part",
+    "renyi": "at one Rényi order",
+    "envelope": "slots reserved and priced tightly together",
+}
+"""The rules in words."""
+ODOMETER = "plans or charges were added after releases: an odometer, which holds however they were chosen"
+NOTHING = "nothing was paid yet"
+
+_ODOMETER = ORDERS[(ORDERS >= 1.5) & (ORDERS <= 260.0)][::2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Total:
+    """Epsilon of everything paid, and why it holds.
+
+    Attributes:
+        epsilon: Upper bound; infinite if anything came without privacy.
+        delta: Where it holds, in (0, 1).
+        rule: The rule, in words.
+        runs: Number of runs that reserved or charged.
+        releases: Number of releases that were paid for; those that were made are no more.
+    """
+
+    epsilon: float
+    delta: float
+    rule: str
+    runs: int
+    releases: int
+
+
+def total(book: Book, delta: float, *, run: str | None = None) -> Total:
+    """Price everything that a ledger, or one run on it, has paid.
+
+    Args:
+        book: Of an open ledger (``Ledger.book()``).
+        delta: Where epsilon is quoted.
+        run: Name of a run; None for the whole population.
+
+    Raises:
+        AccountingError: If delta lies outside (0, 1).
+    """
+    check_delta(delta)
+    paid = book.committed if run is None else book.committed_by(run)
+    epsilon, rule = _priced(book, paid, delta, run)
+    reserved = [r for r in book.reservations if run in (None, r.run)]
+    outside = [entry for entry in book.unplanned if run in (None, entry.run)]
+    return Total(
+        epsilon=epsilon,
+        delta=delta,
+        rule=rule,
+        runs=len({r.run for r in reserved} | {entry.run for entry in outside}),
+        releases=sum(r.declared.releases for r in reserved) + len(outside),
+    )
+
+
+def _priced(book: Book, paid: Event, delta: float, run: str | None) -> tuple[float, str]:
+    adjacency, budget = book.policy.adjacency, book.policy.budget
+    if not parts(paid):
+        return 0.0, NOTHING
+    recovered = book.is_recovered(run)
+    if book.policy.disjoint and not recovered:
+        return min(tightest.epsilon_table(paid, delta, adjacency=adjacency).values()), DISJOINT
+    if book.declared_together(run):
+        return min(tightest.epsilon_table(paid, delta, adjacency=adjacency).values()), TOGETHER
+    if run is None and budget is not None and not recovered and (found := _kept(book, budget, delta)) is not None:
+        return found
+    return odometer([paid], delta, adjacency=adjacency), ODOMETER
+
+
+def _kept(book: Book, budget: Budget, delta: float) -> tuple[float, str] | None:
+    """Guarantee of the budget's filter, and its rule with what is left of reserved slots; None at another delta."""
+    guard = filter_under(budget, book.policy.adjacency)
+    if guard is None:
+        return (budget.epsilon, f"{FILTER} ({KEPT[budget.rule]})") if budget.delta <= delta else None
+    account = opened(book.policy, budget)
+    for event in book.paid:
+        account = account.after(event)
+    free = "" if (left := account.left) is None else f"; free: {event_text(left) or 'none'}"
+    return guard.epsilon_at(delta), f"{FILTER} ({KEPT[budget.rule]}{free})"
+
+
+def odometer_delta(paid: Sequence[Event], epsilon: float, *, adjacency: Adjacency) -> float:
+    """Delta at which ``odometer`` gives an epsilon: the inverse, from the same orders; at most 1."""
+    bounds = math.log(len(_ODOMETER)) - (epsilon - _spent(paid, adjacency)) * (_ODOMETER - 1.0)
+    return min(1.0, math.exp(min(0.0, float(np.min(bounds)))))
+
+
+def odometer(paid: Sequence[Event], delta: float, *, adjacency: Adjacency) -> float:
+    """Epsilon that holds at every moment, with one failure probability delta for all of them.
+
+    Proof: docs/proofs/filters.md.
+
+    Let L_t be the privacy loss of everything made until t and R_t(a) the sum of the Rényi
+    divergences of order a of what was paid until then; both may depend on outputs. Then
+    exp((a - 1)(L_t - R_t(a))) is a supermartingale that starts at 1, so by Ville's inequality
+    L_t <= R_t(a) + ln(1/d)/(a - 1) for all t at once but for probability d. With d = delta/K
+    at each of K orders fixed here, the smallest of the K bounds holds (Whitehouse, Ramdas,
+    Rogers and Wu 2023 give odometers of this form).
+
+    Args:
+        paid: Events that were paid for; whoever released less is covered, too.
+        delta: Failure probability over the ledger's whole life.
+        adjacency: The ledger's.
+
+    Example:
+        >>> from accountant import Gaussian, repeat
+        >>> round(odometer([repeat(Gaussian(noise_multiplier=8.0), 4)], 1e-5, adjacency=Adjacency.ZERO_OUT), 2)
+        1.38
+    """
+    check_delta(delta)
+    return float(np.min(_spent(paid, adjacency) + math.log(len(_ODOMETER) / delta) / (_ODOMETER - 1.0)))
+
+
+def _spent(paid: Sequence[Event], adjacency: Adjacency) -> FloatArray:
+    """Summed divergences at the odometer's orders."""
+    for event in paid:
+        check_adjacency(event, adjacency)
+    return np.asarray(sum(renyi.curve(event, _ODOMETER, adjacency=adjacency) for event in paid), dtype=np.float64)
+
+
+_QUIETEST, _STEPS = 1e6, 40  # the largest noise multiplier that is tried; steps of a bisection
+_MOST = 1 << 30  # releases
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """Budget that is left on a ledger; public.
+
+    Attributes:
+        delta: Where the epsilons hold.
+        spent: Epsilon of everything charged so far, by the ledger's own rule; rounded up.
+        bound: Epsilon that all charges together never pass; None on a ledger without a bound.
+        rule: What makes the bound hold; None without one.
+        noise_multiplier: Smallest noise multiplier of one more Gaussian release that all clients take part in. None if
+            the bound admits none, or there is no bound.
+        slots: Free slots of an envelope, in words; None under other rules.
+        releases: Number of further releases of the event that was asked about; None if none was.
+    """
+
+    delta: float
+    spent: float
+    bound: float | None
+    rule: Rule | None
+    noise_multiplier: float | None
+    slots: str | None = None
+    releases: int | None = None
+
+    @property
+    def epsilon(self) -> float | None:
+        """Difference of bound and spent, at least 0; None without a bound.
+
+        Epsilons do not add up under any rule, so a run that alone costs this difference may or may not fit;
+        ``noise_multiplier`` and ``releases`` are exact.
+        """
+        return None if self.bound is None else max(0.0, self.bound - self.spent)
+
+    def to_dict(self) -> Json:
+        """Plain values, with the difference."""
+        return asdict(self) | {"epsilon": self.epsilon}
+
+    @property
+    def words(self) -> str:
+        """The same in a sentence or two."""
+        spent, at = upper_text(self.spent), f"at delta {upper_text(self.delta)}"
+        if self.bound is None:
+            return f"epsilon {spent} spent {at}; this ledger has no bound"
+        found = f"epsilon {spent} of {upper_text(self.bound)} spent, {lower_text(self.epsilon)} left {at}"
+        if self.slots is not None:
+            found += f"; free slots: {self.slots}"
+        elif self.noise_multiplier is None:
+            found += "; no further Gaussian release fits"
+        else:
+            z = upper_text(self.noise_multiplier)
+            found += f"; one more Gaussian release of all clients fits from noise multiplier {z} on"
+        return found if self.releases is None else f"{found}; of the release asked about {self.releases} more fit"
+
+
+def left_of(book: Book, delta: float | None, event: Event | None, *, admits: Callable[[Event], bool]) -> Left:
+    """Compute what is left under the bound of a ledger with these rows; see ``Ledger.left``.
+
+    Args:
+        book: The ledger's rows.
+        delta: Where epsilon is quoted; None for the budget's.
+        event: A release that is asked about.
+        admits: Tells whether the ledger would admit an event now.
+
+    Raises:
+        LedgerError: If there is no bound at this delta, or no delta is known.
+    """
+    budget = book.policy.budget
+    if budget is None:
+        if delta is None:
+            raise LedgerError("this ledger has no bound and so no delta of its own; name one")
+        spent = total(book, delta).epsilon
+        return Left(delta=delta, spent=spent, bound=None, rule=None, noise_multiplier=None)
+    held = _at(budget, budget.delta if delta is None else delta, book.policy)
+    account = opened(book.policy, held)
+    for paid in (*book.paid, *book.paid_again):
+        account = account.after(paid)
+    free = account.left
+    return Left(
+        delta=held.delta,
+        spent=account.epsilon,
+        bound=held.epsilon,
+        rule=budget.rule,
+        noise_multiplier=_loudest(admits) if free is None else None,
+        slots=None if free is None else event_text(free) or "none",
+        releases=None if event is None else _count(event, admits),
+    )
+
+
+def _at(budget: Budget, delta: float, policy: LedgerPolicy) -> Budget:
+    """The bound as it holds at another delta, by the same filter."""
+    check_delta(delta)
+    if delta == budget.delta:
+        return budget
+    held = filter_under(budget, policy.adjacency)
+    if held is None:
+        if delta > budget.delta:
+            return replace(budget, delta=delta)
+        raise LedgerError(
+            f"delta={delta:g}: this ledger's bound holds at delta={budget.delta:g} and above; ask for that, or more"
+        )
+    order = held.order if isinstance(held, FixedOrderFilter) else None
+    return replace(budget, epsilon=held.epsilon_at(delta), delta=delta, order=order)
+
+
+def _loudest(admits: Callable[[Event], bool]) -> float | None:
+    """The smallest noise multiplier of a Gaussian release that is admitted, from above; None if none is."""
+    high, low = 1.0, 1.0
+    while not admits(Gaussian(noise_multiplier=high)):
+        if high >= _QUIETEST:
+            return None
+        low, high = high, 4.0 * high
+    while admits(Gaussian(noise_multiplier=low)) and low > 1.0 / _QUIETEST:
+        low, high = low / 4.0, low
+    for _ in range(_STEPS):
+        if high <= low * (1.0 + 1e-6):
+            break
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if admits(Gaussian(noise_multiplier=middle)) else (middle, high)
+    return high
+
+
+def _count(event: Event, admits: Callable[[Event], bool]) -> int:
+    """The largest number of further copies of an event that are admitted together."""
+    low, high = 0, 1
+    while high <= _MOST and admits(repeat(event, high)):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if admits(repeat(event, middle)) else (low, middle)
+    return low

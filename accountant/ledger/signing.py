@@ -8,7 +8,6 @@ is for the reader to know.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from accountant.errors import DisagreementError, LedgerError
 from accountant.events import Json
-from accountant.ledger.file import sync_folder
+from accountant.ledger.durable import appearing_whole
 from accountant.ledger.policy import canonical
 
 BUNDLE, RECEIPT, ANSWERED = "bundle", "receipt", "guardian's answer"
@@ -71,18 +70,12 @@ def kept_secret(path: Path, make: Callable[[], bytes]) -> bytes:
     They appear under their name whole or not at all, whoever is killed and however many make them at once.
     """
     if not path.exists():
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
-        try:
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with suppress(FileExistsError), appearing_whole(path) as draft:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(make())
                 file.flush()
                 os.fsync(file.fileno())
-            with suppress(FileExistsError):
-                os.link(beside, path)
-            sync_folder(path.parent)
-        finally:
-            beside.unlink(missing_ok=True)
     return path.read_bytes()
 
 

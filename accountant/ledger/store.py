@@ -12,36 +12,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from accountant.errors import LedgerError
 from accountant.ledger.address import PostgresAddress, place_of
-from accountant.ledger.file import Identity, failing_closed, sha256_of
-from accountant.ledger.sqlite import SqliteTables
+from accountant.ledger.chain import Identity, Row, row_digest
+from accountant.ledger.sqlite import SqliteTables, failing_closed
 from accountant.ledger.witness import Witness
 
 Place: TypeAlias = Path | PostgresAddress
 Table: TypeAlias = Literal["charges", "releases"]
 TABLES: tuple[Table, ...] = ("charges", "releases")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One row of a chain."""
-
-    sequence: int
-    release_id: str
-    body: bytes
-    previous: str
-    digest: str
-
-
-def row_digest(previous: str, sequence: int, release_id: str, body: bytes) -> str:
-    """Digest of a row; every part is length-prefixed, so no two rows share their bytes."""
-    return sha256_of(previous, str(sequence), release_id, body)
 
 
 class Tables(Protocol):
@@ -112,25 +95,24 @@ class Store:
         place = place_of(place)
         witness = place.witness if isinstance(place, PostgresAddress) else Witness.beside(place)
         tables = _reading(place)
-        try:
+        with ExitStack() as reading:
+            reading.callback(tables.close)
             store = cls(place, tables, tables.identity(), witness)
-            store._require_sound(heed_witness=not recovering)
-        except BaseException:
-            tables.close()
-            raise
+            if (problem := store.problem(heed_witness=not recovering)) is not None:
+                raise LedgerError(f"{place} is refused: {problem}; restore it from a copy, it was not changed")
+            if not isinstance(place, Path):
+                reading.pop_all()
         if isinstance(place, Path):
-            tables.close()
             store.tables = SqliteTables.writable(place)
         # It stands before the first charge, so from then on a missing one is a lost one.
         with failing_closed(place):
             witness.create()
         if witness.is_own:
-            store._remember_ends()
+            # The last rows that others committed: who opens a ledger notices later that they are gone.
+            for table in TABLES:
+                if (last := store.last(table)) is not None:
+                    store.witness(table, last)
         return store
-
-    def _require_sound(self, *, heed_witness: bool) -> None:
-        if (problem := self.problem(heed_witness=heed_witness)) is not None:
-            raise LedgerError(f"{self.place} is refused: {problem}; restore it from a copy, it was not changed")
 
     @property
     def witness_path(self) -> Path | None:
@@ -145,12 +127,11 @@ class Store:
             LedgerError: If storage fails, or this is no longer the ledger that was opened.
         """
         with self.tables.transaction():
-            self._require_identity()
+            if self.tables.identity() != self.identity:
+                raise LedgerError(
+                    f"{self.place} is another ledger than the one opened, or its policy changed; reopen it"
+                )
             yield
-
-    def _require_identity(self) -> None:
-        if self.tables.identity() != self.identity:
-            raise LedgerError(f"{self.place} is another ledger than the one opened, or its policy changed; reopen it")
 
     def append(self, table: Table, release_id: str, body: bytes) -> Row:
         """Add a row inside a ``transaction``; call ``witness`` after it is committed."""
@@ -161,11 +142,11 @@ class Store:
         self.tables.insert(table, (sequence, release_id, body, previous, digest))
         return Row(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)
 
-    def witness(self, table: Table, row: Row) -> None:
-        """Note beside the ledger that ``row`` was committed."""
+    def witness(self, what: Table | Literal["recovered"], row: Row) -> None:
+        """Note beside the ledger that ``row`` was committed, or makes good what was witnessed and lost."""
         if self._witness is not None:
             with failing_closed(self.place):
-                self._witness.append(table, row.sequence, row.digest)
+                self._witness.append(what, row.sequence, row.digest)
 
     def last(self, table: Table) -> Row | None:
         """The verified last row of a chain, or None if it is empty."""
@@ -201,18 +182,6 @@ class Store:
             witnessed = self._witness.read()
         with self.tables.snapshot():
             return self._witness.lost(witnessed, _digests(self._chains()))
-
-    def note_recovery(self, row: Row) -> None:
-        """Note beside the ledger that ``row`` makes good what the witness remembers and the ledger lost."""
-        if self._witness is not None:
-            with failing_closed(self.place):
-                self._witness.append("recovered", row.sequence, row.digest)
-
-    def _remember_ends(self) -> None:
-        """Witness the last rows that others committed: who opens a ledger notices later that they are gone."""
-        for table in TABLES:
-            if (last := self.last(table)) is not None:
-                self.witness(table, last)
 
     def _chains(self) -> dict[Table, list[Row]]:
         return {table: self.rows_after(table, 0, self.identity.genesis(table)) for table in TABLES}
@@ -259,6 +228,6 @@ def _digests(chains: Mapping[Table, Sequence[Row]]) -> dict[str, list[str]]:
 def _require_row(table: Table, values: tuple[Any, ...]) -> Row:
     row = Row(**dict(zip(Row.__dataclass_fields__, values, strict=True)))
     typed = all(isinstance(value, kind) for value, kind in zip(values, (int, str, bytes, str, str), strict=True))
-    if typed and row_digest(row.previous, row.sequence, row.release_id, row.body) == row.digest:
+    if typed and row.is_sound:
         return row
     raise LedgerError(f"{table} row {row.sequence!r} does not match its digest; restore the ledger from a copy")

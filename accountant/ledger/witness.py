@@ -9,11 +9,12 @@ commit and append), never the other way round. It is only ever appended to: a li
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from accountant.ledger.durable import append_line
 
 _LINE = re.compile(r"(charges|releases|recovered) ([1-9][0-9]{0,17}) ([0-9a-f]{64})")
 # What a crash or a full disk leaves of a line; the next append starts on a fresh one.
@@ -48,16 +49,8 @@ class Witness:
         self.path.touch(exist_ok=True)
 
     def append(self, table: str, sequence: int, digest: str) -> None:
-        """Add one line in one write, so that several processes never mix theirs."""
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            size = os.fstat(descriptor).st_size
-            fresh = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
-            line = f"{'' if fresh else chr(10)}{table} {sequence} {digest}\n".encode()
-            if os.write(descriptor, line) != len(line):
-                raise OSError(f"{self.path}: the disk is full")
-        finally:
-            os.close(descriptor)
+        """Add one line."""
+        append_line(self.path, f"{table} {sequence} {digest}")
 
     def read(self) -> str | None:
         """Read all lines, or None without a file."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from accountant.events import Event, Gaussian, PoissonSampledGaussian
 from accountant.ledger import Ledger
 from accountant.ledger.address import is_postgres, place_of
-from accountant.ledger.left import Left
+from accountant.ledger.pricing import Left
 from accountant.ledger.store import Place
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import require_contained

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from accountant.ledger.total import Total
+from accountant.ledger.pricing import Total
 from accountant.wording import upper_text
 from privbo.algorithms.thompson.scout import Scout, likeness
 from privbo.cli.results import Scouted

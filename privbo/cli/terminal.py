@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accountant.events import PoissonSampledGaussian
-from accountant.ledger.left import Left
-from accountant.ledger.total import Total
+from accountant.ledger.pricing import Left, Total
 from accountant.verify.text import shown
 from accountant.wording import accountant_text, interval_text, multipliers_text, sampler_text, upper_text
 from privbo.audits.audit import Audit

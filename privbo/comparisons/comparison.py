@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from accountant.ledger.total import Total
+from accountant.ledger.pricing import Total
 from accountant.wording import upper_text
 from privbo.comparisons.setting import (
     Data,

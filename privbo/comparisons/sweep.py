@@ -17,7 +17,7 @@ from pathlib import Path
 from accountant.ledger import Ledger
 from accountant.ledger.address import is_postgres
 from accountant.ledger.book import Book
-from accountant.ledger.total import total
+from accountant.ledger.pricing import total
 from privbo.comparisons import cells as work
 from privbo.comparisons.cells import (
     Cell,

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 
-from accountant.ledger.reservation import Place
-from accountant.ledger.store import Row
+from accountant.ledger.chain import Position, Row
 from privbo.door.mechanism import PrivateSum
 from privbo.door.shares import own_units
 from privbo.flower.approval import AppFiles, LoadsRun, PartyRun, approved_run, event_name, keep_refusal
@@ -102,7 +101,7 @@ def _answered(asked: Inquiry, stopped: Stopped, load: LoadsRun) -> RecordDict:
         return encode_failure(site.name, nonce, error, _last_seen(record))
 
 
-def _last_seen(record: SiteRecord | None) -> Place | None:
+def _last_seen(record: SiteRecord | None) -> Position | None:
     with suppress(RunError, KeyError, TypeError, ValueError, OSError):  # what failed may be this very file
         return None if record is None else record.receipts.last()
     return None

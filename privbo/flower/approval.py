@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from accountant.events import Event, to_dict
-from accountant.ledger.reservation import KIND, Declaration
-from accountant.ledger.store import Row
+from accountant.ledger.book import Declaration
+from accountant.ledger.chain import RESERVATION, Row
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.flower.settings import (
     FEDERATION_FILE,
@@ -222,7 +222,7 @@ class PartyRun:
         computed = {name: own.to_dict()[name] for name in _DECLARED} | terms
         for row in rows:
             content = json.loads(row.body)
-            if row.digest != plan and (content.get("row"), content.get("run")) != (KIND, run):
+            if row.digest != plan and (content.get("row"), content.get("run")) != (RESERVATION, run):
                 continue
             if row.digest != plan and content.get("kind") == "recovery":
                 continue  # pays once more for what was lost

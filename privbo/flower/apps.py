@@ -10,8 +10,7 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from accountant.ledger.extension import encode_rows
-from accountant.ledger.reservation import Place
+from accountant.ledger.chain import Position, encode_rows
 from accountant.verify.text import shown
 from privbo.door.door import Gather
 from privbo.flower.answers import respond
@@ -118,7 +117,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     _print(f"finished; ledger and report are in {directory.path}")
 
 
-def _chain(run: Run, standing: Standing, seen: Place | None) -> bytes:
+def _chain(run: Run, standing: Standing, seen: Position | None) -> bytes:
     """Rows of the run's ledger that a site lacks: from its last head on, from the run's plan on if that is not there.
 
     The last row is always among them: it is the round's charge.
@@ -130,7 +129,7 @@ def _chain(run: Run, standing: Standing, seen: Place | None) -> bytes:
     return encode_rows(book.rows[start : standing.sequence])
 
 
-def _countersigned(directory: RunDirectory) -> dict[str, Place]:
+def _countersigned(directory: RunDirectory) -> dict[str, Position]:
     """The last place of the ledger that each site has countersigned."""
     return {
         str(row["site"]): (int(row["sequence"]), str(row["head"])) for row in read_lines(directory.countersigned_path)

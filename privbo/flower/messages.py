@@ -21,7 +21,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from accountant.errors import PrivacyError
 from accountant.events import Json
-from accountant.ledger.reservation import Place
+from accountant.ledger.chain import Position
 from privbo.door.payload import encode_answer
 from privbo.flower.site import Question
 from privbo.guardians.ciphertexts import EncryptedShare
@@ -118,7 +118,7 @@ def encode_reply(site: str, nonce: bytes, clients: IntArray, messages: list[byte
     return RecordDict({"answer": ConfigRecord(content)})
 
 
-def encode_failure(site: str, nonce: bytes, error: BaseException, seen: Place | None = None) -> RecordDict:
+def encode_failure(site: str, nonce: bytes, error: BaseException, seen: Position | None = None) -> RecordDict:
     """Encode a failure: the class of the error, never its text, and the last head that the site has seen."""
     content = {"site": site, "nonce": nonce, "error": error_class(error)}
     place = {} if seen is None else {"sequence": seen[0], "head": seen[1]}
@@ -156,7 +156,7 @@ class Reply:
     answers: tuple[tuple[Any, Any], ...] = ()
     receipt: object = None
     error: str | None = None
-    seen: Place | None = None
+    seen: Position | None = None
 
 
 def decode_reply(message: Message, nonce: bytes) -> Reply | str:

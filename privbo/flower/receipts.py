@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accountant.events import Json
-from accountant.ledger.extension import decode_rows, follows, makes_good
-from accountant.ledger.reservation import Place
+from accountant.ledger.chain import Position, Row, decode_rows, follows, makes_good
 from accountant.ledger.signing import checked, sign, signing_key
-from accountant.ledger.store import Row
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import append_durably, read_lines
 from privbo.protocol.messages import Standing
@@ -69,7 +67,7 @@ class SiteReceipts:
             )
         return rows
 
-    def last(self) -> Place | None:
+    def last(self) -> Position | None:
         """The last head that was seen: sequence and digest."""
         kept = read_lines(self.path)
         return _place(kept[-1]) if kept else None
@@ -98,5 +96,5 @@ def _seen(round_: int, standing: Standing) -> Json:
     return {"round": round_, "sequence": standing.sequence, "head": standing.head, "plan": standing.plan}
 
 
-def _place(row: Json) -> Place:
+def _place(row: Json) -> Position:
     return int(row["sequence"]), str(row["head"])

@@ -35,7 +35,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from accountant.ledger.store import Row
+from accountant.ledger.chain import Row
 from privbo.flower.receipts import SiteReceipts
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import RunError

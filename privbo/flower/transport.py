@@ -25,7 +25,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from accountant.events import Json
-from accountant.ledger.reservation import Place
+from accountant.ledger.chain import Position
 from privbo.door.door import Ticket
 from privbo.door.payload import Inbox
 from privbo.door.sums import Sealed
@@ -39,7 +39,7 @@ from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Ask, Broadcast, FloatArray, Standing
 
 _UNREADABLE = "unreadable"
-_NOTHING: Place = (0, "")  # seen by a site that names no head
+_NOTHING: Position = (0, "")  # seen by a site that names no head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +102,9 @@ class Flower:
     registry: Registry
     timeouts: Timeouts
     note: Callable[[Exchange], None]
-    chain: Callable[[Standing, Place | None], bytes]
+    chain: Callable[[Standing, Position | None], bytes]
     receipt: Callable[[str, Json], None]
-    seen: dict[str, Place] = field(default_factory=dict)
+    seen: dict[str, Position] = field(default_factory=dict)
     n_guardians: int = 0
     apart: Callable[[], Collection[int]] = tuple
     hides_senders: bool = True  # where that is declared: the settings refuse it elsewhere

@@ -13,8 +13,7 @@ from typing import TypeAlias
 from accountant.events import Adjacency, Combine, Composed, Event, is_non_private, of_one_run, parts
 from accountant.filters import Quote, quote
 from accountant.ledger import Budget, Entry
-from accountant.ledger.pricing import filter_under
-from accountant.ledger.total import odometer, odometer_delta
+from accountant.ledger.pricing import filter_under, odometer, odometer_delta
 from accountant.tight import numerical
 from accountant.tightest import epsilon_table
 from privbo.plans.privacy import default_delta, safe_delta

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from accountant.errors import BudgetExceeded
 from accountant.events import Event
 from accountant.ledger import Budget, Ledger
-from accountant.ledger.reservation import Declaration
-from accountant.ledger.total import Total, total
+from accountant.ledger.book import Declaration
+from accountant.ledger.pricing import Total, total
 from accountant.tightest import epsilon_table
 from accountant.wording import upper_text
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from accountant.errors import DisagreementError
 from accountant.events import Json
+from accountant.ledger.chain import Row
 from accountant.ledger.signing import BUNDLE, RECEIPT, checked, sign
-from accountant.ledger.store import Row
 from accountant.verify.auditor import FORMAT
 from privbo.protocol.files import read_json, read_lines, write_json
 from privbo.protocol.plain import plain

@@ -14,7 +14,7 @@ import numpy as np
 from accountant.dp_event import dp_event_expression
 from accountant.events import most_expensive, of_one_run, parts
 from accountant.ledger import Entry
-from accountant.ledger.total import total
+from accountant.ledger.pricing import total
 from accountant.tight import numerical
 from accountant.wording import sampler_text
 from privbo.plans import prices

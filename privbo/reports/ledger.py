@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accountant.ledger.total import Total, total
+from accountant.ledger.pricing import Total, total
 from accountant.wording import upper_text
 from privbo.plans.prices import Epsilons
 from privbo.plans.trust import Exposure

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from accountant.errors import PrivacyError
-from accountant.ledger.total import Total, total
+from accountant.ledger.pricing import Total, total
 from privbo.plans.prices import CumulativePrice
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines, require_contained

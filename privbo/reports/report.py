@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from accountant.events import Adjacency, Event, Unit, to_dict
 from accountant.ledger import Budget
-from accountant.ledger.total import Total
+from accountant.ledger.pricing import Total
 from accountant.tight.numerical import Interval
 from accountant.wording import upper_text
 from privbo.plans.prices import Attacker, CumulativePrice, CurvePoint, Epsilons, Guarantee, PriceColumn

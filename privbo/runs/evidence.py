@@ -18,9 +18,9 @@ import numpy as np
 
 from accountant.errors import LedgerError, PrivacyError
 from accountant.ledger import Ledger
-from accountant.ledger.book import Book
+from accountant.ledger.book import Book, Declaration, Reservation
+from accountant.ledger.chain import Position
 from accountant.ledger.policy import canonical
-from accountant.ledger.reservation import Declaration, Place, Reservation
 from privbo.door.payload import decode_release
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
@@ -46,12 +46,12 @@ class Seen:
     """
 
     by: str
-    place: Place
+    place: Position
     round: int
     released: bool = False
     stddev: float | None = None
     norm: float | None = None
-    stored: Place | None = None
+    stored: Position | None = None
     is_public: bool = False
 
 
@@ -319,8 +319,8 @@ class Chains:
     run: str
     book: Book
     stored: Mapping[str, bytes]
-    places: AbstractSet[Place]
-    recovered: AbstractSet[Place]
+    places: AbstractSet[Position]
+    recovered: AbstractSet[Position]
 
     @classmethod
     def of(cls, ledger: Ledger, run: str) -> Chains:
@@ -348,7 +348,7 @@ def missing(seen: Seen, chains: Chains) -> str | None:
     )
 
 
-def recovered_places(book: Book, run: str) -> frozenset[Place]:
+def recovered_places(book: Book, run: str) -> frozenset[Position]:
     """Charges of a run that were lost, and that a recovery has made good."""
     return frozenset(place for r in book.reservations if r.run == run for place in r.declared.lost)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from accountant.events import Json
 from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.address import is_postgres
-from accountant.ledger.reservation import Declaration
+from accountant.ledger.book import Declaration
 from privbo.door.door import Gather
 from privbo.guardians.committee import LocalCommittee
 from privbo.guardians.guardian import Guardian, StateStore

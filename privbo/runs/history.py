@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from accountant.ledger.reservation import Place
+from accountant.ledger.chain import Position
 from privbo.door.clipping import ClipStatistics
 from privbo.protocol.files import OnceLines, append_line, read_lines
 from privbo.protocol.messages import ClientHistory, Release
@@ -63,7 +63,7 @@ class History:
     home: RunDirectory | None
     on_round: OnRound | None
     sending_share: float = 1.0
-    lost: frozenset[Place] = frozenset()
+    lost: frozenset[Position] = frozenset()
 
     def __post_init__(self) -> None:
         def superseded(row: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Protocol
 
-from accountant.ledger.reservation import Reservation
+from accountant.ledger.book import Reservation
 from privbo.door.door import Ticket
 from privbo.door.sums import Partial, Sealed
 from privbo.protocol.common import is_of_rounds

@@ -17,7 +17,8 @@ from pathlib import Path
 from accountant.errors import LedgerError
 from accountant.events import Event, Gaussian, RandomAllocationGaussian, parts
 from accountant.ledger import Ledger
-from accountant.ledger.reservation import Declaration, Place, Reservation
+from accountant.ledger.book import Declaration, Reservation
+from accountant.ledger.chain import Position
 from privbo.plans.spending import Agree, agree_to_all, spending
 from privbo.protocol.errors import RunError
 from privbo.runs.evidence import Chains, Seen, declaration, gathered, missing, plan_of, recovery_text, unstored
@@ -150,5 +151,5 @@ def _again(event: Event, count: int) -> tuple[Event, int]:
     return event, count
 
 
-def _declared(plan: Reservation, events: tuple[tuple[Event, int], ...], lost: tuple[Place, ...]) -> Declaration:
+def _declared(plan: Reservation, events: tuple[tuple[Event, int], ...], lost: tuple[Position, ...]) -> Declaration:
     return dataclasses.replace(plan.declared, kind="recovery", events=events, lost=lost)

@@ -18,8 +18,8 @@ import pytest
 from accountant.errors import LedgerError
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger
+from accountant.ledger.chain import row_digest
 from accountant.ledger.policy import canonical
-from accountant.ledger.store import row_digest
 from tests.accountant.builders import ROOT, WORKER, altered, environment, policy, work
 from tests.accountant.ledger_worker import EVENT, release
 from tests.system_tools import require_mount_namespace, require_tool

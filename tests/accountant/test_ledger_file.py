@@ -14,16 +14,10 @@ from accountant import gaussian_dp
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Gaussian, to_dict
 from accountant.ledger import Budget, Ledger
-from accountant.ledger.file import (
-    Identity,
-    failing_closed,
-    read_identity,
-    require_own_header,
-    set_durable,
-    sha256_of,
-    sync_folder,
-)
-from accountant.ledger.store import Store, row_digest
+from accountant.ledger.chain import Identity, row_digest, sha256_of
+from accountant.ledger.durable import sync_folder
+from accountant.ledger.sqlite import failing_closed, read_identity, require_own_header, set_durable
+from accountant.ledger.store import Store
 from accountant.ledger.witness import Witness
 from accountant.wording import upper_text
 from tests.accountant.builders import altered, poisson, policy

@@ -14,7 +14,7 @@ import pytest
 import accountant
 from accountant import Gaussian, Ledger, PoissonSampledGaussian
 from accountant.ledger import Budget
-from accountant.ledger.total import total
+from accountant.ledger.pricing import total
 from tests.accountant.builders import policy
 
 FOLDER = str(Path(accountant.__file__).parent)

@@ -20,7 +20,7 @@ from accountant import (
 )
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Event
-from accountant.ledger.reservation import Declaration
+from accountant.ledger.book import Declaration
 from tests.accountant.builders import policy
 
 RELEASE = Gaussian(noise_multiplier=8.0)

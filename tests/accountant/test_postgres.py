@@ -22,7 +22,7 @@ from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Gaussian
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.address import endpoint_of, place_of
-from accountant.ledger.reservation import Declaration
+from accountant.ledger.book import Declaration
 from tests.accountant.builders import ROOT, WORKER, environment, policy, work
 from tests.accountant.ledger_worker import EVENT
 from tests.accountant.postgres_server import ADDRESSES, SECRET, Server, opened

@@ -11,8 +11,8 @@ from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Adjacency, Gaussian, NonPrivate, PoissonSampledGaussian, Unit, repeat
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger
-from accountant.ledger.reservation import Declaration
-from accountant.ledger.total import DISJOINT, FILTER, NOTHING, ODOMETER, TOGETHER, odometer, odometer_delta, total
+from accountant.ledger.book import Declaration
+from accountant.ledger.pricing import DISJOINT, FILTER, NOTHING, ODOMETER, TOGETHER, odometer, odometer_delta, total
 from accountant.tightest import epsilon_table
 from tests.accountant.builders import policy
 

@@ -13,7 +13,7 @@ import pytest
 import privbo as pb
 from accountant import Adjacency, Composed
 from accountant.ledger import Ledger
-from accountant.ledger.total import odometer
+from accountant.ledger.pricing import odometer
 from accountant.wording import upper_text
 from privbo.runs.record import Record
 from tests.cli.test_cli import CONFIG, privbo

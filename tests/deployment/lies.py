@@ -22,9 +22,8 @@ from flwr.app import ConfigRecord, Message
 from accountant import tightest
 from accountant.errors import PrivacyError
 from accountant.ledger import Ledger
-from accountant.ledger.extension import decode_rows, encode_rows
-from accountant.ledger.store import Row, row_digest
-from accountant.ledger.total import total
+from accountant.ledger.chain import Row, decode_rows, encode_rows, row_digest
+from accountant.ledger.pricing import total
 from privbo.flower.apps import serve
 from privbo.flower.messages import (
     GuardianQuestion,

@@ -15,7 +15,7 @@ import tomli_w
 from flwr.app import Message
 
 from accountant.events import to_dict
-from accountant.ledger.reservation import Declaration
+from accountant.ledger.book import Declaration
 from privbo.algorithms.elimination.fed_pne import FedPNE
 from privbo.flower.approval import PartyRun, approved_run
 from privbo.flower.scaffold import write_guardian

@@ -14,9 +14,8 @@ import pytest
 
 import privbo as pb
 from accountant.errors import LedgerError, PrivacyError
-from accountant.ledger.extension import encode_rows
+from accountant.ledger.chain import Row, encode_rows, row_digest
 from accountant.ledger.signing import checked
-from accountant.ledger.store import Row, row_digest
 from privbo.cli.look import verify_ledger
 from privbo.flower.apps import serve
 from privbo.flower.receipts import PURPOSE, countersigned

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import serialization
 import privbo as pb
 from accountant.events import Adjacency, Gaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
-from accountant.ledger.extension import encode_rows
-from accountant.ledger.reservation import Declaration
+from accountant.ledger.book import Declaration
+from accountant.ledger.chain import encode_rows
 from privbo.flower.messages import error_class
 from privbo.flower.registry import Registry, parse_clients
 from privbo.flower.settings import Timeouts, read_site, site_spec

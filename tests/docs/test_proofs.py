@@ -15,8 +15,8 @@ import pytest
 from accountant import filters
 from accountant.envelope import Envelope
 from accountant.events import Basic, Composed, of_noises, of_seen_samples
-from accountant.ledger.reservation import Reservation
-from accountant.ledger.total import odometer
+from accountant.ledger.book import Reservation
+from accountant.ledger.pricing import odometer
 from privbo.door import adaptive, mechanism, opacus, selection, sums
 from privbo.door.door import Door
 from privbo.door.shares import GuardianDoor

@@ -11,8 +11,8 @@ from accountant import numerical
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Adjacency, Gaussian, RandomAllocationGaussian, compose
 from accountant.ledger import Budget, Ledger
-from accountant.ledger.reservation import Declaration
-from accountant.ledger.total import total
+from accountant.ledger.book import Declaration
+from accountant.ledger.pricing import total
 from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import BoolArray, SecureNoise

@@ -10,7 +10,7 @@ import numpy as np
 
 from accountant.events import Adjacency, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
-from accountant.ledger.reservation import Declaration
+from accountant.ledger.book import Declaration
 from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.shares import own_units

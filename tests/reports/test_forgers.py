@@ -39,11 +39,10 @@ from accountant.events import (
     repeat,
     to_dict,
 )
-from accountant.ledger.file import Identity
+from accountant.ledger.book import Declaration
+from accountant.ledger.chain import Identity, row_digest
 from accountant.ledger.policy import canonical
-from accountant.ledger.reservation import Declaration
 from accountant.ledger.signing import BUNDLE, RECEIPT, sign
-from accountant.ledger.store import row_digest
 from accountant.verify import auditor, events, reading, statement
 from accountant.verify.recomputation import Recomputation
 from accountant.verify.statement import BY_WORD

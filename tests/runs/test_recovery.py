@@ -11,7 +11,7 @@ import pytest
 
 import privbo as pb
 from accountant.ledger import Ledger
-from accountant.ledger.total import odometer
+from accountant.ledger.pricing import odometer
 from accountant.verify.auditor import verify_bundle
 from privbo.cli.look import read_report, verify_ledger
 from privbo.protocol.files import read_lines

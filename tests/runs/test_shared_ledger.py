@@ -10,7 +10,7 @@ import pytest
 import accountant
 import privbo as pb
 from accountant.errors import BudgetExceeded
-from accountant.ledger.total import total
+from accountant.ledger.pricing import total
 from privbo.cli.main import app
 from privbo.plans.prices import guarantee
 from privbo.reports.data import report
