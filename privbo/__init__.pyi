@@ -31,7 +31,7 @@ from privbo.reports.data import figures as figures, report as report, write_repo
 from privbo.reports.history import history as history
 from privbo.runs.altered import Attendance as Attendance
 from privbo.runs.best import Best as Best
-from privbo.runs.grid import Times as Times
+from privbo.runs.spec import Times as Times
 from privbo.runs.history import Round as Round
 from privbo.runs.loop import plan as plan, run as run
 from privbo.runs.record import Record as Record, load as load

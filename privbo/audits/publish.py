@@ -23,8 +23,7 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import FloatArray
 from privbo.runs.clients import answers_of, clients_of
 from privbo.runs.manifest import derive_seed
-from privbo.runs.record import Record
-from privbo.runs.replay import replay
+from privbo.runs.record import Record, replay
 
 _FACTORS = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 

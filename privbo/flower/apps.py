@@ -31,9 +31,9 @@ from privbo.reports.data import write_report
 from privbo.runs.evidence import declared_by, plan_name, plan_of
 from privbo.runs.guarded import keep_cards, keeping
 from privbo.runs.history import Round
+from privbo.runs.loop import play
 from privbo.runs.manifest import Manifest, RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
-from privbo.runs.play import play
 from privbo.runs.sources import ForeignAlgorithm
 
 

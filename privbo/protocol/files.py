@@ -30,7 +30,7 @@ Publishing any of them breaks the guarantee the report states.
 """
 
 
-def write_atomically(path: Path, payload: bytes) -> None:
+def write_atomically(path: Path, payload: bytes, *, mode: int = 0o666) -> None:
     """Replace ``path`` by ``payload`` so that a crash leaves the old or the new content; no link is followed.
 
     Raises:
@@ -39,7 +39,7 @@ def write_atomically(path: Path, payload: bytes) -> None:
     beside = path.with_name(path.name + ".new")
     try:
         beside.unlink(missing_ok=True)  # left by a crash, or planted: whatever it is or points to stays untouched
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o666)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, mode)
     except OSError as error:
         raise RunError(f"{beside} can't be written ({error.strerror}); move it away") from None
     with os.fdopen(descriptor, "wb") as file:
@@ -58,7 +58,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_once(path: Path, payload: bytes) -> None:
+def write_once(path: Path, payload: bytes, *, mode: int = 0o666) -> None:
     """Write ``payload`` where nothing stands, durably; what stands there stays, whoever wrote it.
 
     Raises:
@@ -66,7 +66,7 @@ def write_once(path: Path, payload: bytes) -> None:
     """
     beside = path.with_name(f"{path.name}.{secrets.token_bytes(8).hex()}.new")
     try:
-        write_atomically(beside, payload)
+        write_atomically(beside, payload, mode=mode)
         with contextlib.suppress(FileExistsError):
             os.link(beside, path)
         _sync_folder(path.parent)

@@ -29,8 +29,7 @@ from privbo.reports.parts import Communication, Released, ReleaseRow, Utility
 from privbo.reports.report import Report
 from privbo.reports.signing import known_public_key
 from privbo.runs.guarded import GUARDIANS, HERE
-from privbo.runs.record import Record, check_record
-from privbo.runs.replay import active_nodes
+from privbo.runs.record import Record, active_nodes, check_record
 
 
 def write_report(record: Record, path: str | Path | None = None) -> Path:

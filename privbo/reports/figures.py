@@ -9,7 +9,7 @@ from accountant.wording import upper_text
 from privbo.plans.prices import Caught, CumulativePrice, CurvePoint, finite
 from privbo.reports.figure import Axis, Figure, Series
 from privbo.reports.parts import Released
-from privbo.runs.replay import ActiveNodes
+from privbo.runs.record import ActiveNodes
 
 _BLOCKS = 250
 

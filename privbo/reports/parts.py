@@ -8,7 +8,7 @@ from accountant.events import Event, Gaussian, to_dict
 from accountant.wording import event_text
 from privbo.protocol.plain import fields_of
 from privbo.protocol.settings import JsonObject
-from privbo.runs.replay import ActiveNodes
+from privbo.runs.record import ActiveNodes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,30 +143,23 @@ class LedgerCheck:
 
 def declaration(manifest: Manifest) -> Declaration:
     """Declare a run's plan as its ledger is to bind it; the manifest's plan is a freshly priced one."""
-    plan = manifest.plan
-    return Declaration(
-        run=manifest.run_id,
-        events=plan.schedule,
-        settings=manifest.spec.digest(),
-        plan=plan_digest(manifest),
-        delta=plan.delta,
-        noise_source=plan.noise_source,
-    )
+    return declared_by(manifest.plan, run=manifest.run_id, settings=manifest.spec.digest(), quoted=planned(manifest))
 
 
-def declared_by(plan: Plan, *, run: str, settings: str) -> Declaration:
+def declared_by(plan: Plan, *, run: str, settings: str, quoted: JsonObject | None = None) -> Declaration:
     """Declare a plan as every party computes it from public settings, for a ledger of its own.
 
     Args:
         plan: The freshly priced plan.
         run: Name of the run.
         settings: Digest of its settings.
+        quoted: Everything that a report quotes beside the settings; the plan unless given.
     """
     return Declaration(
         run=run,
         events=plan.schedule,
         settings=settings,
-        plan=hashlib.sha256(canonical(plan.to_dict())).hexdigest(),
+        plan=_digest(plan.to_dict() if quoted is None else quoted),
         delta=plan.delta,
         noise_source=plan.noise_source,
     )
@@ -175,12 +167,11 @@ def declared_by(plan: Plan, *, run: str, settings: str) -> Declaration:
 
 def plan_name(declared: Declaration) -> str:
     """Digest of a declared plan, by which clients, guardians and server know that they mean the same."""
-    return hashlib.sha256(canonical(declared.to_dict())).hexdigest()
+    return _digest(declared.to_dict())
 
 
-def plan_digest(manifest: Manifest) -> str:
-    """Digest of everything of a manifest that a report quotes beside the settings."""
-    return hashlib.sha256(canonical(planned(manifest))).hexdigest()
+def _digest(content: JsonObject) -> str:
+    return hashlib.sha256(canonical(content)).hexdigest()
 
 
 def planned(manifest: Manifest) -> JsonObject:
@@ -206,12 +197,12 @@ def plan_of(manifest: Manifest, book: Book) -> Reservation:
             f"the ledger binds no plan of {manifest.run_id} (it speaks of {', '.join(others) or 'no run'}), so it is "
             "another run's or this run never began; put its own ledger in place, or resume it"
         )
-    declared, events = found.declared, book.combined(found.declared.events)
-    bound = (declared.settings, declared.plan, declared.delta, declared.noise_source, events, declared.releases)
-    plan = manifest.plan
-    stated = (manifest.spec.digest(), plan_digest(manifest), plan.delta, plan.noise_source, plan.event, plan.releases)
+    plan, bound, stated = manifest.plan, found.declared, declaration(manifest)
+    same = all(
+        getattr(bound, n) == getattr(stated, n) for n in ("settings", "plan", "delta", "noise_source", "releases")
+    )
     policy = (book.policy.unit.value, book.policy.adjacency, book.policy.n_clients)
-    if bound != stated or policy != (plan.unit, plan.adjacency, plan.n_clients):
+    if not same or book.combined(bound.events) != plan.event or policy != (plan.unit, plan.adjacency, plan.n_clients):
         raise RunError(
             "config.json is not what the run was made with: the ledger binds another plan or other settings; restore "
             "config.json from a copy"
@@ -235,7 +226,10 @@ def examine(
     try:
         if problem is None:
             seen, absent = ([], ("everything beside the ledger",)) if home is None else gathered(home, manifest.run_id)
-            problem = _disagreement(manifest, ledger, [*seen, *receipts])
+            chains = Chains(ledger, manifest.run_id)
+            plan_of(manifest, chains.book)
+            wrong = next(filter(None, map(chains.contradiction, [*seen, *receipts])), None)
+            problem = None if wrong is None else f"{wrong}; {REMEDY}"
     except PrivacyError as error:
         problem = str(error)
     recovered = [r for r in ledger.book().reservations if r.declared.kind == "recovery"] if state.ok else []
@@ -295,78 +289,46 @@ def recovery_text(found: Reservation) -> str:
     )
 
 
-def _disagreement(manifest: Manifest, ledger: Ledger, seen: Sequence[Seen]) -> str | None:
-    chains = Chains.of(ledger, manifest.run_id)
-    plan_of(manifest, chains.book)
-    for place in seen:
-        if (problem := missing(place, chains)) or (problem := unstored(place, chains)):
-            return f"{problem}; {REMEDY}"
-    return None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Chains:
-    """Both chains of a ledger as they stood when they were read, and what a run recovered.
+    """Both chains of a ledger as they stood when they were read, once for however much evidence is held against them.
 
-    Attributes:
+    Args:
+        ledger: The open ledger.
         run: Identifier of the run.
-        book: Charges and reservations.
-        stored: Stored releases by their names.
-        places: Places of the stored releases.
-        recovered: Charges of the run that were lost, and that a recovery has made good.
     """
 
-    run: str
-    book: Book
-    stored: Mapping[str, bytes]
-    places: AbstractSet[Position]
-    recovered: AbstractSet[Position]
+    def __init__(self, ledger: Ledger, run: str) -> None:
+        self.book, rows = ledger.book(), ledger.release_rows()
+        self._run, self._recovered = run, recovered_places(self.book, run)
+        self._stored = {row.release_id: row.body for row in rows}
+        self._places = {(row.sequence, row.digest) for row in rows}
 
-    @classmethod
-    def of(cls, ledger: Ledger, run: str) -> Chains:
-        """Read them, once for however much evidence is held against them."""
-        book, rows = ledger.book(), ledger.release_rows()
-        return cls(
-            run=run,
-            book=book,
-            stored={row.release_id: row.body for row in rows},
-            places={(row.sequence, row.digest) for row in rows},
-            recovered=recovered_places(book, run),
-        )
-
-
-def missing(seen: Seen, chains: Chains) -> str | None:
-    """Say that a place is not in the chain, unless it is or a recovery has made it good."""
-    sequence, digest = seen.place
-    found = chains.book.digest_at(sequence)
-    if seen.place in chains.recovered or found == digest:
+    def contradiction(self, seen: Seen) -> str | None:
+        """Say what the ledger lacks of what evidence has seen; None where they agree, or a recovery paid for it."""
+        sequence, digest = seen.place
+        found = self.book.digest_at(sequence)
+        recovered = seen.place in self._recovered
+        if found != digest and not recovered:
+            what = "is not in it" if found is None else "is another one in it"
+            return (
+                f"{seen.by} has seen row {sequence} of the ledger, which {what}: the ledger's tail was lost or "
+                "replaced, or a part was restored from a copy"
+            )
+        if seen.stored is not None and seen.stored not in self._places:
+            return f"{seen.by} has seen stored release {seen.stored[0]}, which is not in the ledger or is another one"
+        if not seen.released or recovered:
+            return None
+        stored = self._stored.get(f"{self._run}/{seen.round}")
+        if stored is None:
+            return f"{seen.by} says that round {seen.round} was released, and the ledger holds no release of it"
+        release, _ = decode_release(stored)
+        norm = float(np.linalg.norm(release.values))
+        same = (release.sequence, release.head) == seen.place and seen.stddev in (None, release.noise_stddev)
+        if not same or (seen.norm is not None and not math.isclose(norm, seen.norm, rel_tol=1e-9)):
+            return f"{seen.by} says of round {seen.round} what the ledger's stored release does not"
         return None
-    what = "is not in it" if found is None else "is another one in it"
-    return (
-        f"{seen.by} has seen row {sequence} of the ledger, which {what}: the ledger's tail was lost or replaced, or a "
-        "part was restored from a copy"
-    )
 
 
 def recovered_places(book: Book, run: str) -> frozenset[Position]:
     """Charges of a run that were lost, and that a recovery has made good."""
     return frozenset(place for r in book.reservations if r.run == run for place in r.declared.lost)
-
-
-def unstored(seen: Seen, chains: Chains) -> str | None:
-    """Say that a release which was made is not stored, or another one is."""
-    if seen.stored is not None and seen.stored not in chains.places:
-        return f"{seen.by} has seen stored release {seen.stored[0]}, which is not in the ledger or is another one"
-    if not seen.released or seen.place in chains.recovered:
-        return None
-    if chains.book.digest_at(seen.place[0]) != seen.place[1]:
-        return None
-    stored = chains.stored.get(f"{chains.run}/{seen.round}")
-    if stored is None:
-        return f"{seen.by} says that round {seen.round} was released, and the ledger holds no release of it"
-    release, _ = decode_release(stored)
-    norm = float(np.linalg.norm(release.values))
-    same = (release.sequence, release.head) == seen.place and seen.stddev in (None, release.noise_stddev)
-    if not same or (seen.norm is not None and not math.isclose(norm, seen.norm, rel_tol=1e-9)):
-        return f"{seen.by} says of round {seen.round} what the ledger's stored release does not"
-    return None

@@ -1,29 +1,158 @@
-"""Runs in this process and its workers: planned, opened, played, kept."""
+"""The loop: ask, open, collect, close, tell, record.
+
+Order in every round: the charge is durable before clients are asked, the clients'
+state is durable before the release is stored, and a release is stored before anyone is
+told. A run killed at any point therefore resumes: stored releases are replayed to the
+deterministic server, a charged round without stored bytes is drawn anew under the same
+charge (nothing of it had left), and clients that answered answer the same again.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Unpack
+from typing import Protocol, Unpack
 
+from accountant.ledger.book import Reservation
+from privbo.door.door import Ticket
+from privbo.door.sums import Partial, Sealed
 from privbo.plans.plan import Plan
+from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import save_arrays
 from privbo.protocol.homes import fresh_directory
 from privbo.protocol.interrupts import watched_interrupts
-from privbo.protocol.messages import Algorithm
+from privbo.protocol.messages import Algorithm, Ask, FloatArray, Standing
 from privbo.protocol.problem import Problem
 from privbo.runs.clients import require_answers
-from privbo.runs.history import OnPrivateRound, OnRound
+from privbo.runs.evidence import plan_of, recovered_places
+from privbo.runs.final import keep_common
+from privbo.runs.history import History, OnPrivateRound, OnRound
 from privbo.runs.in_process import in_process, require_executor
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import open_run, plan_run
-from privbo.runs.play import play
+from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.record import Record
-from privbo.runs.spec import RunSettings, Spec
+from privbo.runs.spec import MARGIN, RunSettings, Spec, Times
+
+
+@dataclass(kw_only=True)
+class Clock:
+    """Keeps a grid: waits for its points and names them. Without a grid nothing waits and nothing is named.
+
+    Attributes:
+        times: The grid, or None.
+        now: Gives the seconds since 1970.
+        sleep: Waits for seconds.
+    """
+
+    times: Times | None
+    now: Callable[[], float] = field(default_factory=lambda: time.time)
+    sleep: Callable[[float], None] = time.sleep
+    _end: float = field(default=0.0, init=False)
+
+    def begin(self) -> None:
+        """Wait for the point at which a round begins: the end of the one before, if that has only just been."""
+        if self.times is None:
+            return
+        length = self.times.round_seconds
+        late = self.now() - self._end
+        start = self._end if 0 <= late < MARGIN * length else math.ceil(self.now() / length) * length
+        self._wait(start)
+        self._end = start + length
+
+    def end(self) -> str | None:
+        """Wait for the end of the round and give it as text; if it has passed, the next point of the grid."""
+        if self.times is None:
+            return None
+        length = self.times.round_seconds
+        while self._end < self.now():
+            self._end += length
+        self._wait(self._end)
+        return f"{datetime.fromtimestamp(self._end, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+    def _wait(self, moment: float) -> None:
+        while (rest := moment - self.now()) > 0:
+            self.sleep(rest)
+
+
+class Transport(Protocol):
+    """Carries a round to every client and brings the answers back."""
+
+    @property
+    def hides_senders(self) -> bool:
+        """Whether the channel hides who sends, so that only a release's secret sample need send."""
+        ...
+
+    def collect(self, ask: Ask, ticket: Ticket | None = None) -> FloatArray | Partial | Sealed:
+        """Collect what clients send in a round.
+
+        Args:
+            ask: The question.
+            ticket: The open release; None in a round of local work. It says who need send, and how groups are summed.
+
+        Returns:
+            Answers ``(n_clients, dim)``, rows that are not finite being absences; or the sums of groups, of clients
+            who are in groups; or ciphertexts, where guardians sum.
+        """
+        ...
+
+
+def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, clock: Clock | None = None) -> Record:
+    """Play a run over a transport, from its first open round to the last: ask, open, collect, close, tell, record.
+
+    Args:
+        opened: The run.
+        transport: Carries its rounds.
+        on_round: Called after every round with public quantities.
+        clock: Keeps the run's grid of times; made of ``spec.times`` unless given.
+
+    Raises:
+        ConfigurationError: If only sampled clients shall send over a transport that shows who sends.
+    """
+    if opened.door.only_sampled_send and not transport.hides_senders:
+        raise ConfigurationError(
+            f"privacy.channel='anonymous', but {type(transport).__name__} does not hide who sends; use channel='open'"
+        )
+    record, server, door = opened.record, opened.server, opened.door
+    home = None if record.directory is None else record.home
+    book = record.ledger.book()
+    bound = plan_of(record.manifest, book)
+    lost = recovered_places(book, record.run_id)
+    history = History(home=home, on_round=on_round, sending_share=record.plan.sending_share, lost=lost)
+    position, clock = 0, clock or Clock(times=record.spec.times)
+    while (ask := server.ask()) is not None:
+        if ask.request is None:
+            clock.begin()
+            transport.collect(_standing(ask, bound, len(book.rows), book.head))
+            ended = clock.end()
+            server.tell(None)
+            history.add(ask.broadcast.round, None, None, ended=ended)
+            continue
+        ticket, ended = door.open(ask.broadcast.round, ask.request, plan_position=position), None
+        position += 1
+        if ticket.release is None:
+            clock.begin()
+            ask = _standing(ask, bound, ticket.receipt.sequence, ticket.receipt.head)
+            answers = transport.collect(ask, ticket)
+            ended = clock.end()
+            release, clipping = door.close(ticket, answers)
+        else:
+            release, clipping = ticket.release, None
+        server.tell(release)
+        history.add(ask.broadcast.round, release, clipping if is_of_rounds(ask) else None, ended=ended)
+    return dataclasses.replace(record, common=keep_common(server, opened.setting.space, record.directory))
+
+
+def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:
+    """A question with the place of the ledger that stands behind it."""
+    return dataclasses.replace(ask, standing=Standing(plan=plan.digest, sequence=sequence, head=head))
 
 
 def plan(problem: Problem, algorithm: Algorithm, **settings: Unpack[RunSettings]) -> Plan:

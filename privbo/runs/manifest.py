@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import importlib.metadata
 import os
 import platform
 import secrets
@@ -26,28 +25,31 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import ClassVar, cast
+from zipfile import BadZipFile
 
 import numpy as np
 
 from accountant.ledger.address import place_of
 from accountant.ledger.store import Place
-from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise
+from privbo.door.noise import BoolArray, ExactNoise, NoiseSource, SecureNoise, SimulatedNoise
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import (
     append_line,
+    array_bytes,
+    load_arrays,
     private_folder,
     read_json,
     read_lines,
     require_contained,
     write_atomically,
     write_json,
+    write_once,
 )
 from privbo.protocol.settings import JsonObject
-from privbo.runs.code import CODE, toolkit
+from privbo.runs.code import CODE, toolkit, version_of
 from privbo.runs.spec import Spec
 from privbo.runs.states import States
 
@@ -68,35 +70,6 @@ def noise_of(source: str, root: int, stream: str) -> NoiseSource:
 _KEY_BYTES = 32
 
 
-def mark(manifest: Path, marker: Path) -> None:
-    """Mark a manifest as made here; without a place for the key the directory stays unmarked."""
-    if (key := _key(make=True)) is not None:
-        write_atomically(marker, _digest(key, manifest))
-
-
-def is_ours(manifest: Path, marker: Path) -> bool:
-    """Tell whether this user made a directory, and nobody changed its manifest since."""
-    key = _key(make=False)
-    return key is not None and marker.is_file() and hmac.compare_digest(marker.read_bytes(), _digest(key, manifest))
-
-
-def require_ours(manifest: Path, marker: Path) -> None:
-    """Refuse a directory that this user did not make.
-
-    Raises:
-        RunError: If it bears no mark of this user's, or its manifest was changed since.
-    """
-    if not is_ours(manifest, marker):
-        raise RunError(
-            f"{manifest.parent} was not made by this user; going on with it runs the code and opens the ledger that "
-            "its config.json names; add --trust if you trust it"
-        )
-
-
-def _digest(key: bytes, manifest: Path) -> bytes:
-    return hmac.new(key, manifest.read_bytes(), hashlib.sha256).hexdigest().encode()
-
-
 def _key(*, make: bool) -> bytes | None:
     """This user's key; None where there is none and none can be made."""
     base = os.environ.get("XDG_STATE_HOME")
@@ -104,18 +77,9 @@ def _key(*, make: bool) -> bytes | None:
         path = (Path(base) if base else Path.home() / ".local" / "state") / "privbo" / "key"
         if make and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            beside = path.with_name(f"key.{secrets.token_hex(8)}")
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(secrets.token_bytes(_KEY_BYTES))
-            try:
-                os.link(beside, path)  # the first of several processes wins
-            except FileExistsError:
-                pass
-            finally:
-                beside.unlink()
+            write_once(path, secrets.token_bytes(_KEY_BYTES), mode=0o600)  # the first of several processes wins
         found = path.read_bytes()
-    except (OSError, RuntimeError):  # no home, or nothing may be written there
+    except (OSError, RuntimeError, RunError):  # no home, or nothing may be written there
         return None
     return found if len(found) == _KEY_BYTES else None
 
@@ -181,15 +145,23 @@ class RunDirectory:
     @property
     def is_ours(self) -> bool:
         """Whether this user made the run, and nobody changed its manifest since."""
-        return is_ours(self.config_path, self.origin_path)
+        key, mark = _key(make=False), self.origin_path
+        return key is not None and mark.is_file() and hmac.compare_digest(mark.read_bytes(), self._mark(key))
 
     def require_ours(self) -> None:
         """Refuse a directory of a stranger's.
 
         Raises:
-            RunError: If this user did not make it.
+            RunError: If it bears no mark of this user's, or its manifest was changed since.
         """
-        require_ours(self.config_path, self.origin_path)
+        if not self.is_ours:
+            raise RunError(
+                f"{self.path} was not made by this user; going on with it runs the code and opens the ledger that "
+                "its config.json names; add --trust if you trust it"
+            )
+
+    def _mark(self, key: bytes) -> bytes:
+        return hmac.new(key, self.config_path.read_bytes(), hashlib.sha256).hexdigest().encode()
 
     @property
     def seed(self) -> int:
@@ -207,7 +179,8 @@ class RunDirectory:
         private_folder(self.path)
         write_json(self.seed_path, {"seed": seed})
         write_json(self.config_path, manifest.to_dict())
-        mark(self.config_path, self.origin_path)
+        if (key := _key(make=True)) is not None:
+            write_atomically(self.origin_path, self._mark(key))
 
     def settle(self, created: str) -> None:
         """Date every public file to the day the run was made: a finer time would tell how long clients took."""
@@ -322,17 +295,8 @@ class Manifest:
 def versions() -> dict[str, str]:
     """Give the versions of what the numbers depend on."""
     packages = ("privbo", "numpy", "scipy", "torch", "gpytorch", "numba")
-    found = {name: version for name in packages if (version := _version(name)) is not None}
+    found = {name: version for name in packages if (version := version_of(name)) is not None}
     return {"python": platform.python_version(), **found, CODE: toolkit()[CODE]}
-
-
-@cache
-def _version(name: str) -> str | None:
-    """The version of an installed package; asking takes milliseconds, and simulations make thousands of runs."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def readable_ledger(home: RunDirectory, manifest: Manifest, named: Path | str | None = None) -> Place:
@@ -360,3 +324,46 @@ def readable_ledger(home: RunDirectory, manifest: Manifest, named: Path | str | 
         f"{home.path} was not made by this user and names the ledger {place}, which is not opened unasked; if you know "
         f"it, add --ledger {shlex.quote(str(place))} (ledger=... in Python)"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptAllocation:
+    """Keeps who takes part in which release, as bits, under the run's name.
+
+    Attributes:
+        home: The run's directory.
+        run: The run's name in its ledger.
+    """
+
+    home: RunDirectory
+    run: str
+
+    @property
+    def path(self) -> Path:
+        """The file: private, and secret even where the rest of the folder is shown to somebody."""
+        return self.home.private / "allocation.npz"
+
+    def kept(self) -> BoolArray | None:
+        """SECRET: the allocation, ``(n_clients, n_releases)``; None if none is kept.
+
+        Raises:
+            RunError: If the file can't be read, or is another run's.
+        """
+        path = self.path
+        if not path.exists():
+            return None
+        try:
+            arrays = load_arrays(path)
+            owner, shape = str(arrays["run"].item()), tuple(int(n) for n in arrays["shape"])
+            bits = np.unpackbits(arrays["bits"].astype(np.uint8), axis=1, count=shape[1])
+        except (ValueError, KeyError, IndexError, OSError, BadZipFile) as error:
+            raise RunError(f"{path} can't be read ({error}); restore it from a copy") from error
+        if owner != self.run or bits.shape != shape:
+            raise RunError(f"{path} is the allocation of {owner}, not of {self.run}; restore this run's from a copy")
+        return np.asarray(bits, dtype=bool)
+
+    def keep(self, table: BoolArray) -> None:
+        """Keep an allocation, durable on return; one that is kept already stays."""
+        private_folder(self.home.path)
+        arrays = {"run": np.array(self.run), "shape": np.array(table.shape), "bits": np.packbits(table, axis=1)}
+        write_once(self.path, array_bytes(arrays))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from accountant.errors import BudgetExceeded
 from accountant.events import Event, Unit
-from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.address import PostgresAddress, place_of, stands
 from accountant.ledger.policy import canonical
 from accountant.ledger.store import Place
@@ -25,10 +25,9 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link
 from privbo.protocol.homes import today
 from privbo.protocol.messages import Foregoing, Request, Server, Setting
-from privbo.runs.allocation import KeptAllocation
 from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.final import CommonServer
-from privbo.runs.manifest import Manifest, RunDirectory, derive_seed, noise_of, versions
+from privbo.runs.manifest import KeptAllocation, Manifest, RunDirectory, derive_seed, noise_of, versions
 from privbo.runs.record import Record
 from privbo.runs.sources import algorithm_table
 from privbo.runs.spec import Spec
@@ -273,11 +272,7 @@ def _opened(path: Place, policy: LedgerPolicy, first: Event, shared: SharedLedge
 def _require_room(policy: LedgerPolicy, event: Event) -> None:
     """Try a plan on an empty ledger: a refused one must not decide the rule of those that come after it."""
     with Ledger.create(None, policy) as trial:
-        _require_affordable(trial, event)
-
-
-def _require_affordable(ledger: Ledger, event: Event) -> None:
-    projection = ledger.check(event)
+        projection = trial.check(event)
     if not projection.allowed:
         raise BudgetExceeded(f"{projection.reason}; nothing was charged and no data was touched")
 
@@ -310,12 +305,15 @@ def _policy_of(manifest: Manifest) -> LedgerPolicy:
 
 
 def _policy(plan: Plan, shared: SharedLedger | None, population: str) -> LedgerPolicy:
+    budget = plan.budget
+    if shared is not None:
+        budget = shared.budget(plan.event, n_clients=plan.n_clients, adjacency=plan.adjacency)
     return LedgerPolicy(
         unit=Unit(plan.unit),
         adjacency=plan.adjacency,
         population=population,
         n_clients=plan.n_clients,
-        budget=plan.budget if shared is None else _shared_budget(shared, plan),
+        budget=budget,
         disjoint=plan.unit == "reward",
     )
 
@@ -337,7 +335,3 @@ def _bind(ledger: Ledger, manifest: Manifest, home: RunDirectory | None) -> None
             ledger.close()
             raise BudgetExceeded(f"{error}; no data was touched") from None
     require_agreement(manifest, ledger, home)
-
-
-def _shared_budget(shared: SharedLedger, plan: Plan) -> Budget | None:
-    return shared.budget(plan.event, n_clients=plan.n_clients, adjacency=plan.adjacency)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import overload
@@ -16,12 +17,13 @@ from privbo.door.payload import decode_release
 from privbo.plans.plan import Plan
 from privbo.plans.prices import run_table
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.messages import ClientHistory, FloatArray, Release
+from privbo.protocol.messages import Ask, ClientHistory, FloatArray, Release
 from privbo.protocol.plain import in_two_lines, notebook_table
 from privbo.runs.best import Best, best_points, read_history
 from privbo.runs.evidence import LedgerCheck, examine, require_agreement
 from privbo.runs.final import Common, read_common
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
+from privbo.runs.sources import ForeignAlgorithm
 from privbo.runs.spec import Spec
 
 
@@ -264,3 +266,42 @@ def load(directory: str | Path, *, ledger: str | Path | None = None) -> Record:
         _clients=read_history(home.evaluations_path) if home.evaluations_path.exists() else None,
         _failures=home.failures(),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveNodes:
+    """Number of nodes of an elimination that were announced as active at one depth."""
+
+    depth: int
+    nodes: int
+
+
+def replay(record: Record) -> Iterator[tuple[Ask, Release | None]]:
+    """Replay every round that was answered: what was asked, and the release that answered it.
+
+    Raises:
+        RunError: If the algorithm is not loaded, or the releases do not belong to the configuration.
+    """
+    spec = dataclasses.replace(record.spec, device="cpu")
+    server = spec.played.server(spec.setting(record.manifest.public_seed))
+    releases = {release.round: release for release in record.releases}
+    while (ask := server.ask()) is not None:
+        release = releases.get(ask.broadcast.round)
+        if ask.request is not None and release is None:
+            return
+        if ask.request is None and release is not None:
+            raise RunError(f"round {release.round} has a release that its server never asked for; restore the ledger")
+        yield ask, release
+        server.tell(release)
+
+
+def active_nodes(record: Record) -> tuple[ActiveNodes, ...] | None:
+    """Count the nodes announced at every depth by an elimination; None for other algorithms."""
+    if isinstance(record.spec.algorithm, ForeignAlgorithm):
+        return None  # an algorithm of the user's own: only its own program can replay it
+    announced = tuple(
+        ActiveNodes(depth=int(ask.broadcast.arrays["depth"]), nodes=len(ask.broadcast.arrays["nodes"]))
+        for ask, release in replay(record)
+        if release is not None and {"depth", "nodes"} <= ask.broadcast.arrays.keys()
+    )
+    return announced or None

@@ -21,7 +21,7 @@ from accountant.ledger.book import Declaration, Reservation
 from accountant.ledger.chain import Position
 from privbo.plans.spending import Agree, agree_to_all, spending
 from privbo.protocol.errors import RunError
-from privbo.runs.evidence import Chains, Seen, declaration, gathered, missing, plan_of, recovery_text, unstored
+from privbo.runs.evidence import Chains, Seen, declaration, gathered, plan_of, recovery_text
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
 from privbo.runs.opening import plan_run, require_own
 from privbo.runs.sources import ForeignAlgorithm
@@ -108,8 +108,8 @@ def _bound(manifest: Manifest, ledger: Ledger) -> Reservation:
 def _doubtful(home: RunDirectory, run: str, ledger: Ledger) -> list[Seen]:
     """Everything beside the ledger that has seen what the ledger no longer holds."""
     seen, _ = gathered(home, run)
-    chains = Chains.of(ledger, run)
-    return [one for one in seen if missing(one, chains) or unstored(one, chains)]
+    chains = Chains(ledger, run)
+    return [one for one in seen if chains.contradiction(one)]
 
 
 def _require_own(manifest: Manifest, doubtful: list[Seen], witnessed: list[tuple[str, int, str]]) -> None:

@@ -7,12 +7,12 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, NoReturn, cast
 
 from privbo.protocol.calls import require_call
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.evaluator import Earlier, Enqueued
-from privbo.protocol.messages import Algorithm, Cohort, Evaluate, IntArray, Server, Setting
+from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import ASK, Objective, Problem, ProblemSource
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings
 
@@ -147,20 +147,14 @@ class ForeignAlgorithm:
     Attributes:
         reference: ``package.module:Class``.
         table: Its settings.
+        caveat: Unknown before it is loaded.
+        is_certified: Unknown before it is loaded.
     """
 
     reference: str
     table: JsonObject
-
-    @property
-    def caveat(self) -> str | None:
-        """Nothing is known before it is loaded."""
-        return None
-
-    @property
-    def is_certified(self) -> bool:
-        """Nothing is known before it is loaded."""
-        return False
+    caveat: str | None = None
+    is_certified: bool = False
 
     def load(self) -> Algorithm:
         """Import the class and make the algorithm.
@@ -175,28 +169,14 @@ class ForeignAlgorithm:
         require_algorithm(made)
         return made
 
-    def server(self, setting: Setting) -> Server:  # noqa: ARG002  # the protocol has it
-        """Refuse: the class is not loaded."""
-        raise self.not_loaded()
-
-    def cohort(
-        self,
-        setting: Setting,  # noqa: ARG002  # the protocol has it
-        *,
-        clients: IntArray,  # noqa: ARG002  # the protocol has it
-        evaluate: Evaluate,  # noqa: ARG002  # the protocol has it
-        seed: int,  # noqa: ARG002  # the protocol has it
-    ) -> Cohort:
-        """Refuse: the class is not loaded."""
-        raise self.not_loaded()
-
-    def local(self) -> Algorithm:
-        """Refuse: the class is not loaded."""
-        raise self.not_loaded()
-
     def not_loaded(self) -> RunError:
         """Give the refusal to import the class unasked."""
         return RunError(f"Not importing {self.reference} without --trust (trust=True in Python).")
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise self.not_loaded()
+
+    server = cohort = local = _refuse
 
 
 def read_algorithm(table: Mapping[str, object]) -> Algorithm:

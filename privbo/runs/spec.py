@@ -42,7 +42,6 @@ from privbo.protocol.settings import NAME, Count, JsonObject, Positive, Sequence
 from privbo.runs.altered import Attendance
 from privbo.runs.code import CodeKey, code_key
 from privbo.runs.final import WithCommon
-from privbo.runs.grid import Times
 from privbo.runs.sources import (
     ForeignAlgorithm,
     algorithm_table,
@@ -59,7 +58,54 @@ _MEANS = ("controls", "threads", "device", "executor", "jobs", "policy")
 _PUBLIC = ("name", "provenance", "n_clients", "space", "constraints", "fingerprint", "arguments")
 
 
+MARGIN = 0.05  # share of a round that may pass before it begins, and again between its last answer and its end
 Control: TypeAlias = Literal["local", "zeroed"]
+
+
+@settings(table="times")
+class Times:
+    """A declared grid of times, on which a run's rounds begin and end; public.
+
+    .. versionadded:: 0.3.0
+
+    Attributes:
+        round_seconds: Length of every round. A round lasts it though all have answered, and who
+            has not answered by its end is absent.
+        client_seconds: Seconds of a round that one client's evaluations may take together; what overruns
+            them fails as if the objective had raised. By default half of the round, shared equally by the
+            clients of one process, which are asked one after the other.
+
+    Raises:
+        ConfigurationError: If a number is out of range.
+
+    Example:
+        >>> Times(round_seconds=60.0).of_one(n_clients=10)
+        3.0
+    """
+
+    round_seconds: Positive
+    client_seconds: Positive | None = None
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a round waits for answers; the rest is for what is done before and after."""
+        return (1 - 2 * MARGIN) * self.round_seconds
+
+    def of_one(self, n_clients: int) -> float:
+        """Give the seconds that one of so many clients in one process has for its evaluations in a round.
+
+        Raises:
+            ConfigurationError: If all of them together may overrun the round.
+        """
+        if self.client_seconds is None:
+            return self.round_seconds / (2 * n_clients)
+        if self.client_seconds * n_clients > self.patience:
+            raise ConfigurationError(
+                f"times.client_seconds={self.client_seconds:g}: {n_clients} clients, asked one after the other, may "
+                f"take longer than the {self.patience:g} s in which a round of {self.round_seconds:g} s waits for "
+                "answers; declare longer rounds"
+            )
+        return self.client_seconds
 
 
 class RunSettings(TypedDict, total=False):
@@ -234,16 +280,6 @@ class Spec:
         if names[0] is None and not self.problem.is_asked:
             roots.append(self.problem.objective or self.problem.batch_objective)
         return code_key(*roots, *also, fingerprint=self.problem.fingerprint or source.fingerprint)
-
-    def cell_key(self) -> str | None:
-        """Give the name under which this run's results may be reused: its whole table and its code.
-
-        None where the code can't be told from its own past, so that nothing is reused. It serves
-        reuse only: ledger, receipts and resuming bind ``digest``, which holds no hash of code.
-        """
-        code = self.code().digest
-        said = json.dumps([self.to_dict(), code], sort_keys=True)
-        return None if code is None else hashlib.sha256(said.encode()).hexdigest()
 
     def require_same(self, other: Spec) -> None:
         """Refuse to go on with a run of other settings.

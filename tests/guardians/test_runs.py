@@ -21,8 +21,8 @@ from privbo.door.sums import lattice_sums
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.reports.data import report
 from privbo.runs.in_process import in_process
+from privbo.runs.loop import play
 from privbo.runs.opening import open_run, plan_run
-from privbo.runs.play import play
 from privbo.runs.record import load
 from privbo.runs.spec import Spec
 from tests.cli.test_cli import privbo

@@ -21,7 +21,7 @@ from privbo.plans import prices
 from privbo.reports.data import report
 from privbo.reports.document import render as render_page
 from privbo.reports.page import document
-from privbo.runs.replay import replay
+from privbo.runs.record import replay
 from privbo.runs.spec import Spec
 from tests.conformance.cases import CASES, problem
 from tests.reports.runs import small_run

@@ -10,8 +10,8 @@ from privbo.protocol.messages import Broadcast
 from privbo.reports.data import report
 from privbo.runs.altered import Attendance, unreliable
 from privbo.runs.in_process import InProcess, in_process
+from privbo.runs.loop import play
 from privbo.runs.opening import open_run, plan_run
-from privbo.runs.play import play
 from privbo.runs.spec import Spec
 from tests.conformance.cases import problem
 

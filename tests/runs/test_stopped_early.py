@@ -18,9 +18,9 @@ from accountant.events import Adjacency, Event
 from accountant.ledger import Ledger
 from accountant.tightest import epsilon
 from privbo.runs.in_process import in_process
+from privbo.runs.loop import play
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
-from privbo.runs.play import play
 from privbo.runs.spec import Spec
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import problem

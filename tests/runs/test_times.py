@@ -15,11 +15,10 @@ import pytest
 import privbo as pb
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Ask, FloatArray
-from privbo.runs.grid import Clock, Times
+from privbo.runs.loop import Clock, play
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
-from privbo.runs.play import play
-from privbo.runs.spec import Spec
+from privbo.runs.spec import Spec, Times
 from tests.conformance.cases import bumps, problem
 from tests.deployment.federations import make
 from tests.deployment.reading import releases

@@ -49,8 +49,8 @@ from privbo.audits.hockey_stick import (
 )
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.runs.in_process import in_process
+from privbo.runs.loop import play
 from privbo.runs.opening import open_run, plan_run
-from privbo.runs.play import play
 from privbo.runs.record import Record
 from privbo.runs.spec import Spec
 from privbo.testing import bumps

@@ -17,8 +17,7 @@ import pytest
 
 from privbo.door.sampling import Sample
 from privbo.protocol.files import read_lines
-from privbo.runs.allocation import KeptAllocation
-from privbo.runs.manifest import RunDirectory
+from privbo.runs.manifest import KeptAllocation, RunDirectory
 from tests.conformance.cases import CASES, ROUNDS, Case
 from tests.whole_run.clinic import WORLD
 from tests.whole_run.test_whole_run import BY_CLIENT, Worlds, audit, configuration
