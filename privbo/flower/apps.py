@@ -25,7 +25,7 @@ from privbo.flower.settings import (
     timeouts_of,
 )
 from privbo.flower.transport import Flower
-from privbo.protocol.files import append_durably, append_line, read_lines
+from privbo.protocol.files import append_line, read_lines
 from privbo.protocol.messages import Standing
 from privbo.reports.data import write_report
 from privbo.runs.evidence import declared_by, plan_name, plan_of
@@ -103,7 +103,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         note=lambda traffic: append_line(directory.private / "transport.jsonl", vars(traffic)),
         chain=lambda standing, seen: _chain(run, standing, seen),
         seen=_countersigned(directory),
-        receipt=lambda site, seen: append_durably(directory.countersigned_path, {"site": site} | seen),
+        receipt=lambda site, seen: append_line(directory.countersigned_path, {"site": site} | seen, durable=True),
         n_guardians=len(cards),
         apart=lambda: [node for committee in committees for node in committee.nodes.values()],
     )

@@ -20,7 +20,7 @@ from accountant.events import Json
 from accountant.ledger.chain import Position, Row, decode_rows, follows, makes_good
 from accountant.ledger.signing import checked, sign, signing_key
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import append_durably, read_lines
+from privbo.protocol.files import append_line, read_lines
 from privbo.protocol.messages import Standing
 
 PURPOSE = "countersignature"
@@ -76,7 +76,7 @@ class SiteReceipts:
         """Keep a head, durably, and countersign it."""
         seen = _seen(round_, standing)
         if seen not in read_lines(self.path):
-            append_durably(self.path, seen)
+            append_line(self.path, seen, durable=True)
         return json.dumps(sign(signing_key(self.key), PURPOSE, {"run": run} | seen).to_dict()).encode()
 
 

@@ -139,20 +139,26 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def append_line(path: Path, row: Mapping[str, Any]) -> None:
-    """Append one JSON line; what a crash or a full disk has cut off before is dropped."""
+def append_line(path: Path, row: Mapping[str, Any], *, durable: bool = False) -> None:
+    """Append one JSON line; what a crash or a full disk has cut off before is dropped.
+
+    Args:
+        path: The file.
+        row: The line.
+        durable: Whether it is on the disk when this returns.
+    """
     with _appended(path) as file:
         _drop_cut(file)
-        file.write((json.dumps(row, allow_nan=False) + "\n").encode())
+        _write_lines(file, [row], durable=durable)
 
 
-def append_durably(path: Path, row: Mapping[str, Any]) -> None:
-    """Append one JSON line as ``append_line`` does, and wait until it is on the disk."""
-    with _appended(path) as file:
-        _drop_cut(file)
-        file.write((json.dumps(row, allow_nan=False) + "\n").encode())
-        file.flush()
+def _write_lines(file: IO[bytes], rows: Sequence[Mapping[str, Any]], *, durable: bool) -> int:
+    added = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode()
+    file.write(added)
+    file.flush()
+    if durable:
         os.fsync(file.fileno())
+    return len(added)
 
 
 def _drop_cut(file: IO[bytes]) -> None:
@@ -166,15 +172,13 @@ def _drop_cut(file: IO[bytes]) -> None:
         file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def append_bytes(path: Path, payload: bytes, end: int | None = None, *, durable: bool = True) -> None:
-    """Append bytes behind the first ``end`` ones, or behind all; where ``durable``, they are on the disk afterwards."""
+def append_bytes(path: Path, payload: bytes, end: int) -> None:
+    """Append bytes behind the first ``end`` ones; they are on the disk afterwards."""
     with _appended(path) as file:
-        if end is not None:
-            file.truncate(end)
+        file.truncate(end)
         file.write(payload)
         file.flush()
-        if durable:
-            os.fsync(file.fileno())
+        os.fsync(file.fileno())
 
 
 def _appended(path: Path) -> IO[bytes]:
@@ -223,38 +227,38 @@ class OnceLines:
         Raises:
             RunError: If another row of the same key is there.
         """
-        with _appended(self.path) as file:
-            _lock(file)
-            file.seek(self._read)
-            text = file.read()
-            whole = text[: text.rfind(b"\n") + 1]
-            for found in map(json.loads, whole.splitlines()):
+
+        def made(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+            for found in rows:
                 self._known.setdefault(found[self.key], []).append(found)
-            self._read += len(whole)
-            file.truncate(self._read)
-            others = self._known.get(row[self.key], [])
+            others = self._known.setdefault(row[self.key], [])
             if row in others:
-                return
+                return []
             if standing := [dict(other) for other in others if not self.superseded(other)]:
                 raise RunError(
                     f"{self.path} says {standing[0]!r}, now it is {dict(row)!r}: ledger and history disagree, so one "
                     "of them was restored from a copy; restore both from the same time"
                 )
-            file.write((json.dumps(row, allow_nan=False) + "\n").encode())
-            file.flush()
-            if self.durable:
-                os.fsync(file.fileno())
+            others.append(row)
+            return [row]
+
+        self._read = extend_lines(self.path, self._read, made, durable=self.durable)
 
 
 def extend_lines(
-    path: Path, start: int, made: Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]]
+    path: Path,
+    start: int,
+    made: Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]],
+    *,
+    durable: bool = True,
 ) -> int:
-    """Append JSON lines that depend on what other processes appended meanwhile, and wait until they are on the disk.
+    """Append JSON lines that depend on what other processes appended meanwhile.
 
     Args:
         path: The file; one process writes at a time.
         start: Length of what the caller has read.
         made: Gives the lines to append; it is told those behind ``start``. If it raises, nothing is appended.
+        durable: Whether the lines are on the disk when this returns.
 
     Returns:
         The length of the file with the new lines.
@@ -267,12 +271,8 @@ def extend_lines(
         rows = made([json.loads(line) for line in text[: end - start].splitlines()])
         if not rows:
             return end
-        added = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode()
         file.truncate(end)  # what a crash cut off
-        file.write(added)
-        file.flush()
-        os.fsync(file.fileno())
-        return end + len(added)
+        return end + _write_lines(file, rows, durable=durable)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -197,12 +197,12 @@ def plan_of(manifest: Manifest, book: Book) -> Reservation:
             f"the ledger binds no plan of {manifest.run_id} (it speaks of {', '.join(others) or 'no run'}), so it is "
             "another run's or this run never began; put its own ledger in place, or resume it"
         )
-    plan, bound, stated = manifest.plan, found.declared, declaration(manifest)
-    same = all(
-        getattr(bound, n) == getattr(stated, n) for n in ("settings", "plan", "delta", "noise_source", "releases")
-    )
+    plan, declared, events = manifest.plan, found.declared, book.combined(found.declared.events)
+    bound = (declared.settings, declared.plan, declared.delta, declared.noise_source, events, declared.releases)
+    digests = manifest.spec.digest(), _digest(planned(manifest))
+    stated = (*digests, plan.delta, plan.noise_source, plan.event, plan.releases)
     policy = (book.policy.unit.value, book.policy.adjacency, book.policy.n_clients)
-    if not same or book.combined(bound.events) != plan.event or policy != (plan.unit, plan.adjacency, plan.n_clients):
+    if bound != stated or policy != (plan.unit, plan.adjacency, plan.n_clients):
         raise RunError(
             "config.json is not what the run was made with: the ledger binds another plan or other settings; restore "
             "config.json from a copy"

@@ -53,9 +53,8 @@ def test_a_table_that_names_its_code_is_the_run() -> None:
      {"control": "zeroed"}, {"attendance": pb.Attendance(dropout=0.5)}],
     ids=str,
 )  # fmt: skip
-def test_every_setting_changes_both_hashes(change: dict[str, Any]) -> None:
+def test_every_setting_changes_the_digest(change: dict[str, Any]) -> None:
     assert spec(**change).digest() != spec().digest()
-    assert spec(**change).cell_key() != spec().cell_key()
     assert spec(**change) != spec()
 
 
@@ -66,16 +65,16 @@ def test_code_enters_the_key_for_reuse_and_no_other() -> None:
     mine = spec().problem
     changed = spec(problem=dataclasses.replace(mine, objective=other))
     assert changed.digest() == spec().digest()
-    assert changed.cell_key() != spec().cell_key()
-    assert spec().cell_key() == spec().cell_key() is not None
+    assert changed.code().digest != spec().code().digest
+    assert spec().code().digest == spec().code().digest is not None
     named = spec(problem=dataclasses.replace(mine, fingerprint="data of 2007"))
-    assert named.cell_key() != spec().cell_key()
+    assert named.code().digest != spec().code().digest
 
 
 def test_an_objective_of_unknown_state_is_never_reused() -> None:
     for objective in (math.hypot, functools.partial(scored, object())):
         mine = dataclasses.replace(spec().problem, objective=objective)
-        assert spec(problem=mine).cell_key() is None
+        assert spec(problem=mine).code().digest is None
 
 
 def test_how_a_run_is_carried_out_is_no_setting_of_it() -> None:
