@@ -13,7 +13,7 @@ import numpy as np
 
 import privbo as pb
 from privbo.protocol.messages import FloatArray, IntArray
-from privbo.protocol.threads import limited_threads
+from privbo.protocol.processes import limited_threads
 
 FEATURES = 64
 

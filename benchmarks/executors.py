@@ -21,8 +21,8 @@ import numpy as np
 import privbo as pb
 from benchmarks._rows import Limit, Place, Row
 from privbo.protocol.errors import RunError
+from privbo.protocol.processes import limited_threads
 from privbo.protocol.space import Value
-from privbo.protocol.threads import limited_threads
 
 N_CLIENTS, SECONDS, ROUNDS, BAR = 40, 0.1, 20, 1.15
 

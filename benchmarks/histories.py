@@ -9,7 +9,7 @@ import numpy as np
 import privbo as pb
 from benchmarks._rows import TRANSCENDENTAL, Row, least, smallest, timed
 from privbo.protocol.messages import FloatArray, IntArray
-from privbo.protocol.threads import limited_threads
+from privbo.protocol.processes import limited_threads
 
 N_CLIENTS, ROUNDS, SECONDS = 40, 200, 60.0
 MODELLED = 8  # clients that are timed

@@ -18,7 +18,7 @@ import privbo as pb
 from benchmarks._rows import Row, least, smallest
 from benchmarks.histories import round_flops
 from privbo.protocol.messages import FloatArray
-from privbo.protocol.threads import limited_threads
+from privbo.protocol.processes import limited_threads
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,9 +12,8 @@ from privbo.cli.results import Rehearsal
 from privbo.cli.run import price_run
 from privbo.plans.policy import Decision
 from privbo.protocol.errors import ConfigurationError, PolicyError
-from privbo.protocol.interrupts import watched_interrupts
 from privbo.protocol.messages import IntArray
-from privbo.protocol.threads import limited_threads
+from privbo.protocol.processes import limited_threads, watched_interrupts
 from privbo.runs.clients import require_answers
 from privbo.runs.config import read_bytes, read_spec
 from privbo.runs.in_process import printed_to

@@ -20,10 +20,9 @@ from privbo.comparisons.verdict import SCORES
 from privbo.plans.counting import signal_to_noise
 from privbo.plans.prices import finite, price
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import save_arrays, write_json
-from privbo.protocol.homes import fresh_directory
+from privbo.protocol.files import fresh_directory, save_arrays, write_json
 from privbo.protocol.messages import ClientHistory, FloatArray
-from privbo.protocol.threads import limited_threads
+from privbo.protocol.processes import limited_threads
 from privbo.reports.data import report, write_page
 from privbo.reports.diagnostics import LABELS, best_per_client, diagnostics, mean_per_client
 from privbo.reports.signing import known_public_key

@@ -20,7 +20,7 @@ from privbo.plans.plan import Plan
 from privbo.plans.privacy import Privacy
 from privbo.plans.spending import Spending, spending
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.homes import fresh_directory
+from privbo.protocol.files import fresh_directory
 from privbo.runs.config import read_spec
 from privbo.runs.evidence import declared_by
 from privbo.runs.opening import considered_shared, plan_run

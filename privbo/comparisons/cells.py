@@ -24,9 +24,8 @@ from privbo.comparisons.setting import Kind, Setting
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, write_json
 from privbo.protocol.plain import fields_of, plain
-from privbo.protocol.processes import process_pool
+from privbo.protocol.processes import limited_threads, process_pool
 from privbo.protocol.settings import JsonObject, read_settings
-from privbo.protocol.threads import limited_threads
 from privbo.runs.code import CodeKey
 
 _FORMAT = 5  # of a kept file; files of other formats are made again

@@ -39,10 +39,9 @@ from privbo.guardians.committee import packed, unpacked
 from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
-from privbo.protocol.interrupts import Stopped, watched_interrupts
 from privbo.protocol.messages import FloatArray, IntArray, Request
+from privbo.protocol.processes import Stopped, limited_loaded_threads, watched_interrupts
 from privbo.protocol.settings import read_settings
-from privbo.protocol.threads import limited_loaded_threads
 from privbo.runs.clients import clients_of
 from privbo.runs.manifest import noise_of
 from privbo.runs.pending import PendingTrials, pending_trials

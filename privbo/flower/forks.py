@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.limited import stir_generators
+from privbo.protocol.processes import stir_generators
 
 STARTS = {
     "flower-supernode": ("flower-superexec", "flwr-clientapp"),

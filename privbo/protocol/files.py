@@ -10,6 +10,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -321,3 +322,13 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
         else:
             found[f"{prefix}{key}"] = value
     return found
+
+
+def today() -> str:
+    """Give today's date (UTC); a finer clock would tell how long clients took."""
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def fresh_directory(name: str) -> Path:
+    """Give ``runs/NAME-DATE-TOKEN``; a time of day in place of the token would tell when an earlier run ended."""
+    return Path("runs") / f"{name}-{today().replace('-', '')}-{secrets.token_hex(3)}"

@@ -2,6 +2,6 @@
 
 import os
 
-from privbo.protocol.threads import VARIABLES
+from privbo.protocol.processes import VARIABLES
 
 os.environ |= dict.fromkeys(VARIABLES, "1")

@@ -256,8 +256,7 @@ class Categorical:
 
     def index(self, units: FloatArray) -> npt.NDArray[np.int64]:
         """Index of the choice whose bin holds each coordinate."""
-        n = len(self.choices)
-        return np.minimum(np.floor(np.clip(units, 0.0, 1.0) * n), n - 1).astype(np.int64)
+        return _bin(units, self.n_values).astype(np.int64)
 
     def values(self, units: FloatArray) -> npt.NDArray[np.object_]:
         """Choices at many coordinates."""
@@ -284,17 +283,7 @@ def _number(value: Value, parameter: Real | Int) -> float:
 
 
 def canonical(parameter: Parameter) -> FloatArray:
-    """Give the unit coordinates of every value of a parameter that has finitely many.
-
-    Raises:
-        ConfigurationError: If it has infinitely many.
-    """
-    match parameter:
-        case Int(step=1):
-            return parameter.centres(np.arange(parameter.low, parameter.high + 1, dtype=np.float64))
-        case Categorical():
-            return np.array([parameter.encode(choice) for choice in parameter.choices])
-        case Real(step=None):
-            raise ConfigurationError(f"{parameter} has no finite list of values")
-        case _:
-            return np.asarray((np.arange(parameter.n_values) + 0.5) / parameter.n_values)
+    """Give the unit coordinates of every value of a parameter that has finitely many."""
+    if isinstance(parameter, Int) and parameter.log:
+        return parameter.centres(np.arange(parameter.low, parameter.high + 1, dtype=np.float64))
+    return np.asarray((np.arange(parameter.n_values) + 0.5) / parameter.n_values)

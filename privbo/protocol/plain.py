@@ -6,14 +6,32 @@ import dataclasses
 import enum
 import html
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import JsonValue
 
 from accountant.verify.text import shown
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import JsonObject
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """One line per row.
+
+    Raises:
+        ConfigurationError: If pandas is not installed.
+    """
+    try:
+        import pandas as pd
+    except ImportError:
+        raise ConfigurationError("tables as frames need pandas; install privbo[tables]") from None
+    return pd.DataFrame(rows)
 
 
 def plain(value: object) -> JsonValue:

@@ -7,6 +7,7 @@ and notebooks have workers, too.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import pickle
@@ -16,16 +17,171 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import DupFd
 from queue import SimpleQueue
-from typing import Any, NoReturn
+from types import FrameType
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.limited import named, stir_generators
-from privbo.protocol.threads import VARIABLES
+
+VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""What numerical libraries read when they are loaded."""
+
+
+@contextmanager
+def limited_threads(count: int) -> Iterator[None]:
+    """Limit BLAS, OpenMP and torch to ``count`` threads.
+
+    Clients' matrices are small: more than one thread waits more than it works, and on a
+    busy machine it waits by spinning.
+    """
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with threadpool_limits(count):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def limited_loaded_threads(count: int) -> Iterator[None]:
+    """As ``limited_threads``, for a process that should not load torch only to limit it."""
+    from threadpoolctl import threadpool_limits
+
+    with limited_threads(count) if "torch" in sys.modules else threadpool_limits(count):
+        yield
+
+
+Stopped: TypeAlias = Callable[[], bool]
+
+
+def nobody_stops() -> bool:
+    """Say that no operator can interrupt."""
+    return False
+
+
+@contextmanager
+def watched_interrupts() -> Iterator[Stopped]:
+    """Note every SIGINT and hand it on; yields what tells whether one came.
+
+    Python hands signals to the main thread, so in another one the answer stays no.
+
+    Example:
+        >>> with watched_interrupts() as stopped:
+        ...     stopped()
+        False
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield nobody_stops
+        return
+    seen = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.set()
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield seen.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+T = TypeVar("T")
+
+
+class NoAnswerError(Exception):
+    """A limited call gave no value: it overran its time, raised, or its process ended."""
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """Call a function in a forked process, and kill that with all of its children when the time is up.
+
+    What the call changes in memory is lost with its process, and global generators are drawn anew in it: two calls that
+    draw from one of them would otherwise draw the same.
+
+    Raises:
+        NoAnswerError: Saying in words why no value came.
+        ConfigurationError: Where processes can't be forked (Windows).
+
+    Example:
+        >>> within(60.0, lambda: 1 + 1)
+        2
+    """
+    if not hasattr(os, "fork"):
+        raise ConfigurationError("a time limit on evaluations needs processes that fork; drop [times] on this system")
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = os.fork()  # not multiprocessing's: the workers of clusters are daemons, which it lets have no children
+    if not process:
+        _answer(theirs, call)
+    theirs.close()
+    try:
+        if not ours.poll(None if math.isinf(seconds) else seconds):
+            raise NoAnswerError(f"TimeoutError: no value within {seconds:.3g} s, which is what was left of its time")
+        kind, value = ours.recv()
+    except EOFError:
+        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        process = 0
+        raise NoAnswerError(f"its process ended with code {code} and gave no value") from None
+    finally:
+        _end(process)
+        ours.close()
+    if kind == "error":
+        raise NoAnswerError(str(value))
+    return cast("T", value)
+
+
+def _answer(theirs: Connection, call: Callable[[], T]) -> NoReturn:
+    """Give the value of the call, or its error's class and text, to the process that waits."""
+    try:
+        os.setpgid(0, 0)  # of its own, so that its children end with it and the operator's Ctrl-C is not its own
+        try:
+            stir_generators()
+            found: tuple[str, object] = ("value", call())
+        except BaseException as error:
+            found = ("error", named(error))
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        theirs.send(found)
+    finally:
+        os._exit(0)
+
+
+def stir_generators() -> None:
+    """Draw global generators anew in a fork; Python's own and OpenSSL's see to it themselves."""
+    import numpy as np
+
+    np.random.seed()  # noqa: NPY002 (an objective may use it)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.seed()
+
+
+def named(error: BaseException) -> str:
+    """An error's class and text; an error may fail to say what it is, too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def _end(process: int) -> None:
+    """End a process and its children, and wait for it; 0 is one that was waited for."""
+    if not process:
+        return
+    for end in (os.killpg, os.kill):  # it may not have a group of its own yet
+        with suppress(ProcessLookupError, PermissionError):
+            end(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+
 
 _PRELOADED = [
     "privbo.protocol.one_thread",

@@ -7,23 +7,27 @@ nowhere else. Every parameter is one coordinate; see ``privbo.protocol.parameter
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeAlias
+from functools import cached_property, reduce
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from privbo.protocol.conditions import active, expected, require_conditions
-from privbo.protocol.constraints import constraint
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.parameters import Categorical, Int, Parameter, Real, Value, canonical
 
 __all__ = ["Categorical", "FloatArray", "Int", "Parameter", "Real", "Space", "Value"]
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+# Values of many points by name, each ``(n,)``; categories as objects.
+Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
+Formula: TypeAlias = Callable[[Columns], Any]
 _TRIED, _LEAST_SHARE = 2048, 0.01
 
 
@@ -177,3 +181,149 @@ def _middle(parameter: Parameter) -> float:
 
 def _width(parameter: Parameter) -> int:
     return len(parameter.choices) if isinstance(parameter, Categorical) else 1
+
+
+def require_conditions(parameters: Mapping[str, Parameter]) -> None:
+    """Refuse conditions that speak of nothing.
+
+    Raises:
+        ConfigurationError: If one names a parameter that does not stand before it, is no ``Categorical``, or has no
+            such choice.
+    """
+    before: list[str] = []
+    for name, parameter in parameters.items():
+        for parent, values in parameter.when.items():
+            other = parameters.get(parent)
+            if parent not in before or not isinstance(other, Categorical):
+                raise ConfigurationError(
+                    f"space: {name!r} depends on {parent!r}, which must be a Categorical that stands before it"
+                )
+            for value in _several(values):
+                other.encode(value)  # refuses a choice that is none
+        before.append(name)
+
+
+def active(parameters: Mapping[str, Parameter], snapped: FloatArray) -> BoolArray:
+    """Tell which coordinates matter at canonical points ``(..., n_dims)``, of the same shape."""
+    names = list(parameters)
+    found = np.ones(snapped.shape, dtype=bool)
+    for i, parameter in enumerate(parameters.values()):
+        for parent, values in parameter.when.items():
+            j, other = names.index(parent), parameters[parent]
+            if isinstance(other, Categorical):
+                allowed = [int(other.index(np.asarray(other.encode(value)))) for value in _several(values)]
+                found[..., i] &= found[..., j] & np.isin(other.index(snapped[..., j]), allowed)
+    return found
+
+
+def expected(parameters: Mapping[str, Parameter], params: Mapping[str, Value]) -> list[str]:
+    """Name the parameters that matter beside given values."""
+    found: list[str] = []
+    for name, parameter in parameters.items():
+        if all(
+            parent in found and any(_same(params.get(parent), value) for value in _several(values))
+            for parent, values in parameter.when.items()
+        ):
+            found.append(name)
+    return found
+
+
+def _several(values: Value | tuple[Value, ...]) -> tuple[Value, ...]:
+    return values if isinstance(values, tuple) else (values,)
+
+
+def _same(one: Value | None, other: Value) -> bool:
+    return type(one) is type(other) and one == other
+
+
+def _divided(one: Any, other: Any) -> Any:  # noqa: ANN401  # arrays or numbers
+    """A quotient; by zero none, and nothing compares with that."""
+    return np.divide(one, np.where(np.equal(other, 0), np.nan, other))
+
+
+_OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: _divided,
+    ast.USub: operator.neg,
+    ast.Not: np.logical_not,
+    ast.And: np.logical_and,
+    ast.Or: np.logical_or,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"abs": np.abs, "min": np.minimum, "max": np.maximum}
+
+
+def constraint(text: str, names: Container[str]) -> Callable[[Columns, Columns], npt.NDArray[np.bool_]]:
+    """Read a constraint; gives a function of values and of where they matter that tells which points keep it.
+
+    Args:
+        text: The formula.
+        names: Of the parameters it may speak of.
+
+    Raises:
+        ConfigurationError: If it is no formula, or speaks of something else.
+
+    Example:
+        >>> keeps = constraint("width * depth <= 512", {"width", "depth"})
+        >>> matter = {"width": np.array([True, True]), "depth": np.array([True, True])}
+        >>> keeps({"width": np.array([128, 256]), "depth": np.array([4, 4])}, matter).tolist()
+        [True, False]
+    """
+    try:
+        tree = ast.parse(text, mode="eval")
+        formula = _formula(tree.body, names)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ConfigurationError(
+            f"constraint {text!r}: {getattr(error, 'msg', error)}; compare sums and products of parameters, such as "
+            "'width * depth <= 512'"
+        ) from None
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - _FUNCTIONS.keys()
+
+    def keeps(values: Columns, matter: Columns) -> npt.NDArray[np.bool_]:
+        try:
+            with np.errstate(all="ignore"):
+                holds = np.asarray(formula(values)).astype(bool)
+        except TypeError as error:
+            raise ConfigurationError(f"constraint {text!r}: {error}; compare like with like") from None
+        return reduce(lambda found, name: found | ~matter[name], used, holds)
+
+    return keeps
+
+
+def _formula(node: ast.expr, names: Container[str]) -> Formula:
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() as value):
+            return lambda _: value
+        case ast.Name(id=name) if name in names:
+            return lambda values: values[name]
+        case ast.BoolOp(op=op, values=parts):
+            return _folded(_OPERATORS[type(op)], parts, names)
+        case ast.UnaryOp(op=op) | ast.BinOp(op=op) if type(op) in _OPERATORS:
+            given = [node.operand] if isinstance(node, ast.UnaryOp) else [node.left, node.right]
+            return _applied(_OPERATORS[type(op)], given, names)
+        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _OPERATORS for op in ops):
+            sides = [left, *others]
+            pairs = [_applied(_OPERATORS[type(op)], sides[i : i + 2], names) for i, op in enumerate(ops)]
+            return lambda values: reduce(np.logical_and, [pair(values) for pair in pairs])
+        case ast.Call(func=ast.Name(id=name), args=[_, *_] as given, keywords=[]) if name in _FUNCTIONS:
+            function = _FUNCTIONS[name]
+            return _applied(function, given, names) if name == "abs" else _folded(function, given, names)
+        case _:
+            raise ValueError(f"{ast.unparse(node)!r} is not allowed")
+
+
+def _applied(function: Callable[..., Any], given: list[ast.expr], names: Container[str]) -> Formula:
+    parts = [_formula(part, names) for part in given]
+    return lambda values: function(*(part(values) for part in parts))
+
+
+def _folded(function: Callable[..., Any], given: list[ast.expr], names: Container[str]) -> Formula:
+    parts = [_formula(part, names) for part in given]
+    return lambda values: reduce(function, [part(values) for part in parts])

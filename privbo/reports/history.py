@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.frames import frame_of
-from privbo.protocol.plain import fields_of
+from privbo.protocol.plain import fields_of, frame_of
 from privbo.reports.data import report
 from privbo.reports.report import Report
 from privbo.runs.record import Record

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from accountant.wording import multipliers_text, upper_text
 from privbo.comparisons.comparison import Comparison, Row
 from privbo.comparisons.verdict import Verdict
-from privbo.protocol.frames import frame_of
+from privbo.protocol.plain import frame_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.limited import named
 from privbo.protocol.messages import (
     Algorithm,
     Broadcast,
@@ -33,6 +32,7 @@ from privbo.protocol.messages import (
     takes_points,
 )
 from privbo.protocol.problem import Evaluator
+from privbo.protocol.processes import named
 from privbo.runs.spec import Spec
 from privbo.runs.states import Snapshot
 

@@ -20,9 +20,9 @@ import numpy as np
 from privbo.door.door import Ticket
 from privbo.door.sums import Partial, together
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.limited import named
 from privbo.protocol.messages import Ask, ClientHistory, FloatArray
 from privbo.protocol.problem import Evaluator
+from privbo.protocol.processes import named
 from privbo.runs.clients import joined
 from privbo.runs.history import OnPrivateRound, PrivateRound
 from privbo.runs.manifest import RunDirectory

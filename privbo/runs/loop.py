@@ -26,11 +26,10 @@ from privbo.door.sums import Partial, Sealed
 from privbo.plans.plan import Plan
 from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import save_arrays
-from privbo.protocol.homes import fresh_directory
-from privbo.protocol.interrupts import watched_interrupts
+from privbo.protocol.files import fresh_directory, save_arrays
 from privbo.protocol.messages import Algorithm, Ask, FloatArray, Standing
 from privbo.protocol.problem import Problem
+from privbo.protocol.processes import watched_interrupts
 from privbo.runs.clients import require_answers
 from privbo.runs.evidence import plan_of, recovered_places
 from privbo.runs.final import keep_common
@@ -314,7 +313,7 @@ def run_spec(
     ):
         evaluate = spec.problem.evaluator(
             on_evaluation,
-            None if home is None else home.keep_failure,
+            on_failure=None if home is None else home.keep_failure,
             stopped=stopped,
             client_seconds=limit,
             evaluation_seconds=spec.evaluation_seconds,

@@ -22,8 +22,7 @@ from privbo.plans.plan import Plan, price_plan
 from privbo.plans.policy import Decision
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import require_no_link
-from privbo.protocol.homes import today
+from privbo.protocol.files import require_no_link, today
 from privbo.protocol.messages import Foregoing, Request, Server, Setting
 from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.final import CommonServer

@@ -15,13 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from privbo.protocol.evaluator import NOT_ALLOWED
 from privbo.protocol.files import load_arrays, save_arrays
-from privbo.protocol.limited import named
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, takes_points
-from privbo.protocol.problem import Evaluator
+from privbo.protocol.problem import NOT_ALLOWED, Evaluator
+from privbo.protocol.processes import limited_loaded_threads, named
 from privbo.protocol.space import Space
-from privbo.protocol.threads import limited_loaded_threads
 from privbo.runs.clients import Each
 from privbo.runs.spec import Spec
 from privbo.runs.states import Snapshot

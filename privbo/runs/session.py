@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from accountant.ledger import Ledger
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import require_contained
-from privbo.protocol.homes import fresh_directory
+from privbo.protocol.files import fresh_directory, require_contained
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import Problem
 from privbo.protocol.space import Space, Value

@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, NoReturn, cast
 
-from privbo.protocol.calls import require_call
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.evaluator import Earlier, Enqueued
 from privbo.protocol.messages import Algorithm
-from privbo.protocol.problem import ASK, Objective, Problem, ProblemSource
+from privbo.protocol.problem import ASK, Earlier, Enqueued, Objective, Problem, ProblemSource, require_call
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings
 
 

@@ -13,9 +13,9 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from privbo.door.sums import Partial, Summing
-from privbo.protocol.evaluator import Evaluator
 from privbo.protocol.memory import Memory, Rows
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Setting
+from privbo.protocol.problem import Evaluator
 from privbo.runs.altered import unreliable, zeroed
 from privbo.runs.clients import Each, Waiting, answers_of, clients_of
 from privbo.runs.spec import Spec

@@ -22,10 +22,9 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.evaluator import Evaluator
 from privbo.protocol.memory import Rows
-from privbo.protocol.processes import WorkerProcess, n_jobs, portable
-from privbo.protocol.threads import limited_loaded_threads
+from privbo.protocol.problem import Evaluator
+from privbo.protocol.processes import WorkerProcess, limited_loaded_threads, n_jobs, portable
 from privbo.runs.states import EvaluationJournal, Group
 from privbo.runs.worker import LocalWorker, Outcome, Result, Work, Worker, WorkerSetup, WorkerTask
 

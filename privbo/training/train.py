@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from accountant.verify.text import shown
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.homes import fresh_directory
+from privbo.protocol.files import fresh_directory
 from privbo.training.price import TrainingPlan, plan_training
 
 if TYPE_CHECKING:

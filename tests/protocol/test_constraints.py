@@ -10,8 +10,8 @@ import pytest
 
 import privbo as pb
 from experiments.examples.zoom import Zoom
-from privbo.protocol.constraints import constraint
 from privbo.protocol.messages import Setting
+from privbo.protocol.space import constraint
 
 NAMES = {"a", "b", "kind"}
 PARAMETERS = {"a": pb.Real(0, 1), "b": pb.Real(0, 1), "n": pb.Int(1, 8), "kind": pb.Categorical(["u", "v"])}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.protocol.limited import NoAnswerError, within
+from privbo.protocol.processes import NoAnswerError, within
 
 DRAWS = {
     "numpy": lambda: float(np.random.normal()),  # noqa: NPY002 (an objective may use it)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.protocol.interrupts import watched_interrupts
+from privbo.protocol.processes import watched_interrupts
 
 SPACE = {"x": pb.Real(0.0, 1.0)}
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.protocol.processes import WorkerProcess, process_pool
-from privbo.protocol.threads import VARIABLES
+from privbo.protocol.processes import VARIABLES, WorkerProcess, process_pool
 
 SCRIPT = """
 import privbo as pb
