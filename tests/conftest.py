@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -12,6 +13,11 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 # The key that marks one's own runs is the tests' own, not the user's.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="privbo-tests-")
+
+
+# How long an example takes depends on the load of the machine.
+hypothesis.settings.register_profile("any load", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("any load")
 
 
 @pytest.fixture(autouse=True)
