@@ -8,8 +8,9 @@ from pathlib import Path
 from privbo.audits.clipping import ClippingAudit
 from privbo.audits.empirical import Empirical
 from privbo.audits.publish import PublishedNorms
-from privbo.protocol.plain import in_two_lines, notebook_table, plain
+from privbo.protocol.plain import in_two_lines, plain
 from privbo.protocol.settings import JsonObject
+from privbo.protocol.table import Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class Audit:
         """Show the verdicts in a notebook."""
         clipping = {} if self.clipping is None else {"clipping": self.clipping.verdict}
         attacks = {f"{row.event}, {row.world}": row.verdict for row in self.empirical}
-        return notebook_table(f"Audit: {self.name}", clipping | attacks)
+        return Table.of(f"Audit: {self.name}", clipping | attacks).html()
 
     def to_dict(self) -> JsonObject:
         """Give the audit as JSON-able data; what was not asked for is left out."""

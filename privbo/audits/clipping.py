@@ -17,8 +17,9 @@ import numpy as np
 from privbo.audits.advice import Advice, advise, agreement
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
-from privbo.protocol.plain import fields_of, in_two_lines, notebook_table
+from privbo.protocol.plain import fields_of, in_two_lines
 from privbo.protocol.settings import JsonObject
+from privbo.protocol.table import Table
 from privbo.runs.record import Record
 from privbo.runs.sources import algorithm_table
 
@@ -105,7 +106,7 @@ class ClippingAudit:
         """Show the verdict in a notebook."""
         last = self.rounds[-1]
         facts = {"verdict": self.verdict, "clipped in the last round": f"{last.clipped_share:.0%}", "note": self.note}
-        return notebook_table(f"Audit: {self.name}", facts)
+        return Table.of(f"Audit: {self.name}", facts).html()
 
 
 def audit(record: Record) -> ClippingAudit:

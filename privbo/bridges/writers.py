@@ -23,7 +23,8 @@ import numpy as np
 from privbo.plans.prices import finite
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat
-from privbo.reports.data import report, write_page
+from privbo.reports.report import report
+from privbo.reports.report_page import document
 from privbo.runs.history import Round
 from privbo.runs.record import Record
 
@@ -86,7 +87,7 @@ class Tracker:
             if (spent := finite(entry.cumulative_epsilon)) is not None:
                 self.tool.metric("privacy/epsilon", spent, int(entry.release.rpartition("/")[2]))
         if record.directory is not None:
-            self.tool.file(write_page(found, record.home.report_path))
+            self.tool.file(document(found).write(record.home.report_path))
             record.home.settle(record.manifest.created)
 
 

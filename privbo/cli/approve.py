@@ -2,17 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from privbo.cli.results import Approval
-from privbo.cli.run import price_run, require_no_ledger
-from privbo.flower.approval import AppFiles, approve_files, run_of
+from privbo.cli.run import PricedPlan, price_run, require_no_ledger
+from privbo.cli.terminal import Shown, render
+from privbo.flower.approval import AppFiles, run_of
 from privbo.flower.party_policy import judged
 from privbo.flower.settings import RUN_FILE, Party, read_party
+from privbo.plans.trust import trust_text
 from privbo.protocol.errors import ConfigurationError, PolicyError
+from privbo.protocol.plain import fields_of
+from privbo.protocol.settings import JsonObject
 from privbo.runs.config import parse_toml
 from privbo.runs.sources import ForeignAlgorithm
 from privbo.runs.spec import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approval:
+    """An app's files as a site or guardian reads them before it approves them.
+
+    Attributes:
+        party: Name of the site or guardian.
+        role: ``"site"`` or ``"guardian"``.
+        plan: The plan and its price.
+        sites: Number of clients of every site.
+        guardians: Signing key of every guardian; empty where the server is trusted.
+        run: SHA-256 of run.toml.
+        federation: SHA-256 of federation.toml.
+        verdict: What the party's own policy says in one line.
+        refused: Whether it refuses the run.
+        known: Whether the files were approved before.
+    """
+
+    party: str
+    role: str
+    plan: PricedPlan
+    sites: Mapping[str, int]
+    guardians: Mapping[str, str]
+    run: str
+    federation: str
+    verdict: str
+    refused: bool
+    known: bool
+
+    def to_dict(self) -> JsonObject:
+        """Give plan, price and parties as JSON-able data."""
+        return fields_of(self, but=("plan",)) | {"plan": self.plan.to_dict()}
+
+
+@render.register
+def _approval(found: Approval) -> Iterator[Shown]:
+    yield from render(found.plan)
+    hidden, n_clients = found.plan.plan, sum(found.sites.values())
+    what = "each client" if hidden.unit == "client" else "the outcome of each evaluation"
+    trusted = f"; {trust_text(hidden.privacy)}" if hidden.privacy.trust == "server" else ""
+    yield f"hidden: {what} ({n_clients} clients at {len(found.sites)} sites){trusted}"
+    yield from (f"guardian {name}: signing key {key}" for name, key in found.guardians.items())
+    yield f"run.toml {found.run}"
+    yield f"federation.toml {found.federation}"
+    yield found.verdict
 
 
 def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Approval, Party, AppFiles]:
@@ -31,7 +82,11 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Approval, P
     party = read_party(path)
     files = AppFiles.read(app.parent if app.name == RUN_FILE else app)
     if not trust:
-        _require_unfollowed(files)
+        # Pricing would import code, or open a ledger, that the files name.
+        spec = Spec.from_dict(parse_toml(files.run, RUN_FILE))
+        if isinstance(spec.algorithm, ForeignAlgorithm):
+            raise spec.algorithm.not_loaded()
+        require_no_ledger(spec, files.home / RUN_FILE)
     run = run_of(files, party)
     sites = run.federation.registry(run.plan.n_clients).clients
     known = sites if party.role == "site" else run.federation.guardians
@@ -57,18 +112,3 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Approval, P
         known=files.digests in party.approved,
     )
     return found, party, files
-
-
-def _require_unfollowed(files: AppFiles) -> None:
-    """Refuse files that are not approved yet and that to price would import code or open a ledger."""
-    spec = Spec.from_dict(parse_toml(files.run, RUN_FILE))
-    if isinstance(spec.algorithm, ForeignAlgorithm):
-        raise spec.algorithm.not_loaded()
-    require_no_ledger(spec, files.home / RUN_FILE)
-
-
-def approve(path: Path, party: Party, files: AppFiles) -> str:
-    """Pin the files' digests in a party's settings; returns a line that says so."""
-    if approve_files(path, party, files):
-        return f"{path}: approved; this {party.role} serves runs of exactly these two files"
-    return f"{path}: these two files were approved before"

@@ -4,24 +4,94 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import RenderableType
-
 from accountant.verify.text import shown
-from privbo.cli.results import CommonPoint, OwnPoints
-from privbo.cli.terminal import number, render, table_of
+from privbo.cli.terminal import Shown, render
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import require_contained
+from privbo.protocol.plain import fields_of, plain
+from privbo.protocol.settings import JsonObject
 from privbo.protocol.space import Value
-from privbo.runs.best import FACTS, best_at_site
-from privbo.runs.final import common_at_site
+from privbo.protocol.table import Table
+from privbo.runs.best import FACTS, Best, best_at_site
+from privbo.runs.final import Common, common_at_site
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import load
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnPoints:
+    """PRIVATE: the points that clients would use, each for its client alone.
+
+    Attributes:
+        points: One per client, of those that have one.
+        without: Numbers of clients without a finite value.
+        scores: Whether the scores there are shown as well.
+    """
+
+    points: tuple[Best, ...]
+    without: tuple[int, ...]
+    scores: bool
+
+    def to_dict(self) -> JsonObject:
+        """Give the points as JSON-able data."""
+        hidden = () if self.scores else ("value",)
+        return {
+            "note": "private: every point belongs to its client; no epsilon covers it",
+            "clients": [fields_of(point, but=hidden) for point in self.points],
+            "without": list(self.without),
+        }
+
+
+@render.register
+def _own(found: OwnPoints) -> Iterator[Shown]:
+    names = tuple(dict.fromkeys(name for p in found.points for name in p.params))
+    score = ("score",) if found.scores else ()
+    yield "private: every point belongs to its client; no epsilon covers it"
+    yield Table(
+        title="The clients' own best",
+        headings=("client", *names, *score),
+        rows=[(p.client, *(p.params.get(name) for name in names), *(p.value for _ in score)) for p in found.points],
+        right=range(1 + len(names)),
+    )
+    if found.without:
+        yield f"without a finite value: {', '.join(map(str, found.without))}"
+    if not found.scores:
+        yield "scores are private as well: --show-private shows them"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonPoint:
+    """The common setting; public.
+
+    Attributes:
+        params: Values by name.
+        vote: How it was chosen; None at a site, which received the result alone.
+    """
+
+    params: Mapping[str, Value]
+    vote: Common | None
+
+    def to_dict(self) -> JsonObject:
+        """Give the setting as JSON-able data."""
+        vote = None if self.vote is None else fields_of(self.vote, but=("params",))
+        return {"note": "public: the same for every client", "params": plain(self.params), "vote": vote}
+
+
+@render.register
+def _common(found: CommonPoint) -> Iterator[Shown]:
+    yield "public: the common setting, the same for every client; its cost is part of the run's"
+    yield Table(
+        title="The common setting", headings=("parameter", "value"), rows=list(found.params.items()), right=(1,)
+    )
+    if found.vote is not None:
+        vote = found.vote
+        yield f"{vote.lead_text}; candidate {vote.place + 1} of {vote.candidates}, by the vote of round {vote.round}"
 
 
 def own_points(
@@ -29,7 +99,7 @@ def own_points(
 ) -> OwnPoints:
     """PRIVATE: give the point that every local client would use.
 
-    At a site its own clients' scores stand beside their points; where many clients' data lie together, as in a run in
+    At a site its own clients' scores stand with their points; where many clients' data lie together, as in a run in
     one process, only where they are asked for.
 
     Args:
@@ -82,14 +152,14 @@ def _of_run(directory: Path, *, show_private: bool, ledger: str | None) -> OwnPo
     record = load(directory, ledger=ledger)
     with record.ledger:
         if not record.has_clients:
-            raise RunError(_nobody_here(home))
+            raise RunError(_without_clients(home))
         points = record.best()
         chosen = {point.client for point in points}
         without = tuple(n for n in range(record.spec.problem.n_clients) if n not in chosen)
     return OwnPoints(points=points, without=without, scores=show_private)
 
 
-def _nobody_here(home: RunDirectory) -> str:
+def _without_clients(home: RunDirectory) -> str:
     if home.all_states():
         return f"{home.path} was interrupted; go on with it first: privbo run --resume {home.path}"
     if sites := sorted(home.private.glob("sites/*")):
@@ -137,35 +207,3 @@ def _literal(value: Value) -> str:
     """A value in TOML, whose strings are JSON's; what would steer a terminal is written as TOML's escapes."""
     text = json.dumps(value, ensure_ascii=False)
     return "".join(c if shown(c) == c else f"\\U{ord(c):08X}" for c in text)
-
-
-@render.register
-def _own(found: OwnPoints) -> Iterator[RenderableType]:
-    names = tuple(dict.fromkeys(name for p in found.points for name in p.params))
-    head = ("client", *names, *(("score",) if found.scores else ()))
-    rows = ((p.client, *_values(p.params, names), *((number(p.value),) if found.scores else ())) for p in found.points)
-    yield "private: every point belongs to its client; no epsilon covers it"
-    yield table_of("The clients' own best", head, rows, right=range(len(head)))
-    if found.without:
-        yield f"without a finite value: {', '.join(map(str, found.without))}"
-    if not found.scores:
-        yield "scores are private as well: --show-private shows them"
-
-
-def _values(params: Mapping[str, Value], names: Iterable[str]) -> Iterator[str]:
-    """Values in the order of a table's columns; of a parameter that does not matter, a dash."""
-    return (_value(params[name]) if name in params else "-" for name in names)
-
-
-def _value(value: Value) -> str:
-    return number(value) if isinstance(value, float) else str(value)
-
-
-@render.register
-def _chosen(found: CommonPoint) -> Iterator[RenderableType]:
-    yield "public: the common setting, the same for everybody; paid for in the run's price"
-    rows = ((name, _value(value)) for name, value in found.params.items())
-    yield table_of("The common setting", ("parameter", "value"), rows, right=(1,))
-    if found.vote is not None:
-        vote = found.vote
-        yield f"{vote.lead_text}; candidate {vote.place + 1} of {vote.candidates}, by the vote of round {vote.round}"

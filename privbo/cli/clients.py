@@ -1,4 +1,4 @@
-"""Commands for whoever clients belong to: their points, their trials, and a run as it goes on."""
+"""Commands where clients' data lie: their points, their trials, and a run as it goes on."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from accountant.verify.text import shown
-from privbo.cli.options import AsJson, NamedLedger, ShowPrivate, say, say_lines, show_result
+from privbo.cli.options import AnyDir, AsJson, Client, NamedLedger, ShowPrivate, say, say_lines, show_result
 from privbo.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from privbo.cli.results import CommonPoint, OwnPoints
+    from privbo.cli.best import CommonPoint, OwnPoints
 
 
 def best(
-    directory: Annotated[Path, typer.Argument(help="Directory of a run, or a site's folder.")],
-    client: Annotated[int | None, typer.Option(min=0, help="This client alone.")] = None,
+    directory: AnyDir,
+    client: Client = None,
     common: Annotated[bool, typer.Option("--common", help="PUBLIC: the common setting of the final vote.")] = False,
     as_toml: Annotated[bool, typer.Option("--toml", help="Print TOML, to use as it is.")] = False,
     show_private: ShowPrivate = False,
@@ -30,7 +30,7 @@ def best(
     if as_toml and as_json:
         raise ConfigurationError("--toml and --json are two forms; give one of them")
     if common and (client is not None or show_private):
-        raise ConfigurationError("--common is one setting for everybody; drop --client and --show-private")
+        raise ConfigurationError("--common is one setting for every client; drop --client and --show-private")
     if common:
         found: CommonPoint | OwnPoints = common_point(directory, ledger=ledger)
     else:
@@ -42,33 +42,30 @@ def best(
 
 
 def trials(
-    directory: Annotated[Path, typer.Argument(help="Directory of a run, or a site's folder.")],
-    client: Annotated[int | None, typer.Option(min=0, help="This client alone.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also those that were told.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """PRIVATE: the trials that wait for somebody's value, of a run with objective = "ask"."""
+    directory: AnyDir,
+    client: Client = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also those with a value or a failure.")] = False,
+) -> object:
+    """PRIVATE: the trials that wait for a value from outside, of a run with objective = "ask"."""
     from privbo.cli.trials import listed
 
-    show_result(listed(directory, client=client, everything=everything), as_json=as_json)
+    return listed(directory, client=client, everything=everything)
 
 
 def tell(
-    directory: Annotated[Path, typer.Argument(help="Directory of a run, or a site's folder.")],
+    directory: AnyDir,
     trial: Annotated[int | None, typer.Argument(help="Number of the trial; without it, values are typed in.")] = None,
     value: Annotated[float | None, typer.Argument(help="Its value; larger is better.")] = None,
     failed: Annotated[str | None, typer.Option(help="Why it has none.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> object:
     """PRIVATE: tell a trial's value or failure; without a trial, ask for one value after the other."""
     from privbo.cli.trials import told, typed
 
     if trial is None and failed is not None:
         raise ConfigurationError("--failed is about one trial; give its number")
     if trial is None:
-        show_result(typed(directory, lambda prompt: input(shown(prompt)), say), as_json=as_json)
-        return
-    show_result(told(directory, trial, value, failed), as_json=as_json)
+        return typed(directory, lambda prompt: input(shown(prompt)), say)
+    return told(directory, trial, value, failed)
 
 
 def watch(
@@ -86,7 +83,7 @@ def watch(
     import threading
 
     from privbo.cli.watch import live_server, write_until
-    from privbo.reports.watch_page import Watch
+    from privbo.reports.watch import Watch
 
     if once and static is None:
         raise ConfigurationError("--once is for --static FILE")

@@ -10,15 +10,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast, get_args
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Table as Drawn
 
 from accountant.verify.text import shown
 from accountant.wording import upper_text
-from privbo.cli.spend import agree
-from privbo.cli.terminal import number, render, total_line, verbatim
+from privbo.cli.options import agree
+from privbo.cli.terminal import Shown, render, verbatim
 from privbo.comparisons.cells import CellResult, OnCell, OnReuse, Reuse
 from privbo.comparisons.comparison import SEEDED, Comparison, recommend, require_choice
 from privbo.comparisons.runs import compare
@@ -27,11 +28,13 @@ from privbo.comparisons.sweep import Sweep, SweepResult, read_sweep, run_sweep
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat, private_folder, write_json
 from privbo.protocol.settings import JsonObject
-from privbo.reports.compare_page import write_comparison
-from privbo.reports.tables import contrast_lines, older_lines, strict_text
+from privbo.protocol.table import text_of
+from privbo.reports.comparison import contrast_lines, older_lines, strict_text, write_comparison
+from privbo.reports.report import total_text
 
 _CODE = ("algorithm.type", "problem.factory", "problem.objective", "problem.earlier", "problem.enqueued", "judge")
 """Keys of a run's configuration, and of a sweep's, that may name code."""
+UNTRUSTED = "--trust is for --finished: runs are compared without their code, and a sweep imports its own"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,24 +58,24 @@ def compare_sweep(
     path: Path,
     *,
     out: Path | None,
-    jobs: int,
-    scheduler: str | None,
     budget: float | None,
     private: bool,
-    fresh: bool = False,
-    finished: bool = False,
     yes: bool = False,
     trust: bool = False,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    fresh: bool = False,
+    finished: bool = False,
 ) -> Compared:
-    """Run a sweep's missing cells and write page, tables and summary.
+    """Run a sweep's missing cells and write page, tables and summary; ``jobs`` and what follows are ``run_sweep``'s.
 
     Raises:
-        ConfigurationError: If the sweep or the recommendation asks for what it may not, nobody agreed to its price, or
+        ConfigurationError: If the sweep or the recommendation asks for what it may not, its cost was refused, or
             finished cells are to be read that name code or a ledger, without ``trust``.
     """
     sweep = read_sweep(path)
     if budget is not None:
-        require_choice(sweep.config.data)  # before anybody pays for its cells
+        require_choice(sweep.config.data)  # before its cells are paid for
     if finished and not trust:
         _require_unfollowed(sweep)
     folder = out or Path("sweeps") / sweep.config.name
@@ -106,9 +109,10 @@ def _require_unfollowed(sweep: Sweep) -> None:
     for panel in sweep.panels:
         for setting in panel.settings:
             problem, algorithm = (setting.content.get(name) for name in ("problem", "algorithm"))
-            said = [flat({"problem": problem, "algorithm": algorithm, "judge": panel.judge}).get(key) for key in _CODE]
-            if named := [reference for reference in said if isinstance(reference, str) and ":" in reference]:
-                raise ConfigurationError(f"Not importing {named[0]} without --trust.")
+            settings = flat({"problem": problem, "algorithm": algorithm, "judge": panel.judge})
+            for value in (settings.get(key) for key in _CODE):
+                if isinstance(value, str) and ":" in value:
+                    raise ConfigurationError(f"Not importing {value} without --trust.")
     if sweep.ledger is not None:
         raise ConfigurationError(f"Not opening {sweep.ledger.path} without --trust.")
 
@@ -117,16 +121,40 @@ def compare_runs(
     directories: Sequence[Path],
     *,
     out: Path | None,
-    data: Data,
-    budget: float | None,
-    private: bool,
+    data: str | None = None,
+    budget: float | None = None,
+    private: bool = False,
     ledger: str | None = None,
 ) -> Compared:
-    """Compare finished runs; ``data`` says whose data they saw, ``ledger`` is as of ``load``."""
-    found = compare(directories, data=data, ledger=ledger)
+    """Compare finished runs; ``data`` names whose data they saw, ``ledger`` is as of ``load``.
+
+    Raises:
+        ConfigurationError: If ``data`` is none of ``Data``, or nothing may be recommended.
+    """
+    if data is not None and data not in get_args(Data):
+        raise ConfigurationError(f"--data {data!r}: write one of {', '.join(get_args(Data))}")
+    found = compare(directories, data=cast("Data", data or "private"), ledger=ledger)
     if budget is not None:
         found = dataclasses.replace(found, recommendation=recommend(found, budget))
     return _written(found, out or Path("comparison"), private=private)
+
+
+def budget_of(recommend: str | None) -> float | None:
+    """Read the budget of ``--recommend epsilon=VALUE``.
+
+    Raises:
+        ConfigurationError: If it is not written so.
+    """
+    if recommend is None:
+        return None
+    name, _, text = recommend.partition("=")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if name.strip() != "epsilon" or not value > 0:
+        raise ConfigurationError(f"--recommend {recommend!r}: write epsilon=VALUE with a value > 0")
+    return value
 
 
 def _written(found: SweepResult | Comparison, folder: Path, *, private: bool) -> Compared:
@@ -151,14 +179,14 @@ def _panels(found: SweepResult | Comparison) -> tuple[Comparison, ...]:
 
 
 @render.register
-def _compared(shown: Compared) -> Iterator[RenderableType]:
+def _compared(shown: Compared) -> Iterator[Shown]:
     for comparison in _panels(shown.found):
         yield from render(comparison)
     yield f"report: {shown.page}"
 
 
 @render.register
-def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
+def _comparison(comparison: Comparison) -> Iterator[Shown]:
     yield _comparison_table(comparison)
     yield from (*contrast_lines(comparison), *older_lines(comparison))
     yield from (f"{verdict.setting}: {verdict.text}" for verdict in comparison.verdicts())
@@ -167,7 +195,7 @@ def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
     if comparison.seeded:
         yield f"noise: {SEEDED}"
     if comparison.total is not None:
-        yield f"the population has paid {total_line(comparison.total)}"
+        yield f"the population has spent {total_text(comparison.total)}"
     if comparison.recommendation is not None:
         chosen = comparison.recommendation
         price = (
@@ -179,11 +207,11 @@ def _comparison(comparison: Comparison) -> Iterator[RenderableType]:
         yield chosen.because
 
 
-def _comparison_table(comparison: Comparison) -> Table:
+def _comparison_table(comparison: Comparison) -> Drawn:
     """Tabulate settings in 80 columns: what cannot be told apart when cut, the settings' names, is folded."""
     shows, rows = comparison.shows_utility, comparison.rows()
-    what = comparison.measure if shows else "prices; utility is private (--private shows it)"
-    table = Table(title=verbatim(f"{comparison.name}: {what} ({comparison.data} data)"), title_justify="left")
+    what = comparison.measure if shows else "privacy costs; utility is private (--private shows it)"
+    table = Drawn(title=verbatim(f"{comparison.name}: {what} ({comparison.data} data)"), title_justify="left")
     table.add_column("setting", overflow="fold", ratio=1)
     deltas = sorted({row.strict_delta for row in rows})
     named = f" at delta {upper_text(deltas[0])}" if len(deltas) == 1 else ""
@@ -192,7 +220,7 @@ def _comparison_table(comparison: Comparison) -> Table:
     for row in rows:
         at = "" if named or not row.releases else f" ({upper_text(row.strict_delta)})"
         price = f"{strict_text(row)}{at}"
-        values = (number(row.utility), number(row.standard_error)) if shows else ()
+        values = (text_of(row.utility), text_of(row.standard_error)) if shows else ()
         table.add_row(verbatim(row.setting), price, *values, str(row.seeds))
     return table
 

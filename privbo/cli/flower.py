@@ -66,17 +66,19 @@ def approve(
     as_json: AsJson = False,
 ) -> None:
     """Show the plan of an app's files, its price and whom it hides, and pin the files in FILE if they are approved."""
-    from privbo.cli.approve import approve as pin
     from privbo.cli.approve import examined
+    from privbo.flower.approval import approve_files
 
     found, party, files = examined(file, app_folder, trust=trust)
     show_result(found, as_json=as_json)
     if found.refused:
         raise typer.Exit(3)
-    if yes or typer.confirm(f"Serve this run as {found.role} {found.party}?", err=True):
-        say(pin(file, party, files), err=True)
-    else:
+    if not yes and not typer.confirm(f"Serve this run as {found.role} {found.party}?", err=True):
         raise typer.Exit(1)
+    if approve_files(file, party, files):
+        say(f"{file}: approved; this {party.role} serves runs of exactly these two files", err=True)
+    else:
+        say(f"{file}: these two files were approved before", err=True)
 
 
 @app.command()

@@ -4,55 +4,53 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from accountant.verify.text import shown
-from privbo.cli.options import AsJson, NamedLedger, Overrides, RunDir, Trust, Yes, say, say_lines, show_result
+from privbo.cli.options import NamedLedger, Overrides, Receipts, RunDir, Trust, Yes, agree, command, say, say_lines
+from privbo.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from accountant.ledger.export import Format
+    from accountant.ledger.store import Place
 
 app = typer.Typer(help="The privacy-loss ledger of a run.", no_args_is_help=True)
 
 
-@app.command()
-def show(directory: RunDir, ledger: NamedLedger = None, as_json: AsJson = False) -> None:
+@command(app)
+def show(directory: RunDir, ledger: NamedLedger = None) -> object:
     """Entries, totals and verification; of a run, or both ledgers of a private training."""
-    from privbo.reports.ledger import ledger_view
+    from privbo.reports.report import ledger_view
     from privbo.reports.training import is_training, training_ledgers
     from privbo.runs.record import load
 
     if is_training(directory) and ledger is None:
-        show_result(training_ledgers(directory), as_json=as_json)
-        return
-    show_result(ledger_view(load(directory, ledger=ledger)), as_json=as_json)
+        return training_ledgers(directory)
+    return ledger_view(load(directory, ledger=ledger))
 
 
-@app.command()
-def verify(
-    directory: RunDir,
-    receipt: Annotated[list[Path] | None, typer.Option(help="Signed receipt that the ledger has to extend.")] = None,
-    ledger: NamedLedger = None,
-    as_json: AsJson = False,
-) -> None:
-    """Hold the ledger against all that stands beside it, and against receipts.
+@command(app, holds="verified")
+def verify(directory: RunDir, receipt: Receipts = None, ledger: NamedLedger = None) -> object:
+    """Check the ledger against all evidence that stands with it, and against receipts.
 
     Exit code 3 if anything disagrees, another run's receipt included.
     """
-    from privbo.cli.look import verify_ledger
+    from privbo.reports.bundle import read_receipts
     from privbo.reports.training import is_training, training_ledgers
+    from privbo.runs.evidence import check_directory
+    from privbo.runs.manifest import RunDirectory
 
-    of_training = is_training(directory) and not receipt and ledger is None  # both are of runs
-    found = training_ledgers(directory) if of_training else verify_ledger(directory, receipt or (), ledger=ledger)
-    show_result(found, as_json=as_json)
-    if not found.verified:
-        raise typer.Exit(3)
+    if is_training(directory) and not receipt and ledger is None:  # both are of runs
+        return training_ledgers(directory)
+    home = RunDirectory(directory)
+    return check_directory(home, read_receipts(receipt or (), home), ledger=ledger)
 
 
-@app.command()
+@command(app)
 def left(
     path: Annotated[
         str, typer.Argument(help="A ledger's file or address, a run's or a party's directory, or site.toml.")
@@ -60,26 +58,63 @@ def left(
     delta: Annotated[float | None, typer.Option(help="Where epsilon is quoted; the ledger's own by default.")] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="Count how many more such releases fit.")] = None,
     sample_rate: Annotated[float, typer.Option(help="Of such a release.")] = 1.0,
-    as_json: AsJson = False,
-) -> None:
+) -> object:
     """Epsilon spent, the bound and what is left; also of all runs at a site."""
-    from privbo.cli.left import left_on
+    from accountant.events import Event, Gaussian, PoissonSampledGaussian
+    from accountant.ledger import Ledger
 
-    found = left_on(path, delta=delta, noise_multiplier=noise_multiplier, sample_rate=sample_rate)
-    show_result(found, as_json=as_json)
+    event: Event | None = None
+    if noise_multiplier is not None and sample_rate == 1.0:
+        event = Gaussian(noise_multiplier=noise_multiplier)
+    elif noise_multiplier is not None:
+        event = PoissonSampledGaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier)
+    place = _place(path)
+    if place is not None:
+        with Ledger.open(place) as ledger:
+            return ledger.left(delta, event=event)
+    from privbo.flower.party_policy import POPULATION, required_policy
+    from privbo.flower.settings import read_party
+
+    with Ledger.create(None, required_policy(read_party(Path(path))).ledger_policy(POPULATION)) as nothing_yet:
+        return nothing_yet.left(delta, event=event)
 
 
-@app.command()
+def _place(path: str) -> Place | None:
+    """The ledger that a path names, or that lies inside the folder that it names; None of a party without one yet.
+
+    Raises:
+        ConfigurationError: If there is none.
+    """
+    from accountant.ledger.address import is_postgres, place_of
+    from privbo.protocol.files import require_contained
+
+    if path.endswith(".toml"):
+        from privbo.flower.party_policy import ledger_path
+        from privbo.flower.settings import read_party
+
+        own = ledger_path(read_party(Path(path)))
+        return own if own.exists() else None
+    if is_postgres(path) or not Path(path).is_dir():
+        return place_of(path)
+    inside = (Path(path) / "ledger.sqlite", Path(path) / "_policy" / "ledger.sqlite")
+    if found := [file for file in inside if file.is_file()]:
+        require_contained(Path(path))
+        return found[0]
+    raise ConfigurationError(
+        f"{path} holds no ledger; name the file or address of the one that its runs share, or a site.toml"
+    )
+
+
+@command(app)
 def receipt(
     directory: RunDir,
     out: Annotated[Path | None, typer.Option(help="Where it goes; DIR/receipt.json by default.")] = None,
     ledger: NamedLedger = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write a small signed file that says where the ledger stands, for a board to keep."""
+) -> object:
+    """Write a small signed file that states where the ledger stands, for a board to keep."""
     from privbo.reports.bundle import write_receipt
 
-    show_result(write_receipt(directory, out, ledger=ledger), as_json=as_json)
+    return write_receipt(directory, out, ledger=ledger)
 
 
 @app.command()
@@ -90,21 +125,23 @@ def make(
     trust: Trust = False,
 ) -> None:
     """Make a population's ledger in PostgreSQL, to which the role of its address may append and do nothing else."""
-    from privbo.cli.run import make_ledger
+    from privbo.runs.config import read_spec
+    from privbo.runs.opening import make_shared, plan_run
 
-    say(make_ledger(config, overrides or (), owner, trust=trust))
+    spec = read_spec(config, overrides or (), load=trust)
+    if spec.ledger is None:
+        raise ConfigurationError(f"{config} has no [ledger] table; write one with path = 'postgresql://...'")
+    with make_shared(spec.ledger, plan_run(spec), owner) as ledger:
+        say(f"{spec.ledger.path}: an empty ledger of {ledger.policy.population!r}; its witness is {ledger.witness}")
 
 
-@app.command()
-def recover(directory: RunDir, yes: Yes = False, ledger: NamedLedger = None, as_json: AsJson = False) -> None:
-    """Charge every round that a lost ledger leaves uncertain once more, so that the run may go on; said for ever."""
-    from functools import partial
-
-    from privbo.cli.spend import agree
+@command(app)
+def recover(directory: RunDir, yes: Yes = False, ledger: NamedLedger = None) -> object:
+    """Charge every round that a lost ledger leaves uncertain once more, so that the run may go on."""
     from privbo.runs.manifest import RunDirectory
     from privbo.runs.recovery import recover
 
-    show_result(recover(RunDirectory(directory), agree=partial(agree, yes=yes), ledger=ledger), as_json=as_json)
+    return recover(RunDirectory(directory), agree=partial(agree, yes=yes), ledger=ledger)
 
 
 @app.command()
@@ -117,43 +154,37 @@ def export(
 ) -> None:
     """Charges for other programs: JSON lines, CSV, or dp-accounting's DpEvent."""
     from accountant.ledger.export import export
+    from privbo.protocol.files import write_atomically
     from privbo.runs.record import load
 
     record = load(directory, ledger=ledger)
     content = export(record.ledger, cast("Format", form), None if population else record.run_id)
-    if out is None:
-        say_lines(_cells_shown(content) if form == "csv" else content)
-        return
-    from privbo.protocol.files import write_atomically
-
-    write_atomically(out, content.encode())
-
-
-def _cells_shown(content: str) -> str:
-    """Write a table's cells out for a terminal, where a cell of two lines would begin another row."""
-    text = io.StringIO()
-    rows = csv.reader(io.StringIO(content, newline=""))
-    csv.writer(text, lineterminator="\n").writerows(map(shown, row) for row in rows)
-    return text.getvalue()
+    if out is not None:
+        write_atomically(out, content.encode())
+    elif form == "csv":  # in a terminal a cell of two lines would begin another row
+        text, rows = io.StringIO(), csv.reader(io.StringIO(content, newline=""))
+        csv.writer(text, lineterminator="\n").writerows(map(shown, row) for row in rows)
+        say_lines(text.getvalue())
+    else:
+        say_lines(content)
 
 
 def bundle(
     directory: RunDir,
     out: Annotated[Path | None, typer.Option(help="Where it goes; DIR/bundle.json by default.")] = None,
     ledger: NamedLedger = None,
-    as_json: AsJson = False,
-) -> None:
+) -> object:
     """Write what an auditor can check of a run into one signed file."""
     from privbo.reports.bundle import write_bundle
 
-    show_result(write_bundle(directory, out, ledger=ledger), as_json=as_json)
+    return write_bundle(directory, out, ledger=ledger)
 
 
 def verify_bundle(
     file: Annotated[Path, typer.Argument(help="File that privbo bundle wrote.")],
-    receipt: Annotated[list[Path] | None, typer.Option(help="Signed receipt that its ledger has to extend.")] = None,
+    receipt: Receipts = None,
 ) -> None:
-    """Check a bundle and say what was promised to whom, and what no check can know.
+    """Check a bundle and print what it guarantees to whom, and what no check can know.
 
     Exit code 3 if anything disagrees, a forged file or another run's receipt included; 4 if nothing disagrees but no
     lower end of epsilon is certified for these releases: neither verified nor refused; 2 without a file to check.

@@ -11,11 +11,7 @@ from typing import Annotated
 
 import typer
 
-from privbo.cli.clients import best, tell, trials, watch
-from privbo.cli.comparing import compare
-from privbo.cli.flower import app as flower_app
-from privbo.cli.ledger import app as ledger_app
-from privbo.cli.ledger import bundle, verify_bundle
+from privbo.cli import clients, flower, ledger
 from privbo.cli.options import (
     AsJson,
     DryRun,
@@ -27,6 +23,8 @@ from privbo.cli.options import (
     ShowPrivate,
     Trust,
     Yes,
+    agree,
+    command,
     say,
     say_lines,
     show_result,
@@ -39,8 +37,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(ledger_app, name="ledger")
-app.add_typer(flower_app, name="flower")
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(flower.app, name="flower")
 
 
 def main() -> None:
@@ -50,7 +48,7 @@ def main() -> None:
     said: set[str] = set()
 
     def note(message: Warning | str, *_args: object, **_settings: object) -> None:
-        if str(message) not in said:  # a sweep would say it once per cell
+        if str(message) not in said:  # a sweep would print it once per cell
             said.add(str(message))
             say(f"note: {message}", err=True)
 
@@ -61,19 +59,15 @@ def main() -> None:
         say(f"privbo: {error}", err=True)
         sys.exit(3 if isinstance(error, DisagreementError) else 2)
     except OSError as error:  # a full disk, a folder that can't be written
-        say(f"privbo: {error}; mend that and try again: a run goes on with --resume DIR", err=True)
+        say(f"privbo: {error}; fix that and try again: a run goes on with --resume DIR", err=True)
         sys.exit(2)
-    except Exception as error:  # a fault of ours, told whole; what it quotes of others' files is printable
+    except Exception as error:  # a fault of ours, printed whole; what it quotes of others' files is printable
         for part in traceback.format_exception(error):
-            _say_part(part)
+            # Lines of code as they are, a message as one line.
+            lines = part.splitlines() if part.startswith(("  File ", "\n")) else [part.removesuffix("\n")]
+            for line in lines:
+                say(line, err=True)
         sys.exit(1)
-
-
-def _say_part(part: str) -> None:
-    """Print one part of a traceback: lines of code as they are, a message as one line."""
-    lines = part.splitlines() if part.startswith(("  File ", "\n")) else [part.removesuffix("\n")]
-    for line in lines:
-        say(line, err=True)
 
 
 def _version(asked: bool) -> None:
@@ -91,7 +85,7 @@ def _options(
     pass
 
 
-@app.command()
+@command(app)
 def run(
     config: Annotated[Path | None, typer.Argument(help="Configuration file (TOML).")] = None,
     overrides: Overrides = None,
@@ -101,34 +95,24 @@ def run(
     dry_run: DryRun = False,
     trust: Trust = False,
     show_private: ShowPrivate = False,
-    as_json: AsJson = False,
-) -> None:
+) -> object:
     """Run a configuration, or go on with an interrupted run."""
     from privbo.cli.run import carry_out, price_run, read_run
 
-    if (config is None) == (resume is None):
-        raise ConfigurationError("give a configuration file or --resume DIR")
+    load = trust or not dry_run
     spec, home = read_run(
-        config,
-        overrides or [],
-        resume=resume,
-        directory=directory,
-        jobs=jobs,
-        load=trust or not dry_run,
-        trust=trust,
+        config, overrides or [], resume=resume, directory=directory, jobs=jobs, load=load, trust=trust
     )
     if dry_run:
-        show_result(price_run(spec), as_json=as_json)
-        return
+        return price_run(spec)
     try:
-        result = carry_out(spec, home, resume=resume is not None, show_private=show_private)
+        return carry_out(spec, home, resume=resume is not None, show_private=show_private)
     except KeyboardInterrupt:
         say(f"privbo: interrupted; go on with: privbo run --resume {home}", err=True)
         raise typer.Exit(130) from None
-    show_result(result, as_json=as_json)
 
 
-@app.command()
+@command(app)
 def check(
     config: Annotated[Path, typer.Argument(help="Configuration file (TOML).")],
     overrides: Overrides = None,
@@ -136,36 +120,30 @@ def check(
         Path | None, typer.Option(help="A federation's site.toml: try this site's own clients and objective out.")
     ] = None,
     show_private: ShowPrivate = False,
-    as_json: AsJson = False,
-) -> None:
+) -> object:
     """Try a configuration out: its code, its price, one evaluation per client. Charges, writes and sends nothing.
 
-    It prints what the policy says, with --site the site's own. With --show-private it says who failed and why; exit
-    code 3 if anyone did, or if the run is refused.
+    It prints what the policy decides, with --site the site's own. With --show-private it prints who failed and why;
+    exit code 3 if a client did, or if the run is refused.
     """
     from privbo.cli.check import rehearse
 
-    found = rehearse(config, overrides or [], show_private=show_private, site=site)
-    show_result(found, as_json=as_json)
-    if not found.passed:
-        raise typer.Exit(3)
+    return rehearse(config, overrides or [], show_private=show_private, site=site)
 
 
-@app.command()
+@command(app)
 def scout(
     config: Annotated[Path, typer.Argument(help="Configuration file (TOML); its problem and its ledger are taken.")],
-    epsilon: Annotated[float, typer.Option(help="Price of the one release.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy cost of the one release.")],
     points: Annotated[int, typer.Option(min=3, max=256, help="Evaluations of every client.")] = 16,
     overrides: Overrides = None,
     directory: OutDir = None,
     yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
+) -> object:
     """Estimate how alike clients' surfaces are, by one small paid release, and what sharing may then bring."""
     from privbo.cli.scout import scout as find
 
-    found = find(config, overrides or [], epsilon=epsilon, n_points=points, directory=directory, yes=yes)
-    show_result(found, as_json=as_json)
+    return find(config, overrides or [], epsilon=epsilon, n_points=points, directory=directory, yes=yes)
 
 
 @app.command()
@@ -190,19 +168,13 @@ def quickstart(
 
     if show_config:
         say_lines(CONFIG.read_text())
-        return
-    run(
-        config=CONFIG,
-        overrides=overrides,
-        directory=directory,
-        dry_run=dry_run,
-        show_private=show_private,
-        as_json=as_json,
-    )
+    else:
+        found = run(CONFIG, overrides, directory=directory, dry_run=dry_run, show_private=show_private)
+        show_result(found, as_json=as_json)
 
 
-@app.command("report")
-def report_command(
+@app.command()
+def report(
     directory: RunDir,
     out: Annotated[Path | None, typer.Option(help="Where the page goes; DIR/report.html by default.")] = None,
     private: Annotated[
@@ -219,27 +191,31 @@ def report_command(
     as_json: AsJson = False,
 ) -> None:
     """Report what a run cost: writes report.html and prints the tables, or prints JSON."""
-    from privbo.cli.look import read_report, report_run
-    from privbo.reports.history import write_parquet
+    from privbo.cli.look import report_run
+    from privbo.reports.report import write_parquet
     from privbo.runs.record import load
 
     if parquet is not None:
         write_parquet(load(directory, ledger=ledger), parquet)
-    if as_json:
-        show_result(read_report(directory, private=private, regret=regret, ledger=ledger), as_json=True)
-        return
-    written = report_run(directory, out=out, private=private, regret=regret, statement=statement, ledger=ledger)
-    show_result(written, as_json=False)
+    found = report_run(
+        directory,
+        out=out,
+        private=private,
+        regret=regret,
+        statement=statement,
+        ledger=ledger,
+        write=not as_json,
+    )
+    show_result(found, as_json=as_json)
 
 
-app.command()(best)
-app.command()(trials)
-app.command(context_settings={"ignore_unknown_options": True})(tell)  # a value may be negative
-app.command()(watch)
-app.command()(compare)
+app.command()(clients.best)
+command(app)(clients.trials)
+command(app, context_settings={"ignore_unknown_options": True})(clients.tell)  # a value may be negative
+app.command()(clients.watch)
 
 
-@app.command()
+@command(app)
 def audit(
     target: Annotated[Path, typer.Argument(help="Directory of a run; with --empirical also a configuration.")],
     empirical: Annotated[bool, typer.Option("--empirical", help="Attack the mechanism as a black box.")] = False,
@@ -251,27 +227,118 @@ def audit(
     out: Annotated[Path | None, typer.Option(help="Where the page goes; DIR/private/audit.html by default.")] = None,
     trust: Trust = False,
     ledger: NamedLedger = None,
-    as_json: AsJson = False,
-) -> None:
+) -> object:
     """PRIVATE: audit the clipping. Exit code 3 if the black-box audit contradicts the claim."""
-    from privbo.cli.look import audit_target
+    from dataclasses import replace
 
-    found = audit_target(
-        target,
-        empirical=empirical,
-        trials=trials,
-        publish=publish_norms,
-        out=out,
-        yes=yes,
-        trust=trust,
-        ledger=ledger,
-    )
-    show_result(found, as_json=as_json)
-    if not found.passed:
-        raise typer.Exit(3)
+    from privbo.audits.audit import Audit
+    from privbo.audits.clipping import audit as audit_clipping
+    from privbo.audits.empirical import audit_plan, audit_run
+    from privbo.audits.publish import price_of_norms
+    from privbo.audits.publish import publish_norms as publish
+    from privbo.protocol.files import require_no_link, write_json
+    from privbo.protocol.plain import fields_of
+    from privbo.reports.audit import write_audit
+    from privbo.runs.config import read_spec
+    from privbo.runs.manifest import RunDirectory
+    from privbo.runs.opening import plan_run, planned_requests
+    from privbo.runs.record import load
+
+    if target.suffix == ".toml":
+        if publish_norms is not None or not empirical:
+            raise ConfigurationError(f"{target} is a configuration: only --empirical audits it; name a run's directory")
+        spec = read_spec(target, load=trust)
+        plan = plan_run(spec)
+        attacked = audit_plan(planned_requests(spec), plan.mechanism, delta=plan.delta, trials=trials)
+        found = Audit(name=spec.name, clipping=None, empirical=attacked)
+    else:
+        require_no_link(RunDirectory(target).private)
+        record = load(target, ledger=ledger)
+        if publish_norms is not None:
+            agree(price_of_norms(record, noise_multiplier=publish_norms), yes=yes)
+        here = record.home.clipping_path.exists()  # the attack needs none of what is private
+        found = Audit(
+            name=record.spec.name,
+            published=None if publish_norms is None else publish(record, noise_multiplier=publish_norms),
+            empirical=audit_run(record, trials=trials, trust=trust) if empirical else (),
+            clipping=audit_clipping(record) if here or not empirical else None,
+        )
+        if found.published is not None:
+            write_json(record.home.path / "published_norms.json", fields_of(found.published))
+        out = out or (record.home.private / "audit.html" if here else None)
+    return found if out is None else replace(found, page=write_audit(found, out))
 
 
-@app.command()
+@command(app)
+def compare(
+    what: Annotated[list[Path], typer.Argument(help="One sweep file (TOML), or directories of runs.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of cells, page and tables.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Parallel processes, one thread each.")] = 2,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler to use instead.")] = None,
+    recommend: Annotated[
+        str | None, typer.Option(help="Best setting within a budget, unless data is private: epsilon=2")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose data runs saw: private (the default), public, simulated or proxy; a sweep's file has its own."
+        ),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Also write and print utilities over private data, into OUT/private.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Run every cell of a sweep again; over private data this charges again.")
+    ] = False,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Run nothing: show a sweep's finished cells, older code's too, named.")
+    ] = False,
+    yes: Yes = False,
+    trust: Trust = False,
+    ledger: NamedLedger = None,
+) -> object:
+    """Utility against epsilon: a sweep of settings over seeds, or runs side by side.
+
+    Cells of a sweep are kept and reused while settings and code are the same; it prints how many, and why others run.
+    Over private data only privacy costs are shown unless --private is given, nothing is recommended, and what is to be
+    charged is shown and asked for first.
+    """
+    from privbo.cli import compare as comparing
+
+    budget, is_sweep = comparing.budget_of(recommend), len(what) == 1 and what[0].suffix == ".toml"
+    if not is_sweep:
+        if fresh or finished:
+            raise ConfigurationError("--fresh and --finished are for a sweep's cells; runs are compared as they are")
+        if trust:
+            raise ConfigurationError(comparing.UNTRUSTED)
+        return comparing.compare_runs(what, out=out, data=data, budget=budget, private=private, ledger=ledger)
+    if data is not None:
+        raise ConfigurationError("--data is for runs; a sweep's file has its own: data = ...")
+    if ledger is not None:
+        raise ConfigurationError("--ledger is for runs; a sweep names its own: [ledger] in its file")
+    if fresh and finished:
+        raise ConfigurationError("--fresh runs every cell and --finished none; give one of them")
+    if trust and not finished:
+        raise ConfigurationError(comparing.UNTRUSTED)
+    try:
+        return comparing.compare_sweep(
+            what[0],
+            out=out,
+            budget=budget,
+            private=private,
+            yes=yes,
+            trust=trust,
+            jobs=jobs,
+            scheduler=scheduler,
+            fresh=fresh,
+            finished=finished,
+        )
+    except KeyboardInterrupt:
+        say("privbo: interrupted; the same command goes on with what is left", err=True)
+        raise typer.Exit(130) from None
+
+
+@command(app)
 def calibrate(
     rounds: Annotated[
         int | None, typer.Option("--releases", "--rounds", help="Number of releases; a run may have more rounds.")
@@ -280,19 +347,17 @@ def calibrate(
     noise_multiplier: Annotated[float | None, typer.Option(help="Noise std over L2 sensitivity.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Target epsilon.")] = None,
     delta: Annotated[float, typer.Option(help="Failure probability.")] = 1e-5,
-    as_json: AsJson = False,
-) -> None:
+) -> object:
     """Find the one of epsilon, noise multiplier, sample rate and releases that is not given."""
     from privbo.plans.calibration import calibrate as solve
 
-    found = solve(
+    return solve(
         rounds=rounds, sample_rate=sample_rate, noise_multiplier=noise_multiplier, epsilon=epsilon, delta=delta
     )
-    show_result(found, as_json=as_json)
 
 
-app.command()(bundle)
-app.command("verify-bundle")(verify_bundle)
+command(app)(ledger.bundle)
+app.command("verify-bundle")(ledger.verify_bundle)
 
 
 if __name__ == "__main__":

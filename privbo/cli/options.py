@@ -1,14 +1,22 @@
-"""Options that several commands have, and what a command shows in the end."""
+"""Options that several commands have, and what commands do alike: print a result, ask before they spend."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from accountant.verify.text import shown, shown_lines
+from privbo.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from privbo.plans.spending import Spending
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a value: --set privacy.epsilon=2")]
@@ -25,6 +33,38 @@ NamedLedger = Annotated[
     typer.Option("--ledger", help="File or address of the population's ledger, for a run that you did not make here."),
 ]
 RunDir = Annotated[Path, typer.Argument(help="Directory of a run.")]
+AnyDir = Annotated[Path, typer.Argument(help="Directory of a run, or a site's folder.")]
+Client = Annotated[int | None, typer.Option(min=0, help="This client alone.")]
+Receipts = Annotated[list[Path] | None, typer.Option(help="Signed receipt that the ledger has to extend.")]
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def command(
+    app: typer.Typer,
+    *,
+    holds: str = "passed",
+    **settings: Any,  # noqa: ANN401  # Typer's own
+) -> Callable[[Command], Command]:
+    """Register a function as a command that prints what the function returns, as JSON with ``--json``.
+
+    Where that has an attribute ``holds`` that is false, the exit code is 3.
+    """
+
+    def register(function: Command) -> Command:
+        @functools.wraps(function)
+        def printed(*, as_json: bool, **options: object) -> None:
+            result = function(**options)
+            show_result(result, as_json=as_json)
+            if not getattr(result, holds, True):
+                raise typer.Exit(3)
+
+        plain = inspect.signature(function, eval_str=True)
+        added = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+        vars(printed)["__signature__"] = plain.replace(parameters=[*plain.parameters.values(), added])
+        app.command(**settings)(printed)
+        return function
+
+    return register
 
 
 def say(line: str, *, err: bool = False) -> None:
@@ -47,3 +87,20 @@ def show_result(result: object, *, as_json: bool) -> None:
     from privbo.cli.terminal import show
 
     show(result)
+
+
+def agree(price: Spending | None, *, yes: bool) -> None:
+    """Show a price and the new total on standard error and ask; not where ``yes`` is given or nothing is to be paid.
+
+    Raises:
+        ConfigurationError: If the answer is no, or no terminal is there to ask at.
+    """
+    if price is None:
+        return
+    say(f"privbo: {price.words}", err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigurationError("nothing was charged; add --yes to pay that")
+    if not typer.confirm("Pay that?", err=True):
+        raise ConfigurationError("nothing was charged")

@@ -8,31 +8,153 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from accountant.ledger.address import place_of, stands
+from accountant.wording import multipliers_text, sampler_text
 from privbo.cli.options import say
-from privbo.cli.results import FinishedRun, PricedPlan
-from privbo.comparisons.verdict import SCORES
-from privbo.plans.counting import signal_to_noise
-from privbo.plans.prices import finite, price
+from privbo.cli.terminal import Shown, render
+from privbo.comparisons.verdict import SCORES, Verdict
+from privbo.plans.counting import SignalToNoise, signal_to_noise
+from privbo.plans.plan import Plan
+from privbo.plans.policy import Decision
+from privbo.plans.prices import PriceColumn, finite, price
+from privbo.plans.trust import trust_lines, trust_text
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import fresh_directory, save_arrays, write_json
 from privbo.protocol.messages import ClientHistory, FloatArray
+from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.processes import limited_threads
-from privbo.reports.data import report, write_page
+from privbo.protocol.settings import JsonObject
+from privbo.protocol.table import Table
+from privbo.reports.bundle import known_public_key
+from privbo.reports.comparison import verdict_lines
 from privbo.reports.diagnostics import LABELS, best_per_client, diagnostics, mean_per_client
-from privbo.reports.signing import known_public_key
+from privbo.reports.report import Report, price_table, report
+from privbo.reports.report_page import document
 from privbo.runs.best import read_history
 from privbo.runs.config import read_spec
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import decided, make_shared, plan_run, planned_requests
+from privbo.runs.opening import decided, plan_run, planned_requests
 from privbo.runs.record import Record, mean_best_so_far
 from privbo.runs.spec import Control, Spec
+
+_KINDS = 4  # of releases that a plan's lines tell apart
+Milestones = Mapping[str, Mapping[str, float]]  # mean best score by moment, by arm
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricedPlan:
+    """A plan and its price, found without touching any data.
+
+    Attributes:
+        name: Of the configuration.
+        rounds: Planned rounds.
+        plan: The plan.
+        epsilon_at: Its price at every delta of interest, the headline's first.
+        signal_to_noise: The most that its releases can say, by kind.
+        decision: What the run's own policy says; None without one.
+    """
+
+    name: str
+    rounds: int
+    plan: Plan
+    epsilon_at: tuple[PriceColumn, ...]
+    signal_to_noise: tuple[SignalToNoise, ...] = ()
+    decision: Decision | None = None
+
+    def to_dict(self) -> JsonObject:
+        """Give plan and price as JSON-able data."""
+        found = {} if self.decision is None else {"policy": self.decision.verdict("this policy")}
+        return (
+            fields_of(self, but=("plan", "decision"))
+            | found
+            | {
+                "n_clients": self.plan.n_clients,
+                "plan": self.plan.to_dict(),
+                "epsilon": plain(self.epsilon_at[0].epsilon),
+                "trust": trust_text(self.plan.privacy),
+                "exposures": plain(self.plan.exposures(self.epsilon_at[0].delta)),
+            }
+        )
+
+
+@render.register
+def _plan(found: PricedPlan) -> Iterator[Shown]:
+    plan = found.plan
+    if (exposed := plan.exposures(found.epsilon_at[0].delta)) or plan.privacy.trust != "server":
+        yield from trust_lines(trust_text(plan.privacy), exposed)
+    yield price_table(found.epsilon_at)
+    yield (
+        f"plan of {found.name}: {found.rounds} rounds, {plan.releases} releases, noise multiplier "
+        f"{multipliers_text(plan.event)}, {plan.adjacency.value} adjacency, noise {plan.noise_source}; "
+        "no data was touched"
+    )
+    if (drawn := sampler_text(plan.event)) and not drawn.startswith("none"):
+        yield f"participants: {drawn}{'; one price for all of them, however early it ends' * plan.is_allocated}"
+    for kind in found.signal_to_noise[:_KINDS]:
+        yield kind.text
+    if len(found.signal_to_noise) > _KINDS:
+        yield f"and {len(found.signal_to_noise) - _KINDS} kinds of release more; --json lists them"
+    if plan.outlook is not None:
+        yield plan.outlook
+    if (vote := plan.vote_text(found.epsilon_at[0].delta)) is not None:
+        yield f"vote at the end, in the price above: {vote}"
+    if found.decision is not None:
+        yield found.decision.verdict("this policy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedRun:
+    """A finished run: its report, and its clients' scores versus the controls'.
+
+    Attributes:
+        report: The report.
+        directory: The run's directory.
+        page: The report's page.
+        milestones: PRIVATE: mean best score over clients at a few points of the run, by arm; None unless
+            it was asked for.
+        verdicts: PRIVATE: the run's clients versus each control, over rounds and at the end; None unless
+            asked for, empty without controls.
+    """
+
+    report: Report
+    directory: Path
+    page: Path
+    milestones: Milestones | None
+    verdicts: tuple[Verdict, ...] | None = None
+
+    def to_dict(self) -> JsonObject:
+        """Give the report as JSON-able data with directory and page, and milestones where they were asked for."""
+        found = self.report.to_dict() | {"directory": str(self.directory), "report": str(self.page)}
+        if self.milestones is not None:
+            note = "private diagnostics, not covered by epsilon"
+            found["private_diagnostics"] = {
+                "note": note,
+                "milestones": plain(self.milestones),
+                "verdicts": [fields_of(v) | {"answer": v.answer} for v in self.verdicts or ()],
+            }
+        return found
+
+
+@render.register
+def _finished(found: FinishedRun) -> Iterator[Shown]:
+    yield from render(found.report)
+    if found.milestones is not None:
+        yield Table(
+            title="Private diagnostics, not covered by epsilon",
+            headings=("mean best score over clients", *next(iter(found.milestones.values()))),
+            rows=[(label, *row.values()) for label, row in found.milestones.items()],
+        )
+        yield from verdict_lines(found.verdicts or ())
+    else:
+        yield "clients' scores are private: --show-private shows them, and privbo report --private later"
+    yield f"report: {found.page}"
 
 
 def read_run(
@@ -120,20 +242,6 @@ def price_run(spec: Spec) -> PricedPlan:
     )
 
 
-def make_ledger(config: Path, overrides: Sequence[str], owner: str, *, trust: bool = False) -> str:
-    """Make the ledger in PostgreSQL that a configuration names; returns a line that says so.
-
-    Raises:
-        ConfigurationError: If the configuration names none.
-        LedgerError: If it can't be made.
-    """
-    spec = read_spec(config, overrides, load=trust)
-    if spec.ledger is None:
-        raise ConfigurationError(f"{config} has no [ledger] table; write one with path = 'postgresql://...'")
-    with make_shared(spec.ledger, plan_run(spec), owner) as ledger:
-        return f"{spec.ledger.path}: an empty ledger of {ledger.policy.population!r}; its witness is {ledger.witness}"
-
-
 def carry_out(
     spec: Spec, home: Path, *, resume: bool, progress: bool = True, show_private: bool = False
 ) -> FinishedRun:
@@ -172,7 +280,7 @@ def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: C
     if spec.problem.is_asked:
         if spec.controls:
             raise ConfigurationError(f"controls={list(spec.controls)!r} would ask for every trial again; drop them")
-        say(f"privbo: trials of this run are told from outside: privbo tell {home}", err=True)
+        say(f"privbo: values of this run's trials come from outside: privbo tell {home}", err=True)
     output = RunDirectory(home).output_path
     play = partial(run_spec, progress=progress, on_round=check, on_evaluation=check, output=output)
     record = play(spec, home, resume=resume)
@@ -188,7 +296,7 @@ def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: C
     write_json(record.home.private / SCORES, kept)
     with record.ledger:
         found = report(record)
-    page = write_page(found, record.home.report_path, key=known_public_key(record.home))
+    page = document(found, key=known_public_key(record.home)).write(record.home.report_path)
     record.home.settle(record.manifest.created)
     return FinishedRun(
         report=found,

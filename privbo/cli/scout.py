@@ -4,28 +4,81 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-
-from rich.console import RenderableType
 
 from accountant.ledger.pricing import Total
 from accountant.wording import upper_text
 from privbo.algorithms.thompson.scout import Scout, likeness
-from privbo.cli.results import Scouted
+from privbo.cli.options import agree
 from privbo.cli.run import carry_out
-from privbo.cli.spend import agree
-from privbo.cli.terminal import render, table_of, total_line
+from privbo.cli.terminal import Shown, render
 from privbo.plans.gains import Gain, gains_near
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import Privacy
 from privbo.plans.spending import Spending, spending
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import fresh_directory
+from privbo.protocol.plain import fields_of, plain
+from privbo.protocol.settings import JsonObject
+from privbo.protocol.table import Table
+from privbo.reports.report import Report, total_text
 from privbo.runs.config import read_spec
 from privbo.runs.evidence import declared_by
 from privbo.runs.opening import considered_shared, plan_run
 from privbo.runs.record import load
 from privbo.runs.spec import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scouted:
+    """A scout's estimate, and what sharing brought elsewhere.
+
+    Attributes:
+        report: The scout's report: what it cost.
+        directory: The scout's directory.
+        correlation: Estimated mean correlation of two clients' surfaces.
+        standard_error: Of the noise in it.
+        n_points: Public points that it is over.
+        gains: Measured gains, the nearest correlation first.
+    """
+
+    report: Report
+    directory: Path
+    correlation: float
+    standard_error: float
+    n_points: int
+    gains: tuple[Gain, ...]
+
+    def to_dict(self) -> JsonObject:
+        """Give the estimate as JSON-able data with price, directory and gains."""
+        priced = {"epsilon": plain(self.report.epsilon), "delta": self.report.delta, "total": plain(self.report.total)}
+        return fields_of(self, but=("report",)) | priced
+
+
+@render.register
+def _scouted(found: Scouted) -> Iterator[Shown]:
+    yield (
+        f"correlation between two clients' surfaces: {found.correlation:.2f} +- {found.standard_error:.2f} "
+        f"(standard error of the noise), over {found.n_points} public points"
+    )
+    yield f"paid: epsilon {upper_text(found.report.smallest_epsilon)} at delta {upper_text(found.report.delta)}"
+    yield total_text(found.report.total)
+    families: dict[str, dict[float, Gain]] = {}
+    for gain in found.gains:
+        families.setdefault(gain.family, {})[gain.epsilon] = gain
+    epsilons = sorted({gain.epsilon for gain in found.gains})
+    rows = []
+    for family, gains in families.items():
+        first = next(iter(gains.values()))
+        ratios = (gains.get(epsilon) for epsilon in epsilons)
+        shown = ("-" if gain is None else f"{gain.mean:.2f} / {gain.end:.2f}" for gain in ratios)
+        rows.append((f"{first.correlation:.2f}", first.n_clients, first.n_dims, *shown, family))
+    head = ("correlation", "N", "parameters", *(f"epsilon {e:g}" for e in epsilons), "problem")
+    title = "Regret with sharing over regret alone: over the run / at the end"
+    yield Table(title=title, headings=head, rows=rows, right=(0,))
+    yield "two seeds each, measured beforehand on public problems: docs/results/worth.md has the errors"
+    yield f"run: {found.directory}"
 
 
 def scout(
@@ -105,30 +158,3 @@ def _price(spec: Spec, plan: Plan, n_points: int) -> Spending:
         )
     with considered_shared(shared, plan) as ledger:
         return spending(ledger, delta, what, declared=[declared_by(plan, run=spec.name, settings=spec.digest())])
-
-
-@render.register
-def _scouted(found: Scouted) -> Iterator[RenderableType]:
-    yield (
-        f"correlation between two clients' surfaces: {found.correlation:.2f} +- {found.standard_error:.2f} "
-        f"(standard error of the noise), over {found.n_points} public points"
-    )
-    yield f"paid: epsilon {upper_text(found.report.smallest_epsilon)} at delta {upper_text(found.report.delta)}"
-    yield total_line(found.report.total)
-    families: dict[str, dict[float, Gain]] = {}
-    for gain in found.gains:
-        families.setdefault(gain.family, {})[gain.epsilon] = gain
-    epsilons = sorted({gain.epsilon for gain in found.gains})
-    rows = [
-        (f"{any_.correlation:.2f}", any_.n_clients, any_.n_dims, *(_ratios(gains.get(e)) for e in epsilons), family)
-        for family, gains in families.items()
-        for any_ in [next(iter(gains.values()))]
-    ]
-    head = ("correlation", "N", "parameters", *(f"epsilon {e:g}" for e in epsilons), "problem")
-    yield table_of("Regret with sharing over regret alone: over the run / at the end", head, rows, right=range(3))
-    yield "two seeds each, measured beforehand on public problems: docs/results/worth.md has the errors"
-    yield f"run: {found.directory}"
-
-
-def _ratios(gain: Gain | None) -> str:
-    return "-" if gain is None else f"{gain.mean:.2f} / {gain.end:.2f}"

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import RenderableType
-
 from accountant.errors import PrivacyError
-from privbo.cli.terminal import number, render, table_of
+from privbo.cli.terminal import Shown, render
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.plain import plain
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.space import Value
+from privbo.protocol.table import Table
 from privbo.runs.session import Site
 from privbo.runs.trials import Trial
 
@@ -77,7 +76,8 @@ def typed(directory: Path, read: Callable[[str], str], say: Callable[[str], None
 
 def _typed(site: Site, trial: Trial, read: Callable[[str], str], say: Callable[[str], None]) -> Trial:
     while True:
-        text = read(f"trial {trial.number} of client {trial.client}: {_values(trial)} -> ").strip()
+        values = ", ".join(f"{name} = {_value(value)}" for name, value in trial.params.items())
+        text = read(f"trial {trial.number} of client {trial.client}: {values} -> ").strip()
         word, _, reason = text.partition(" ")
         try:
             if word == "failed":
@@ -94,32 +94,28 @@ def _number(text: str) -> float:
         raise ConfigurationError(f"{text!r} is no number; type one, such as 0.71, or: failed REASON") from None
 
 
-def _values(trial: Trial) -> str:
-    return ", ".join(f"{name} = {_value(value)}" for name, value in trial.params.items())
-
-
 def _value(value: Value) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 @render.register
-def _trials(found: Trials) -> Iterator[RenderableType]:
+def _trials(found: Trials) -> Iterator[Shown]:
     names = tuple(dict.fromkeys(name for trial in found.trials for name in trial.params))
     head = ("trial", "client", "round", *names, "state", "value")
-    rows = (
+    rows = [
         (
             t.number,
             t.client,
             t.round,
             *(_value(t.params[name]) if name in t.params else "-" for name in names),
             _WORDS[t.state] if t.failure is None else f"failed: {t.failure}",
-            "-" if t.value is None or not math.isfinite(t.value) else number(t.value),
+            t.value if t.value is not None and math.isfinite(t.value) else None,
         )
         for t in found.trials
-    )
+    ]
     yield "private: trials belong to their clients; no epsilon covers them"
     if found.trials:
-        yield table_of("Trials", head, rows, right=range(len(head)))
+        yield Table(title="Trials", headings=head, rows=rows, right=range(len(head)))
     elif found.over:
         yield "no trial waits: the run is over"
     else:

@@ -27,8 +27,9 @@ from privbo.comparisons.setting import (
 )
 from privbo.comparisons.verdict import Verdict, verdicts
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.plain import fields_of, in_two_lines, notebook_table, plain
+from privbo.protocol.plain import fields_of, in_two_lines, plain
 from privbo.protocol.settings import JsonObject
+from privbo.protocol.table import Table
 
 SEEDED = "seeded: it takes the place of secret noise over data that is not private, and protects nobody"
 
@@ -89,8 +90,8 @@ class Recommendation:
 class Comparison:
     """Settings side by side.
 
-    ``privbo.reports.compare_page`` draws it (``figures``, ``write_comparison``) and
-    ``privbo.reports.tables`` writes it (``frame``, ``markdown``, ``csv_text``, ``latex``).
+    ``privbo.reports.comparison`` draws it (``figures``, ``write_comparison``) and
+    ``privbo.reports.comparison`` writes it (``frame``, ``markdown``, ``csv_text``, ``latex``).
 
     Attributes:
         name: Shown in the page's title.
@@ -142,7 +143,7 @@ class Comparison:
             price = "infinite" if row.epsilon is None else upper_text(row.epsilon)
             score = "" if row.utility is None else f", {self.measure} {row.utility:.4g}"
             facts[row.setting] = f"epsilon {price} at delta {upper_text(row.delta)}{score}"
-        return notebook_table(self.name, facts)
+        return Table.of(self.name, facts).html()
 
     @property
     def private(self) -> tuple[Setting, ...]:

@@ -27,7 +27,7 @@ from privbo.flower.settings import (
 from privbo.flower.transport import Flower
 from privbo.protocol.files import append_line, read_lines
 from privbo.protocol.messages import Standing
-from privbo.reports.data import write_report
+from privbo.reports.report_page import write_report
 from privbo.runs.evidence import declared_by, plan_name, plan_of
 from privbo.runs.guarded import keep_cards, keeping
 from privbo.runs.history import Round

@@ -12,7 +12,7 @@ from accountant.tight.numerical import Interval
 from accountant.tightest import epsilon_table
 from accountant.wording import upper_text
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.plain import notebook_table
+from privbo.protocol.table import Table
 
 _ADJACENCY = Adjacency.ZERO_OUT
 
@@ -42,9 +42,9 @@ class Calibration:
     def _repr_html_(self) -> str:
         """Show the plan and its price in a notebook."""
         facts = {name: value for name, value in vars(self).items() if name not in {"epsilon", "interval"}}
-        return notebook_table(
+        return Table.of(
             "Calibrated plan", facts | {f"epsilon ({k})": upper_text(v) for k, v in self.epsilon.items()}
-        )
+        ).html()
 
 
 def calibrate(

@@ -28,8 +28,9 @@ from privbo.plans.trust import Exposure, exposures
 from privbo.plans.vote import FinalVote, final_vote
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
-from privbo.protocol.plain import in_two_lines, notebook_table
+from privbo.protocol.plain import in_two_lines
 from privbo.protocol.settings import JsonObject
+from privbo.protocol.table import Table
 
 _AGREED = 9  # significant digits of a noise multiplier on which all guardians agree
 
@@ -91,7 +92,7 @@ class Plan:
             "releases": f"{self.releases}, of {self.n_clients} clients",
             "noise": f"multiplier {multipliers_text(self.event)}, {self.noise_source}",
         }
-        return notebook_table("Plan", facts | ({} if self.outlook is None else {"sharing": self.outlook}))
+        return Table.of("Plan", facts | ({} if self.outlook is None else {"sharing": self.outlook})).html()
 
     @property
     def unit(self) -> UnitName:

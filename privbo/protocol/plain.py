@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import html
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import JsonValue
 
 from accountant.verify.text import shown
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import JsonObject
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-def frame_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """One line per row.
-
-    Raises:
-        ConfigurationError: If pandas is not installed.
-    """
-    try:
-        import pandas as pd
-    except ImportError:
-        raise ConfigurationError("tables as frames need pandas; install privbo[tables]") from None
-    return pd.DataFrame(rows)
 
 
 def plain(value: object) -> JsonValue:
@@ -97,9 +78,3 @@ def in_two_lines(kind: str, name: str, first: str, second: str) -> str:
     """
     head = " ".join(word for word in (kind, shown(name)) if word)
     return f"<{head}: {shown(first)}\n {shown(second)}>"
-
-
-def notebook_table(title: str, facts: Mapping[str, object]) -> str:
-    """Give names and values as a small table for a notebook's ``_repr_html_``; everything is escaped."""
-    rows = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in facts.items())
-    return f"<b>{html.escape(title)}</b><table>{rows}</table>"

@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from accountant.errors import DisagreementError
 from accountant.events import Json
 from accountant.ledger.chain import Row
-from accountant.ledger.signing import BUNDLE, RECEIPT, checked, sign
+from accountant.ledger.signing import BUNDLE, RECEIPT, checked, sign, signing_key
 from accountant.verify.auditor import FORMAT
-from privbo.protocol.files import read_json, read_lines, write_json
+from privbo.protocol.files import private_folder, read_json, read_lines, write_json
 from privbo.protocol.plain import plain
-from privbo.reports.data import report
-from privbo.reports.signing import operator_key
+from privbo.reports.report import report
 from privbo.runs.evidence import Seen, plan_of, planned
 from privbo.runs.guarded import GUARDIANS, RECEIPTS
 from privbo.runs.manifest import RunDirectory
@@ -44,6 +45,24 @@ class Written:
     key: str
 
 
+_KEY = "signing.key"
+
+
+def operator_key(home: RunDirectory) -> Ed25519PrivateKey:
+    """Read the operator's private key, which signs what leaves; makes one where there is none."""
+    return signing_key(private_folder(home.path) / _KEY)
+
+
+def public_key(home: RunDirectory) -> str:
+    """Give its public half, 64 hexadecimal digits; makes a key where there is none."""
+    return operator_key(home).public_key().public_bytes_raw().hex()
+
+
+def known_public_key(home: RunDirectory) -> str | None:
+    """Give the public half of a key that is there; None without one."""
+    return public_key(home) if (home.private / _KEY).exists() else None
+
+
 def write_receipt(directory: Path, out: Path | None = None, *, ledger: str | None = None) -> Written:
     """Sign where a run's ledger stands; ``DIR/receipt.json`` unless another place is named.
 
@@ -62,7 +81,7 @@ def write_receipt(directory: Path, out: Path | None = None, *, ledger: str | Non
             "plan": plan_of(record.manifest, book).digest,
             "sequence": len(book.rows),
             "head": book.head,
-            "stored": [last.sequence, last.digest] if (last := _last(opened.release_rows())) is not None else None,
+            "stored": next(([row.sequence, row.digest] for row in reversed(opened.release_rows())), None),
             "epsilon": plain(found.smallest_epsilon),
             "delta": found.delta,
             "releases": found.releases,
@@ -131,10 +150,6 @@ def _guardians(home: RunDirectory) -> Json:
         if row not in signed:  # who was asked again has answered the same
             signed.append(row)
     return {"guardians": {"where": known["where"], "cards": keys, "signed": signed}}
-
-
-def _last(rows: Sequence[Row]) -> Row | None:
-    return rows[-1] if rows else None
 
 
 def _lines(rows: Sequence[Row]) -> list[list[object]]:

@@ -14,6 +14,7 @@ import numpy as np
 from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, SCORES, Verdict, verdict_of_pairs
 from privbo.protocol.files import load_arrays, read_json
 from privbo.protocol.messages import ClientHistory, FloatArray
+from privbo.protocol.table import Table
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import best_so_far_by_client
 
@@ -21,7 +22,7 @@ NOTE = (
     "Computed from clients' own scores. Publishing any of it breaks the guarantee above; it is here because this "
     "run's private folder lies on this machine."
 )
-LABELS = {"private": "this run", "local": "local only, nothing shared", "zeroed": "clients' sum set to zero"}
+LABELS = {"private": "this run", "local": "local only, nothing shared", "zeroed": "noise-only control"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Diagnostics:
         best_score_per_client: Number and best score of every client; NaN without a finite one.
         regret: Distance from the best attainable scores, where it was asked for.
         first_errors: First error of every client that ever failed, in its own words.
-        verdicts: Whether sharing helped: the clients' best scores beside each control's, over rounds and at the end.
+        verdicts: Whether sharing helped: the clients' best scores versus each control's, over rounds and at the end.
         note: What all of this is.
     """
 
@@ -59,6 +60,16 @@ class Diagnostics:
     first_errors: Mapping[int, str]
     verdicts: tuple[Verdict, ...] = ()
     note: str = NOTE
+
+    @property
+    def score_table(self) -> Table:
+        """Every client's best score."""
+        return Table(headings=("client", "best score"), rows=self.best_score_per_client)
+
+    @property
+    def error_table(self) -> Table:
+        """The first error of every client that ever failed."""
+        return Table(headings=("client", "first error"), rows=list(self.first_errors.items()))
 
 
 def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], FloatArray] | None = None) -> Diagnostics:
@@ -71,7 +82,8 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
     path = home.private / SCORES
     kept = read_json(path) if path.exists() else {}
     curves = kept.get("mean_best_so_far", {})
-    best, labelled = _best(home), {LABELS.get(name, name): curve for name, curve in curves.items()}
+    labelled, there = {LABELS.get(name, name): curve for name, curve in curves.items()}, home.evaluations_path
+    best = best_per_client(load_arrays(there)["values"].astype(np.float64)) if there.exists() else np.empty(0)
     regret = None
     if best_values is not None and len(best):
         attainable = np.asarray(best_values() if callable(best_values) else best_values, dtype=np.float64)
@@ -91,7 +103,7 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
 
 
 def _verdicts(kept: Mapping[str, Mapping[str, Sequence[float | None]]]) -> tuple[Verdict, ...]:
-    """The run beside each of its controls, over the clients that have a score in both: on the way, and at the end."""
+    """The run versus each of its controls, over the clients that have a score in both: over rounds, and at the end."""
     found = []
     for key, measure in (("mean_per_client", OVER_ROUNDS), ("best_per_client", AT_THE_END)):
         scores = {name: np.array(values, dtype=np.float64) for name, values in kept.get(key, {}).items()}
@@ -107,12 +119,6 @@ def _verdicts(kept: Mapping[str, Mapping[str, Sequence[float | None]]]) -> tuple
             if name != "private" and np.isfinite(scores["private"] - other).any()
         ]
     return tuple(found)
-
-
-def _best(home: RunDirectory) -> FloatArray:
-    if not home.evaluations_path.exists():
-        return np.empty(0)
-    return best_per_client(load_arrays(home.evaluations_path)["values"].astype(np.float64))
 
 
 def mean_per_client(history: ClientHistory) -> FloatArray:

@@ -1,27 +1,40 @@
-"""The report of one run as types; ``privbo.reports.data`` fills them from public files.
+"""The report of one run: what it cost, release by release, from public files only.
 
-Every epsilon is an upper bound and infinite where nothing is guaranteed; the JSON form has
-null for infinity.
+``report`` reads the numbers; ``privbo.reports.report_page`` draws them. Nothing private is read here:
+``privbo.reports.diagnostics`` adds that, marked, on request. Every epsilon is an upper bound and infinite where nothing
+is guaranteed; the JSON form has null for infinity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from accountant.events import Adjacency, Event, Unit, to_dict
+import numpy as np
+
+from accountant.dp_event import dp_event_expression
+from accountant.events import Adjacency, Event, Gaussian, Unit, most_expensive, of_one_run, parts, to_dict
 from accountant.ledger import Budget
-from accountant.ledger.pricing import Total
-from accountant.tight.numerical import Interval
-from accountant.wording import upper_text
-from privbo.plans.prices import Attacker, CumulativePrice, CurvePoint, Epsilons, Guarantee, PriceColumn
-from privbo.plans.trust import Exposure
-from privbo.protocol.plain import fields_of, in_two_lines, notebook_table, plain
+from accountant.ledger.pricing import Total, total
+from accountant.tight import numerical
+from accountant.wording import accountant_text, event_text, multipliers_text, sampler_text, upper_text
+from privbo.plans import prices
+from privbo.plans.trust import Exposure, exposures, trust_text
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import read_json
+from privbo.protocol.plain import fields_of, in_two_lines, plain
 from privbo.protocol.settings import JsonObject
-from privbo.reports.parts import ReleaseRow, Utility
+from privbo.protocol.table import Table
 from privbo.runs.evidence import LedgerCheck
 from privbo.runs.final import Common
+from privbo.runs.guarded import GUARDIANS, HERE
+from privbo.runs.record import ActiveNodes, Record, active_nodes, check_record
 from privbo.runs.spec import Spec
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NOISE_SOURCES = {
     "secure": "secure: cryptographic generator keyed by the operating system",
@@ -30,10 +43,103 @@ NOISE_SOURCES = {
     "none": "none: not private",
 }
 UNITS = {
-    Unit.CLIENT: "one client: everything it ever sent",
+    Unit.CLIENT: "one client and everything it sent",
     Unit.RECORD: "one record of the training data",
     Unit.REWARD: "one reward: the outcome of one evaluation; what a client does as a whole is not hidden",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseRow:
+    """One charge of the run.
+
+    Attributes:
+        sequence: Position in the ledger, from 1.
+        release: Identifier of the release, RUN/ROUND.
+        event: What was charged.
+        cumulative_epsilon: Bound on epsilon of the releases so far, by the smallest accountant.
+        noise_source: ``"secure"``, ``"exact"``, ``"simulation"`` or ``"none"``.
+        digest: Chain hash after the charge.
+        is_vote: Whether it is the vote at the end, which chose a common setting.
+    """
+
+    sequence: int
+    release: str
+    event: Event
+    cumulative_epsilon: float
+    noise_source: str
+    digest: str
+    is_vote: bool = False
+
+    @property
+    def text(self) -> str:
+        """The event in words."""
+        return event_text(self.event) + (", the vote at the end" if self.is_vote else "")
+
+    def to_dict(self) -> JsonObject:
+        """Give the row as JSON-able data, the event in words and in full."""
+        rate = 1.0 if isinstance(self.event, Gaussian) else getattr(self.event, "sample_rate", None)
+        return fields_of(self, but=("event",)) | {
+            "event": self.text,
+            "mechanism": to_dict(self.event),
+            "noise_multiplier": getattr(self.event, "noise_multiplier", None),
+            "sample_rate": rate,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released:
+    """One release as it was broadcast.
+
+    Attributes:
+        round: Zero-based.
+        blocks: Number of blocks (regions).
+        dim: Length of every block.
+        norm: L2 norm of all blocks together, noise included.
+        noise_stddev: Standard deviation of the noise in every entry.
+        noise_norm: L2 norm that the noise alone has on average.
+    """
+
+    round: int
+    blocks: int
+    dim: int
+    norm: float
+    noise_stddev: float
+    noise_norm: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Communication:
+    """Traffic of one client at eight bytes per number.
+
+    Attributes:
+        rounds: Planned rounds.
+        releases: Releases made.
+        sending_share: Expected share of rounds in which a client sends, in (0, 1].
+        bytes_up_per_client: Expected bytes a client has sent: one vector per release.
+        bytes_down_per_client: Bytes a client has received: every block of every release.
+    """
+
+    rounds: int
+    releases: int
+    sending_share: float
+    bytes_up_per_client: int
+    bytes_down_per_client: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Utility:
+    """Public quantities that say what was learnt: functions of the releases.
+
+    Attributes:
+        releases: Every release, in order of the rounds.
+        communication: Traffic of one client.
+        active_nodes: Nodes still active by depth, for eliminations; None for other algorithms.
+    """
+
+    releases: tuple[Released, ...]
+    communication: Communication
+    active_nodes: tuple[ActiveNodes, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +193,12 @@ class Report:
     run: str
     created: str
     smallest_epsilon: float
-    epsilon_at: tuple[PriceColumn, ...]
+    epsilon_at: tuple[prices.PriceColumn, ...]
     asked_delta: float
-    epsilon_interval: Interval
-    guarantee: Guarantee
-    attacker: Attacker
-    delta_epsilon_curve: tuple[CurvePoint, ...]
+    epsilon_interval: numerical.Interval
+    guarantee: prices.Guarantee
+    attacker: prices.Attacker
+    delta_epsilon_curve: tuple[prices.CurvePoint, ...]
     planned_event: Event
     dp_event: str
     planned_releases: int
@@ -114,7 +220,7 @@ class Report:
     total: Total
     ledger: LedgerCheck
     entries: tuple[ReleaseRow, ...]
-    cumulative_epsilon: tuple[CumulativePrice, ...]
+    cumulative_epsilon: tuple[prices.CumulativePrice, ...]
     utility: Utility
     spec: Spec
     public_seed: int
@@ -123,7 +229,7 @@ class Report:
     exposures: tuple[Exposure, ...] = ()
 
     @property
-    def epsilon(self) -> Epsilons:
+    def epsilon(self) -> prices.Epsilons:
         """Upper bounds on the plan's epsilon at the headline's delta, by accountant."""
         return self.epsilon_at[0].epsilon
 
@@ -165,23 +271,44 @@ class Report:
         return f"whether one {self.unit.value}'s data were used"
 
     @property
-    def provenance(self) -> JsonObject:
-        """The configuration in full, as it can be written down again."""
-        table = self.spec.to_dict()
-        tables = {name: table[name] for name in ("algorithm", "privacy", "seed", "device")}
-        return {"problem": self.spec.identity()["problem"], "source": table, **tables}
+    def facts(self) -> dict[str, object]:
+        """How the run was carried out and what it cost, by name, as every view shows it."""
+        held, at = self.guarantee, f" at delta {upper_text(self.delta)}"
+        facts: dict[str, object] = {
+            "run": self.run,
+            "created": self.created,
+            "unit of privacy": self.unit_text,
+            "adjacency": self.adjacency.value,
+            "trust": self.trust,
+            "sampler": "; ".join(self.samplers) or "nothing is released",
+            "noise source": self.noise_source_text,
+            "noise multiplier": multipliers_text(self.planned_event),
+            "sample rate": self.sample_rate,
+            "clients": self.n_clients,
+            "rounds": self.rounds,
+            "releases charged": f"{self.releases} of {self.planned_releases} planned",
+            "guaranteed": f"{upper_text(held.guaranteed)}{at} ({held.because})",
+            "as if non-adaptive, so far": f"{upper_text(held.as_if_non_adaptive)}{at}",
+            "spent on this ledger": total_text(self.total),
+            "sharing": self.outlook or "no bound on its gain: no noise, or nothing is shared",
+            "vote at the end": self.vote or "none",
+            "common setting": "none" if self.common is None else self.common.text,
+            "ledger": f"{self.ledger.text}, head {self.ledger.head}",
+            "evidence files not found": ", ".join(self.ledger.absent) or "none",
+        }
+        return facts if self.caveat is None else facts | {"caveat": self.caveat}
 
     def to_dict(self) -> JsonObject:
         """Give the report as JSON-able data, as ``privbo report DIR --json`` prints it."""
+        table = self.spec.to_dict()
         return (
-            {"name": self.name, "run": self.run, "created": self.created}
-            | {"epsilon": plain(self.epsilon), "delta": self.delta}
+            {"epsilon": plain(self.epsilon), "delta": self.delta}
             | fields_of(self, but=("planned_event", "spec", "smallest_epsilon"))
             | {"planned_event": to_dict(self.planned_event), "releases": self.releases}
             | {"unit_text": self.unit_text, "noise_source_text": self.noise_source_text}
             | fields_of(self.guarantee)
-            | {"guarantee": self.has_secret_noise}
-            | self.provenance
+            | {"guarantee": self.has_secret_noise, "problem": self.spec.identity()["problem"], "source": table}
+            | {name: table[name] for name in ("algorithm", "privacy", "seed", "device")}
         )
 
     def __repr__(self) -> str:
@@ -191,15 +318,267 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Show the headline in a notebook."""
-        everybody = f"{upper_text(self.total.epsilon)} at delta = {upper_text(self.delta)} ({self.total.rule})"
-        return notebook_table(
-            f"Privacy report: {self.name}",
-            {"epsilon": f"{upper_text(self.smallest_epsilon)} at delta = {upper_text(self.delta)}", "trust": self.trust}
-            | ({"paid on this ledger": everybody} if self.shares_its_ledger else {})
-            | {
-                "unit, adjacency": f"{self.unit.value}, {self.adjacency.value}",
-                "releases": f"{self.releases} of {self.planned_releases} planned",
-                "noise source": self.noise_source_text,
-                "ledger": self.ledger.text,
-            },
+        quoted = f"{upper_text(self.smallest_epsilon)} at delta = {upper_text(self.delta)}"
+        return Table.of(f"Privacy report: {self.name}", {"epsilon": quoted} | self.facts).html()
+
+
+def report(record: Record) -> Report:
+    """Report everything public about a run: its privacy cost, its releases, its ledger's state.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=lambda clients, x: x[:, 0], n_clients=5)
+        >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+        >>> found = report(pb.run(problem, pb.DPFTSDE(n_features=8), privacy=privacy, rounds=1, seed=1))
+        >>> found.releases, round(found.smallest_epsilon, 3), found.has_secret_noise
+        (1, 0.926, False)
+    """
+    spec, plan, ledger, manifest = record.spec, record.plan, record.ledger, record.manifest
+    event, entries, policy = record.event, ledger.entries(record.run_id), ledger.policy
+    points = cumulative_of(record)
+    delta, adjacency, recovered = plan.safe_delta, plan.adjacency, record.is_added_to
+    curve = prices.curve(event, delta, adjacency, recovered=recovered)
+    columns = prices.price(event, delta=plan.delta, n_clients=plan.n_clients, adjacency=adjacency, recovered=recovered)
+    return Report(
+        name=spec.name,
+        run=record.run_id,
+        created=manifest.created,
+        smallest_epsilon=columns[0].smallest,
+        epsilon_at=columns,
+        asked_delta=plan.delta,
+        epsilon_interval=(
+            numerical.Interval(lower=0.0, upper=columns[0].smallest, method="renyi")
+            if recovered
+            else numerical.epsilon_interval(event, delta, adjacency=adjacency)
+        ),
+        guarantee=prices.guarantee(
+            entries,
+            plan=event,
+            delta=delta,
+            adjacency=adjacency,
+            budget=policy.budget,
+            combine=most_expensive if policy.disjoint else of_one_run,
+            recovered=recovered,
+        ),
+        attacker=prices.attacker(curve),
+        delta_epsilon_curve=curve,
+        planned_event=event,
+        dp_event=dp_event_expression(event, adjacency=adjacency),
+        planned_releases=plan.releases,
+        rounds=spec.rounds,
+        n_clients=plan.n_clients,
+        unit=policy.unit,
+        adjacency=adjacency,
+        samplers=tuple(sorted({sampler_text(part) for part, _ in parts(event)})),
+        noise_multiplier=plan.noise_multiplier,
+        sample_rate=spec.privacy.sample_rate,
+        noise_source=plan.noise_source,
+        control=spec.control,
+        caveat=manifest.caveat,
+        outlook=plan.outlook,
+        vote=plan.vote_text(delta),
+        common=record.common,
+        population=policy.population,
+        budget=policy.budget,
+        total=total(ledger.book(), delta),
+        ledger=check_record(record),
+        entries=charges_of(record, points),
+        cumulative_epsilon=points,
+        utility=_utility(record),
+        spec=spec,
+        public_seed=manifest.public_seed,
+        versions=manifest.versions,
+        trust=_trust(record),
+        exposures=exposures(plan.privacy, event, delta, adjacency=adjacency),
+    )
+
+
+def _trust(record: Record) -> str:
+    words = trust_text(record.plan.privacy)
+    if record.plan.privacy.trust == "server":
+        return words
+    path = None if record.directory is None else record.home.path / GUARDIANS
+    known = read_json(path) if path is not None and path.exists() else {"where": HERE, "cards": {}}
+    if known["where"] == HERE:
+        return f"{words}. Here all of them ran in one process: its operator sees every vector"
+    return f"{words} (guardians: {', '.join(known['cards'])})"
+
+
+def charges_of(record: Record, points: Sequence[prices.CumulativePrice]) -> tuple[ReleaseRow, ...]:
+    """Describe a run's charges, each with the epsilon of all charges up to it, by its cumulative price."""
+    entries = record.ledger.entries(record.run_id)
+    return tuple(
+        ReleaseRow(
+            sequence=entry.sequence,
+            release=entry.release_id,
+            event=entry.event,
+            cumulative_epsilon=after,
+            noise_source=entry.noise_source,
+            digest=entry.digest,
+            is_vote=entry.release_id == record.vote,
         )
+        for entry, after in zip(entries, prices.after_each(points, len(entries)), strict=True)
+    )
+
+
+def cumulative_of(record: Record) -> tuple[prices.CumulativePrice, ...]:
+    """Price a run's charges so far, after some of the releases; the last is always among them."""
+    ledger, plan = record.ledger, record.plan
+    events = [entry.event for entry in ledger.entries(record.run_id)]
+    combine = most_expensive if ledger.policy.disjoint else of_one_run
+    return prices.cumulative(events, plan.safe_delta, plan.adjacency, combine=combine)
+
+
+def _utility(record: Record) -> Utility:
+    releases, share = record.releases, record.plan.sending_share
+    return Utility(
+        releases=released_by(record),
+        communication=Communication(
+            rounds=record.spec.rounds,
+            releases=len(releases),
+            sending_share=share,
+            bytes_up_per_client=round(share * sum(8 * release.values.shape[1] for release in releases)),
+            bytes_down_per_client=sum(8 * release.values.size for release in releases),
+        ),
+        active_nodes=active_nodes(record),
+    )
+
+
+def released_by(record: Record) -> tuple[Released, ...]:
+    """Describe every release of a run so far, in order of the rounds."""
+    return tuple(
+        Released(
+            round=release.round,
+            blocks=release.values.shape[0],
+            dim=release.values.shape[1],
+            norm=float(np.linalg.norm(release.values)),
+            noise_stddev=release.noise_stddev,
+            noise_norm=release.noise_stddev * float(np.sqrt(release.values.size)),
+        )
+        for release in record.releases
+    )
+
+
+def total_text(total: Total) -> str:
+    """Say what a ledger knows to be spent on a population, and by which rule."""
+    runs = "1 run" if total.runs == 1 else f"{total.runs} runs together"
+    return f"epsilon {upper_text(total.epsilon)} at delta {upper_text(total.delta)} for {runs} ({total.rule})"
+
+
+def price_table(columns: Sequence[prices.PriceColumn]) -> Table:
+    """Tabulate epsilon by accountant at the run's delta and at the two deltas every table names."""
+    tables = [column.epsilon for column in columns]
+    return Table(
+        title="Price of the plan (epsilon)",
+        headings=("accountant", *(f"delta={upper_text(column.delta)} ({column.label})" for column in columns)),
+        rows=[(accountant_text(name, *tables), *(upper_text(t.get(name)) for t in tables)) for name in tables[0]],
+        right=range(1, 1 + len(columns)),
+    )
+
+
+def charges_table(title: str, entries: Sequence[ReleaseRow]) -> Table:
+    """Tabulate a run's charges."""
+    return Table(
+        title=title,
+        headings=("charge", "release", "event", "noise", "epsilon so far", "chain hash"),
+        rows=[(e.sequence, e.release, e.text, e.noise_source, e.cumulative_epsilon, e.digest[:12]) for e in entries],
+        formats={4: upper_text},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerView:
+    """A run's charges and the price of its plan.
+
+    Attributes:
+        run: Identifier of the run.
+        releases: Number of releases charged so far.
+        planned_releases: Number of releases in the plan.
+        ledger: The ledger's state.
+        entries: The run's charges, in order.
+        epsilon: Upper bounds on the plan's epsilon by accountant.
+        delta: Where epsilon is quoted, in (0, 1): the run's, and at most min(1e-5, 1/(10 N)).
+        total: Epsilon of everything spent on the ledger's population, with its rule.
+        exposures: The plan's price against observers who know some of the guardians' noises; empty without guardians.
+    """
+
+    run: str
+    releases: int
+    planned_releases: int
+    ledger: LedgerCheck
+    entries: tuple[ReleaseRow, ...]
+    epsilon: prices.Epsilons
+    delta: float
+    total: Total
+    exposures: tuple[Exposure, ...] = ()
+
+    @property
+    def table(self) -> Table:
+        """The charges, under the ledger's state."""
+        title = f"{self.run}: {self.releases} of {self.planned_releases} planned, {self.ledger.text}"
+        return charges_table(title, self.entries)
+
+    def __repr__(self) -> str:
+        made = f"{self.releases} of {self.planned_releases} planned releases, {self.ledger.text}"
+        spent = f"epsilon {upper_text(self.total.epsilon)} at delta {upper_text(self.total.delta)} spent in total"
+        return in_two_lines("LedgerView", self.run, made, spent)
+
+    def _repr_html_(self) -> str:
+        """Show the ledger's state and the charges in a notebook."""
+        return Table.of(self.table.title, {row.release: row.text for row in self.entries}).html()
+
+
+def ledger_view(record: Record) -> LedgerView:
+    """List a run's charges with the price of its plan."""
+    plan, delta, entries = record.plan, record.plan.safe_delta, charges_of(record, cumulative_of(record))
+    return LedgerView(
+        run=record.run_id,
+        releases=len(entries),
+        planned_releases=plan.releases,
+        ledger=check_record(record),
+        total=total(record.ledger.book(), delta),
+        entries=entries,
+        epsilon=plan.epsilon(delta),
+        delta=delta,
+        exposures=plan.exposures(delta),
+    )
+
+
+def history(record: Record) -> pd.DataFrame:
+    """Give a run's public history as a frame, one row per release.
+
+    Raises:
+        ConfigurationError: If pandas is not installed.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
+        >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+        >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
+        >>> history(record)["sequence"].tolist()
+        [2, 3]
+    """
+    charged = ("sequence", "release", "noise_multiplier", "sample_rate", "cumulative_epsilon", "noise_source", "digest")
+    sent = ("round", "blocks", "dim", "norm", "noise_stddev", "noise_norm")
+    made, at = {f"{record.run_id}/{row.round}": row for row in released_by(record)}, record.plan.safe_delta
+    rows = []
+    for entry in charges_of(record, cumulative_of(record)):
+        facts = entry.to_dict()
+        rows.append(
+            [facts[name] for name in charged] + [at] + [getattr(made.get(entry.release), name, None) for name in sent]
+        )
+    return Table(headings=(*charged, "delta", *sent), rows=rows).frame()
+
+
+def write_parquet(record: Record, path: Path) -> Path:
+    """Write the history as Parquet; returns its path.
+
+    Raises:
+        ConfigurationError: If pandas or pyarrow is not installed.
+    """
+    frame = history(record)
+    try:
+        frame.to_parquet(path)
+    except ImportError:
+        raise ConfigurationError("Parquet needs pyarrow; install privbo[tables]") from None
+    return path

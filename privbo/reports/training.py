@@ -14,6 +14,7 @@ from accountant.wording import event_text
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_json, require_contained
 from privbo.protocol.settings import read_settings
+from privbo.protocol.table import Table
 from privbo.training.plan import RecordPrivacy
 from privbo.training.price import TrainingPlan
 
@@ -54,20 +55,14 @@ class PartLedger:
     head: str
 
     @property
-    def text(self) -> str:
-        """The state in words."""
+    def table(self) -> Table:
+        """The charges, under the ledger's state."""
         state = "verified" if self.problem is None else f"NOT VERIFIED: {self.problem}"
-        return f"{self.part} records: {len(self.charges)} charges, {state}"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of what ``rows`` hold."""
-        return "charge", "release", "event", "noise", "chain hash"
-
-    @property
-    def rows(self) -> tuple[tuple[object, ...], ...]:
-        """Charges as rows of a table."""
-        return tuple((e.sequence, e.release, e.text, e.noise_source, e.digest[:12]) for e in self.charges)
+        return Table(
+            title=f"{self.part} records: {len(self.charges)} charges, {state}",
+            headings=("charge", "release", "event", "noise", "chain hash"),
+            rows=[(e.sequence, e.release, e.text, e.noise_source, e.digest[:12]) for e in self.charges],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +135,9 @@ def _part(directory: Path, part: str, planned: Event, plan: TrainingPlan) -> Par
         charged = ledger.event()
         problem = check.problem or _problem(charged, planned, n_charges=len(entries), plan=plan)
         if problem is None and plan.runs is not None:
-            problem = _released(directory / "selected.pt", [ledger.stored_release(e.release_id) for e in entries])
+            file = directory / "selected.pt"
+            if file.exists() and file.read_bytes() not in [ledger.stored_release(e.release_id) for e in entries]:
+                problem = f"{file.name} is not the model that the ledger stored"
     return PartLedger(
         part=part,
         charges=tuple(
@@ -167,9 +164,3 @@ def _problem(charged: Event, planned: Event, *, n_charges: int, plan: TrainingPl
     if set(found) == {release} and (found[release] == count or (plan.runs is None and found[release] < count)):
         return None
     return f"{event_text(charged)} was charged, the plan says {event_text(planned)}"
-
-
-def _released(file: Path, stored: list[bytes | None]) -> str | None:
-    if file.exists() and file.read_bytes() not in stored:
-        return f"{file.name} is not the model that the ledger stored"
-    return None

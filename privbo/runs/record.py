@@ -18,7 +18,8 @@ from privbo.plans.plan import Plan
 from privbo.plans.prices import run_table
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Ask, ClientHistory, FloatArray, Release
-from privbo.protocol.plain import in_two_lines, notebook_table
+from privbo.protocol.plain import in_two_lines
+from privbo.protocol.table import Table
 from privbo.runs.best import Best, best_points, read_history
 from privbo.runs.evidence import LedgerCheck, examine, require_agreement
 from privbo.runs.final import Common, read_common
@@ -73,7 +74,7 @@ class Record:
             "noise": self.plan.noise_source,
             "kept in": self.directory or "memory",
         }
-        return notebook_table(self.spec.name, facts)
+        return Table.of(self.spec.name, facts).html()
 
     @property
     def spec(self) -> Spec:

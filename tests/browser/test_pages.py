@@ -22,13 +22,13 @@ from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.setting import Setting
 from privbo.door.payload import encode_release
 from privbo.protocol.messages import Release
-from privbo.reports.audit_page import write_audit
-from privbo.reports.compare_page import write_comparison
-from privbo.reports.data import report, write_page
+from privbo.reports.audit import write_audit
+from privbo.reports.comparison import write_comparison
 from privbo.reports.document import Document, environment, write_document
 from privbo.reports.figure import Axis, Figure, Series
-from privbo.reports.statement import write_statement
-from privbo.reports.watch_page import Watch
+from privbo.reports.report import report
+from privbo.reports.report_page import document, statement
+from privbo.reports.watch import Watch
 from tests.browser.chromium import Browser, chromium, require_browser
 from tests.cli.test_watch import site
 from tests.reports.runs import evil_run, small_run
@@ -131,7 +131,7 @@ def test_the_audit(browser: Browser, finished: pb.Record, tmp_path: Path) -> Non
 
 
 def test_the_statement_fits_on_one_sheet(browser: Browser, finished: pb.Record, tmp_path: Path) -> None:
-    page = write_statement(report(finished), tmp_path / "statement.html")
+    page = statement(report(finished)).write(tmp_path / "statement.html")
     for width, dark in ((1280, False), (390, True)):
         check(browser, page, (), width=width, dark=dark)
     words = browser.run("return document.body.innerText")
@@ -190,7 +190,7 @@ def test_a_live_page_opens_once_by_its_address_and_asks_for_itself_again(browser
 
 def test_names_are_inert(browser: Browser, tmp_path: Path) -> None:
     result = evil_run(tmp_path / "run")
-    browser.open(write_page(report(result), tmp_path / "page.html"))
+    browser.open(document(report(result)).write(tmp_path / "page.html"))
     assert browser.problems() == []
     assert browser.run("return document.scripts.length") == 0
     assert "<script>alert(1)</script>" in browser.run("return document.body.innerText")
@@ -212,7 +212,7 @@ def test_a_planted_script_does_not_run_and_is_noticed(browser: Browser, tmp_path
 
 def test_on_paper(browser: Browser, finished: pb.Record) -> None:
     """Printed from a dark screen the ink is black and the page has some sheets."""
-    browser.open(write_page(report(finished), finished.home.path / "paper.html"), dark=True)
+    browser.open(document(report(finished)).write(finished.home.path / "paper.html"), dark=True)
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert browser.run("return getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     assert browser.run("return getComputedStyle(document.querySelector('.plot svg text')).fill") == "rgb(0, 0, 0)"
@@ -232,7 +232,7 @@ def test_five_hundred_rounds_stay_under_three_hundred_kilobytes(browser: Browser
         made = Release(round=index, values=values, noise_stddev=1.0, sequence=receipt.sequence, head=receipt.head)
         ledger.store_release(receipt.release_id, encode_release(made))
     many = dataclasses.replace(record, manifest=dataclasses.replace(record.manifest, spec=spec), ledger=ledger)
-    page = write_page(report(many), tmp_path / "many.html")
+    page = document(report(many)).write(tmp_path / "many.html")
     assert page.stat().st_size < 300_000
     check(browser, page, ("epsilon-by-release", "release-norms"))
     assert browser.run("return document.querySelectorAll('.long tr').length") >= 400  # both ends of them

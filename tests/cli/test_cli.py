@@ -158,7 +158,7 @@ def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: 
     assert len(shown) == 3
     assert len({tuple(row) for row in shown.values()}) == 1, "one table, the same columns for all"
     assert all(np.isfinite(list(row.values())).all() for row in shown.values())
-    report_run(home, out=None, private=True, regret=None)
+    report_run(home, private=True)
     assert "not covered by epsilon" in (home / "private" / "report.html").read_text()
 
 

@@ -17,8 +17,7 @@ import privbo as pb
 from privbo.cli.watch import live_server, write_until
 from privbo.protocol.files import save_arrays, write_json
 from privbo.protocol.settings import dump_settings
-from privbo.reports.live import look
-from privbo.reports.watch_page import Watch
+from privbo.reports.watch import Watch, look
 from privbo.runs.best import EVALUATIONS, FACTS, SiteFacts
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import problem

@@ -25,7 +25,7 @@ from accountant.events import Adjacency
 from accountant.ledger import Ledger
 from accountant.tightest import epsilon_table
 from privbo.cli.compare import CellTable
-from privbo.cli.terminal import render
+from privbo.cli.terminal import show
 from privbo.comparisons.cells import Cell, CellResult
 from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.run_cell import PrivateRun
@@ -33,8 +33,7 @@ from privbo.comparisons.runs import compare
 from privbo.comparisons.setting import Setting, difference
 from privbo.comparisons.sweep import read_sweep, run_sweep
 from privbo.plans.spending import Spending
-from privbo.reports.compare_page import figures
-from privbo.reports.tables import csv_text, frame, latex, markdown
+from privbo.reports.comparison import figures, markdown, numbers, table
 from tests.reports.runs import small_run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -130,11 +129,11 @@ def test_a_sweep_is_private_unless_it_says_otherwise_and_seeded_noise_is_said(tm
 def test_tables_are_escaped() -> None:
     evil = comparison(setting("a|b & c_d", [0.5, 0.6], strict=9.0), setting("none", [0.5, 0.6], None, "non-private"))
     assert "a\\|b & c_d" in markdown(evil)
-    assert r"a|b \& c\_d" in latex(evil)
+    assert r"a|b \& c\_d" in table(evil).latex()
     assert "infinite" in markdown(evil)
     assert "epsilon at delta 1e-06" in markdown(evil)
     assert "| 9 |" in markdown(evil)
-    rows = csv_text(evil).splitlines()
+    rows = numbers(evil).csv().splitlines()
     assert len(rows) == 3
     assert rows[0].startswith("setting,kind,epsilon")
 
@@ -144,8 +143,7 @@ def test_in_80_columns_a_table_tells_settings_and_their_scores_apart() -> None:
     long = "algorithm.own.hyperparameters.lengthscale_prior_spread=0.4, privacy.epsilon="
     table = comparison(setting(f"{long}2.0", alike), setting(f"{long}4.0", [v + 0.0002 for v in alike], 4.0))
     console = Console(width=80, file=io.StringIO(), record=True)
-    for part in render(table):
-        console.print(part)
+    show(table, console)
     said = console.export_text()
     assert max(map(len, said.splitlines())) <= 80
     whole = "".join(line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│"))
@@ -169,7 +167,8 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
     again = run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
     assert again.comparisons[0].rows() == found.comparisons[0].rows()
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()} == before
-    assert list(frame(found.comparisons[0])["setting"]) == ["epsilon=1.0", "epsilon=4.0", "local only", "non-private"]
+    settings = ["epsilon=1.0", "epsilon=4.0", "local only", "non-private"]
+    assert list(numbers(found.comparisons[0]).frame()["setting"]) == settings
     assert len(figures(found.comparisons[0])["frontier"].series) == 3
     other = PUBLIC.replace("n_features = 8", "n_features = 10").replace("seeds = 2", "seeds = 1\ncontrols = []")
     path.write_text(other)

@@ -27,7 +27,7 @@ from privbo.door.sampling import Sample
 from privbo.flower.apps import serve
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_lines
-from privbo.reports.data import report
+from privbo.reports.report import report
 from privbo.runs.manifest import derive_seed
 from privbo.runs.record import load
 from tests.deployment.federations import Federation, make, node_key

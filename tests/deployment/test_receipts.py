@@ -16,7 +16,7 @@ import privbo as pb
 from accountant.errors import LedgerError, PrivacyError
 from accountant.ledger.chain import Row, encode_rows, row_digest
 from accountant.ledger.signing import checked
-from privbo.cli.look import verify_ledger
+from privbo.cli.ledger import verify
 from privbo.flower.apps import serve
 from privbo.flower.receipts import PURPOSE, countersigned
 from privbo.flower.site import Question, SiteRecord
@@ -54,10 +54,10 @@ def test_every_round_leaves_a_countersigned_receipt_with_the_operator_and_the_si
     assert all(len(own) == 1 for own in keys.values())
     assert len({key for own in keys.values() for key in own}) == len(SITES)
     public = sum("head" in row for row in read_lines(federation.run.history_path))
-    assert verify_ledger(federation.run.path).receipts == public  # how many sites were there is nobody's business
+    assert verify(federation.run.path).receipts == public  # how many sites were there is nobody's business
     path = federation.run.countersigned_path
     path.write_text(path.read_text().replace(kept[-1]["head"], "0" * 64))
-    assert "countersigned.jsonl" in str(verify_ledger(federation.run.path).problem)
+    assert "countersigned.jsonl" in str(verify(federation.run.path).problem)
 
 
 def forked(first: Question, changes: dict[str, Any]) -> Question:
@@ -142,7 +142,7 @@ def test_a_question_carries_what_its_site_lacks_however_long_the_run_is(tmp_path
     assert len(set(first)) == 1  # the plan and the first charge, to everybody
     assert later.max() < 2.2 * later.min()
     assert [list(sizes) for sizes in later > 1.5 * later.min()] == [[False, i == 2, False] for i in range(4)]
-    assert verify_ledger(federation.run.path).verified
+    assert verify(federation.run.path).verified
 
 
 def test_a_site_that_lost_its_disk_is_shown_everything_once_it_has_said_so(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_what_lags_behind_a_federations_ledger_loses_nothing_and_draws_nothing_a
     for ours, theirs in zip(releases(federation), made, strict=True):
         assert (ours.sequence, ours.head) == (theirs.sequence, theirs.head)
         np.testing.assert_array_equal(ours.values, theirs.values)
-    assert verify_ledger(federation.run.path, [receipt]).verified
+    assert verify(federation.run.path, [receipt]).verified
 
 
 @pytest.mark.parametrize("parts", [parts for parts in COMBINATIONS if "ledger" in parts], ids="+".join)
@@ -273,7 +273,7 @@ def test_a_federations_ledger_restored_with_any_parts_is_refused_or_betrayed_by_
         refused = [row["refused"] for row in read_lines(home.private / "transport.jsonl")]
         assert refused[-1] == {"raised RunError": len(SITES)}
         assert {path: path.read_bytes() for path in sent} == sent
-    assert not verify_ledger(home.path, [receipt]).verified
+    assert not verify(home.path, [receipt]).verified
 
 
 def test_after_a_recovery_sites_answer_again(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_after_a_recovery_sites_answer_again(tmp_path: Path) -> None:
     found = recover(federation.run)
     assert found.releases >= 1
     federation.play()
-    assert verify_ledger(federation.run.path).verified
-    assert "once more" in verify_ledger(federation.run.path).text
+    assert verify(federation.run.path).verified
+    assert "once more" in verify(federation.run.path).text
     with pb.load(federation.run.path).ledger as ledger:
         assert all(ledger.stored_release(entry.release_id) is not None for entry in ledger.entries())

@@ -14,7 +14,7 @@ import privbo as pb
 from accountant.events import Adjacency, Gaussian, Unit, compose
 from privbo.audits.empirical import audit_run
 from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate, Release, Setting
-from privbo.reports.data import report
+from privbo.reports.report import report
 from privbo.runs.record import load
 from privbo.runs.spec import Spec
 from tests.conformance.cases import bumps, problem

@@ -27,7 +27,7 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Setting
 from privbo.reports.bundle import write_bundle
-from privbo.reports.data import report
+from privbo.reports.report import report
 from privbo.runs.record import load
 from tests.conformance.cases import ROUNDS, problem
 from tests.deployment.federations import ALGORITHMS, SITES, Federation, make, node_key

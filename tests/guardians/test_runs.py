@@ -19,7 +19,7 @@ from privbo.door.noise import SimulatedNoise
 from privbo.door.payload import vet_rows
 from privbo.door.sums import lattice_sums
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.reports.data import report
+from privbo.reports.report import report
 from privbo.runs.in_process import in_process
 from privbo.runs.loop import play
 from privbo.runs.opening import open_run, plan_run

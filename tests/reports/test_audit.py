@@ -18,7 +18,7 @@ from privbo.audits.publish import publish_norms
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, clip_statistics
 from privbo.door.mechanism import mechanism_for
 from privbo.protocol.files import append_line, read_lines
-from privbo.reports.audit_page import audit_figures
+from privbo.reports.audit import audit_figures
 from privbo.runs.manifest import RunDirectory
 from tests.conformance.cases import CASES, problem
 from tests.reports.runs import small_run

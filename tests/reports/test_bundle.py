@@ -33,7 +33,7 @@ from accountant.verify.events import Adjacency
 from accountant.verify.recomputation import recomputed
 from accountant.wording import upper_text
 from privbo.audits.publish import publish_norms
-from privbo.cli.look import verify_ledger
+from privbo.cli.ledger import verify
 from privbo.cli.main import app
 from privbo.reports.bundle import write_bundle, write_receipt
 from tests.reports.auditors import as_read
@@ -282,11 +282,11 @@ def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_pa
     play(home, on_round=backup).ledger.close()
     receipt = write_receipt(home, tmp_path / "receipt.json").path
     assert receipt.stat().st_size < 1000
-    assert verify_ledger(home, [receipt]).verified
+    assert verify(home, [receipt]).verified
     assert verify_bundle(write_bundle(home).path, [receipt]).verified
     copy(tmp_path / "old", home, tuple(PARTS))
-    assert verify_ledger(home).verified  # nothing on this disk knows better
-    found = verify_ledger(home, [receipt])
+    assert verify(home).verified  # nothing on this disk knows better
+    found = verify(home, [receipt])
     assert not found.verified
     assert "receipt.json has seen row" in str(found.problem)
     late = verify_bundle(write_bundle(home).path, [receipt])
@@ -304,25 +304,25 @@ def test_a_later_ledger_extends_an_earlier_receipt(tmp_path: Path) -> None:
         play(tmp_path / "run", on_round=stop)
     receipt = write_receipt(tmp_path / "run").path
     play(tmp_path / "run", resume=True).ledger.close()
-    assert verify_ledger(tmp_path / "run", [receipt]).verified
+    assert verify(tmp_path / "run", [receipt]).verified
 
 
 def test_a_receipt_of_another_run_or_by_nobody_is_refused(made: Path, tmp_path: Path) -> None:
     play(tmp_path / "other").ledger.close()
     other = write_receipt(tmp_path / "other").path
     with pytest.raises(DisagreementError, match="is a receipt of"):
-        verify_ledger(made, [other])
+        verify(made, [other])
     assert "of another run" in " ".join(verify_bundle(write_bundle(made).path, [other]).problems)
     done = CliRunner().invoke(app, ["verify-bundle", str(made / "bundle.json"), "--receipt", str(other)])
     assert done.exit_code == 3
     path = write_receipt(made, tmp_path / "receipt.json").path
     path.write_text(path.read_text().replace('"sequence": ', '"sequence": 1'))
     with pytest.raises(DisagreementError, match="not as it was signed"):
-        verify_ledger(made, [path])
+        verify(made, [path])
     for text in ("{}", '{"content": {}, "key": "zz", "signature": "00"}'):
         path.write_text(text)
         with pytest.raises(LedgerError, match="no signed receipt"):
-            verify_ledger(made, [path])
+            verify(made, [path])
 
 
 def test_a_signature_is_for_its_purpose_alone_and_its_key_stays_private(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ import pytest
 import privbo as pb
 from accountant.ledger.export import FORMATS, export
 from privbo.cli.compare import compare_runs, compare_sweep
-from privbo.cli.look import audit_target, read_report, report_run
+from privbo.cli.look import report_run
+from privbo.cli.main import audit
 from privbo.comparisons.runs import compare
 from privbo.door import door, payload, sums
 from privbo.protocol.plain import plain
-from privbo.reports.compare_page import write_comparison
-from privbo.reports.history import write_parquet
+from privbo.reports.comparison import write_comparison
+from privbo.reports.report import write_parquet
 from privbo.runs.record import load
 from tests.conformance.cases import bumps
 from tests.reports.leaks import leaks, private_folder_numbers, public_files, scramble, sets_as_text, telling
@@ -98,10 +99,10 @@ def home(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def export_run(home: Path, to: Path) -> None:
     """Every public artefact of a run, by the jobs behind the commands."""
     to.mkdir()
-    report_run(home, out=to / "report.html", private=False, regret=None)
-    (to / "report.json").write_text(json.dumps(plain(read_report(home))))
+    report_run(home, out=to / "report.html")
+    (to / "report.json").write_text(json.dumps(plain(report_run(home, write=False))))
     write_parquet(load(home), to / "history.parquet")
-    audit_target(home, empirical=True, trials=1000, publish=2.0, out=None, yes=True)
+    audit(home, empirical=True, trials=1000, publish_norms=2.0, yes=True)
     shutil.copy(home / "published_norms.json", to)
     result = pb.load(home)
     for form in FORMATS:

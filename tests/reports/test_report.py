@@ -15,12 +15,11 @@ import privbo as pb
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose
 from accountant.tightest import epsilon_table
 from accountant.wording import upper_text
-from privbo.cli.look import read_report, report_run
+from privbo.cli.look import report_run
 from privbo.cli.run import carry_out
 from privbo.plans import prices
-from privbo.reports.data import report
-from privbo.reports.document import render as render_page
-from privbo.reports.page import document
+from privbo.reports.report import report
+from privbo.reports.report_page import document
 from privbo.runs.record import replay
 from privbo.runs.spec import Spec
 from tests.conformance.cases import CASES, problem
@@ -76,12 +75,12 @@ def test_a_page_of_ten_thousand_releases_lists_the_ends_and_draws_the_extremes(t
     assert len(drawn.x) <= 500
     assert list(drawn.x) == sorted(drawn.x)
     assert (4321, 9.0) in zip(drawn.x, drawn.y, strict=True)
-    text = render_page(page)
+    text = page.render()
     assert len(text) < 300_000
     assert "9,600 of 10,000 charges" in text
     assert "privbo ledger show DIR" in text
     assert all((f"r/{at}<" in text) == (at < 200 or at >= 9_800) for at in range(count))
-    assert "charges, those between" not in render_page(document(found))
+    assert "charges, those between" not in document(found).render()
 
 
 def test_a_forged_multiplier_would_be_seen(tmp_path: Path) -> None:
@@ -154,7 +153,7 @@ def test_every_server_replays_from_public_files(case) -> None:
     assert (nodes is not None) == case.name.startswith(("fed-pne", "parallel", "pf-pne", "flexible"))
     if nodes is not None:
         assert all(row.nodes >= 1 for row in nodes)
-    assert found.name in render_page(document(found))
+    assert found.name in document(found).render()
 
 
 def test_regret_is_what_clients_missed(tmp_path: Path) -> None:
@@ -169,7 +168,7 @@ def test_regret_is_what_clients_missed(tmp_path: Path) -> None:
     carry_out(Spec.from_dict(table, trusted=True).loaded(), home, resume=False, progress=False)
     attainable = 0.01 * np.cos(np.arange(6))
     history = pb.load(home).clients
-    found = read_report(home, regret=config).diagnostics.regret
+    found = report_run(home, regret=config, write=False).diagnostics.regret
     assert found.mean_attainable_score == pytest.approx(attainable.mean())
     assert found.simple_regret == pytest.approx((attainable - history.values.max(axis=1)).mean())
     assert found.simple_regret > 0
@@ -178,6 +177,6 @@ def test_regret_is_what_clients_missed(tmp_path: Path) -> None:
     curves = found.cumulative_regret
     assert curves["this run"] == pytest.approx(sum(missed[-3:]))
     assert set(curves) == {"this run", "local only, nothing shared"}
-    page = report_run(home, out=None, private=False, regret=config).page
+    page = report_run(home, regret=config).page
     assert page.parent.name == "private"
     assert "regret" in page.read_text()

@@ -22,18 +22,14 @@ from accountant.wording import upper_text
 from privbo.audits.audit import Audit
 from privbo.audits.empirical import audit_run
 from privbo.audits.publish import publish_norms
-from privbo.cli.look import report_run
-from privbo.cli.results import WrittenReport
-from privbo.cli.terminal import render
+from privbo.cli.look import WrittenReport, report_run
+from privbo.cli.terminal import render, show
 from privbo.plans.calibration import calibrate
 from privbo.protocol.plain import plain
 from privbo.reports.bundle import write_bundle, write_receipt
-from privbo.reports.data import report
 from privbo.reports.document import environment, percent_bound, plain_text
-from privbo.reports.document import render as render_page
-from privbo.reports.ledger import ledger_view
-from privbo.reports.page import document
-from privbo.reports.statement import write_statement
+from privbo.reports.report import ledger_view, report
+from privbo.reports.report_page import document, statement
 from privbo.runs.evidence import Seen, examine
 from tests.conformance.cases import problem
 from tests.reports.runs import EVIL, evil_run, small_run
@@ -58,8 +54,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> pb.Record:
 
 def shown(result: object) -> str:
     console = Console(width=200, record=True, file=io.StringIO())
-    for part in render(result):
-        console.print(part, soft_wrap=isinstance(part, str))
+    show(result, console)
     return console.export_text()
 
 
@@ -81,7 +76,7 @@ def test_every_view_quotes_the_same_epsilon(result: pb.Record) -> None:
     assert found.smallest_epsilon == min(plain(found)["epsilon"].values()) == result.epsilon()
     assert quoted in shown(found)
     assert f"<td>{upper_text(found.smallest_epsilon)} at delta" in notebook(found)
-    assert f'<b id="epsilon">{upper_text(found.smallest_epsilon)}</b>' in render_page(document(found))
+    assert f'<b id="epsilon">{upper_text(found.smallest_epsilon)}</b>' in document(found).render()
     assert shown(WrittenReport(report=found, page=Path("x.html"))).endswith("report: x.html\n")
 
 
@@ -95,7 +90,7 @@ def test_a_run_that_asked_for_the_papers_delta_is_quoted_at_the_safe_one_in_ever
     assert (data["delta"], data["asked_delta"], view.delta, found.total.delta) == (safe, asked, safe, safe)
     assert min(data["epsilon"].values()) == min(view.epsilon.values()) == found.smallest_epsilon == made.epsilon(safe)
     assert found.guarantee.guaranteed >= found.smallest_epsilon
-    page = render_page(document(found))
+    page = document(found).render()
     assert re.search(r'<b id="epsilon">([0-9.]+)</b> at delta = 1e-05', page)
     assert 1.99 < float(re.search(rf"([0-9.]+) at delta {upper_text(asked)} \(asked for\)", page)[1]) <= 2.0
     assert f"at delta {upper_text(safe)}" in next(line for line in shown(found).splitlines() if "guaranteed" in line)
@@ -114,7 +109,7 @@ def test_a_run_without_noise_is_infinite_in_every_view() -> None:
     json.dumps(plain(found), allow_nan=False)
     assert "Nothing limits what can be learnt" in shown(found)
     assert "infinite" in notebook(found)
-    assert "This run is not private" in render_page(document(found))
+    assert "This run is not private" in document(found).render()
 
 
 def test_ledger_views(result: pb.Record) -> None:
@@ -236,7 +231,7 @@ def test_no_number_of_a_client_stands_in_a_records_own_words(result: pb.Record) 
 def test_a_statement_says_what_was_and_was_not_published(tmp_path: Path) -> None:
     def sheet(**settings) -> str:
         made = pb.run(problem(), rounds=2, seed=1, **settings)
-        return " ".join(write_statement(report(made), tmp_path / "statement.html").read_text().split())
+        return " ".join(statement(report(made)).write(tmp_path / "statement.html").read_text().split())
 
     private, simulated = pb.DPFTSDE(n_features=8), pb.Privacy(epsilon=2.0, noise="simulation")
     told = sheet(algorithm=private, privacy=simulated)
@@ -250,7 +245,7 @@ def test_a_statement_says_what_was_and_was_not_published(tmp_path: Path) -> None
         algorithm=private.local(), privacy=simulated
     )
     kept = pb.run(problem(), private, privacy=pb.Privacy(epsilon=2.0), rounds=2, directory=tmp_path / "run")
-    told = " ".join(write_statement(report(kept), tmp_path / "statement.html").read_text().split())
+    told = " ".join(statement(report(kept)).write(tmp_path / "statement.html").read_text().split())
     assert "simulation" not in told
     assert kept.ledger.head in told
     assert "The worst of all mechanisms of epsilon 2 would allow 88.1" in told
@@ -261,7 +256,7 @@ def test_a_statement_says_what_was_and_was_not_published(tmp_path: Path) -> None
 def test_sheet_and_report_name_the_key_that_signs_the_bundle(tmp_path: Path) -> None:
     home = tmp_path / "run"
     pb.run(problem(), pb.SharedPrior(), privacy=pb.Privacy(epsilon=2.0), rounds=2, directory=home).ledger.close()
-    written = report_run(home, out=None, private=False, regret=None, statement=True)
+    written = report_run(home, statement=True)
     key = write_bundle(home).key
     assert key in written.statement.read_text()
     assert key in written.page.read_text()

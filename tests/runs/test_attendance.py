@@ -7,7 +7,7 @@ import pytest
 
 import privbo as pb
 from privbo.protocol.messages import Broadcast
-from privbo.reports.data import report
+from privbo.reports.report import report
 from privbo.runs.altered import Attendance, unreliable
 from privbo.runs.in_process import InProcess, in_process
 from privbo.runs.loop import play

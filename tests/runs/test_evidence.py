@@ -16,7 +16,8 @@ import pytest
 import privbo as pb
 from accountant.errors import LedgerError, PrivacyError
 from accountant.ledger import Ledger
-from privbo.cli.look import read_report, verify_ledger
+from privbo.cli.ledger import verify
+from privbo.cli.look import report_run
 from privbo.comparisons.runs import compare
 from privbo.protocol.files import read_lines
 from tests.conformance.cases import problem
@@ -62,7 +63,7 @@ def openings() -> dict[str, Callable[[Path], object]]:
     return {
         "resume": lambda home: play(home, resume=True),
         "load": pb.load,
-        "report": read_report,
+        "report": report_run,
         "compare": lambda home: compare([home], data="private"),
         "audit": lambda home: pb.audit(pb.load(home)),
     }
@@ -86,7 +87,7 @@ def refused_everywhere(home: Path, words: str) -> None:
         with pytest.raises(PrivacyError, match=words):
             opening(home)
         assert images(home) == before, name
-    found = verify_ledger(home)
+    found = verify(home)
     assert not found.verified
     assert images(home) == before
 
@@ -117,7 +118,7 @@ def test_everything_restored_together_is_a_run_again_and_one_receipt_betrays_it(
     home = tmp_path / "run"
     shutil.copytree(run, home)
     copy(old, home, tuple(PARTS))
-    assert verify_ledger(home).verified
+    assert verify(home).verified
     last = read_lines(run / "history.jsonl")[-2]
     with pb.load(home).ledger as ledger:
         assert not ledger.verify([(last["sequence"], last["head"])]).ok
@@ -187,7 +188,7 @@ def test_an_edited_configuration_is_not_what_the_ledger_binds(
     for name in ("load", "report", "compare"):
         with pytest.raises(pb.RunError, match=r"config\.json is not what the run was made with|binds no plan"):
             openings()[name](home)
-    assert not verify_ledger(home).verified
+    assert not verify(home).verified
     with pytest.raises(PrivacyError):
         play(home, resume=True)
 
@@ -215,11 +216,11 @@ def test_what_is_absent_is_named(twice: tuple[Path, Path], tmp_path: Path) -> No
     home = tmp_path / "run"
     shutil.copytree(twice[0], home)
     shutil.rmtree(home / "private")
-    found = verify_ledger(home)
+    found = verify(home)
     assert found.verified
     assert {"private/clients-0.states", "sites' records"} <= set(found.absent)
     (home / "history.jsonl").unlink()
-    assert "history.jsonl" in verify_ledger(home).absent
+    assert "history.jsonl" in verify(home).absent
 
 
 def test_a_history_that_says_other_things_of_a_release_is_refused(twice: tuple[Path, Path], tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import privbo as pb
 from accountant.ledger import Ledger
 from accountant.ledger.pricing import odometer
 from accountant.verify.auditor import verify_bundle
-from privbo.cli.look import read_report, verify_ledger
+from privbo.cli.ledger import verify
+from privbo.cli.look import report_run
 from privbo.protocol.files import read_lines
 from privbo.reports.bundle import write_bundle
-from privbo.reports.document import render as render_page
-from privbo.reports.page import document
+from privbo.reports.report_page import document
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.recovery import recover
 from tests.cli.test_cli import privbo
@@ -49,7 +49,7 @@ def test_a_recovered_run_goes_on_and_pays_for_every_release_that_had_left(
     assert len(record.releases) == ROUNDS
     assert len(record.ledger.entries()) == ROUNDS
     assert read_lines(home / "history.jsonl")[: len(old)] == old  # evidence is only ever added to
-    assert verify_ledger(home).verified
+    assert verify(home).verified
 
 
 def test_what_was_recovered_is_priced_by_an_odometer_and_said_in_every_view(
@@ -65,11 +65,11 @@ def test_what_was_recovered_is_priced_by_an_odometer_and_said_in_every_view(
     expected = odometer([paid], record.delta, adjacency=record.plan.adjacency)
     assert record.epsilons() == {"odometer": expected}
     assert expected > record.plan.epsilon()["renyi"]
-    found = read_report(home).report
+    found = report_run(home, write=False).report
     assert found.smallest_epsilon == found.guarantee.guaranteed == found.total.epsilon == expected
     assert "odometer" in found.guarantee.because
     assert "paid for once more" in found.ledger.text
-    assert "paid for once more" in render_page(document(found))
+    assert "paid for once more" in document(found).render()
     assert found.attacker.right_guess > 0.5
     checked = verify_bundle(write_bundle(home).path)
     assert checked.verified, checked.problems
@@ -105,7 +105,7 @@ def test_a_second_loss_is_paid_for_again(twice: tuple[Path, Path], tmp_path: Pat
     recover(RunDirectory(home))
     record = play(home, resume=True)
     assert sum(count for _, count in record.ledger.committed().parts) == 3 * ROUNDS - 4
-    assert verify_ledger(home).verified
+    assert verify(home).verified
 
 
 def test_a_ledger_that_lost_even_its_first_row_is_bound_again(
@@ -125,7 +125,7 @@ def test_a_ledger_that_lost_even_its_first_row_is_bound_again(
         play(home, resume=True)
     assert recover(RunDirectory(home)).releases == ROUNDS
     assert len(play(home, resume=True).releases) == ROUNDS
-    assert verify_ledger(home).verified
+    assert verify(home).verified
 
 
 # A scout has one release: nothing of it can be lost behind a backup that holds it.
@@ -144,4 +144,4 @@ def test_clients_of_every_algorithm_answer_a_recovered_run(case: Case, tmp_path:
     recover(RunDirectory(home))
     again = pb.run(problem(), case.algorithm, resume=True, **settings)
     assert all(np.isfinite(release.values).all() for release in again.releases)
-    assert verify_ledger(home).verified
+    assert verify(home).verified

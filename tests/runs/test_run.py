@@ -17,10 +17,9 @@ import pytest
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.ledger import Budget
-from privbo.reports.data import report
 from privbo.reports.diagnostics import diagnostics
-from privbo.reports.document import render as render_page
-from privbo.reports.page import document
+from privbo.reports.report import report
+from privbo.reports.report_page import document
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory, derive_seed
 from privbo.runs.spec import Spec
@@ -140,7 +139,7 @@ def test_simulation_says_so_everywhere() -> None:
     assert not found.has_secret_noise
     assert {entry.noise_source for entry in result.ledger.entries()} == {"simulation"}
     assert [entry.plan_position for entry in result.ledger.entries()] == [0, 1]
-    assert "simulation, not a guarantee" in render_page(document(found))
+    assert "simulation, not a guarantee" in document(found).render()
 
 
 def test_runs_on_one_population_share_a_ledger_and_its_budget(tmp_path: Path) -> None:

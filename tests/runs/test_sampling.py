@@ -20,7 +20,7 @@ from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Adjacency, Gaussian, RandomAllocationGaussian, TruncatedPoissonSampledGaussian, compose
 from accountant.ledger import Ledger
 from privbo.protocol.files import read_lines
-from privbo.reports.data import report
+from privbo.reports.report import report
 from privbo.runs.config import read_spec
 from privbo.runs.manifest import KeptAllocation, RunDirectory
 from privbo.runs.recovery import recover

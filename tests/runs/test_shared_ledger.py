@@ -13,7 +13,7 @@ from accountant.errors import BudgetExceeded
 from accountant.ledger.pricing import total
 from privbo.cli.main import app
 from privbo.plans.prices import guarantee
-from privbo.reports.data import report
+from privbo.reports.report import report
 from tests.conformance.cases import problem
 
 RUNS, ROUNDS, DELTA = 5, 20, 1e-5

@@ -1,0 +1,125 @@
+"""One table, and its views: page and terminal, notebook, Markdown, CSV, LaTeX and pandas (an extra)."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import math
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from privbo.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LATEX = str.maketrans(
+    {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "<": "$<$", ">": "$>$"}
+)  # fmt: skip
+
+
+def text_of(value: object) -> str:
+    """Write a value for people: floats with four significant digits, None as a dash, infinity in a word.
+
+    Example:
+        >>> [text_of(value) for value in (None, 1.23456, float("inf"), "x")]
+        ['-', '1.235', 'infinite', 'x']
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else "infinite" if math.isinf(value) else f"{value:.4g}"
+    return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    r"""Rows under headings.
+
+    Attributes:
+        title: What it shows; empty for none.
+        headings: Names of the columns; empty for a table of names and values.
+        rows: Values, one of every column.
+        formats: How columns are written, by their index; other columns as ``text_of`` writes.
+        right: Indices of columns that are flush right.
+
+    Example:
+        >>> table = Table(headings=("setting", "epsilon"), rows=[("a|b", 0.5)], right=(1,))
+        >>> print(table.markdown(), end="")
+        | setting | epsilon |
+        |---|---|
+        | a\|b | 0.5 |
+        >>> table.csv()
+        'setting,epsilon\na|b,0.5\n'
+        >>> Table.of("Plan", {"epsilon": 0.5}).html()
+        '<b>Plan</b><table><tr><th>epsilon</th><td>0.5</td></tr></table>'
+    """
+
+    title: str = ""
+    headings: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    formats: Mapping[int, Callable[[Any], str]] = field(default_factory=dict)
+    right: Container[int] = ()
+
+    @classmethod
+    def of(cls, title: str, facts: Mapping[str, object]) -> Table:
+        """Make a table of names and values."""
+        return cls(title=title, headings=(), rows=list(facts.items()))
+
+    @property
+    def cells(self) -> list[list[str]]:
+        """The rows as text."""
+        return [[self.formats.get(at, text_of)(value) for at, value in enumerate(row)] for row in self.rows]
+
+    @property
+    def numeric(self) -> set[int]:
+        """Indices of columns that are flush right: those of numbers, and those of ``right``."""
+        numbers = {
+            at
+            for row in self.rows
+            for at, v in enumerate(row)
+            if isinstance(v, int | float) and not isinstance(v, bool)
+        }
+        return numbers | {at for at in range(len(self.headings)) if at in self.right}
+
+    def html(self) -> str:
+        """Write names and values for a notebook; everything is escaped."""
+        cells = [[html.escape(cell) for cell in row] for row in self.cells]
+        rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in cells)
+        return f"<b>{html.escape(self.title)}</b><table>{rows}</table>"
+
+    def markdown(self) -> str:
+        """Write the table as Markdown."""
+        head, *lines = (
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (self.headings, *self.cells)
+        )
+        return "\n".join([head, "|" + "---|" * len(self.headings), *lines]) + "\n"
+
+    def latex(self) -> str:
+        """Write the table as LaTeX (booktabs)."""
+        head, *lines = (
+            " & ".join(cell.translate(_LATEX) for cell in row) + r" \\" for row in (self.headings, *self.cells)
+        )
+        body = [rf"\begin{{tabular}}{{l{'r' * (len(self.headings) - 1)}}}", r"\toprule", head, r"\midrule", *lines]
+        return "\n".join([*body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+    def csv(self) -> str:
+        """Write the values as CSV, all digits."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.headings, *self.rows])
+        return text.getvalue()
+
+    def frame(self) -> pd.DataFrame:
+        """Give the values as a pandas frame.
+
+        Raises:
+            ConfigurationError: If pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ConfigurationError("tables as frames need pandas; install privbo[tables]") from None
+        return pd.DataFrame([dict(zip(self.headings, row, strict=True)) for row in self.rows])

@@ -1,0 +1,291 @@
+"""A comparison as a page and as tables: frontier, convergence, settings side by side, paired differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from accountant.wording import multipliers_text, upper_text
+from privbo.comparisons.comparison import Comparison, Row
+from privbo.comparisons.setting import Kind, Measure, Setting, curve_of, standard_error
+from privbo.comparisons.verdict import Verdict, best_alone
+from privbo.protocol.files import write_atomically
+from privbo.protocol.messages import FloatArray
+from privbo.protocol.table import Table
+from privbo.reports.document import Document
+from privbo.reports.figure import COLOURS, Axis, Figure, Series
+
+_LINES: dict[Kind, int] = {"local": 1, "non-private": 2, "zeroed": 3}  # places among colours and dashes
+_NAMES = {"local": "nothing shared", "non-private": "shared without privacy", "zeroed": "noise-only control"}
+_CURVES = {
+    "score": "Mean best score over clients",
+    "regret": "Mean simple regret over clients",
+    "loss": "Mean smallest loss over clients",
+}
+
+
+def write_comparison(*comparisons: Comparison, folder: Path, name: str = "") -> Path:
+    """Write compare.html, and every comparison's table as Markdown, CSV and LaTeX; returns the page's path.
+
+    Several comparisons share a page, and their tables lie in folders of their names.
+    """
+    page = document(*comparisons, name=name).write(folder / "compare.html")
+    for comparison in comparisons:
+        apart = folder if len(comparisons) == 1 else folder / comparison.name.replace("/", "-")
+        apart.mkdir(parents=True, exist_ok=True)
+        tables = {
+            "table.md": markdown(comparison),
+            "table.csv": numbers(comparison).csv(),
+            "table.tex": table(comparison).latex(),
+        }
+        for file, text in tables.items():
+            write_atomically(apart / file, text.encode())
+    return page
+
+
+def table(comparison: Comparison) -> Table:
+    """Tabulate settings for people: prices, and utilities where they may be shown."""
+    judged = list(dict.fromkeys((comparison.measure, "final"))) if comparison.shows_utility else []
+    rows = comparison.rows()
+    at = _strict_heading(rows)
+    head = ("setting", "epsilon", "delta", *at, "noise multipliers", "releases", *judged, "seeds")
+    return Table(
+        headings=head,
+        rows=[
+            (
+                row.setting,
+                _epsilon(row.epsilon, row.releases),
+                "-" if row.releases == 0 or row.epsilon is None else upper_text(row.delta),
+                *(strict_text(row) for _ in at),
+                multipliers_text(row.noise_multipliers) if row.noise_multipliers else "-",
+                row.releases,
+                *_judged(row)[: len(judged)],
+                row.seeds,
+            )
+            for row in rows
+        ],
+        right=range(1, len(head)),
+    )
+
+
+def numbers(comparison: Comparison) -> Table:
+    """Tabulate settings for programs, all digits; utilities that may not be shown have no column."""
+    hidden = set() if comparison.shows_utility else {"utility", "standard_error", "final"}
+    rows = [
+        {name: value for name, value in asdict(row).items() if name not in hidden}
+        | {"noise_multipliers": multipliers_text(row.noise_multipliers)}
+        for row in comparison.rows()
+    ]
+    return Table(headings=list(rows[0]), rows=[list(row.values()) for row in rows])
+
+
+def markdown(comparison: Comparison) -> str:
+    """Write the table as Markdown, with the versions that made older rows and the contrasts that were asked for."""
+    notes = [f"- {words}\n" for words in (*contrast_lines(comparison), *older_lines(comparison))]
+    return table(comparison).markdown() + "".join(["\n", *notes] if notes else [])
+
+
+def _strict_heading(rows: Sequence[Row]) -> list[str]:
+    """Heading of the column that quotes epsilon at the safe delta; none where every setting is quoted there."""
+    private = [row for row in rows if row.releases and row.epsilon is not None]
+    if all(row.delta <= row.strict_delta for row in private):
+        return []
+    deltas = {row.strict_delta for row in private}
+    return [f"epsilon at delta {upper_text(deltas.pop()) if len(deltas) == 1 else 'min(1e-5, 1/(10 N))'}"]
+
+
+def _judged(row: Row) -> list[str]:
+    """A mean to two digits of its error, so that no difference that matters is rounded away."""
+    if row.utility is None or row.final is None:
+        return ["-", "-"]
+    if not row.standard_error:
+        return [f"{row.utility:.4g}", f"{row.final:.4g}"]
+    digits = min(9, max(0, 1 - math.floor(math.log10(row.standard_error))))
+    return [f"{row.utility:.{digits}f} ± {row.standard_error:.{digits}f}", f"{row.final:.{digits}f}"]
+
+
+def strict_text(row: Row) -> str:
+    """Write epsilon at the safe delta."""
+    return _epsilon(row.strict_epsilon, row.releases)
+
+
+def _epsilon(value: float | None, releases: int) -> str:
+    return "nothing released" if releases == 0 else "infinite" if value is None else upper_text(value)
+
+
+def contrast_lines(comparison: Comparison) -> Sequence[str]:
+    """State every contrast that was asked for in a line: the mean difference, its standard error, p, seeds."""
+    lines = []
+    for found in comparison.differences() if comparison.contrasts else ():
+        error = "" if found.standard_error is None else f" ± {found.standard_error:.4f} (p = {found.p_value:.2g})"
+        lines.append(f"{found.first} minus {found.second}: {found.mean:+.4f}{error}, {found.n_seeds} seeds")
+    return lines
+
+
+def verdict_lines(found: Sequence[Verdict]) -> Sequence[str]:
+    """PRIVATE: state whether sharing helped, a line for each control and measure, or what is missing to know."""
+    unknown = "whether sharing helped is not known: add controls = ['local'], the same clients alone"
+    measures = {verdict.measure for verdict in found}
+    gains = {(verdict.measure, verdict.gain, verdict.standard_error) for verdict in found}
+    agree = len({verdict.alone for verdict in found}) > 1 and len(gains) == len(measures)
+    same = ["the controls agree to all digits: noise alone changed nothing that any client did"] * agree
+    return [*(verdict.text for verdict in found), *same] or [unknown]
+
+
+def older_lines(comparison: Comparison) -> Sequence[str]:
+    """Name the versions that made rows which the code here and now did not make."""
+    return [f"{s.label}: made by older code ({'; '.join(s.older)})" for s in comparison.settings if s.older]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Panel:
+    """One comparison for the template; ``small`` names its small figures with their settings."""
+
+    comparison: Comparison
+    suffix: str
+    curve: str
+    older: Sequence[str]
+    table: Table
+    differences: Table
+    verdicts: Table
+    small: Mapping[str, str]
+
+
+def document(*comparisons: Comparison, name: str = "") -> Document:
+    """Lay out one comparison, or several as panels of one page."""
+    shapes: dict[str, Figure] = {}
+    panels = []
+    for index, comparison in enumerate(comparisons):
+        suffix = f"-{index + 1}" if index else ""
+        shapes |= {f"{key}{suffix}": shape for key, shape in figures(comparison).items()}
+        panels.append(_panel(comparison, suffix))
+    return Document(
+        title=f"Comparison: {name or comparisons[0].name}",
+        template="compare.html.j2",
+        content={"panels": panels, "statement": comparisons[0].statement},
+        figures=shapes,
+    )
+
+
+def _panel(comparison: Comparison, suffix: str) -> _Panel:
+    return _Panel(
+        comparison=comparison,
+        suffix=suffix,
+        curve=_CURVES[curve_of(comparison.measure)],
+        older=older_lines(comparison),
+        table=table(comparison),
+        differences=Table(
+            headings=("setting", "minus", "mean difference", "standard error", "p (paired t)", "seeds"),
+            rows=[
+                (d.first, d.second, d.mean, d.standard_error, d.p_value, d.n_seeds) for d in comparison.differences()
+            ],
+        ),
+        verdicts=Table(
+            headings=("setting", "sharing", "gain", "standard error", "p", "pairs"),
+            rows=[
+                (v.setting, v.answer, v.gain, v.standard_error, v.p_hurt if v.answer == "hurt" else v.p_helped, v.pairs)
+                for v in comparison.verdicts()
+            ],
+            right=range(2, 6),
+        ),
+        small={f"convergence-{k + 1}{suffix}": s.label for k, s in enumerate(comparison.settings)},
+    )
+
+
+def figures(comparison: Comparison) -> dict[str, Figure]:
+    """Give a comparison's figures by name: frontier and convergence; none without utilities."""
+    return {"frontier": _frontier(comparison)} | _convergence(comparison) if comparison.shows_utility else {}
+
+
+def _frontier(comparison: Comparison) -> Figure:
+    """Draw utility against epsilon with standard errors; controls are level lines, of what shares nothing the best one.
+
+    One algorithm at several levels of privacy is one line; other settings are told apart by their colours.
+    """
+    shown = sorted((s for s in comparison.private if s.epsilon), key=lambda s: float(s.epsilon or 0.0))
+    epsilons = [float(s.epsilon or 0.0) for s in shown]
+    groups = [shown] if _is_one_curve(shown) or len(shown) > len(COLOURS) else [[s] for s in shown]
+    series: list[Series] = []
+    for index, group in enumerate(groups):
+        values = [s.utilities(comparison.measure) for s in group]
+        series.append(
+            Series(
+                label=group[0].label if len(groups) > 1 else "private",
+                x=[float(s.epsilon or 0.0) for s in group],
+                y=[float(v.mean()) for v in values],
+                errors=[standard_error(v) or 0.0 for v in values],
+                kind="line and points" if _is_one_curve(group) and len(group) > 1 else "points",
+                colour=index,
+            )
+        )
+    series += [_level(kind, settings, comparison.measure) for kind, settings in _controls(comparison).items()]
+    ticks = sorted(set(epsilons))[:: max(1, len(set(epsilons)) // 8)]
+    return Figure(series=series, x=Axis(label="epsilon", log=True, ticks=ticks), y=Axis(label=_unit(comparison)))
+
+
+def _level(kind: Kind, settings: Sequence[Setting], measure: Measure) -> Series:
+    """A control's line: level, or over the epsilons at which its noise was drawn."""
+    means = {s.epsilon: float(s.utilities(measure).mean()) for s in settings}
+    x = [1.0] if len(means) == 1 else sorted(e for e in means if e)
+    y = list(means.values()) if len(means) == 1 else [means[e] for e in x]
+    label = settings[0].label if len(settings) == 1 else _NAMES[kind]
+    return Series(label=label, x=x, y=y, kind="line", colour=_LINES[kind])
+
+
+def _controls(comparison: Comparison) -> dict[Kind, list[Setting]]:
+    """Controls by kind; of those that share nothing the best one."""
+    alone = best_alone(comparison.settings, comparison.measure)
+    found: dict[Kind, list[Setting]] = {}
+    for setting in comparison.settings:
+        if setting.kind in _LINES and (setting.kind != "local" or setting is alone):
+            found.setdefault(setting.kind, []).append(setting)
+    return found
+
+
+def _unit(comparison: Comparison) -> str:
+    """Name what is measured, in the objective's own unit."""
+    if comparison.measure in ("mean over rounds", "final"):
+        return f"mean best score over clients, {comparison.measure} (the objective's unit)"
+    return f"{comparison.measure} (the objective's unit)"
+
+
+def _is_one_curve(settings: Sequence[Setting]) -> bool:
+    """Whether settings are one algorithm at several levels of privacy; arms, or two at one epsilon, are none."""
+    levels = {s.epsilon for s in settings}
+    by_privacy = all(s.overrides and all(key.startswith("privacy.") for key in s.overrides) for s in settings)
+    return by_privacy and len(levels) == len(settings)
+
+
+def _convergence(comparison: Comparison) -> dict[str, Figure]:
+    """Draw what is measured against rounds, a small figure per setting versus the best that shares nothing.
+
+    All of them have one scale; bands are one standard error.
+    """
+    alone = best_alone(comparison.settings, comparison.measure)
+    drawn = {s.label: _banded("this setting", s.curves) for s in comparison.settings if s.curves is not None}
+    low = min(min(band.lower) for band, _ in drawn.values())
+    high = max(v for band, _ in drawn.values() for v in band.y if v is not None)
+    margin = 0.04 * (high - low) or 0.1
+    axis = Axis(label=_CURVES[curve_of(comparison.measure)], limits=(low - margin, high + margin))
+    found: dict[str, Figure] = {}
+    for index, setting in enumerate(comparison.settings):
+        if setting is alone or setting.label not in drawn:
+            continue
+        series = [*drawn[setting.label]]
+        if alone is not None and alone.label in drawn:
+            series.append(replace(drawn[alone.label][1], label=alone.label, colour=1))
+        found[f"convergence-{index + 1}"] = Figure(series=series, x=Axis(label="round", integers=True), y=axis)
+    return found
+
+
+def _banded(label: str, curves: FloatArray) -> tuple[Series, Series]:
+    """A mean curve, and a band of one standard error behind it."""
+    mean = curves.mean(axis=0)
+    spread = curves.std(axis=0, ddof=1) / np.sqrt(len(curves)) if len(curves) > 1 else 0 * mean
+    x, lower, upper = range(len(mean)), (mean - spread).tolist(), (mean + spread).tolist()
+    band = Series(label="", x=x, y=upper, lower=lower, kind="band", opacity=0.15)
+    return band, Series(label=label, x=x, y=mean.tolist(), kind="line")

@@ -1,0 +1,211 @@
+"""The report of one run as a page, its figures, and its guarantee on one sheet for an ethics board to sign."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from accountant.wording import interval_text, upper_text
+from privbo.plans.prices import Caught, CumulativePrice, CurvePoint, finite, worst_guess
+from privbo.protocol.files import flat
+from privbo.protocol.plain import plain
+from privbo.protocol.settings import JsonObject
+from privbo.reports.bundle import known_public_key
+from privbo.reports.diagnostics import Diagnostics
+from privbo.reports.document import Document
+from privbo.reports.figure import Axis, Figure, Series
+from privbo.reports.report import Released, Report, charges_table, price_table, report
+from privbo.runs.record import ActiveNodes, Record
+
+_ENDS = 200  # charges that are listed of either end of a long run
+_BLOCKS = 250  # pairs of releases that are drawn of a long run
+_CHANGED = {
+    "zero-out": "in which that contribution is zero",
+    "add-or-remove-one": "with that contribution added or removed",
+    "replace-one": "with that contribution replaced by another's",
+}
+
+
+def write_report(record: Record, path: str | Path | None = None) -> Path:
+    """Write a run's HTML report, ``report.html`` in its directory unless another path is named; returns the path.
+
+    Raises:
+        RunError: If the run is in memory and no path is named.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
+        >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+        >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
+        >>> write_report(record, "report.html").name
+        'report.html'
+    """
+    key = None if record.directory is None else known_public_key(record.home)
+    return document(report(record), key=key).write(record.home.report_path if path is None else Path(path))
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Give the report's figures by name; a notebook shows them, and ``plot()`` draws one with Matplotlib. Public.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
+        >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+        >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
+        >>> sorted(figures(record))
+        ['delta-epsilon', 'epsilon-by-accountant', 'epsilon-by-release', 'release-norms', 'trade-off']
+    """
+    return _figures(report(record))
+
+
+def document(report: Report, private: Diagnostics | None = None, *, key: str | None = None) -> Document:
+    """Compose the page.
+
+    Args:
+        report: The report.
+        private: PRIVATE diagnostics to add in a marked section; such a page is not for export.
+        key: Public key that signs what leaves, for readers to compare.
+    """
+    entries, table = report.entries, report.spec.to_dict()
+    source = report.spec.problem.source
+    is_repeatable = source is not None and (source.factory is not None or source.objective is not None)
+    settings: JsonObject = {name: table[name] for name in ("algorithm", "privacy", "seed", "device")}
+    settings |= {
+        "problem": report.spec.identity()["problem"],
+        "versions": plain(report.versions),
+        "public_seed": report.public_seed,
+    }
+    listed = entries if len(entries) <= 2 * _ENDS else (*entries[:_ENDS], *entries[-_ENDS:])
+    content = {
+        "report": report,
+        "private": private,
+        "prices": price_table(report.epsilon_at),
+        "interval_text": interval_text(report.epsilon_interval, report.planned_event),
+        "charges": charges_table("", listed),
+        "left_out": len(entries) - len(listed),
+        "facts": report.facts | {"signing key": key or "none yet; privbo bundle makes it"},
+        "regret": {} if private is None or private.regret is None else flat(vars(private.regret)),
+        "changed": _CHANGED[report.adjacency.value],
+        "configuration": {
+            name: repr(v) if isinstance(v, float) else v for name, v in flat(settings).items()
+        },  # all digits
+        "source": json.dumps(table, indent=1) if is_repeatable else None,
+    }
+    shapes = _figures(report)
+    if private is not None and private.mean_best_score:
+        shapes["best-scores"] = _best_scores(private.mean_best_score)
+    return Document(title=f"Privacy report: {report.name}", template="report.html.j2", content=content, figures=shapes)
+
+
+def statement(report: Report, *, key: str | None = None) -> Document:
+    """Compose the statement, a page that prints on one sheet; what only people know is left blank.
+
+    Args:
+        report: Of the run.
+        key: Public key that signs its bundle and receipts, for the reader to compare; None leaves a blank.
+
+    Example:
+        >>> import privbo as pb
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
+        >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+        >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
+        >>> "protects nobody" in statement(pb.report(record)).render()
+        True
+    """
+    worst = worst_guess(report.smallest_epsilon, report.delta)
+    content = {"report": report, "key": key, "changed": _CHANGED[report.adjacency.value], "worst": worst}
+    return Document(title=f"Privacy statement: {report.name}", template="statement.html.j2", content=content)
+
+
+def _figures(report: Report) -> dict[str, Figure]:
+    found: dict[str, Figure] = {}
+    quoted, points = report.smallest_epsilon, report.cumulative_epsilon
+    if math.isfinite(quoted) and points:
+        quoted_by = min(report.epsilon, key=lambda name: report.epsilon[name])
+        found["epsilon-by-release"] = _epsilon_by_release(points, report.delta, (quoted_by,))
+        found["epsilon-by-accountant"] = _epsilon_by_release(points, report.delta, tuple(points[0].epsilon))
+    if report.delta_epsilon_curve:
+        found["delta-epsilon"] = _delta_epsilon(report.delta_epsilon_curve, quoted, report.delta)
+        found["trade-off"] = _trade_off(report.attacker.caught)
+    if report.utility.releases:
+        found["release-norms"] = release_norms(report.utility.releases)
+    if report.utility.active_nodes:
+        found["active-nodes"] = _active_nodes(report.utility.active_nodes)
+    return found
+
+
+def _epsilon_by_release(points: Sequence[CumulativePrice], delta: float, accountants: Sequence[str]) -> Figure:
+    """Epsilon against the number of releases, one line per accountant."""
+    lines = [
+        Series(label=name, x=[p.releases for p in points], y=[p.epsilon[name] for p in points], colour=index)
+        for index, name in enumerate(accountants)
+        if min(p.epsilon[name] for p in points) < math.inf
+    ]
+    return Figure(
+        series=lines,
+        x=Axis(label="releases", integers=True),
+        y=Axis(label=f"epsilon at delta = {upper_text(delta)}", from_zero=True),
+    )
+
+
+def _delta_epsilon(curve: Sequence[CurvePoint], epsilon: float, delta: float) -> Figure:
+    """The whole privacy curve, certified upper and lower delta at every epsilon, and the quoted point."""
+    seen = [p for p in curve if p.delta_upper > 0]
+    x = [p.epsilon for p in seen]
+    series = (
+        Series(label="upper bound", x=x, y=[p.delta_upper for p in seen]),
+        Series(label="lower bound", x=x, y=[p.delta_lower or None for p in seen], colour=4, kind="line"),
+        Series(label="quoted", x=[epsilon], y=[delta], colour=1, kind="points"),
+    )
+    return Figure(series=series, x=Axis(label="epsilon"), y=Axis(label="delta", log=True))
+
+
+def _trade_off(points: Sequence[Caught]) -> Figure:
+    """The most that an attacker can catch against what it falsely accuses."""
+    x = [p.false_alarms for p in points]
+    series = (
+        Series(label="upper bound", x=x, y=[p.caught for p in points]),
+        Series(label="random guessing", x=x, y=x, colour=6, dash=1, kind="line"),
+    )
+    return Figure(
+        series=series,
+        x=Axis(label="false accusations", log=True, percent=True),
+        y=Axis(label="caught at most", percent=True),
+    )
+
+
+def release_norms(releases: Sequence[Released]) -> Figure:
+    """Draw the norm of every release and the norm that its noise alone has on average; of many releases the extremes.
+
+    Those are the releases of largest and of smallest norm of every block, of as many blocks as a screen can tell apart.
+    """
+    size = math.ceil(len(releases) / _BLOCKS)
+    if size > 2:
+        blocks = [releases[begin : begin + size] for begin in range(0, len(releases), size)]
+        ends = {f(block, key=lambda row: row.norm).round for block in blocks for f in (min, max)}
+        releases = [row for row in releases if row.round in ends]
+    x = [row.round for row in releases]
+    series = (
+        Series(label="released, noise included", x=x, y=[row.norm for row in releases]),
+        Series(label="noise alone, expected", x=x, y=[row.noise_norm for row in releases], colour=1, kind="line"),
+    )
+    return Figure(
+        series=series, x=Axis(label="round", integers=True), y=Axis(label="norm of the release", from_zero=True)
+    )
+
+
+def _active_nodes(rows: Sequence[ActiveNodes]) -> Figure:
+    """The nodes still active at every depth that was announced."""
+    drawn = Series(label="active nodes", x=[r.depth for r in rows], y=[r.nodes for r in rows], kind="bars")
+    return Figure(series=(drawn,), x=Axis(label="depth", integers=True), y=Axis(label="active nodes", integers=True))
+
+
+def _best_scores(curves: Mapping[str, Sequence[float]]) -> Figure:
+    """PRIVATE: the mean best score over clients against rounds, one line per arm."""
+    series = [
+        Series(label=name, x=range(len(curve)), y=list(map(finite, curve)), colour=index, kind="line")
+        for index, (name, curve) in enumerate(curves.items())
+    ]
+    return Figure(series=series, x=Axis(label="round", integers=True), y=Axis(label="mean best score over clients"))

@@ -1,0 +1,299 @@
+"""Runs as they stand now, side by side on one page that refreshes: public facts, and on request private ones.
+
+A directory that is being written may not agree with itself for a moment; then what was read before stays, and the
+reason stands with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from markupsafe import Markup
+
+from accountant.errors import PrivacyError
+from accountant.ledger.pricing import Total, total
+from accountant.wording import upper_text
+from privbo.plans.prices import CumulativePrice
+from privbo.protocol.errors import RunError
+from privbo.protocol.files import read_lines, require_contained
+from privbo.protocol.messages import ClientHistory
+from privbo.protocol.space import Categorical, Parameter, Space
+from privbo.protocol.table import Table
+from privbo.reports.document import Document
+from privbo.reports.figure import Axis, Figure, Series, parallel
+from privbo.reports.report import Released, cumulative_of, released_by
+from privbo.reports.report_page import release_norms
+from privbo.runs.best import EVALUATIONS, FACTS, read_history, site_facts
+from privbo.runs.manifest import RunDirectory, readable_ledger
+from privbo.runs.record import Record, check_record, load
+
+_LINES, _ROWS = 7, 200  # more clients than colours are drawn as quantiles; more trials are on disk
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveRun:
+    """A run as it stands; public.
+
+    Attributes:
+        name: The run's.
+        rounds: Planned rounds.
+        done: Rounds that have ended.
+        planned_releases: Number of releases in the plan.
+        charged: Releases charged so far.
+        prices: Epsilon after some of the releases, the last always among them.
+        planned: Epsilon of the plan.
+        delta: Where both stand.
+        noise_source: As reports name it.
+        released: What was broadcast.
+        ledger: The ledger's state in words.
+        head: Chain hash of its last row.
+        population: Name of the people.
+        total: Everything spent on the same people.
+    """
+
+    name: str
+    rounds: int
+    done: int
+    planned_releases: int
+    charged: int
+    prices: tuple[CumulativePrice, ...]
+    planned: float
+    delta: float
+    noise_source: str
+    released: tuple[Released, ...]
+    ledger: str
+    head: str
+    population: str
+    total: Total
+
+    @property
+    def spent(self) -> float:
+        """Epsilon of the releases charged so far; 0 before the first."""
+        return min(self.prices[-1].epsilon.values()) if self.prices else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """PRIVATE: evaluations of the clients whose data lie here.
+
+    Attributes:
+        clients: Their numbers.
+        space: Their search space.
+        history: Their evaluations.
+    """
+
+    clients: Sequence[int]
+    space: Space
+    history: ClientHistory
+
+    @property
+    def table(self) -> Table:
+        """PRIVATE: the last trials, newest first: client, round, parameters, value."""
+        history, names = self.history, list(self.space.parameters)
+        rows: list[tuple[object, ...]] = []
+        for at in range(history.values.shape[1] - 1, -1, -1):
+            for row, client in enumerate(self.clients):
+                if len(rows) < _ROWS and not np.isnan(history.units[row, at]).any():
+                    params = self.space.decode(history.units[row, at])
+                    value = float(history.values[row, at])
+                    rows.append((client, int(history.rounds[at]), *(params.get(name) for name in names), value))
+        return Table(headings=("client", "round", *names, "value"), rows=rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """A directory as it is shown.
+
+    Attributes:
+        directory: Of a run, or a site's folder of one run.
+        run: The run; None at a site, and before it could be read.
+        problem: The reason for which it could not be read just now, or None.
+        present: PRIVATE: last round in which each site, or how many clients in each round, were seen to answer.
+        trials: PRIVATE: evaluations that lie here.
+    """
+
+    directory: Path
+    run: LiveRun | None = None
+    problem: str | None = None
+    present: Mapping[str, str] | None = None
+    trials: Trials | None = None
+
+    @property
+    def name(self) -> str:
+        """Name to show."""
+        return self.directory.name if self.run is None else f"{self.run.name} ({self.directory.name})"
+
+
+def look(
+    directory: Path, before: Watched | None = None, *, private: bool = False, ledger: str | Path | None = None
+) -> Watched:
+    """Read a directory as it stands; nothing in it is changed, and none of its code is imported.
+
+    Args:
+        directory: Of a run, or a site's folder of one run.
+        before: What was read there the last time: kept where nothing can be read just now.
+        private: PRIVATE: read who is present, and the evaluations that lie here.
+        ledger: As of ``load``, for a run that names a population's.
+    """
+    try:
+        if (directory / FACTS).exists():
+            return _site(directory, private=private)
+        record = load(directory, ledger=ledger)
+        with record.ledger:
+            run = _run(record, None if before is None else before.run)
+        if not private:
+            return Watched(directory=directory, run=run)
+        # Evaluations of a run in one process are there once it has ended.
+        space, clients = record.spec.problem.search_space, range(record.spec.problem.n_clients)
+        trials = Trials(clients=clients, space=space, history=record.clients) if record.has_clients else None
+        return Watched(directory=directory, run=run, present=_present(record.home), trials=trials)
+    except (PrivacyError, OSError, ValueError, KeyError) as error:
+        problem = str(error) if isinstance(error, PrivacyError) else f"{type(error).__name__} while it was being read"
+        return replace(before or Watched(directory=directory), problem=problem)
+
+
+def _site(directory: Path, *, private: bool) -> Watched:
+    if not private:
+        raise RunError(f"{directory} is a site's folder, where everything is private; add --private")
+    require_contained(directory)
+    facts, path = site_facts(directory), directory / EVALUATIONS
+    if not path.exists():
+        return Watched(directory=directory, problem="its clients have evaluated nothing yet")
+    trials = Trials(clients=tuple(facts.clients), space=facts.search_space, history=read_history(path))
+    return Watched(directory=directory, trials=trials)
+
+
+def _run(record: Record, before: LiveRun | None) -> LiveRun:
+    """The run; prices and releases are taken from before where the ledger has not moved."""
+    ledger, plan = record.ledger, record.plan
+    done = len({row["round"] for row in read_lines(record.home.history_path)})
+    state = check_record(record).text
+    if before is not None and before.head == ledger.head:
+        return replace(before, done=done, ledger=state)
+    return LiveRun(
+        name=record.spec.name,
+        rounds=record.spec.rounds,
+        done=done,
+        planned_releases=plan.releases,
+        charged=len(ledger.entries(record.run_id)),
+        prices=cumulative_of(record),
+        planned=min(plan.epsilon(plan.safe_delta).values()),
+        delta=plan.safe_delta,
+        noise_source=plan.noise_source,
+        released=released_by(record),
+        ledger=state,
+        head=ledger.head,
+        population=ledger.policy.population,
+        total=total(ledger.book(), plan.safe_delta),
+    )
+
+
+def _present(home: RunDirectory) -> Mapping[str, str]:
+    """PRIVATE: where each site was seen last; for a run in one process, how many answered in the last rounds."""
+    sites = {f"site {row['site']}": f"round {row['round']}" for row in read_lines(home.countersigned_path)}
+    if sites:
+        return sites
+    rows: Sequence[Mapping[str, int]] = read_lines(home.clipping_path)[-5:]
+    return {
+        f"round {row['round']}": f"{row['n_participants']} of {row['n_clients']} drawn, {row['n_absent']} absent"
+        for row in rows
+    }
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """Directories that are watched.
+
+    Attributes:
+        directories: Of runs, or sites' folders.
+        private: Whether to show what lies on their private sides.
+        every: Seconds between two refreshes of the page.
+        ledger: File or address of the ledger of those that name a population's, as of ``load``.
+    """
+
+    directories: Sequence[Path]
+    private: bool = False
+    every: int = 5
+    ledger: str | None = None
+
+    def __post_init__(self) -> None:
+        self._seen: dict[Path, Watched] = {}
+        for home in map(RunDirectory, self.directories):
+            try:
+                manifest = home.manifest()
+            except PrivacyError:  # which the page reports; it may be readable later
+                continue
+            readable_ledger(home, manifest, self.ledger)  # a ledger that is not opened is refused here, not on the page
+
+    def page(self) -> str:
+        """Read every directory as it stands, and render the page."""
+        for path in self.directories:
+            self._seen[path] = look(path, self._seen.get(path), private=self.private, ledger=self.ledger)
+        watched = [self._seen[path] for path in self.directories]
+        runs = [(index, found.run) for index, found in enumerate(watched) if found.run is not None]
+        trials = [(index, found.trials) for index, found in enumerate(watched) if found.trials is not None]
+        shapes = {f"spent-{index}": _spent(run) for index, run in runs if run.prices}
+        shapes |= {f"norms-{index}": release_norms(run.released) for index, run in runs if run.released}
+        shapes |= {f"best-{index}": _best(there) for index, there in trials}
+        content = {
+            "watched": watched,
+            "private": self.private,
+            "every": self.every,
+            "people": {run.population: run.total for _, run in runs if run.total.runs > 1},
+            "parallel": {index: _parallel(there, f"trials-{index}") for index, there in trials},
+        }
+        title = "Runs that are going on"
+        return Document(title=title, template="watch.html.j2", content=content, figures=shapes).render()
+
+
+def _spent(run: LiveRun) -> Figure:
+    x = [p.releases for p in run.prices]
+    spent = Series(label="so far", x=x, y=[min(p.epsilon.values()) for p in run.prices])
+    plan = Series(label="the plan", x=[1], y=[run.planned], kind="line", colour=1)
+    return Figure(
+        series=(spent, plan),
+        x=Axis(label="releases", integers=True),
+        y=Axis(label=f"epsilon at delta = {upper_text(run.delta)}", from_zero=True),
+    )
+
+
+def _best(trials: Trials) -> Figure:
+    """PRIVATE: best so far by client, or its quartiles over many."""
+    values = np.where(np.isfinite(trials.history.values), trials.history.values, -np.inf)
+    best = np.maximum.accumulate(values, axis=1)
+    best, x = np.where(np.isfinite(best), best, np.nan), np.arange(1, 1 + best.shape[1])
+    lines = {f"client {client}": row for client, row in zip(trials.clients, best, strict=True)}
+    if len(best) > _LINES:
+        known = np.isfinite(best).any(axis=0)
+        best, x = best[:, known], x[known]
+        levels = {"best quarter from": 0.75, "median client": 0.5, "worst quarter up to": 0.25}
+        lines = {name: np.nanquantile(best, level, axis=0) for name, level in levels.items()}
+    series = [
+        Series(label=name, x=x.tolist(), y=y.tolist(), kind="line", colour=k)
+        for k, (name, y) in enumerate(lines.items())
+    ]
+    return Figure(series=series, x=Axis(label="evaluation", integers=True), y=Axis(label="best value so far"))
+
+
+def _parallel(trials: Trials, name: str) -> Markup | None:
+    """PRIVATE: parallel coordinates of all trials, the best quarter in front."""
+    history = trials.history
+    units = history.units.reshape(-1, history.units.shape[-1])
+    values = history.values.ravel()
+    known = np.isfinite(values) & np.isfinite(units).all(axis=1)
+    units, values = units[known][-_ROWS:], values[known][-_ROWS:]
+    if not len(values):
+        return None
+    low, high = float(values.min()), float(values.max())
+    height = (values - low) / ((high - low) or 1.0)
+    axes = [(parameter, _end(p, 0.0), _end(p, 1.0)) for parameter, p in trials.space.parameters.items()]
+    rows = np.column_stack([units, height])
+    return parallel([*axes, ("value", f"{low:.3g}", f"{high:.3g}")], rows.tolist(), name)
+
+
+def _end(parameter: Parameter, unit: float) -> str:
+    value = parameter.decode(min(unit, 1 - 1e-9) if isinstance(parameter, Categorical) else unit)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
