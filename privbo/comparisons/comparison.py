@@ -90,8 +90,8 @@ class Recommendation:
 class Comparison:
     """Settings side by side.
 
-    ``privbo.reports.comparison`` draws it (``figures``, ``write_comparison``) and
-    ``privbo.reports.comparison`` writes it (``frame``, ``markdown``, ``csv_text``, ``latex``).
+    ``privbo.reports.comparison`` draws it (``figures``, ``write_comparison``) and tabulates it (``table``, ``numbers``,
+    ``markdown``).
 
     Attributes:
         name: Shown in the page's title.

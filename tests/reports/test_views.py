@@ -26,8 +26,9 @@ from privbo.cli.look import WrittenReport, report_run
 from privbo.cli.terminal import render, show
 from privbo.plans.calibration import calibrate
 from privbo.protocol.plain import plain
+from privbo.protocol.table import text_of
 from privbo.reports.bundle import write_bundle, write_receipt
-from privbo.reports.document import environment, percent_bound, plain_text
+from privbo.reports.document import environment, percent_bound
 from privbo.reports.report import ledger_view, report
 from privbo.reports.report_page import document, statement
 from privbo.runs.evidence import Seen, examine
@@ -185,9 +186,7 @@ def test_unknown_types_have_no_view() -> None:
 
 
 def test_values_in_words_and_as_json() -> None:
-    assert [plain_text(v) for v in (None, True, math.inf, math.nan, 1.234567, 3)] == [
-        "-", "yes", "infinite", "-", "1.23", "3",
-    ]  # fmt: skip
+    assert [text_of(v) for v in (None, math.inf, math.nan, 1.234567, 3)] == ["-", "infinite", "-", "1.235", "3"]
     assert [percent_bound(v) for v in (0.5, 0.50001, 1.0)] == ["50.0 %", "50.1 %", "100.0 %"]
     assert plain({"a": np.float64(math.nan), "b": np.arange(2), "c": (Adjacency.ZERO_OUT, Path("x"))}) == {
         "a": None, "b": [0, 1], "c": ["zero-out", "x"],
@@ -235,7 +234,7 @@ def test_a_statement_says_what_was_and_was_not_published(tmp_path: Path) -> None
 
     private, simulated = pb.DPFTSDE(n_features=8), pb.Privacy(epsilon=2.0, noise="simulation")
     told = sheet(algorithm=private, privacy=simulated)
-    assert "This was a simulation, which protects nobody. With secret noise it would have been: epsilon" in told
+    assert "This was a simulation: seeded noise, no guarantee. With secret noise it would have been: epsilon" in told
     assert "had the noise been secret" in told
     assert told.count("[to be filled in") == 7  # the signing key among them: nothing is signed in memory
     open_ = sheet(algorithm=private, privacy=pb.NoPrivacy())
