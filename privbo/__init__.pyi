@@ -27,9 +27,8 @@ from privbo.protocol.errors import (
 )
 from privbo.protocol.problem import Problem as Problem
 from privbo.protocol.space import Categorical as Categorical, Int as Int, Real as Real, Space as Space
-from privbo.reports.report import report as report
+from privbo.reports.report import history as history, report as report
 from privbo.reports.report_page import figures as figures, write_report as write_report
-from privbo.reports.report import history as history
 from privbo.runs.altered import Attendance as Attendance
 from privbo.runs.best import Best as Best
 from privbo.runs.spec import Times as Times
