@@ -24,7 +24,7 @@ from privbo.door.payload import encode_release
 from privbo.protocol.messages import Release
 from privbo.reports.audit import write_audit
 from privbo.reports.comparison import write_comparison
-from privbo.reports.document import Document, environment, write_document
+from privbo.reports.document import Document, environment
 from privbo.reports.figure import Axis, Figure, Series
 from privbo.reports.report import report
 from privbo.reports.report_page import document, statement
@@ -203,8 +203,8 @@ def test_a_planted_script_does_not_run_and_is_noticed(browser: Browser, tmp_path
         "planted<script>document.title='ran'</script>{{ html.figure(figures, 'f', '') }}{% endblock %}"
     )
     drawn = Figure(series=(Series(label="a", x=[1, 2], y=[1, 2]),), x=Axis(label="x"), y=Axis(label="y"))
-    document = Document(title="still", template=planted, figures={"f": drawn})
-    browser.open(write_document(document, tmp_path / "page.html"))
+    page = Document(title="still", template=planted, figures={"f": drawn})
+    browser.open(page.write(tmp_path / "page.html"))
     assert browser.run("return document.title") == "still"
     assert any("Content Security Policy" in message for message in browser.problems())
     assert browser.marks("f") > 0
