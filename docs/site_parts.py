@@ -154,8 +154,7 @@ def settings_table(schema: Table, definitions: Table) -> Iterator[str]:
 
 def settings_reference() -> Iterator[str]:
     """Give every table of a configuration file, from the schema that ``privbo schema`` prints."""
-    from privbo.runs.config import schema
-    from privbo.runs.spec import Spec
+    from privbo.runs.spec import Spec, schema
 
     found = dict(schema())
     words = "Attributes:\n        directory: Where the run is kept; none for a new folder below ``runs``."

@@ -15,9 +15,8 @@ from privbo.plans.trust import trust_text
 from privbo.protocol.errors import ConfigurationError, PolicyError
 from privbo.protocol.plain import fields_of
 from privbo.protocol.settings import JsonObject
-from privbo.runs.config import parse_toml
 from privbo.runs.sources import ForeignAlgorithm
-from privbo.runs.spec import Spec
+from privbo.runs.spec import Spec, parse_toml
 
 
 @dataclass(frozen=True, kw_only=True)

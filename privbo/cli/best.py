@@ -16,8 +16,7 @@ from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.space import Value
 from privbo.protocol.table import Table
-from privbo.runs.best import FACTS, Best, best_at_site
-from privbo.runs.final import Common, common_at_site
+from privbo.runs.best import FACTS, Best, Common, best_at_site, common_at_site
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import load
 

@@ -19,9 +19,8 @@ from privbo.protocol.settings import JsonObject
 from privbo.protocol.space import Value
 from privbo.reports.report import price_table
 from privbo.runs.clients import require_answers
-from privbo.runs.config import read_bytes, read_spec
 from privbo.runs.in_process import printed_to
-from privbo.runs.spec import Spec
+from privbo.runs.spec import Spec, read_bytes, read_spec
 
 
 @dataclass(frozen=True, kw_only=True)

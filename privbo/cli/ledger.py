@@ -125,8 +125,8 @@ def make(
     trust: Trust = False,
 ) -> None:
     """Make a population's ledger in PostgreSQL, to which the role of its address may append and do nothing else."""
-    from privbo.runs.config import read_spec
     from privbo.runs.opening import make_shared, plan_run
+    from privbo.runs.spec import read_spec
 
     spec = read_spec(config, overrides or (), load=trust)
     if spec.ledger is None:

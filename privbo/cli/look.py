@@ -18,9 +18,9 @@ from privbo.reports.diagnostics import Diagnostics, diagnostics
 from privbo.reports.report import Report, report
 from privbo.reports.report_page import document
 from privbo.reports.report_page import statement as statement_of
-from privbo.runs.config import read_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import load
+from privbo.runs.spec import read_spec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,7 +149,7 @@ def scout(
 @app.command()
 def schema() -> None:
     """Print the JSON schema of a configuration file, for editors."""
-    from privbo.runs.config import schema as found
+    from privbo.runs.spec import schema as found
 
     say_lines(json.dumps(found(), indent=2) + "\n")
 
@@ -239,10 +239,10 @@ def audit(
     from privbo.protocol.files import require_no_link, write_json
     from privbo.protocol.plain import fields_of
     from privbo.reports.audit import write_audit
-    from privbo.runs.config import read_spec
     from privbo.runs.manifest import RunDirectory
     from privbo.runs.opening import plan_run, planned_requests
     from privbo.runs.record import load
+    from privbo.runs.spec import read_spec
 
     if target.suffix == ".toml":
         if publish_norms is not None or not empirical:

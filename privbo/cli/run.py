@@ -37,12 +37,11 @@ from privbo.reports.diagnostics import LABELS, best_per_client, diagnostics, mea
 from privbo.reports.report import Report, price_table, report
 from privbo.reports.report_page import document
 from privbo.runs.best import read_history
-from privbo.runs.config import read_spec
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import decided, plan_run, planned_requests
 from privbo.runs.record import Record, mean_best_so_far
-from privbo.runs.spec import Control, Spec
+from privbo.runs.spec import Control, Spec, read_spec
 
 _KINDS = 4  # of releases that a plan's lines tell apart
 Milestones = Mapping[str, Mapping[str, float]]  # mean best score by moment, by arm

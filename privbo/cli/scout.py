@@ -23,11 +23,10 @@ from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.table import Table
 from privbo.reports.report import Report, total_text
-from privbo.runs.config import read_spec
 from privbo.runs.evidence import declared_by
 from privbo.runs.opening import considered_shared, plan_run
 from privbo.runs.record import load
-from privbo.runs.spec import Spec
+from privbo.runs.spec import Spec, read_spec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,8 +51,7 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import private_folder
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CodeKey
-from privbo.runs.config import with_overrides
-from privbo.runs.spec import Spec
+from privbo.runs.spec import Spec, with_overrides
 
 __all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "run_sweep"]
 

@@ -41,7 +41,7 @@ from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat
 from privbo.protocol.settings import NAME, Count, JsonObject, Sequence, read_settings, settings
-from privbo.runs.config import read_toml, with_overrides
+from privbo.runs.spec import read_toml, with_overrides
 
 Control = Literal["local", "non-private", "zeroed"]
 _NAMES: dict[Control, str] = {"local": "local only", "non-private": "non-private", "zeroed": "clients' sum zeroed"}

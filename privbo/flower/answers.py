@@ -44,8 +44,8 @@ from privbo.protocol.processes import Stopped, limited_loaded_threads, watched_i
 from privbo.protocol.settings import read_settings
 from privbo.runs.clients import clients_of
 from privbo.runs.manifest import noise_of
-from privbo.runs.pending import PendingTrials, pending_trials
 from privbo.runs.spec import Spec
+from privbo.runs.trials import PendingTrials, pending_trials
 
 _FOR_ITS_ANSWER = 30.0  # seconds
 

@@ -51,12 +51,11 @@ from privbo.plans.plan import Plan
 from privbo.protocol.errors import RefusedError, RunError
 from privbo.protocol.files import append_line
 from privbo.protocol.messages import Broadcast, Request, Server, request_of
-from privbo.runs.config import read_bytes
 from privbo.runs.evidence import declared_by, plan_name
 from privbo.runs.manifest import derive_seed
 from privbo.runs.opening import plan_run
 from privbo.runs.sources import ForeignAlgorithm
-from privbo.runs.spec import Spec
+from privbo.runs.spec import Spec, read_bytes
 
 _DECLARED = ("run", "kind", "events", "settings", "delta", "noise_source", "stopping")
 _DIGITS = 1e-9  # relative; two machines' arithmetic

@@ -47,8 +47,7 @@ from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import Count, Positive, Sequence, dump_settings, read_settings, settings
-from privbo.runs.config import parse_toml, read_bytes, read_toml
-from privbo.runs.spec import Spec
+from privbo.runs.spec import Spec, parse_toml, read_bytes, read_toml
 
 RUN_FILE = "run.toml"
 FEDERATION_FILE = "federation.toml"

@@ -43,9 +43,8 @@ from privbo.protocol.files import load_arrays, read_json, save_arrays, write_jso
 from privbo.protocol.messages import Broadcast, Cohort, FloatArray, IntArray, Standing
 from privbo.protocol.settings import dump_settings
 from privbo.protocol.space import Space
-from privbo.runs.best import FACTS, SiteFacts
+from privbo.runs.best import COMMON, FACTS, SiteFacts
 from privbo.runs.clients import Each, answers_of
-from privbo.runs.final import COMMON
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")

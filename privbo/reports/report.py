@@ -27,8 +27,8 @@ from privbo.protocol.files import read_json
 from privbo.protocol.plain import fields_of, in_two_lines, plain
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.table import Table
+from privbo.runs.best import Common
 from privbo.runs.evidence import LedgerCheck
-from privbo.runs.final import Common
 from privbo.runs.guarded import GUARDIANS, HERE
 from privbo.runs.record import ActiveNodes, Record, active_nodes, check_record
 from privbo.runs.spec import Spec

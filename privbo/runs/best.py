@@ -1,17 +1,60 @@
-"""PRIVATE: the points that clients would use, decoded to the parameters' own values."""
+"""Settings that a run ends with: every client's own best one (PRIVATE), and a common one that a final vote chooses.
+
+Any algorithm that names public candidates can end with a vote. Rounds, after the algorithm's own:
+
+    vote        candidates go out, every client answers with its ballot, one noisy mean of ballots is released
+    announce    the chosen candidate goes out to everybody; nothing is asked for
+
+The vote is planned, charged and drawn as every other release. Its share of the run's squared budget is a setting:
+Gaussian differential privacy adds in squares, so with share f of it and A the sum of the other releases' 1 / scale^2,
+the vote's noise multiplier is sqrt((1 - f) / (f A)) times the run's.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Numbers
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from privbo.protocol.errors import RunError
-from privbo.protocol.files import load_arrays, read_json
-from privbo.protocol.messages import ClientHistory
-from privbo.protocol.settings import Sequence, read_settings, settings
+from accountant.ledger import Ledger
+from privbo.door.payload import decode_release
+from privbo.protocol.common import (
+    CANDIDATES,
+    CHOSEN,
+    LAST_ROUND,
+    N_CANDIDATES,
+    Judging,
+    Proposing,
+    ballot_request,
+    ballots,
+)
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import load_arrays, read_json, write_json
+from privbo.protocol.messages import (
+    Algorithm,
+    Ask,
+    Broadcast,
+    ClientHistory,
+    Cohort,
+    Evaluate,
+    FloatArray,
+    Foregoing,
+    IntArray,
+    Release,
+    Request,
+    Requesting,
+    Server,
+    Setting,
+    answers_together,
+    takes_points,
+)
+from privbo.protocol.settings import Sequence, dump_settings, read_settings, settings
 from privbo.protocol.space import Parameter, Space, Value
 
 FACTS = "facts.json"  # of a site's folder
@@ -104,3 +147,298 @@ def best_at_site(folder: Path) -> tuple[tuple[Best, ...], tuple[int, ...]]:
         raise RunError(f"{folder}: its clients have evaluated nothing yet; ask again after the first round")
     found = best_points(read_history(folder / EVALUATIONS), facts.search_space, facts.clients)
     return found, tuple(sorted(set(facts.clients) - {best.client for best in found}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithCommon:
+    """An algorithm whose runs end with a common setting.
+
+    Attributes:
+        algorithm: What is run.
+        share: Share of the squared budget that the vote gets, in (0, 1).
+    """
+
+    algorithm: Algorithm
+    share: float
+
+    @property
+    def caveat(self) -> str | None:
+        """The algorithm's own."""
+        return self.algorithm.caveat
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether the algorithm's promise rests on fixed clipping norms; the vote changes nothing about it."""
+        return self.algorithm.is_certified
+
+    @property
+    def answers_together(self) -> bool:
+        """Whether one cohort may answer for all clients, as for the algorithm alone."""
+        return answers_together(self.algorithm)
+
+    @property
+    def takes_points(self) -> bool:
+        """Whether clients take points that are given to them, as for the algorithm alone."""
+        return takes_points(self.algorithm)
+
+    def local(self) -> Algorithm:
+        """The algorithm's own control, which shares nothing and therefore chooses nothing in common."""
+        return self.algorithm.local()
+
+    def server(self, setting: Setting) -> CommonServer:
+        """Make the public side.
+
+        Raises:
+            ConfigurationError: If the algorithm names no candidates, or one reward is the unit of privacy.
+        """
+        return CommonServer(self.algorithm.server(setting), setting, self.share)
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
+        """Make the private side for ``clients``.
+
+        Raises:
+            ConfigurationError: If the algorithm's clients can't judge candidates.
+        """
+        inside = self.algorithm.cohort(setting, clients=clients, evaluate=evaluate, seed=seed)
+        if not isinstance(inside, Judging):
+            raise ConfigurationError(
+                f"final='common': clients of {type(self.algorithm).__name__} can't judge candidates; give its cohort a "
+                "judge(broadcast, units)"
+            )
+        return CommonCohort(cohort=inside)
+
+
+class CommonServer:
+    """The public side: the algorithm's server, then the vote, then the announcement."""
+
+    def __init__(self, server: Server, setting: Setting, share: float) -> None:
+        if setting.unit != "client":
+            raise ConfigurationError(
+                "final='common': a ballot rests on all rewards of a client, and no reward may enter two releases; set "
+                "privacy.unit='client' or drop final"
+            )
+        if not isinstance(server, Proposing):
+            raise ConfigurationError(
+                "final='common': this algorithm names no public candidates; use shared-prior, dp-fts-de, fed-pne, "
+                "pf-pne or parallel, give its server a propose(count), or drop final"
+            )
+        self._server, self._proposing = server, server
+        self._n_clients, self._share = setting.n_clients, share
+        self._stage: Literal["rounds", "vote", "announce", "over"] = "rounds"
+        self._last: Broadcast | None = None
+        self._candidates: FloatArray | None = None
+        self._released: Release | None = None
+
+    @property
+    def vote(self) -> Request:
+        """The final release as it is planned, for as many candidates as there may be."""
+        others = sum(1.0 / request.noise_scale**2 for request in self._server.plan())
+        scale = math.sqrt((1.0 - self._share) / (self._share * others)) if others else 1.0
+        return ballot_request(N_CANDIDATES, self._n_clients, scale)
+
+    def rounds(self) -> Iterator[Request]:
+        """Every request before the vote."""
+        return self._server.plan()
+
+    def plan(self) -> Iterator[Request]:
+        """Every request of the run, the vote last."""
+        yield from self.rounds()
+        yield self.vote
+
+    def foregone(self) -> Iterator[Request]:
+        """Requests that the algorithm gave up."""
+        return self._server.foregone() if isinstance(self._server, Foregoing) else iter(())
+
+    def ask(self) -> Ask | None:
+        """The algorithm's rounds, then the vote, then what was chosen."""
+        if self._stage == "rounds":
+            asked = self._server.ask()
+            if asked is not None:
+                self._last = asked.broadcast
+                return asked
+            self._stage = "vote"
+        match self._stage:
+            case "vote":
+                broadcast = self._broadcast({CANDIDATES: self.candidates})
+                return Ask(broadcast=broadcast, request=self._ballots(broadcast))
+            case "announce":
+                return Ask(broadcast=self._broadcast({CHOSEN: self.candidates[self.place]}), request=None)
+            case _:
+                return None
+
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the vote for candidates, nothing for the announcement, and what the algorithm asks for in its rounds.
+
+        Raises:
+            ConfigurationError: If there are too many candidates, or the algorithm's server can't tell.
+        """
+        if CANDIDATES in broadcast.arrays:
+            return self._ballots(broadcast)
+        if LAST_ROUND in broadcast.arrays:
+            return None
+        if not isinstance(self._server, Requesting):
+            raise ConfigurationError(
+                f"final='common' on other machines: {type(self._server).__name__} has no request_for(broadcast), so "
+                "parties can't tell what a round asks for; give it one"
+            )
+        return self._server.request_for(broadcast)
+
+    def _ballots(self, broadcast: Broadcast) -> Request:
+        count = len(broadcast.arrays[CANDIDATES])
+        if not 1 <= count <= N_CANDIDATES:
+            raise ConfigurationError(f"a vote over {count} candidates; there are 1 to {N_CANDIDATES}")
+        return ballot_request(count, self._n_clients, self.vote.noise_scale)
+
+    def tell(self, release: Release | None) -> None:
+        """Pass on the algorithm's releases; choose by the last one."""
+        match self._stage:
+            case "rounds":
+                self._server.tell(release)
+            case "vote":
+                self._released, self._stage = release, "announce"
+            case _:
+                self._stage = "over"
+
+    @property
+    def candidates(self) -> FloatArray:
+        """The candidates, ``(k, n_dims)``, once the rounds are over."""
+        if self._candidates is None:
+            self._candidates = self._proposing.propose(N_CANDIDATES)
+        return self._candidates
+
+    @property
+    def released(self) -> Release | None:
+        """The vote, once it was made."""
+        return self._released
+
+    @property
+    def place(self) -> int:
+        """Which candidate was chosen, once the vote was made."""
+        if self._released is None:
+            raise ConfigurationError("the vote was not made yet")
+        return int(self._released.values[0].argmax())
+
+    def _broadcast(self, said: Mapping[str, npt.NDArray[np.generic]]) -> Broadcast:
+        """A broadcast with the last round's arrays, which clients may need to judge, and new ones."""
+        last = Broadcast(round=-1) if self._last is None else self._last
+        round_ = last.round + (1 if self._stage == "vote" else 2)
+        return Broadcast(round=round_, arrays={**last.arrays, LAST_ROUND: np.array(last.round), **said})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonCohort:
+    """The private side: the algorithm's clients, who answer the vote with ballots.
+
+    Attributes:
+        cohort: The clients, who can judge.
+    """
+
+    cohort: Cohort
+
+    @property
+    def clients(self) -> IntArray:
+        """Global numbers of the clients, ``(n,)``."""
+        return self.cohort.clients
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        """Act in the algorithm's rounds; answer the vote with ballots ``(n, k)``."""
+        arrays = dict(broadcast.arrays)
+        if LAST_ROUND not in arrays:
+            return self.cohort.respond(broadcast)
+        if (units := arrays.pop(CANDIDATES, None)) is None or not isinstance(self.cohort, Judging):
+            return np.empty((len(self.clients), 0))
+        last = Broadcast(round=int(arrays.pop(LAST_ROUND)), arrays=arrays)
+        return ballots(self.cohort.judge(last, np.asarray(units, dtype=np.float64)))
+
+    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """As the algorithm's."""
+        return self.cohort.snapshot()
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """As the algorithm's."""
+        self.cohort.restore(snapshot)
+
+    def history(self) -> ClientHistory:
+        """As the algorithm's."""
+        return self.cohort.history()
+
+
+COMMON = "common.json"
+
+
+@settings(table="common")
+class Common:
+    """The setting that a run's final vote chose for everybody; public and paid for.
+
+    Attributes:
+        params: Values by name.
+        candidates: Number of candidates that were voted on.
+        place: Which of them was chosen, from 0.
+        lead: Its total over the second best's, in standard deviations of the noise between two totals; None without
+            noise or with one candidate. Below 2 another candidate may well have had more ballots.
+        round: The round of the vote.
+
+    Example:
+        >>> Common(params={"C": 1.0}, candidates=16, place=3, lead=4.0, round=21).params["C"]
+        1.0
+    """
+
+    params: dict[str, Value]
+    candidates: int
+    place: int
+    lead: float | None
+    round: int
+
+    @property
+    def text(self) -> str:
+        """The setting in one line."""
+        chosen = ", ".join(f"{k} = {v:.4g}" if isinstance(v, float) else f"{k} = {v}" for k, v in self.params.items())
+        return f"{chosen} ({self.lead_text})"
+
+    @property
+    def lead_text(self) -> str:
+        """Say how clear the vote was."""
+        if self.lead is None:
+            return "chosen without noise" if self.candidates > 1 else "the only candidate"
+        return f"{self.lead:.2g} standard deviations of noise ahead of the second"
+
+
+def keep_common(server: Server, space: Space, directory: Path | None) -> Common | None:
+    """Give the common setting that a run's server has chosen, and write it down; None where there is none.
+
+    It follows from stored releases, so the same is written again whenever the run is replayed.
+    """
+    if not isinstance(server, CommonServer) or (release := server.released) is None:
+        return None
+    totals = sorted(release.values[0].tolist())
+    lead = None
+    if len(totals) > 1 and release.noise_stddev > 0.0:
+        lead = (totals[-1] - totals[-2]) / (math.sqrt(2.0) * release.noise_stddev)
+    params = space.decode(server.candidates[server.place])
+    found = Common(params=params, candidates=len(totals), place=server.place, lead=lead, round=release.round)
+    if directory is not None:
+        write_json(directory / COMMON, dump_settings(found))
+    return found
+
+
+def read_common(directory: Path, run: str, ledger: Ledger) -> Common | None:
+    """Read a run's common setting; None where there is none.
+
+    Raises:
+        RunError: If it is not what the ledger's stored release chose.
+    """
+    path = directory / COMMON
+    if not path.exists():
+        return None
+    found = read_settings(Common, read_json(path), COMMON)
+    stored = ledger.stored_release(f"{run}/{found.round}")
+    values = None if stored is None else decode_release(stored)[0].values[0]
+    if values is None or (len(values), int(values.argmax())) != (found.candidates, found.place):
+        raise RunError(f"{path} is not what the ledger's stored release chose; remove it and resume the run")
+    return found
+
+
+def common_at_site(folder: Path) -> dict[str, Value] | None:
+    """Decode the common setting that a site was told, from its folder of one run; None where it was told none."""
+    path = folder / COMMON
+    return site_facts(folder).search_space.decode(read_json(path)["unit"]) if path.exists() else None

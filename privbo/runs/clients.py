@@ -3,7 +3,7 @@
 Of one each, an error is that client's alone, and no client is moved by the data of another. A client that raises in
 the middle of a round is absent in that round. It goes on from the state after the last round that it answered, and its
 first error is reported to its own side. Who waits for what is a strategy: clients are called one after the other
-(``Called``), or each waits for values in a thread of its own (``privbo.runs.pending``).
+(``Called``), or each waits for values in a thread of its own (``privbo.runs.trials``).
 """
 
 from __future__ import annotations

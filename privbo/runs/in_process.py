@@ -238,7 +238,7 @@ def in_process(
     if backend == "serial":
         waiting = None
         if spec.problem.is_asked and home is not None:
-            from privbo.runs.pending import pending_trials
+            from privbo.runs.trials import pending_trials
 
             waiting = pending_trials(spec, evaluate, home.private, None if spec.times is None else spec.times.patience)
         workers, parts = LocalWorker(setup, evaluate, kept.add, waiting), 1

@@ -30,9 +30,9 @@ from privbo.protocol.files import fresh_directory, save_arrays
 from privbo.protocol.messages import Algorithm, Ask, FloatArray, Standing
 from privbo.protocol.problem import Problem
 from privbo.protocol.processes import watched_interrupts
+from privbo.runs.best import keep_common
 from privbo.runs.clients import require_answers
 from privbo.runs.evidence import plan_of, recovered_places
-from privbo.runs.final import keep_common
 from privbo.runs.history import History, OnPrivateRound, OnRound
 from privbo.runs.in_process import in_process, require_executor
 from privbo.runs.manifest import RunDirectory

@@ -24,8 +24,8 @@ from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link, today
 from privbo.protocol.messages import Foregoing, Request, Server, Setting
+from privbo.runs.best import CommonServer
 from privbo.runs.evidence import declaration, gathered, require_agreement
-from privbo.runs.final import CommonServer
 from privbo.runs.manifest import KeptAllocation, Manifest, RunDirectory, derive_seed, noise_of, versions
 from privbo.runs.record import Record
 from privbo.runs.sources import algorithm_table

@@ -20,9 +20,8 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Ask, ClientHistory, FloatArray, Release
 from privbo.protocol.plain import in_two_lines
 from privbo.protocol.table import Table
-from privbo.runs.best import Best, best_points, read_history
+from privbo.runs.best import Best, Common, best_points, read_common, read_history
 from privbo.runs.evidence import LedgerCheck, examine, require_agreement
-from privbo.runs.final import Common, read_common
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
 from privbo.runs.sources import ForeignAlgorithm
 from privbo.runs.spec import Spec

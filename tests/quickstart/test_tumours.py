@@ -6,7 +6,7 @@ from sklearn.kernel_ridge import KernelRidge
 import privbo as pb
 from privbo.quickstart import CONFIG
 from privbo.quickstart.tumours import GROUPS, LARGEST, N_CLIENTS, SMALLEST, SPACE, deal, problem
-from privbo.runs.config import read_spec
+from privbo.runs.spec import read_spec
 
 
 def test_every_client_has_rows_of_the_data_in_two_halves_with_both_labels() -> None:

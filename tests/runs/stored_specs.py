@@ -10,8 +10,7 @@ import json
 from typing import Any
 
 import privbo as pb
-from privbo.runs.config import read_spec
-from privbo.runs.spec import Spec
+from privbo.runs.spec import Spec, read_spec
 from tests.conformance.cases import CASES
 from tests.sources import ROOT
 

@@ -23,8 +23,7 @@ from privbo.cli.main import app
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Setting
 from privbo.runs.clients import Each
-from privbo.runs.pending import PendingTrials
-from privbo.runs.trials import TRIALS, Journal, Trial
+from privbo.runs.trials import TRIALS, Journal, PendingTrials, Trial
 from tests.conformance.cases import ALIKE, CASES, ROUNDS, VOTES, Case, problem
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.reading import releases, sites

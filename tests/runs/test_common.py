@@ -18,7 +18,7 @@ from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.servers import ThompsonServer
 from privbo.protocol.common import CANDIDATES, N_CANDIDATES, ballots, different, spread
 from privbo.protocol.messages import Algorithm, Cohort, Evaluate, FloatArray, IntArray, PlainEvaluate, Release, Setting
-from privbo.runs.final import COMMON
+from privbo.runs.best import COMMON
 from privbo.runs.history import Round
 from privbo.runs.loop import run_spec
 from privbo.runs.opening import plan_run
@@ -244,14 +244,14 @@ def test_ballots_follow_judgements_and_nothing_else() -> None:
 # Where the process kills itself: after the vote's charge, after its release was stored, after the result was written.
 KILLS = {
     "charged": "door.Door.close = killed(door.Door.close, lambda self, ticket, answers: ticket.round == vote)",
-    "stored": "final.CommonServer.tell = killed(final.CommonServer.tell, lambda self, release: self._stage == 'vote')",
+    "stored": "best.CommonServer.tell = killed(best.CommonServer.tell, lambda self, release: self._stage == 'vote')",
     "written": "loop.save_arrays = killed(loop.save_arrays, lambda *given: True)",
 }
 KILLING = """
 import os, signal, sys
 from privbo.cli.main import main
 from privbo.door import door
-from privbo.runs import final, loop
+from privbo.runs import best, loop
 
 def killed(function, now):
     def called(*given, **named):

@@ -21,9 +21,9 @@ from accountant.events import Adjacency, Gaussian, RandomAllocationGaussian, Tru
 from accountant.ledger import Ledger
 from privbo.protocol.files import read_lines
 from privbo.reports.report import report
-from privbo.runs.config import read_spec
 from privbo.runs.manifest import KeptAllocation, RunDirectory
 from privbo.runs.recovery import recover
+from privbo.runs.spec import read_spec
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, N_CLIENTS, Case, problem
 

@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 
 from privbo.protocol.messages import Broadcast, FloatArray, Release
-from privbo.runs.final import CommonCohort, CommonServer
+from privbo.runs.best import CommonCohort, CommonServer
 from tests.conformance.cases import VOTES
 from tests.whole_run.test_whole_run import audit, configuration
 from tests.whole_run.worlds import SHORT
