@@ -32,7 +32,7 @@ from accountant.events import (
 from accountant.front import Accountant as Accountant, epsilon as epsilon, noise_multiplier as noise_multiplier
 from accountant.ledger import Budget as Budget, Ledger as Ledger, LedgerPolicy as LedgerPolicy
 from accountant.tight import numerical as numerical
-from accountant.tightest import (
+from accountant.tight.numerical import (
     Interval as Interval,
     epsilon_interval as epsilon_interval,
     epsilon_table as epsilon_table,

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 
 from scipy.optimize import brentq
 
-from accountant import gaussian_dp, tightest
+from accountant import gaussian_dp
 from accountant.checks import check_delta, check_epsilon
 from accountant.errors import CalibrationError
 from accountant.events import Adjacency, Event, PoissonSampledGaussian, repeat
@@ -57,7 +57,7 @@ def noise_multiplier(
     epsilon: float,
     delta: float,
     adjacency: Adjacency,
-    accountant: EpsilonOf = tightest.epsilon,
+    accountant: EpsilonOf = numerical.epsilon,
 ) -> float:
     """The smallest noise multiplier z at which ``plan(z)`` costs at most ``epsilon``.
 
@@ -77,7 +77,7 @@ def noise_multiplier(
     def cost(log_z: float, by: EpsilonOf = accountant) -> float:
         return by(plan(math.exp(log_z)), delta, adjacency=adjacency)
 
-    dear = accountant is tightest.epsilon and not gaussian_dp.is_exact(plan(1.0))  # a closed form is asked at will
+    dear = accountant is numerical.epsilon and not gaussian_dp.is_exact(plan(1.0))  # a closed form is asked at will
     if dear and (found := _quick(cost, epsilon)) is not None:
         return math.exp(found)
     return math.exp(_solve(cost, epsilon))
@@ -96,9 +96,9 @@ def _quick(cost: Callable[[float, EpsilonOf], float], target: float) -> float | 
     except CalibrationError:  # of a bound that is looser than what is asked
         return None
     if here <= math.log(_LOW):
-        return here if cost(here, tightest.epsilon) <= target else None
+        return here if cost(here, numerical.epsilon) <= target else None
     best, slope, before = None, _USUAL_SLOPE, None
-    looks: tuple[EpsilonOf, ...] = (*[loose] * _LOOKS, close, *[tightest.epsilon] * _LOOKS)
+    looks: tuple[EpsilonOf, ...] = (*[loose] * _LOOKS, close, *[numerical.epsilon] * _LOOKS)
     met = False
     for look in looks:
         if look is loose and met:
@@ -106,7 +106,7 @@ def _quick(cost: Callable[[float, EpsilonOf], float], target: float) -> float | 
         price = cost(here, look)
         if not 0.0 < price < math.inf:
             break
-        if look is tightest.epsilon and _GOOD * target <= price <= target:
+        if look is numerical.epsilon and _GOOD * target <= price <= target:
             best = here if best is None else min(best, here)
             if price >= _CLOSE * target:
                 break
@@ -126,7 +126,7 @@ def sample_rate(
     epsilon: float,
     delta: float,
     adjacency: Adjacency,
-    accountant: EpsilonOf = tightest.epsilon,
+    accountant: EpsilonOf = numerical.epsilon,
 ) -> float:
     """The largest Poisson sample rate at which ``rounds`` releases cost at most ``epsilon``; 1 if all do.
 
@@ -157,7 +157,7 @@ def rounds(
     epsilon: float,
     delta: float,
     adjacency: Adjacency,
-    accountant: EpsilonOf = tightest.epsilon,
+    accountant: EpsilonOf = numerical.epsilon,
 ) -> int:
     """The largest number of rounds that costs at most ``epsilon``; 0 if not even one does."""
     _check_target(epsilon, delta)
@@ -184,12 +184,12 @@ def poisson(sample_rate: float, noise_multiplier: float, rounds: int) -> Event:
 
 def epsilon(noise_multiplier: float, *, sample_rate: float, rounds: int, delta: float, adjacency: Adjacency) -> float:
     """Epsilon of the homogeneous plan at ``delta``, by the tightest accountant."""
-    return tightest.epsilon(poisson(sample_rate, noise_multiplier, rounds), delta, adjacency=adjacency)
+    return numerical.epsilon(poisson(sample_rate, noise_multiplier, rounds), delta, adjacency=adjacency)
 
 
 def delta(noise_multiplier: float, *, sample_rate: float, rounds: int, epsilon: float, adjacency: Adjacency) -> float:
     """Delta of the homogeneous plan at ``epsilon``, by the tightest accountant."""
-    return tightest.delta(poisson(sample_rate, noise_multiplier, rounds), epsilon, adjacency=adjacency)
+    return numerical.delta(poisson(sample_rate, noise_multiplier, rounds), epsilon, adjacency=adjacency)
 
 
 def _check_target(epsilon: float, delta: float) -> None:

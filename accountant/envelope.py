@@ -81,7 +81,7 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
-from accountant import renyi, tightest
+from accountant import renyi
 from accountant.errors import AccountingError
 from accountant.events import (
     Adjacency,
@@ -103,6 +103,7 @@ from accountant.events import (
     compose,
     parts,
 )
+from accountant.tight import numerical
 
 SampledGaussian: TypeAlias = Gaussian | PoissonSampledGaussian | FixedSizeSampledGaussian
 SampledLaplace: TypeAlias = Laplace | PoissonSampledLaplace
@@ -143,7 +144,7 @@ class Envelope:
 
     def epsilon_at(self, delta: float) -> float:
         """Epsilon of all slots together: guaranteed at every delta, whatever was chosen adaptively."""
-        return tightest.epsilon(self.event, delta, adjacency=self.adjacency)
+        return numerical.epsilon(self.event, delta, adjacency=self.adjacency)
 
 
 @dataclass(frozen=True, kw_only=True)

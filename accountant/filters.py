@@ -32,10 +32,11 @@ from typing import Final, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from accountant import gaussian_dp, renyi, tightest
+from accountant import gaussian_dp, renyi
 from accountant.checks import check_delta, check_epsilon
 from accountant.errors import AccountingError
 from accountant.events import Adjacency, Event, check_adjacency, is_non_private, parts
+from accountant.tight import numerical
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -244,12 +245,12 @@ def quote(
     candidates = [(math.inf, "nothing: the plan was left, or none was declared, and no valid filter stood guard")]
     if plan is not None and followed:
         candidates.append(
-            (tightest.epsilon(plan, delta, adjacency=adjacency), "the plan was declared beforehand and followed")
+            (numerical.epsilon(plan, delta, adjacency=adjacency), "the plan was declared beforehand and followed")
         )
     if admitted_by is not None:
         candidates.append(
             (admitted_by.epsilon_at(delta), f"every charge passed the ledger's filter ({type(admitted_by).__name__})")
         )
     best, because = min(candidates)
-    reading = tightest.epsilon(made, delta, adjacency=adjacency) if plan is not None and followed else None
+    reading = numerical.epsilon(made, delta, adjacency=adjacency) if plan is not None and followed else None
     return Quote(guaranteed=best, because=because, as_if_non_adaptive=reading)

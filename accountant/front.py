@@ -1,6 +1,6 @@
 """The front door: prices of the commonest plan in one flat call, and a small accountant that adds events up.
 
-Everything here is a certified upper end (``accountant.tightest``), under add-or-remove-one
+Everything here is a certified upper end (``accountant.tight.numerical``), under add-or-remove-one
 unless another adjacency is named: the adjacency that Opacus and dp-accounting take for granted.
 
 Example:
@@ -15,12 +15,14 @@ Example:
 from __future__ import annotations
 
 import math
+from functools import partial
 from numbers import Real
-from typing import Self, TypedDict, Unpack
+from typing import Self
 
-from accountant import calibrate, tightest
+from accountant import calibrate
 from accountant.errors import AccountingError
 from accountant.events import Adjacency, Composed, Event, check_adjacency, compose, of_group
+from accountant.tight import numerical
 from accountant.tight.numerical import Interval
 
 _MEANINGS = {
@@ -30,35 +32,26 @@ _MEANINGS = {
 }
 
 
-class _Needed(TypedDict):
-    rounds: int
-    delta: float
-
-
-class EqualRounds(_Needed, total=False):
-    """Equal rounds of a Poisson-sampled Gaussian sum, as in DP-SGD, and where they are priced.
-
-    Attributes:
-        rounds: Number of releases.
-        delta: In (0, 1).
-        sample_rate: q in (0, 1], the probability with which a unit takes part in a round; 1 if left out.
-        adjacency: Which data sets are neighbours, such as ``"zero-out"``; add-or-remove-one if left out.
-        group: Number of units whose presence together is hidden (``accountant.events.of_group``); 1 if left out.
-    """
-
-    sample_rate: float
-    adjacency: Adjacency | str
-    group: int
-
-
-def epsilon(*, noise_multiplier: float, **plan: Unpack[EqualRounds]) -> float:
-    """Epsilon of equal rounds: the certified upper end.
+def epsilon(
+    *,
+    noise_multiplier: float,
+    rounds: int,
+    delta: float,
+    sample_rate: float = 1.0,
+    adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE,
+    group: int = 1,
+) -> float:
+    """Epsilon of equal rounds of a Poisson-sampled Gaussian sum, as in DP-SGD: the certified upper end.
 
     .. versionadded:: 0.3.0
 
     Args:
         noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
-        **plan: ``EqualRounds``; zero rounds cost nothing.
+        rounds: Number of releases; zero rounds cost nothing.
+        delta: In (0, 1).
+        sample_rate: q in (0, 1], the probability with which a unit takes part in a round.
+        adjacency: Which data sets are neighbours, such as ``"zero-out"``.
+        group: Number of units whose presence together is hidden (``accountant.of_group``).
 
     Raises:
         AccountingError: A value is out of range.
@@ -68,18 +61,31 @@ def epsilon(*, noise_multiplier: float, **plan: Unpack[EqualRounds]) -> float:
         >>> round(epsilon(noise_multiplier=2.0, sample_rate=0.25, rounds=40, delta=1e-5), 2)
         3.96
     """
-    adjacency = _adjacency(plan, fewest=0)
-    return tightest.epsilon(_event(noise_multiplier, plan, adjacency), plan["delta"], adjacency=adjacency)
+    _require_rounds(rounds, 0)
+    event = _equal_rounds(noise_multiplier, sample_rate, rounds, group, Adjacency(adjacency))
+    return numerical.epsilon(event, delta, adjacency=Adjacency(adjacency))
 
 
-def noise_multiplier(*, epsilon: float, **plan: Unpack[EqualRounds]) -> float:
+def noise_multiplier(
+    *,
+    epsilon: float,
+    rounds: int,
+    delta: float,
+    sample_rate: float = 1.0,
+    adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE,
+    group: int = 1,
+) -> float:
     """The smallest noise multiplier at which equal rounds cost at most ``epsilon``.
 
     .. versionadded:: 0.3.0
 
     Args:
         epsilon: Target, positive.
-        **plan: ``EqualRounds``, of at least one round.
+        rounds: Number of releases, at least one.
+        delta: In (0, 1).
+        sample_rate: q in (0, 1], the probability with which a unit takes part in a round.
+        adjacency: Which data sets are neighbours, such as ``"zero-out"``.
+        group: Number of units whose presence together is hidden (``accountant.of_group``).
 
     Raises:
         AccountingError: A value is out of range.
@@ -91,10 +97,10 @@ def noise_multiplier(*, epsilon: float, **plan: Unpack[EqualRounds]) -> float:
         1.98
     """
     _require("epsilon", epsilon)
-    adjacency = _adjacency(plan, fewest=1)
-    return calibrate.noise_multiplier(
-        lambda z: _event(z, plan, adjacency), epsilon=epsilon, delta=plan["delta"], adjacency=adjacency
-    )
+    _require_rounds(rounds, 1)
+    kind = Adjacency(adjacency)
+    plan = partial(_equal_rounds, sample_rate=sample_rate, rounds=rounds, group=group, adjacency=kind)
+    return calibrate.noise_multiplier(plan, epsilon=epsilon, delta=delta, adjacency=kind)
 
 
 class Accountant:
@@ -128,34 +134,26 @@ class Accountant:
 
     def epsilon(self, delta: float) -> float:
         """Epsilon of everything at ``delta``: the certified upper end."""
-        return tightest.epsilon(self.event, delta, adjacency=self.adjacency)
+        return numerical.epsilon(self.event, delta, adjacency=self.adjacency)
 
     def delta(self, epsilon: float) -> float:
         """Delta of everything at ``epsilon``: the certified upper end."""
-        return tightest.delta(self.event, epsilon, adjacency=self.adjacency)
+        return numerical.delta(self.event, epsilon, adjacency=self.adjacency)
 
     def interval(self, delta: float) -> Interval:
         """Certified bounds of epsilon at ``delta``."""
-        return tightest.epsilon_interval(self.event, delta, adjacency=self.adjacency)
+        return numerical.epsilon_interval(self.event, delta, adjacency=self.adjacency)
 
 
-def _adjacency(plan: EqualRounds, *, fewest: int) -> Adjacency:
-    """Refuse a plan with unknown or missing words or values out of range; the adjacency that it names."""
-    unknown, missing = plan.keys() - EqualRounds.__annotations__.keys(), EqualRounds.__required_keys__ - plan.keys()
-    if unknown or missing:
-        wrong = f"unknown: {', '.join(sorted(unknown))}" if unknown else f"missing: {', '.join(sorted(missing))}"
-        raise TypeError(f"{wrong}; equal rounds are described by {', '.join(EqualRounds.__annotations__)}")
-    rounds = plan["rounds"]
+def _require_rounds(rounds: int, fewest: int) -> None:
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < fewest:
         raise AccountingError(f"rounds={rounds!r} must be a whole number of releases, at least {fewest}")
-    _require("sample_rate", plan.get("sample_rate", 1.0), 1.0)
-    return Adjacency(plan.get("adjacency", Adjacency.ADD_OR_REMOVE_ONE))
 
 
-def _event(noise_multiplier: float, plan: EqualRounds, adjacency: Adjacency) -> Event:
+def _equal_rounds(noise_multiplier: float, sample_rate: float, rounds: int, group: int, adjacency: Adjacency) -> Event:
+    _require("sample_rate", sample_rate, 1.0)
     _require("noise_multiplier", noise_multiplier)
-    alone = calibrate.poisson(plan.get("sample_rate", 1.0), noise_multiplier, plan["rounds"])
-    return of_group(alone, plan.get("group", 1), adjacency=adjacency)
+    return of_group(calibrate.poisson(sample_rate, noise_multiplier, rounds), group, adjacency=adjacency)
 
 
 def _require(name: str, value: float, high: float = math.inf) -> None:

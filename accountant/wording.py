@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from accountant.events import Event, FixedSizeSampledGaussian, parts
+from accountant.verify.text import at_least, at_most
 
 if TYPE_CHECKING:
     from accountant.tight.numerical import Interval
 
-_DUST = 1e-9  # of the last digit: what floating-point arithmetic leaves
 _LISTED = 4  # noise multipliers of one plan
 _FOUND = {
     "closed-form": "in closed form",
@@ -27,26 +27,7 @@ def upper_text(value: float | None, digits: int = 4) -> str:
         >>> upper_text(3.2500238), upper_text(2.9999999998), upper_text(None)
         ('3.251', '3', '-')
     """
-    return _rounded(value, digits, math.ceil, -_DUST)
-
-
-def lower_text(value: float | None, digits: int = 4) -> str:
-    """Write a lower bound, rounded down so that it stays one.
-
-    Example:
-        >>> lower_text(3.2509), lower_text(0.0)
-        ('3.25', '0')
-    """
-    return _rounded(value, digits, math.floor, _DUST)
-
-
-def _rounded(value: float | None, digits: int, towards: Callable[[float], int], dust: float) -> str:
-    if value is None:
-        return "-"
-    if value == 0.0 or not math.isfinite(value):
-        return "infinite" if value == math.inf else f"{value:g}"
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
-    return f"{towards(value / unit + dust) * unit:.{digits}g}"
+    return "-" if value is None else at_most(value, digits)
 
 
 def interval_text(interval: Interval, event: Event) -> str:
@@ -60,7 +41,7 @@ def interval_text(interval: Interval, event: Event) -> str:
         True
     """
     upper = upper_text(interval.upper, 6)
-    between = f"lies between {lower_text(interval.lower, 6)} and {upper}"
+    between = f"lies between {at_least(interval.lower, 6)} and {upper}"
     if interval.method == "renyi" and interval.lower == 0.0:
         return f"epsilon is at most {upper} by Rényi's bound alone; no lower end is known"
     how = _FOUND[interval.method]

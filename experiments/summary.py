@@ -14,7 +14,7 @@ import numpy as np
 import privbo as pb
 from accountant import moments, renyi
 from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, PoissonSampledGaussian, from_dict, repeat
-from accountant.tightest import epsilon_table
+from accountant.tight.numerical import epsilon_table
 from experiments.cells import Found, algorithm_of
 from experiments.outcome import Outcome, Paid
 from experiments.study import Arm, Panel

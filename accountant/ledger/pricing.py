@@ -30,7 +30,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from accountant import gaussian_dp, renyi, tightest
+from accountant import gaussian_dp, renyi
 from accountant.checks import check_delta
 from accountant.envelope import Envelope, Places, free_places
 from accountant.errors import LedgerError
@@ -50,6 +50,7 @@ from accountant.events import (
 from accountant.filters import ORDERS, Filter, FixedOrderFilter, FloatArray, fixed_order_filter, gaussian_filter
 from accountant.ledger.book import Book
 from accountant.ledger.policy import Budget, LedgerPolicy, Rule
+from accountant.tight import numerical
 from accountant.wording import event_text, lower_text, upper_text
 
 
@@ -88,7 +89,7 @@ def opened(policy: LedgerPolicy, budget: Budget) -> Account:
             return _Added(rule=budget.rule, cap=cap)
 
         def tight(paid: Composed) -> float:
-            return tightest.epsilon(paid, budget.delta, adjacency=policy.adjacency)
+            return numerical.epsilon(paid, budget.delta, adjacency=policy.adjacency)
 
         price = tight if cap is None else cap.price
         return _Composed(rule=budget.rule, price=price, combine=most_expensive if policy.disjoint else compose)
@@ -295,9 +296,9 @@ def _priced(book: Book, paid: Event, delta: float, run: str | None) -> tuple[flo
         return 0.0, NOTHING
     recovered = book.is_recovered(run)
     if book.policy.disjoint and not recovered:
-        return min(tightest.epsilon_table(paid, delta, adjacency=adjacency).values()), DISJOINT
+        return min(numerical.epsilon_table(paid, delta, adjacency=adjacency).values()), DISJOINT
     if book.declared_together(run):
-        return min(tightest.epsilon_table(paid, delta, adjacency=adjacency).values()), TOGETHER
+        return min(numerical.epsilon_table(paid, delta, adjacency=adjacency).values()), TOGETHER
     if run is None and budget is not None and not recovered and (found := _kept(book, budget, delta)) is not None:
         return found
     return odometer([paid], delta, adjacency=adjacency), ODOMETER

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Literal, TextIO, TypeAlias, TypeVar
 
 from accountant.verify.chain import Chain, Declared, read_chain, require_paid
-from accountant.verify.guardians import Countersigned, read_countersigned, require_countersigned
 from accountant.verify.reading import (
     BUNDLE,
     RECEIPT,
@@ -41,12 +40,15 @@ from accountant.verify.reading import (
     whole,
 )
 from accountant.verify.statement import (
+    Countersigned,
     Quote,
     by_word,
     guardian_lines,
     n_guardians,
     plan_of,
     quotes,
+    read_countersigned,
+    require_countersigned,
     settings_of,
     statement_lines,
     unknowable,

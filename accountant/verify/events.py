@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 from accountant.verify.reading import BundleError, Json, canonical, number, quoted, rows, table, text, whole
 
@@ -27,14 +28,19 @@ class Adjacency(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gaussian:
+class Basic:
+    """A kind of event; a ledger's rows name it by its class' name in small letters with hyphens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(Basic):
     """A sum that everybody enters, with noise of so many sensitivities."""
 
     noise_multiplier: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonSampledGaussian:
+class PoissonSampledGaussian(Basic):
     """A sum that everybody enters by a secret coin."""
 
     sample_rate: float
@@ -42,7 +48,7 @@ class PoissonSampledGaussian:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedSizeSampledGaussian:
+class FixedSizeSampledGaussian(Basic):
     """A sum over a secret subset of so many clients."""
 
     n_clients: int
@@ -56,7 +62,7 @@ class FixedSizeSampledGaussian:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TruncatedPoissonSampledGaussian:
+class TruncatedPoissonSampledGaussian(Basic):
     """A sum that everybody enters by a secret coin, cut to so many."""
 
     n_clients: int
@@ -66,7 +72,7 @@ class TruncatedPoissonSampledGaussian:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomAllocationGaussian:
+class RandomAllocationGaussian(Basic):
     """Sums of so many rounds, of which everybody enters some at secret times."""
 
     n_rounds: int
@@ -75,7 +81,7 @@ class RandomAllocationGaussian:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureOfGaussians:
+class MixtureOfGaussians(Basic):
     """A value that moves by a secret length."""
 
     noise_multiplier: float
@@ -84,7 +90,7 @@ class MixtureOfGaussians:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZeroConcentrated:
+class ZeroConcentrated(Basic):
     """A release of which the divergences alone are known."""
 
     rho: float
@@ -92,14 +98,14 @@ class ZeroConcentrated:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Laplace:
+class Laplace(Basic):
     """A sum with Laplace noise of so many sensitivities."""
 
     scale_multiplier: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonSampledLaplace:
+class PoissonSampledLaplace(Basic):
     """A sum that everybody enters by a secret coin, with Laplace noise."""
 
     sample_rate: float
@@ -107,7 +113,7 @@ class PoissonSampledLaplace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestOfRandomRuns:
+class BestOfRandomRuns(Basic):
     """The best of a secret random number of runs."""
 
     run: Composed
@@ -116,45 +122,15 @@ class BestOfRandomRuns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NonPrivate:
+class NonPrivate(Basic):
     """A release without any guarantee."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unknown:
+class Unknown(Basic):
     """A kind of release that this check has never heard of: nothing can be computed of it."""
 
     kind: str
-
-
-Basic: TypeAlias = (
-    Gaussian
-    | PoissonSampledGaussian
-    | FixedSizeSampledGaussian
-    | TruncatedPoissonSampledGaussian
-    | RandomAllocationGaussian
-    | MixtureOfGaussians
-    | ZeroConcentrated
-    | Laplace
-    | PoissonSampledLaplace
-    | BestOfRandomRuns
-    | NonPrivate
-    | Unknown
-)
-
-_KINDS: dict[str, type[Basic]] = {
-    "gaussian": Gaussian,
-    "poisson-sampled-gaussian": PoissonSampledGaussian,
-    "fixed-size-sampled-gaussian": FixedSizeSampledGaussian,
-    "truncated-poisson-sampled-gaussian": TruncatedPoissonSampledGaussian,
-    "random-allocation-gaussian": RandomAllocationGaussian,
-    "mixture-of-gaussians": MixtureOfGaussians,
-    "zero-concentrated": ZeroConcentrated,
-    "laplace": Laplace,
-    "poisson-sampled-laplace": PoissonSampledLaplace,
-    "best-of-random-runs": BestOfRandomRuns,
-    "non-private": NonPrivate,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,9 +181,9 @@ def counted(value: object, name: str) -> int:
 
 def _basic(content: Json) -> Basic:
     kind = content["type"]
-    if kind not in _KINDS:
+    made = _KINDS.get(kind, Unknown)
+    if made is Unknown:
         return Unknown(kind=kind)
-    made = _KINDS[kind]
     names = [field.name for field in fields(made)]
     table(content, f"event {kind}", ("type", *names))
     given = {name: _field(name, content[name]) for name in names}
@@ -246,6 +222,7 @@ def _summing_to_one(chances: tuple[float, ...]) -> tuple[float, ...]:
     return chances
 
 
+_KINDS = {re.sub("(?<!^)(?=[A-Z])", "-", kind.__name__).lower(): kind for kind in Basic.__subclasses__()}
 _POSITIVE = (0.0, sys.float_info.max, False)
 _RANGES = {
     "sample_rate": (0.0, 1.0, False),

@@ -31,7 +31,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from accountant.verify.events import (
     Adjacency,
@@ -44,8 +43,9 @@ from accountant.verify.events import (
     Unknown,
 )
 from accountant.verify.lower.ends import lower_epsilon
+from accountant.verify.lower.sums import FloatArray
+from accountant.verify.lower.sums import normal_tail as _tail
 
-FloatArray = npt.NDArray[np.float64]
 # P(loss > l) under the first law of a dominating pair.
 Above = Callable[[FloatArray], FloatArray]
 
@@ -103,7 +103,8 @@ def _upper(paid: Composed, delta: float, adjacency: Adjacency) -> tuple[float, s
     everybody = sum(n / _z(event) ** 2 for event, n in paid.parts if _rate(event) == 1.0)
     sampled = [(event, n) for event, n in paid.parts if _rate(event) < 1.0]
     top = _renyi(paid, delta)
-    upper = max(_above_all(direction, everybody, delta, top) for direction in _directions(sampled, adjacency))
+    both = [[(_above(event, adjacency, added=added), n) for event, n in sampled] for added in (False, True)]
+    upper = max(_above_all(direction, everybody, delta, top) for direction in both)
     if upper < math.inf:
         return upper, "certified ends, the lower by a test and the upper by privacy losses on a grid"
     return math.inf if top is None else top, "certified ends, the lower by a test and the upper by Rényi divergences"
@@ -143,20 +144,10 @@ def _bisected(excess: Callable[[float], float]) -> float:
     return high
 
 
-def _tail(x: FloatArray) -> FloatArray:
-    """P(N(0, 1) > x) by the standard library."""
-    return np.fromiter(map(math.erfc, (x / math.sqrt(2)).tolist()), dtype=np.float64, count=len(x)) / 2
-
-
 def _position(q: float, z: float, loss: FloatArray) -> FloatArray:
     """Where (1-q) N(0, z^2) + q N(1, z^2) against N(0, z^2) has this loss; -inf at and below its least."""
     with np.errstate(divide="ignore"):
         return np.asarray(z * z * np.log(np.maximum(1.0 + np.expm1(np.minimum(loss, 700.0)) / q, 0.0)) + 0.5)
-
-
-def _directions(sampled: list[tuple[Basic, int]], adjacency: Adjacency) -> list[list[tuple[Above, int]]]:
-    """Losses of all releases in the one order of the neighbours, and in the other."""
-    return [[(_above(event, adjacency, added=added), n) for event, n in sampled] for added in (False, True)]
 
 
 def _above(event: Basic, adjacency: Adjacency, *, added: bool) -> Above:
@@ -194,7 +185,8 @@ def _above_all(releases: list[tuple[Above, int]], everybody: float, delta: float
     step = max(2.0**-16, _WIDTH * (8.0 if top is None else min(top, 50.0))) / count
     for _ in range(8):  # a wider step where the window does not fit
         if (found := _summed(releases, step, delta)) is not None:
-            return found.epsilon(delta - found.slack, count * step) * (1 + 1e-9)
+            sums, left, raised = found, delta - found.slack, count * step
+            return _bisected(lambda epsilon: sums.delta(epsilon - raised) - left) * (1 + 1e-9)
         step *= 2
     return math.inf
 
@@ -206,10 +198,6 @@ class _Losses:
     losses: FloatArray
     chances: FloatArray
     slack: float
-
-    def epsilon(self, delta: float, raised: float) -> float:
-        """Epsilon at ``delta`` of losses that are larger by ``raised``."""
-        return _bisected(lambda epsilon: self.delta(epsilon - raised) - delta)
 
     def delta(self, epsilon: float) -> float:
         """Delta at ``epsilon``, which may be negative."""
@@ -276,19 +264,17 @@ def _renyi(paid: Composed, delta: float) -> float | None:
     """An upper bound of Gaussian and Poisson-sampled releases, zero-out or add-or-remove-one; None of others."""
     if not all(isinstance(event, Gaussian | PoissonSampledGaussian) for event, _ in paid.parts):
         return None
-    spent = sum((n * _divergences(event) for event, n in paid.parts), np.zeros(len(_ORDERS)))
+    divergences = [
+        n * np.array([_divergence(int(order), _rate(event), _z(event)) for order in _ORDERS]) for event, n in paid.parts
+    ]
+    spent = sum(divergences, np.zeros(len(_ORDERS)))
     # Proposition 12 of Canonne, Kamath and Steinke (2020).
     bounds = spent + np.log((_ORDERS - 1) / _ORDERS) - (math.log(delta) + np.log(_ORDERS)) / (_ORDERS - 1)
     return max(0.0, float(np.min(bounds)))
 
 
-def _divergences(event: Basic) -> FloatArray:
-    """Rényi divergences at integer orders (Mironov, Talwar and Zhang 2019, section 3.3)."""
-    q, z = _rate(event), _z(event)
-    return np.array([_divergence(int(order), q, z) for order in _ORDERS])
-
-
 def _divergence(order: int, q: float, z: float) -> float:
+    """Rényi divergence at an integer order (Mironov, Talwar and Zhang 2019, section 3.3)."""
     if q == 1.0:
         return order / (2 * z * z)
     k = np.arange(order + 1)

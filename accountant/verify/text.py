@@ -56,7 +56,7 @@ def at_least(value: float, digits: int = 4) -> str:
 def _rounded(value: float, digits: int, towards: Callable[[float], int], dust: float) -> str:
     if value == 0.0 or not math.isfinite(value):
         return {math.inf: "infinite", 0.0: "0"}.get(value, "no number")
-    unit = math.floor(math.log10(value)) - digits + 1  # a power of ten, which the smallest floats have none of
+    unit = math.floor(math.log10(abs(value))) - digits + 1  # a power of ten, which the smallest floats have none of
     return f"{float(Decimal(towards(float(Decimal(value).scaleb(-unit)) + dust)).scaleb(unit)):.{digits}g}"
 
 

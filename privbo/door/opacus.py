@@ -24,7 +24,7 @@ from opacus.accountants.accountant import IAccountant
 from accountant.errors import AccountingError, BudgetExceeded, EventError, LedgerError
 from accountant.events import Event, PoissonSampledGaussian, Unit, repeat
 from accountant.sensitivity import contribution_factor
-from accountant.tightest import epsilon
+from accountant.tight.numerical import epsilon
 
 if TYPE_CHECKING:
     from opacus import PrivacyEngine

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from accountant import calibrate as solve
 from accountant.events import Adjacency
 from accountant.tight import numerical
-from accountant.tight.numerical import Interval
-from accountant.tightest import epsilon_table
+from accountant.tight.numerical import Interval, epsilon_table
 from accountant.wording import upper_text
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.table import Table

@@ -19,7 +19,7 @@ from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency, Event, from_dict, of_one_run, to_dict
 from accountant.ledger import Budget
-from accountant.tightest import epsilon_table
+from accountant.tight.numerical import epsilon_table
 from accountant.wording import multipliers_text, upper_text
 from privbo.door.mechanism import Mechanism
 from privbo.plans.counting import counted, merged, over_noise, priced, whole_event

@@ -32,7 +32,8 @@ from pydantic import Field
 from accountant.events import Adjacency, Event, Unit, compose, parts
 from accountant.ledger import Budget, LedgerPolicy
 from accountant.ledger.ledger import holds
-from accountant.wording import event_text, lower_text, upper_text
+from accountant.verify.text import at_least
+from accountant.wording import event_text, upper_text
 from privbo.plans.against import Trust
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import PolicyError
@@ -208,7 +209,7 @@ class Decision:
             return "; ".join(self.refusals)
         bound, left = self.policy.epsilon, max(0.0, self.policy.epsilon - self.projected)
         return (
-            f"epsilon {upper_text(self.projected)} of {bound:g} would be spent, {lower_text(left)} left at delta "
+            f"epsilon {upper_text(self.projected)} of {bound:g} would be spent, {at_least(left)} left at delta "
             f"{upper_text(self.policy.delta)}"
         )
 

@@ -15,7 +15,7 @@ from accountant.filters import Quote, quote
 from accountant.ledger import Budget, Entry
 from accountant.ledger.pricing import filter_under, odometer, odometer_delta
 from accountant.tight import numerical
-from accountant.tightest import epsilon_table
+from accountant.tight.numerical import epsilon_table
 from privbo.plans.privacy import default_delta, safe_delta
 from privbo.protocol.plain import plain
 from privbo.protocol.settings import JsonObject

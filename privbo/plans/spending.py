@@ -11,7 +11,7 @@ from accountant.events import Event
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.book import Declaration
 from accountant.ledger.pricing import Total, total
-from accountant.tightest import epsilon_table
+from accountant.tight.numerical import epsilon_table
 from accountant.wording import upper_text
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from accountant.events import SLACK, Adjacency, Event, compose, of_noises, of_seen_samples
-from accountant.tightest import epsilon_table
+from accountant.tight.numerical import epsilon_table
 from accountant.wording import upper_text
 from privbo.plans.against import Against, unknown_noises
 from privbo.plans.privacy import NoPrivacy, Privacy

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from accountant.events import Adjacency, Event, from_dict, to_dict
-from accountant.tightest import epsilon_table
+from accountant.tight.numerical import epsilon_table
 from accountant.wording import upper_text
 from privbo.door.mechanism import Mechanism
 from privbo.protocol.messages import Request

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.events import Adjacency, BestOfRandomRuns, Event, compose, of_group
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
-from accountant.tightest import epsilon as best_epsilon
+from accountant.tight.numerical import epsilon as best_epsilon
 from accountant.wording import upper_text
 from privbo.protocol.errors import ConfigurationError
 from privbo.training.judge import loss_mechanism

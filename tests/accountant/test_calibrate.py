@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from accountant import calibrate, moments, renyi, tightest
+from accountant import calibrate, moments, numerical, renyi
 from accountant.errors import AccountingError, CalibrationError
 from accountant.events import (
     Adjacency,
@@ -15,7 +15,6 @@ from accountant.events import (
     parts,
     repeat,
 )
-from accountant.tight import numerical
 
 ZERO = Adjacency.ZERO_OUT
 DELTA = 1e-5
@@ -25,7 +24,7 @@ def poisson(q, z, count=1):
     return repeat(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), count)
 
 
-@pytest.mark.parametrize("accountant", [tightest.epsilon, renyi.epsilon, moments.epsilon])
+@pytest.mark.parametrize("accountant", [numerical.epsilon, renyi.epsilon, moments.epsilon])
 @pytest.mark.parametrize("target", [1.0, 10.0])
 def test_noise_multiplier(accountant, target):
     def plan(z):
@@ -38,16 +37,16 @@ def test_noise_multiplier(accountant, target):
 
 def test_command_line_example():
     z = calibrate.noise_multiplier(lambda z: poisson(0.25, z, 40), epsilon=4, delta=0.00294352, adjacency=ZERO)
-    cost = tightest.epsilon(poisson(0.25, z, 40), 0.00294352, adjacency=ZERO)
+    cost = numerical.epsilon(poisson(0.25, z, 40), 0.00294352, adjacency=ZERO)
     assert 3.99 <= cost <= 4
 
 
 def test_sample_rate_and_rounds_and_delta():
     q = calibrate.sample_rate(1.0, rounds=40, epsilon=4.0, delta=DELTA, adjacency=ZERO)
-    assert 3.99 <= tightest.epsilon(poisson(q, 1.0, 40), DELTA, adjacency=ZERO) <= 4.0
+    assert 3.99 <= numerical.epsilon(poisson(q, 1.0, 40), DELTA, adjacency=ZERO) <= 4.0
     count = calibrate.rounds(1.0, sample_rate=0.25, epsilon=4.0, delta=1e-3, adjacency=ZERO)
-    assert tightest.epsilon(poisson(0.25, 1.0, count), 1e-3, adjacency=ZERO) <= 4.0
-    assert tightest.epsilon(poisson(0.25, 1.0, count + 1), 1e-3, adjacency=ZERO) > 4.0 * 0.998
+    assert numerical.epsilon(poisson(0.25, 1.0, count), 1e-3, adjacency=ZERO) <= 4.0
+    assert numerical.epsilon(poisson(0.25, 1.0, count + 1), 1e-3, adjacency=ZERO) > 4.0 * 0.998
     delta = calibrate.delta(1.0, sample_rate=0.25, rounds=40, epsilon=7.06, adjacency=ZERO)
     assert delta == pytest.approx(200**-1.1, rel=0.02)
     epsilon = calibrate.epsilon(1.0, sample_rate=0.25, rounds=40, delta=200**-1.1, adjacency=ZERO)

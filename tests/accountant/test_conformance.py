@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from accountant import checks, gaussian_dp, moments, renyi
-from accountant import tightest as best
 from accountant.errors import AccountingError, EventError
 from accountant.events import (
     Adjacency,
@@ -30,6 +29,7 @@ from accountant.events import (
     repeat,
 )
 from accountant.tight import numerical
+from accountant.tight import numerical as best
 
 SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
 ADD = Adjacency.ADD_OR_REMOVE_ONE

@@ -15,8 +15,8 @@ from accountant import (
     Laplace,
     Ledger,
     PoissonSampledGaussian,
+    numerical,
     repeat,
-    tightest,
 )
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Event
@@ -69,7 +69,7 @@ def test_spent_and_bound_hold_at_other_deltas() -> None:
         charge(kept, "a/0", RELEASE)
         for delta in (1e-9, 1e-6, 1e-3):
             left = kept.left(delta)
-            exact = tightest.epsilon(RELEASE, delta, adjacency=Adjacency.ZERO_OUT)
+            exact = numerical.epsilon(RELEASE, delta, adjacency=Adjacency.ZERO_OUT)
             assert exact <= left.spent <= exact * (1 + 1e-6) + 1e-9
         assert kept.left(1e-9).bound > 2.0 > kept.left(1e-3).bound
         assert kept.left(1e-9).noise_multiplier == kept.left(1e-3).noise_multiplier
@@ -125,7 +125,7 @@ def test_a_ledger_for_any_number_of_clients_takes_events_of_every_number(tmp_pat
         assert again.verify().ok
         assert again.policy.n_clients is None
         assert again.left().spent == pytest.approx(
-            tightest.epsilon(repeat(RELEASE, 6), 1e-6, adjacency=Adjacency.ZERO_OUT), rel=1e-6
+            numerical.epsilon(repeat(RELEASE, 6), 1e-6, adjacency=Adjacency.ZERO_OUT), rel=1e-6
         )
     with ledger(n_clients=12, rule="gaussian") as fixed, pytest.raises(LedgerError, match="samples from 13 clients"):
         charge(fixed, "r/0", FixedSizeSampledGaussian(n_clients=13, sample_size=4, noise_multiplier=8.0))

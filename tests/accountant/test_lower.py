@@ -35,7 +35,7 @@ from accountant.events import (
 )
 from accountant.tight import numerical
 from accountant.verify import events as read
-from accountant.verify.lower import cells, ends, sums
+from accountant.verify.lower import ends, sums
 from tests.reports.auditors import as_read
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
@@ -241,7 +241,7 @@ def test_masses_are_on_their_sides_of_the_truth() -> None:
     mp.mp.dps = 650
     parts = ((0.75, 0.0), (0.25, 1.0))
     edges = np.array([-30.0, -9.0, -8.99, -0.01, 0.0, 0.3, 0.30001, 8.0, 8.01, 25.0, 35.0])
-    found = cells.normal_masses(parts, 0.7, edges)
+    found = sums.normal_masses(parts, 0.7, edges)
     places = [-mp.inf, *map(mp.mpf, edges), mp.inf]
 
     def tail(x: mp.mpf, center: float) -> mp.mpf:

@@ -13,7 +13,7 @@ from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.book import Declaration
 from accountant.ledger.pricing import DISJOINT, FILTER, NOTHING, ODOMETER, TOGETHER, odometer, odometer_delta, total
-from accountant.tightest import epsilon_table
+from accountant.tight.numerical import epsilon_table
 from tests.accountant.builders import policy
 
 EVENT = Gaussian(noise_multiplier=8.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from accountant import renyi, tightest
+from accountant import numerical, renyi
 from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
@@ -24,7 +24,6 @@ from accountant.events import (
 from accountant.ledger import Ledger
 from accountant.ledger.policy import Budget, LedgerPolicy
 from accountant.mechanisms.selection import TruncatedNegativeBinomial, second_orders
-from accountant.tight import numerical
 
 ADJACENCY = Adjacency.ADD_OR_REMOVE_ONE
 
@@ -130,7 +129,7 @@ def test_every_accountant_answers_with_the_renyi_bound() -> None:
     event = selection()
     found = numerical.epsilon_interval(event, 1e-5, adjacency=ADJACENCY)
     assert found.method == "renyi"
-    table = tightest.epsilon_table(event, 1e-5, adjacency=ADJACENCY)
+    table = numerical.epsilon_table(event, 1e-5, adjacency=ADJACENCY)
     assert table["tight"] == table["renyi"] <= table["moments"]
     twice = renyi.epsilon(repeat(event, 2), 1e-5, adjacency=ADJACENCY)
     assert table["renyi"] < twice < 2 * table["renyi"] * 1.2

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian
-from accountant.tight import steering
-from accountant.tight.steering import Rough, rough, spacing_for, tilt_for_delta, tilt_for_epsilon, window_for
+from accountant.tight import refine
+from accountant.tight.refine import Rough, rough, spacing_for, tilt_for_delta, tilt_for_epsilon, window_for
 
 
 def gaussian(mu, count=1):
@@ -55,7 +55,7 @@ def test_parts_of_unlike_length_share_an_array():
         event.pairs(Adjacency.ZERO_OUT)[0]
         for event in (Gaussian(noise_multiplier=2.0), PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.0))
     )
-    short = steering.Pair(
+    short = refine.Pair(
         tails=pair.tails,
         loss_range=pair.loss_range,
         loss_error=0.0,
@@ -96,7 +96,7 @@ def test_a_minimum_is_found_within_the_powers_searched(least):
         asked.append(tilt)
         return math.log(tilt / least) ** 2
 
-    found = steering._minimise(objective)
+    found = refine._minimise(objective)
     assert math.log(found / min(max(least, 4.0**-8), 4.0**18)) == pytest.approx(0.0, abs=0.01)
     assert len(asked) <= 48
 

@@ -6,9 +6,9 @@ import pytest
 
 import accountant
 from accountant import gaussian_dp, moments, renyi
-from accountant import tightest as best
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, compose, repeat
 from accountant.tight import numerical
+from accountant.tight import numerical as best
 
 ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 SAMPLED = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 4)

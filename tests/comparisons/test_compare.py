@@ -23,7 +23,7 @@ import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency
 from accountant.ledger import Ledger
-from accountant.tightest import epsilon_table
+from accountant.tight.numerical import epsilon_table
 from privbo.cli.compare import CellTable
 from privbo.cli.terminal import show
 from privbo.comparisons.cells import Cell, CellResult

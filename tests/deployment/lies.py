@@ -19,7 +19,7 @@ import numpy as np
 import tomli_w
 from flwr.app import ConfigRecord, Message
 
-from accountant import tightest
+from accountant import numerical
 from accountant.errors import PrivacyError
 from accountant.ledger import Ledger
 from accountant.ledger.chain import Row, decode_rows, encode_rows, row_digest
@@ -288,7 +288,7 @@ def require_paid(federation: Federation, guardians: tuple[str, ...]) -> int:
                 assert ledger.policy.budget.delta == plan.delta
                 assert ledger.policy.budget.epsilon <= 2.0 * (1 + 1e-6)
                 spent = total(ledger.book(), plan.delta).epsilon
-                assert spent <= tightest.epsilon(plan.event, plan.delta, adjacency=plan.adjacency) * (1 + 1e-6)
+                assert spent <= numerical.epsilon(plan.event, plan.delta, adjacency=plan.adjacency) * (1 + 1e-6)
                 answered += len(rows)
             with Ledger.open(kept / "_policy" / "ledger.sqlite") as ledger:
                 assert path.parent.name in ledger.book().runs

@@ -21,7 +21,7 @@ from accountant.events import (
     compose,
     of_seen_samples,
 )
-from accountant.tightest import epsilon_table
+from accountant.tight.numerical import epsilon_table
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sampling import Sample
 from privbo.flower.apps import serve

@@ -14,7 +14,7 @@ import pytest
 import tomli_w
 
 import privbo as pb
-from accountant import Adjacency, repeat, tightest
+from accountant import Adjacency, numerical, repeat
 from accountant.ledger import Ledger
 from privbo.flower.approval import approved_run
 from privbo.flower.party_policy import POPULATION, admit, ledger_path
@@ -158,7 +158,7 @@ def test_the_run_that_passes_the_bound_over_all_runs_leaves_nothing(tmp_path: Pa
     each = pb.plan(
         counting_problem(), pb.FedPNE(horizon=400, c=0.02), privacy=pb.Privacy(epsilon=1.0, delta=1e-6), rounds=2
     ).event
-    costs = [tightest.epsilon(repeat(each, n), 1e-6, adjacency=Adjacency.ZERO_OUT) for n in range(1, 20)]
+    costs = [numerical.epsilon(repeat(each, n), 1e-6, adjacency=Adjacency.ZERO_OUT) for n in range(1, 20)]
     allowed = sum(cost <= 4.0 for cost in costs)
     for _ in range(allowed):
         asks(federation)
@@ -191,7 +191,7 @@ def test_a_hospital_joins_and_the_same_ledger_goes_on(tmp_path: Path) -> None:
     for n_clients, epsilon in ((12, 2.0), (13, 1.0)):
         privacy = pb.Privacy(epsilon=epsilon, delta=1e-6)
         plans.append(pb.plan(counting_problem(n_clients), algorithm, privacy=privacy, rounds=2).event)
-    both = tightest.epsilon(repeat(plans[0], 1), 1e-6, adjacency=Adjacency.ZERO_OUT)
+    both = numerical.epsilon(repeat(plans[0], 1), 1e-6, adjacency=Adjacency.ZERO_OUT)
     with ledger_of(thirteen) as old, ledger_of(thirteen, "east") as new:
         assert [r.run for r in old.book().reservations] != [r.run for r in new.book().reservations]
         assert len(old.book().reservations) == 2

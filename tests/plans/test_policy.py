@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 
 import privbo as pb
-from accountant import Adjacency, Gaussian, Laplace, NonPrivate, repeat, tightest
+from accountant import Adjacency, Gaussian, Laplace, NonPrivate, numerical, repeat
 from accountant.ledger import Ledger
 from privbo.plans.policy import Policy
 from privbo.protocol.errors import PolicyError
@@ -97,7 +97,7 @@ def test_runs_on_one_ledger_are_added_up_and_the_one_that_passes_the_bound_touch
         return pb.run(problem, pb.DPFTSDE(**SMALL), policy=POLICY, **settings)
 
     each = pb.plan(PROBLEM, pb.DPFTSDE(**SMALL), privacy=privacy, rounds=2).event
-    costs = [tightest.epsilon(repeat(each, n), 1e-6, adjacency=Adjacency.ZERO_OUT) for n in range(1, 20)]
+    costs = [numerical.epsilon(repeat(each, n), 1e-6, adjacency=Adjacency.ZERO_OUT) for n in range(1, 20)]
     allowed = sum(cost <= 4.0 for cost in costs)
     for number in range(allowed):
         play(number).ledger.close()

@@ -13,7 +13,7 @@ import tomli_w
 
 import privbo as pb
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose
-from accountant.tightest import epsilon_table
+from accountant.tight.numerical import epsilon_table
 from accountant.wording import upper_text
 from privbo.cli.look import report_run
 from privbo.cli.run import carry_out

@@ -16,7 +16,7 @@ import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency, Event
 from accountant.ledger import Ledger
-from accountant.tightest import epsilon
+from accountant.tight.numerical import epsilon
 from privbo.runs.in_process import in_process
 from privbo.runs.loop import play
 from privbo.runs.manifest import RunDirectory

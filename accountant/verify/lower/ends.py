@@ -47,20 +47,21 @@ from accountant.verify.events import (
     Unknown,
     ZeroConcentrated,
 )
-from accountant.verify.lower.cells import (
+from accountant.verify.lower.sums import (
     EPS,
     TINY,
     Cells,
     FloatArray,
     Masses,
     Parts,
+    Scored,
     cells,
     laplace_edges,
     laplace_masses,
     normal_edges,
     normal_masses,
+    summed,
 )
-from accountant.verify.lower.sums import Scored, summed
 
 _OF_ONE, _OF_SEVERAL = (1.0, 0.1, 0.01), (1.0, 0.3)  # shares of k / T that are tried for y
 _LARGEST_LOG = 600.0
