@@ -185,8 +185,7 @@ def _above_all(releases: list[tuple[Above, int]], everybody: float, delta: float
     step = max(2.0**-16, _WIDTH * (8.0 if top is None else min(top, 50.0))) / count
     for _ in range(8):  # a wider step where the window does not fit
         if (found := _summed(releases, step, delta)) is not None:
-            sums, left, raised = found, delta - found.slack, count * step
-            return _bisected(lambda epsilon: sums.delta(epsilon - raised) - left) * (1 + 1e-9)
+            return found.epsilon(delta - found.slack, count * step) * (1 + 1e-9)
         step *= 2
     return math.inf
 
@@ -198,6 +197,10 @@ class _Losses:
     losses: FloatArray
     chances: FloatArray
     slack: float
+
+    def epsilon(self, delta: float, raised: float) -> float:
+        """Epsilon at ``delta`` of losses that are larger by ``raised``."""
+        return _bisected(lambda epsilon: self.delta(epsilon - raised) - delta)
 
     def delta(self, epsilon: float) -> float:
         """Delta at ``epsilon``, which may be negative."""
