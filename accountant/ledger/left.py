@@ -63,7 +63,7 @@ class Left:
         spent, at = upper_text(self.spent), f"at delta {upper_text(self.delta)}"
         if self.bound is None:
             return f"epsilon {spent} spent {at}; this ledger has no bound"
-        found = f"epsilon {spent} of {upper_text(self.bound)} spent, {at_least(self.epsilon)} left {at}"
+        found = f"epsilon {spent} of {upper_text(self.bound)} spent, {at_least(self.epsilon or 0.0)} left {at}"
         if self.slots is not None:
             found += f"; free slots: {self.slots}"
         elif self.noise_multiplier is None:

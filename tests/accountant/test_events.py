@@ -76,22 +76,11 @@ def test_canonical_form_round_trips_exactly(items):
     assert to_dict(compose(reversed(items))) == to_dict(event)
 
 
-@given(basic)
-def test_basic_round_trip(event):
-    assert from_dict(json.loads(json.dumps(to_dict(event)))) == event
-
-
 def test_compose_merges_and_flattens():
     one, two = Gaussian(noise_multiplier=1), Gaussian(noise_multiplier=2.0)
     event = compose([one, (compose([two, one]), 3), Gaussian(noise_multiplier=1.0)])
     assert dict(event.parts) == {one: 5, two: 3}
     assert repeat(one, 0) == Composed()
-
-
-@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "a", None, True])
-def test_noise_multiplier_is_validated(value):
-    with pytest.raises(EventError, match=r"^Gaussian\.noise_multiplier must"):
-        Gaussian(noise_multiplier=value)
 
 
 NOISY = [

@@ -28,9 +28,7 @@ from accountant.events import (
     RandomAllocationGaussian,
     ZeroConcentrated,
     compose,
-    from_dict,
     repeat,
-    to_dict,
 )
 from accountant.tight import numerical
 from tests.accountant.oracles import neighboring_relation
@@ -237,20 +235,6 @@ def test_gaussian_noise_priced_as_zero_concentrated_costs_no_less():
     for z in (0.5, 3.0):
         exact = numerical.epsilon(Gaussian(noise_multiplier=z), 1e-6, adjacency=ZERO)
         assert exact <= numerical.epsilon(ZeroConcentrated(rho=0.5 / z**2), 1e-6, adjacency=ZERO) <= 1.2 * exact
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        ZeroConcentrated(rho=0.3, xi=0.1),
-        repeat(ZeroConcentrated(rho=0.3), 4),
-        MixtureOfGaussians(noise_multiplier=2.0, sensitivities=(0.0, 1.0, 2.5), chances=(0.5, 0.25, 0.25)),
-        of_group(poisson(0.1, 1.0, 7), 3, adjacency=ZERO),
-    ],
-)
-def test_events_survive_their_stored_form_and_another_librarys(event):
-    assert from_dict(to_dict(event)) == event
-    assert from_dp_event(to_dp_event(event, adjacency=ZERO), adjacency=ZERO) == compose([event])
 
 
 def test_a_sample_of_what_is_only_zero_concentrated_is_refused():

@@ -25,7 +25,6 @@ from accountant.events import (
     RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
     ZeroConcentrated,
-    check_adjacency,
     compose,
     from_dict,
     of_group,
@@ -132,11 +131,3 @@ def test_a_missing_part_is_noticed(part: str, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises((TypeError, AttributeError), match=part):
         print(new().text, new.is_attained)
     assert EXAMPLES.keys() != Basic.kinds.keys()
-
-
-def test_an_adjacency_under_which_nothing_is_proven_is_refused_inside_a_selection() -> None:
-    inner = EXAMPLES["fixed-size-sampled-gaussian"]
-    event = BestOfRandomRuns(run=compose([inner]), eta=1.0, gamma=0.25)
-    with pytest.raises(EventError, match="no meaning under add-or-remove-one"):
-        check_adjacency(event, Adjacency.ADD_OR_REMOVE_ONE)
-    check_adjacency(event, ZERO)

@@ -32,24 +32,6 @@ def curve_of(event):
     return lambda at: renyi.curve(event, at, adjacency=ADJACENCY)
 
 
-@pytest.mark.parametrize(("eta", "gamma"), [(1.0, 0.1), (0.0, 0.05), (0.5, 0.2), (-0.5, 0.01)])
-def test_number_of_runs(eta, gamma) -> None:
-    """20,000 draws; the mean within 6 standard errors (false alarms below 1e-8)."""
-    runs = TruncatedNegativeBinomial(eta=eta, gamma=gamma)
-    rng = np.random.default_rng(0)
-    drawn = np.array([runs.quantile(rng.random()) for _ in range(20_000)])
-    assert drawn.min() >= 1
-    assert abs(drawn.mean() - runs.mean) < 6 * drawn.std() / math.sqrt(len(drawn))
-
-
-def test_eta_one_is_geometric() -> None:
-    runs = TruncatedNegativeBinomial(eta=1.0, gamma=0.25)
-    assert runs.mean == pytest.approx(4.0)
-    rng = np.random.default_rng(1)
-    ones = np.mean([runs.quantile(rng.random()) == 1 for _ in range(20_000)])
-    assert abs(ones - 0.25) < 6 * math.sqrt(0.25 * 0.75 / 20_000)
-
-
 def test_price_of_the_geometric_distribution() -> None:
     """Theorem 2 at one Gaussian, by hand: eps(l) = l/(2 z^2), the second order optimised on a fine grid."""
     z, runs = 4.0, TruncatedNegativeBinomial(eta=1.0, gamma=0.1)

@@ -8,7 +8,6 @@ import accountant
 from accountant import gaussian_dp, moments, renyi
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, compose, repeat
 from accountant.tight import numerical
-from accountant.tight import numerical as best
 
 ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 SAMPLED = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 4)
@@ -22,12 +21,10 @@ def test_every_accountant_stands_in_the_table_with_its_own_answer(adjacency):
         "renyi": renyi.epsilon(sampled, 1e-5, adjacency=adjacency),
         "tight": numerical.epsilon(sampled, 1e-5, adjacency=adjacency),
     }
-    assert best.epsilon_table(sampled, 1e-5, adjacency=adjacency) == wanted
+    assert numerical.epsilon_table(sampled, 1e-5, adjacency=adjacency) == wanted
     assert list(wanted.values()) == sorted(wanted.values(), reverse=True)
-    assert best.epsilon(sampled, 1e-5, adjacency=adjacency) == wanted["tight"]
-    assert best.delta(sampled, 1.0, adjacency=adjacency) == numerical.delta(sampled, 1.0, adjacency=adjacency)
     plain = Gaussian(noise_multiplier=2.0)
-    table = best.epsilon_table(plain, 1e-5, adjacency=adjacency)
+    table = numerical.epsilon_table(plain, 1e-5, adjacency=adjacency)
     assert list(table) == ["moments", "renyi", "tight", "gaussian_dp"]
     assert table["gaussian_dp"] == gaussian_dp.epsilon(plain, 1e-5, adjacency=adjacency) == table["tight"]
 
