@@ -51,7 +51,8 @@ from accountant.filters import ORDERS, Filter, FixedOrderFilter, FloatArray, fix
 from accountant.ledger.book import Book
 from accountant.ledger.policy import Budget, LedgerPolicy, Rule
 from accountant.tight import numerical
-from accountant.wording import event_text, lower_text, upper_text
+from accountant.verify.text import at_least
+from accountant.wording import event_text, upper_text
 
 
 class Account(Protocol):
@@ -401,7 +402,7 @@ class Left:
         spent, at = upper_text(self.spent), f"at delta {upper_text(self.delta)}"
         if self.bound is None:
             return f"epsilon {spent} spent {at}; this ledger has no bound"
-        found = f"epsilon {spent} of {upper_text(self.bound)} spent, {lower_text(self.epsilon)} left {at}"
+        found = f"epsilon {spent} of {upper_text(self.bound)} spent, {at_least(self.epsilon or 0.0)} left {at}"
         if self.slots is not None:
             found += f"; free slots: {self.slots}"
         elif self.noise_multiplier is None:
