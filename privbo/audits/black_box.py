@@ -10,18 +10,242 @@ that the mechanism does not do what its event says.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from accountant.events import Adjacency, PoissonSampledGaussian
+from accountant.events import Adjacency, Event, PoissonSampledGaussian, parts
 from accountant.tight import numerical
-from privbo.audits.canary import Releases, World, heaviest_client, moments, neighbours, releases, scores
-from privbo.audits.hockey_stick import N_BOUNDS, accounted_curve, closest_point, measured_curve, upper_confidence
+from privbo.door import sums
+from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
 from privbo.protocol.messages import FloatArray
+
+if TYPE_CHECKING:
+    from accountant.mechanisms.pair import Pair
+
+
+EPSILONS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+THRESHOLDS = np.linspace(-5.0, 7.0, 49)
+N_BOUNDS = len(THRESHOLDS) * 2 * 2 * 2  # of one measured curve: thresholds, tails, directions, ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A measured point beside the accountant's curve.
+
+    Attributes:
+        epsilon: Where both are taken.
+        lower: Lower confidence bound on delta, in [0, 1].
+        claimed: The accountant's delta, in [0, 1].
+    """
+
+    epsilon: float
+    lower: float
+    claimed: float
+
+    @property
+    def above(self) -> bool:
+        """Tell whether the measured bound contradicts the claim."""
+        return self.lower > self.claimed
+
+
+def lower_confidence(counts: FloatArray, trials: int, level: float) -> FloatArray:
+    """Bound probabilities from below by Clopper and Pearson's rule (1934).
+
+    Args:
+        counts: Successes among ``trials``, any shape.
+        trials: Independent trials.
+        level: Chance that a bound lies above its probability, at most.
+
+    Example:
+        >>> lower_confidence(np.array([0.0, 10.0]), 10, 0.05).round(3)
+        array([0.   , 0.741])
+    """
+    from scipy.special import betaincinv
+
+    return np.where(counts > 0, betaincinv(np.maximum(counts, 1.0), trials - counts + 1, level), 0.0)
+
+
+def upper_confidence(counts: FloatArray, trials: int, level: float) -> FloatArray:
+    """Bound probabilities from above by Clopper and Pearson's rule (1934).
+
+    Args:
+        counts: Successes among ``trials``, any shape.
+        trials: Independent trials.
+        level: Chance that a bound lies below its probability, at most.
+
+    Example:
+        >>> upper_confidence(np.array([0.0, 10.0]), 10, 0.05).round(3)
+        array([0.259, 1.   ])
+    """
+    from scipy.special import betainccinv
+
+    return np.where(counts < trials, betainccinv(counts + 1, np.maximum(trials - counts, 1.0), level), 1.0)
+
+
+def measured_curve(plus: FloatArray, minus: FloatArray, level: float) -> FloatArray:
+    """Lower bounds on delta at ``EPSILONS``, over all thresholds, both tails and both directions.
+
+    All of them hold at once with a chance of at least 1 - ``N_BOUNDS`` x ``level``.
+
+    Args:
+        plus: Scores in one world, ``(n,)``.
+        minus: Scores in its neighbour, ``(n,)``.
+        level: False-alarm rate of one confidence bound.
+
+    Example:
+        >>> measured_curve(np.full(1000, 3.0), np.zeros(1000), 1e-6)[:3].round(3)
+        array([0.973, 0.969, 0.964])
+    """
+    trials = len(plus)
+    curve = np.zeros(len(EPSILONS))
+    for first, second in ((plus, minus), (minus, plus)):
+        for tail in (1.0, -1.0):
+            seen, unseen = (_counts_above(tail * sample, trials) for sample in (first, second))
+            low, high = lower_confidence(seen, trials, level), upper_confidence(unseen, trials, level)
+            gaps = low[None, :] - np.exp(EPSILONS)[:, None] * high[None, :]
+            curve = np.maximum(curve, gaps.max(axis=1))
+    return curve
+
+
+def _counts_above(sample: FloatArray, trials: int) -> FloatArray:
+    return np.asarray(trials - np.searchsorted(np.sort(sample), THRESHOLDS, side="right"), dtype=np.float64)
+
+
+def accounted_curve(event: Event, adjacency: Adjacency) -> FloatArray:
+    """Upper bounds on delta at ``EPSILONS`` of one release.
+
+    Args:
+        event: The price of the release.
+        adjacency: The ledger's adjacency.
+
+    Example:
+        >>> from accountant import Gaussian
+        >>> accounted_curve(Gaussian(noise_multiplier=1.0), Adjacency.ZERO_OUT)[:2].round(6)
+        array([0.382925, 0.307711])
+    """
+    (basic, _), *_ = parts(event)
+    return curve_of(basic.pairs(adjacency))
+
+
+def curve_of(pairs: Iterable[Pair]) -> FloatArray:
+    """The largest P(L > epsilon) - e^epsilon Q(L > epsilon) of dominating pairs at ``EPSILONS``, rounding added.
+
+    Args:
+        pairs: Dominating pairs of one release, one for each direction of the neighbours.
+    """
+    epsilons = np.asarray(EPSILONS)
+    curve = np.zeros(len(epsilons))
+    for pair in pairs:
+        tails = pair.tails(epsilons)
+        lost, kept = tails.p_above, np.exp(epsilons) * tails.q_above
+        curve = np.maximum(curve, lost - kept + tails.relative_error * (lost + kept))
+    return curve
+
+
+def closest_point(measured: FloatArray, accounted: FloatArray) -> Point:
+    """The point that comes nearest to the accountant's curve, by its share of it; any above come before any below.
+
+    Args:
+        measured: Measured curves, ``(n_curves, n_epsilons)``.
+        accounted: The accountant's, ``(n_epsilons,)``.
+
+    Example:
+        >>> closest_point(np.array([[0.1, 0.02] + 8 * [0.0]]), np.array([0.4, 0.04] + 8 * [1e-3]))
+        Point(epsilon=0.25, lower=0.02, claimed=0.04)
+    """
+    points = (
+        Point(epsilon=epsilon, lower=lower, claimed=claimed)
+        for curve in measured.tolist()
+        for epsilon, lower, claimed in zip(EPSILONS, curve, accounted.tolist(), strict=True)
+    )
+    return max(points, key=lambda point: (point.above, point.lower / point.claimed if point.claimed > 0 else 0.0))
+
+
+World: TypeAlias = Literal["others zero", "others opposing", "alone"]
+# Mechanism, weights, everybody's vectors (of length one), trials and noise make (trials, n_blocks).
+Releases: TypeAlias = Callable[[PrivateSum, FloatArray, FloatArray, int, NoiseSource], FloatArray]
+
+
+def heaviest_client(weights: FloatArray) -> int:
+    """Index of the client whose weights, ``(n_blocks, n_clients)``, have the largest norm: the best canary."""
+    return int(np.argmax(np.linalg.norm(weights, axis=0)))
+
+
+def neighbours(mechanism: PrivateSum, n_clients: int, canary: int, world: World) -> tuple[FloatArray, FloatArray]:
+    """Everybody's vectors, ``(n_clients, 1)``, with the canary and in the neighbouring world without it.
+
+    Args:
+        mechanism: Sets the clipping norm (the canary sends twice as much) and the adjacency.
+        n_clients: Clients in this world.
+        canary: Who sends a saturating vector.
+        world: What the others send.
+    """
+    long = 2.0 * mechanism.clipping_norm
+    present = np.full((n_clients, 1), -long if world == "others opposing" else 0.0)
+    absent = present.copy()
+    present[canary] = long
+    absent[canary] = -long if mechanism.adjacency is Adjacency.REPLACE_ONE else 0.0
+    return present, absent
+
+
+def releases(
+    mechanism: PrivateSum, weights: FloatArray, rows: FloatArray, trials: int, noise: NoiseSource
+) -> FloatArray:
+    """Make independent releases of the same vectors by the shipped code, ``(trials, n_blocks)``.
+
+    Args:
+        mechanism: The mechanism that is attacked.
+        weights: Public weights, ``(n_blocks, n_clients)``.
+        rows: Everybody's vectors, ``(n_clients, 1)``.
+        trials: Number of releases.
+        noise: Source of noise and participation.
+    """
+    participation = mechanism.sample.draw(trials, noise)
+    clipped = clip_rows(rows, mechanism.applied_bound)
+    return sums.noisy_sums(mechanism, weights, clipped, participation, noise)[:, :, 0]
+
+
+def scores(column: FloatArray, stddev: float) -> Iterator[tuple[FloatArray, float]]:
+    """Linear scores of a release with their noise's standard deviation: the best one, every block, every contrast.
+
+    Args:
+        column: The canary's weights, ``(n_blocks,)``.
+        stddev: Standard deviation of the noise in every released entry.
+
+    Example:
+        >>> [direction.tolist() for direction, _ in scores(np.array([0.0, 2.0]), 1.0)]
+        [[0.0, 1.0], [1.0, 0.0], [-1.0, 1.0], [0.0, 1.0], [-1.0, 1.0]]
+    """
+    yield column / np.linalg.norm(column), stddev
+    n_blocks = len(column)
+    if n_blocks == 1:
+        return
+    for block in range(n_blocks):
+        yield np.eye(n_blocks)[block], stddev
+        contrast = np.eye(n_blocks)[block] - np.eye(n_blocks)[block - 1]
+        yield np.sign(contrast @ column or 1.0) * contrast, stddev * 2**0.5
+
+
+def moments(
+    mechanism: PrivateSum, weights: FloatArray, rows: FloatArray, direction: FloatArray, stddev: float
+) -> tuple[float, float]:
+    """Mean and standard deviation of a score under Poisson sampling, by the mechanism's own description.
+
+    Args:
+        mechanism: Sets the clipping bound and the sample rate.
+        weights: Public weights, ``(n_blocks, n_clients)``.
+        rows: Everybody's vectors, ``(n_clients, 1)``.
+        direction: The score, ``(n_blocks,)``.
+        stddev: Standard deviation of the noise in the score.
+    """
+    each = direction @ (weights * clip_rows(rows, mechanism.applied_bound)[:, 0])
+    sampled = np.sum(each**2) * (1 - mechanism.rate) / mechanism.rate
+    return float(each.sum()), float(np.sqrt(stddev**2 + sampled))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,27 +1,164 @@
-"""PRIVATE: effect of clipping (norms, bias and noise per round), from a run's private folder.
+"""PRIVATE: effect of clipping (norms, bias and noise per round), from a run's private folder, and what to change.
 
-Everything here is computed from clients' raw vectors and covered by no epsilon. Using it
-to set the next run's bound is a choice made from private data; what may be published is
-made by ``privbo.audits.publish``, which charges the ledger.
+Everything here but ``publish_norms`` is computed from clients' raw vectors and covered by no
+epsilon. Using it to set the next run's bound is a choice made from private data.
+
+Advice on the clipping norm follows from what the algorithm does with the sums. One that
+maximises the released function, or fits its scale, uses the sums' direction alone: what counts
+is how well the noisy sum agrees with the sum as it was meant (their cosine), and where every
+vector is clipped a smaller bound shortens signal and noise alike. One that compares sums with
+confidence radii uses their magnitude: what counts is the error, bias and noise combined,
+relative to the sum. Both are estimates of what a release is good for, not of the score that
+clients reach in the end. Each effect comes with its standard error over the run's rounds.
+
+``publish_norms`` releases a noisy histogram of the last round's norms, paid for. Every client
+answers with the bin its vector's norm fell into, whether or not it had been drawn into the
+round (who was drawn stays secret); the sum leaves through the door and is charged to the run's
+ledger as a release of its own.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from privbo.audits.advice import Advice, advise, agreement
-from privbo.protocol.errors import RunError
+from privbo.door.adaptive import histogram_quantile, norm_histogram_request, one_hot_norms
+from privbo.door.clipping import BOUND_FACTORS
+from privbo.door.door import Door
+from privbo.door.mechanism import mechanism_for
+from privbo.door.noise import SecureNoise
+from privbo.plans.spending import Spending, spending
+from privbo.protocol.common import is_of_rounds
+from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_lines
+from privbo.protocol.messages import FloatArray
 from privbo.protocol.plain import fields_of, in_two_lines
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.table import Table
-from privbo.runs.record import Record
+from privbo.runs.clients import answers_of, clients_of
+from privbo.runs.manifest import derive_seed
+from privbo.runs.record import Record, replay
 from privbo.runs.sources import algorithm_table
+
+Use = Literal["direction", "magnitude"]
+LEAST = 0.01  # smaller effects are nothing to gain, however sure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """PRIVATE: another clipping norm, or none.
+
+    Attributes:
+        use: Part of the sums that the algorithm uses.
+        factor: On the run's clipping norm, the best of those tried; 1.0 where there is nothing to gain.
+        effect: Gain by that factor, mean over rounds: in cosine (direction), or in the error's share of the sum.
+        standard_error: Of that mean; None for a single round.
+        rounds: Number of rounds.
+        now: The same quantity with the run's own clipping norm, mean over rounds.
+        equal: The smallest and the largest factor around 1 that would have given the same, to within ``LEAST``.
+        at_edge: Whether the best factor is the smallest or largest that was tried, so that the best may lie beyond.
+    """
+
+    use: Use
+    factor: float
+    effect: float
+    standard_error: float | None
+    rounds: int
+    now: float
+    equal: tuple[float, float]
+    at_edge: bool
+
+    @property
+    def answer(self) -> Literal["nothing to gain", "smaller", "larger"]:
+        """The advice in a word."""
+        if self.factor == 1.0:
+            return "nothing to gain"
+        return "smaller" if self.factor < 1.0 else "larger"
+
+    def text(self, clipping_norm: float) -> str:
+        """Say the advice in a sentence or two."""
+        what = {
+            "direction": "the release's agreement with the sum as meant (cosine)",
+            "magnitude": "the release's error as a share of the sum",
+        }[self.use]
+        low, high = (factor * clipping_norm for factor in self.equal)
+        if self.answer == "nothing to gain":
+            span = f"; any S from {low:.3g} to {high:.3g} would have given the same" if high > low else ""
+            return f"nothing to gain from another S than {clipping_norm:.3g}: {what} was {self.now:.2g}{span}"
+        error = "one round says nothing about noise" if self.standard_error is None else f"± {self.standard_error:.1g}"
+        change = f"{'raised' if self.use == 'direction' else 'lowered'} {what} by {self.effect:.2g} ({error})"
+        edge = "; that is the edge of what was tried, the best may lie beyond" if self.at_edge else ""
+        return (
+            f"S = {self.factor * clipping_norm:.3g} in place of {clipping_norm:.3g} would have {change}, from "
+            f"{self.now:.2g}, over {self.rounds} rounds{edge}"
+        )
+
+
+def advise(use: Use, rounds: Sequence[Mapping[float, float]]) -> Advice:
+    """Choose a factor on the clipping norm.
+
+    Args:
+        use: Part of the sums that the algorithm uses.
+        rounds: For every round, by factor, what is to be large (agreement, or the error's share times -1); every
+            round has the same factors, 1.0 among them.
+    """
+    factors = sorted(rounds[0])
+    table = np.array([[found[factor] for factor in factors] for found in rounds])
+    here = factors.index(1.0)
+    gains = table - table[:, [here]]
+    mean = gains.mean(axis=0)
+    as_good = [k for k, gain in enumerate(mean) if gain >= mean.max() - LEAST]
+    best = min(as_good, key=lambda k: abs(k - here))  # the smallest change that brings as much
+    error = float(gains[:, best].std(ddof=1) / math.sqrt(len(rounds))) if len(rounds) > 1 else None
+    sure = error is not None and mean[best] > 2.0 * error
+    worth = bool(mean[best] > LEAST and sure)
+    return Advice(
+        use=use,
+        factor=factors[best] if worth else 1.0,
+        effect=float(mean[best]) if worth else 0.0,
+        standard_error=error,
+        rounds=len(rounds),
+        now=abs(float(table[:, here].mean())),
+        equal=_equal(factors, mean, here),
+        at_edge=worth and best in (0, len(factors) - 1),
+    )
+
+
+def _equal(factors: Sequence[float], gains: np.ndarray, here: int) -> tuple[float, float]:
+    """Ends of the stretch around 1 in which no factor changes anything that matters."""
+    low = high = here
+    while low > 0 and abs(gains[low - 1]) <= LEAST:
+        low -= 1
+    while high < len(factors) - 1 and abs(gains[high + 1]) <= LEAST:
+        high += 1
+    return factors[low], factors[high]
+
+
+def agreement(*, signal: float, kept: float, bias: float, noise: float) -> float:
+    """Give the expected cosine between a sum as meant and what is released of it.
+
+    Args:
+        signal: Norm of the sum as meant.
+        kept: Norm of the clipped sum.
+        bias: Norm of their difference.
+        noise: Norm that the noise has on average.
+
+    Example:
+        >>> agreement(signal=2.0, kept=1.0, bias=1.0, noise=0.0)  # half as long, the same direction
+        1.0
+        >>> round(agreement(signal=2.0, kept=1.0, bias=1.0, noise=1.0), 3)
+        0.707
+    """
+    if signal == 0 or kept == 0:
+        return 0.0
+    inner = (kept**2 + signal**2 - bias**2) / 2
+    return float(inner / (signal * math.hypot(kept, noise)))
+
 
 NOTE = "private diagnostics, not covered by epsilon"
 
@@ -200,3 +337,127 @@ def _warnings(rounds: Sequence[ClippedRound]) -> list[str]:
     if 2 * drowned >= count:
         found.append(f"the noise was ten times the signal or more in {drowned} of {count} rounds: little was shared")
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedNorms:
+    """Public: histogram of the norms of one round's vectors, paid for by one charge.
+
+    Attributes:
+        round: The round whose vectors were counted.
+        edges: Bin edges, multiples of that round's bound.
+        counts: Noisy number of clients per bin, one more than edges.
+        noise_stddev: Of every count.
+        median: The edge nearest to the noisy median norm.
+        sequence: Position of the charge in the ledger.
+        head: The ledger's chain hash after it.
+    """
+
+    round: int
+    edges: tuple[float, ...]
+    counts: tuple[float, ...]
+    noise_stddev: float
+    median: float
+    sequence: int
+    head: str
+
+
+def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | None:
+    """Price a publication of norms without looking at any: its cost, and the ledger's new total; None if it is paid.
+
+    Raises:
+        ConfigurationError: If the multiplier is not positive, or guardians held the vectors.
+        BudgetExceeded: If the ledger can't pay.
+        LedgerError: If its bound is for the run's plan alone.
+    """
+    _require_publishable(record, noise_multiplier)
+    request = norm_histogram_request(np.array(BOUND_FACTORS), record.spec.problem.n_clients)
+    event = mechanism_for(request, noise_multiplier=noise_multiplier).event()
+    run = _run_of(record)
+    last = max((release.round for release in record.releases), default=None)
+    if record.ledger.book().find(f"{run}/{last}") is not None:
+        return None
+    return spending(record.ledger, record.plan.safe_delta, f"the norms of round {last}", charges={run: event})
+
+
+def _require_publishable(record: Record, noise_multiplier: float) -> None:
+    if not noise_multiplier > 0:
+        raise ConfigurationError(f"noise_multiplier={noise_multiplier!r} must be > 0")
+    if record.plan.privacy.trust == "guardians":
+        raise ConfigurationError(
+            "norms are published by a door that sees every vector, and in a run with trust='guardians' none does; "
+            "run a "
+            "small one with trust='server' on data that may be seen by its server"
+        )
+
+
+def _run_of(record: Record) -> str:
+    return f"{record.run_id}-norms"
+
+
+def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
+    """Release a noisy histogram of the norms of the last round's vectors; charges the ledger once.
+
+    Asking again with the same multiplier gives the same release, which is free.
+
+    Raises:
+        ConfigurationError: If the multiplier is not positive, or guardians held the vectors.
+        BudgetExceeded: If the ledger can't pay; nothing was released.
+        RunError: If the clients' state is not on this machine.
+    """
+    _require_publishable(record, noise_multiplier)
+    n_clients = record.spec.problem.n_clients
+    round_, bound, rows = _last_answers(record)
+    edges = bound * np.array(BOUND_FACTORS)
+    request = norm_histogram_request(edges, n_clients)
+    door = Door(
+        record.ledger,
+        run=_run_of(record),
+        noise=SecureNoise(),
+        mechanism=lambda wanted: mechanism_for(wanted, noise_multiplier=noise_multiplier),
+        n_clients=n_clients,
+    )
+    ticket = door.open(round_, request)
+    release = ticket.release
+    if release is None:
+        release, _ = door.close(ticket, one_hot_norms(rows, edges))
+    return PublishedNorms(
+        round=round_,
+        edges=tuple(edges.tolist()),
+        counts=tuple(release.values[0].tolist()),
+        noise_stddev=release.noise_stddev,
+        median=histogram_quantile(release.values, edges, 0.5),
+        sequence=release.sequence,
+        head=release.head,
+    )
+
+
+def _last_answers(record: Record) -> tuple[int, float, FloatArray]:
+    """PRIVATE: the last released round, its bound per vector, and every client's answer to it."""
+    spec, home = record.spec, record.home
+    if not home.all_states() or spec.control is not None:
+        raise RunError(f"{home.path}: the clients' state is not here, or the run is a control; nothing to publish")
+    asked = [ask for ask, release in replay(record) if release is not None and is_of_rounds(ask)]
+    if not asked or asked[-1].request is None:
+        raise RunError(f"{home.path}: nothing was released yet, so there are no norms to publish")
+    last, request = asked[-1].broadcast, asked[-1].request
+    seed = derive_seed(home.seed, "clients")
+    setting = spec.setting(record.manifest.public_seed)
+    nobody = dataclasses.replace(spec.problem, objective=lambda _client, _params: math.nan, batch_objective=None)
+    answers = []
+    for group in home.groups_of(setting.n_clients):
+        clients = clients_of(
+            spec.algorithm,
+            setting,
+            clients=np.arange(*group),
+            evaluate=nobody.evaluator(_no_evaluation),
+            seed=seed,
+            apart=spec.problem.is_asked,
+        )
+        clients.restore(home.states(group[0]).load() or {})
+        answers.append(answers_of(clients, last, request.dim))
+    return last.round, request.clipping_norm / np.sqrt(request.n_blocks), np.concatenate(answers)
+
+
+def _no_evaluation() -> None:
+    raise RunError("the last round was not answered before; resume the run first")

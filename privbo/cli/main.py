@@ -231,11 +231,10 @@ def audit(
     """PRIVATE: audit the clipping. Exit code 3 if the black-box audit contradicts the claim."""
     from dataclasses import replace
 
-    from privbo.audits.audit import Audit
     from privbo.audits.clipping import audit as audit_clipping
-    from privbo.audits.empirical import audit_plan, audit_run
-    from privbo.audits.publish import price_of_norms
-    from privbo.audits.publish import publish_norms as publish
+    from privbo.audits.clipping import price_of_norms
+    from privbo.audits.clipping import publish_norms as publish
+    from privbo.audits.empirical import Audit, audit_plan, audit_run
     from privbo.protocol.files import require_no_link, write_json
     from privbo.protocol.plain import fields_of
     from privbo.reports.audit import write_audit

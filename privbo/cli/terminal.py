@@ -14,7 +14,7 @@ from accountant.events import PoissonSampledGaussian
 from accountant.ledger.pricing import Left
 from accountant.verify.text import shown
 from accountant.wording import accountant_text, interval_text, upper_text
-from privbo.audits.audit import Audit
+from privbo.audits.empirical import Audit
 from privbo.plans.calibration import Calibration
 from privbo.plans.trust import trust_lines
 from privbo.protocol.table import Table, text_of

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+import gc
+import types
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,12 +12,11 @@ from privbo.protocol.messages import (
     Ask,
     FloatArray,
     IntArray,
-    Release,
-    Server,
+    Request,
     request_of,
     same_request,
 )
-from privbo.testing.subject import Subject, bumps, noise_release, require, same, toy_problem
+from privbo.testing.subject import Subject, bumps, require, toy_problem
 
 _CLIENT = 2
 _OTHER_REWARDS = (0.0, 1.0, -9.0, 9.0, float("nan"))
@@ -62,33 +62,24 @@ class _Altered:
 
 def _vectors(subject: Subject, evaluate: _Altered) -> list[tuple[FloatArray, float]]:
     """A client's vectors, as the door takes them, with the bound of each request."""
-    server, cohort, found = subject.server(), subject.cohort([_CLIENT], evaluate), []
-    for index in range(2 * subject.rounds):
-        ask = server.ask()
-        if ask is None:
-            break
+    cohort, found = subject.cohort([_CLIENT], evaluate), []
+    for _, ask in subject.asks(2 * subject.rounds):
         answer = np.asarray(cohort.respond(ask.broadcast), dtype=np.float64)[0]
         if ask.request is not None:
             sent = answer if np.isfinite(answer).all() else np.zeros(ask.request.dim)
             found.append((sent, ask.request.reward_bound or 0.0))
-        server.tell(noise_release(ask, index))
     return found
 
 
 def is_steered_by_releases(subject: Subject) -> None:
     """A server that is told a run's releases, and has no clients, asks what was asked in the run."""
-    asked: list[Ask] = []
-    told: list[Release | None] = []
-
-    def listen(server: Server) -> Server:
-        return _Listening(server=server, asked=asked, told=told)  # type: ignore[return-value]  # as a server is used
-
-    record = subject.play(algorithm=subject.wrapped(on_server=listen))
-    first, releases = list(asked), list(told)
+    algorithm, servers = subject.watched()
+    record = subject.play(algorithm=algorithm)
+    played = max(servers, key=lambda one: len(one.told))
     # Another run in between: what clients of the first one left anywhere in this process is overwritten.
     subject.play(problem=replace(toy_problem(), batch_objective=lambda clients, units: 1.0 - bumps(clients, units)))
-    server = subject.spec().played.server(subject.spec().setting(public_seed=record.manifest.public_seed))
-    for index, (ask, release) in enumerate(zip(first, releases, strict=True)):
+    server = subject.server(record.manifest.public_seed)
+    for index, (ask, release) in enumerate(zip(played.asked, played.told, strict=True)):
         again = server.ask()
         require(again is not None, f"round {index}: releases alone end the run, which went on")
         if again is not None:
@@ -102,53 +93,67 @@ def derives_its_requests(subject: Subject) -> None:
 
     Sites and guardians on other machines compute their protection so; they believe no number that was sent along.
     """
-    record_asked: list[Ask] = []
-
-    def listen(server: Server) -> Server:
-        return _Listening(server=server, asked=record_asked, told=[])  # type: ignore[return-value]  # used as a server
-
-    record = subject.play(algorithm=subject.wrapped(on_server=listen))
-    fresh = subject.spec().played.server(subject.spec().setting(public_seed=record.manifest.public_seed))
-    for ask in record_asked:
+    algorithm, servers = subject.watched()
+    fresh = subject.server(subject.play(algorithm=algorithm).manifest.public_seed)
+    for ask in (ask for watched in servers for ask in watched.asked):
         derived = request_of(fresh, ask.broadcast, released=ask.request is not None)
-        is_same = derived is ask.request is None or (
-            derived is not None and ask.request is not None and same_request(derived, ask.request)
-        )
         require(
-            is_same,
+            _same_requests(derived, ask.request),
             f"round {ask.broadcast.round}: request_for(broadcast) gives another request than ask(); compute both from "
             "the broadcast and the settings alone",
         )
-
-
-@dataclass
-class _Listening:
-    """A server whose questions, and what it is told, are written down."""
-
-    server: Server
-    asked: list[Ask]
-    told: list[Release | None]
-
-    def plan(self) -> object:
-        return self.server.plan()
-
-    def ask(self) -> Ask | None:
-        ask = self.server.ask()
-        if ask is not None and len(self.asked) == len(self.told):
-            self.asked.append(deepcopy(ask))
-        return ask
-
-    def tell(self, release: Release | None) -> None:
-        self.told.append(release)
-        self.server.tell(release)
 
 
 def _alike(first: Ask, second: Ask) -> bool:
     ours, theirs = first.broadcast, second.broadcast
     if (ours.round, ours.arrays.keys()) != (theirs.round, theirs.arrays.keys()):
         return False
-    if not all(np.array_equal(value, theirs.arrays[name]) for name, value in ours.arrays.items()):
+    arrays = all(np.array_equal(value, theirs.arrays[name]) for name, value in ours.arrays.items())
+    return arrays and _same_requests(first.request, second.request)
+
+
+def _same_requests(first: Request | None, second: Request | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return same_request(first, second)
+
+
+def holds_a_row_of(root: object, answers: FloatArray) -> bool:
+    """Whether an object reaches an array that contains a client's (non-zero) answer."""
+    rows = {tuple(row) for row in answers if np.isfinite(row).all() and np.any(row)}
+    if not rows:
         return False
-    if first.request is None or second.request is None:
-        return first.request is second.request
-    return same(first.request.weights, second.request.weights) and first.request.dim == second.request.dim
+    for array in _reachable_arrays(root):
+        fits = array.dtype == np.float64 and array.ndim and array.shape[-1] == answers.shape[1]
+        if fits and rows & {tuple(row) for row in array.reshape(-1, answers.shape[1])}:
+            return True
+    return False
+
+
+def _reachable_arrays(root: object) -> list[FloatArray]:
+    seen: set[int] = set()
+    stack: list[object] = [root]
+    arrays: list[FloatArray] = []
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, np.ndarray):
+            arrays.append(item)
+        elif hasattr(item, "detach") and hasattr(item, "numpy"):
+            arrays.append(item.detach().cpu().numpy())
+        else:
+            stack.extend(_parts_of(item))
+    return arrays
+
+
+def _parts_of(item: object) -> list[object]:
+    """Contents of an object: never a module, a class or a function's globals, which hold the whole program."""
+    if isinstance(item, (type, types.ModuleType)):
+        return []
+    if isinstance(item, types.FunctionType):
+        return [cell.cell_contents for cell in item.__closure__ or ()]
+    if isinstance(item, types.FrameType):
+        return list(item.f_locals.values())
+    return list(gc.get_referents(item))

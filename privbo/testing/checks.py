@@ -1,4 +1,4 @@
-"""The checks of ``check_algorithm``, each a function of a ``Subject``: those of whole runs, and the list of all."""
+"""The checks of ``check_algorithm``, each a function of a ``Subject``: of whole runs, of clients, and all by name."""
 
 from __future__ import annotations
 
@@ -7,30 +7,26 @@ import dataclasses
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Cohort, FloatArray, Server
+from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.problem import Problem
+from privbo.protocol.space import Value
 from privbo.runs.altered import AlteredCohort
 from privbo.runs.history import Round
-from privbo.testing.boundary import derives_its_requests, is_steered_by_releases, keeps_its_reward_bound
-from privbo.testing.clients import (
-    answers_twice_alike,
-    keeps_clients_apart,
-    snapshots_everything,
-    splits_into_cohorts,
-    survives_failing_objectives,
-)
-from privbo.testing.holding import holds_a_row_of
+from privbo.testing.boundary import derives_its_requests, holds_a_row_of, is_steered_by_releases, keeps_its_reward_bound
 from privbo.testing.subject import (
     N_CLIENTS,
     NO_PRIVACY,
+    SEED,
     Subject,
-    Watched,
-    noise_release,
+    bumps,
     require,
     same,
+    toy_problem,
     values_of,
 )
 
@@ -166,16 +162,12 @@ def _only_noise(values: FloatArray, stddev: float) -> None:
 def goes_on_after_missed_rounds(subject: Subject) -> None:
     """A client that was not there for a round answers the later ones."""
     for missed in range(-1, subject.rounds):
-        server, cohort, asked = subject.server(), subject.cohort(), list[int]()
-        for index in range(2 * subject.rounds):  # some rounds more than were planned say what was chosen
-            ask = server.ask()
-            if ask is None:
-                break
+        cohort, asked = subject.cohort(), list[int]()
+        for index, ask in subject.asks(2 * subject.rounds):  # some rounds more than were planned say what was chosen
             if index != missed and (missed >= 0 or index % 2):
                 answers = np.asarray(cohort.respond(ask.broadcast))
                 if ask.request is not None:
                     asked.append(int(np.isfinite(answers).any(axis=1).sum()))
-            server.tell(noise_release(ask, index))
         what = "every other round" if missed < 0 else f"round {missed}"
         require(not asked or max(asked) > 0, f"a client that missed {what} still answers")
         require(len(cohort.history().values) == N_CLIENTS, f"a client that missed {what} still has a history")
@@ -220,24 +212,17 @@ def keeps_its_sensitivity(subject: Subject) -> None:
 
 def hides_vectors_from_its_server(subject: Subject) -> None:
     """The public side never holds a client's vector."""
-    servers: list[Watched] = []
     answers: list[FloatArray] = []
-
-    def watch(server: Server) -> Server:
-        require(not isinstance(server, Cohort), "a server is no cohort")
-        servers.append(Watched(server))
-        return servers[-1]  # type: ignore[return-value]  # a server in every way that is asked for
 
     def keep(sent: FloatArray, _: int) -> FloatArray:
         answers.append(sent)
         return sent.copy()
 
-    subject.play(
-        algorithm=subject.wrapped(on_cohort=lambda cohort: AlteredCohort(cohort=cohort, alter=keep), on_server=watch)
-    )
+    algorithm, servers = subject.watched(on_cohort=lambda cohort: AlteredCohort(cohort=cohort, alter=keep))
+    subject.play(algorithm=algorithm)
     require(any(np.any(answer) for answer in answers), "some client answers with more than zero")
-    for server in servers:
-        require(not any(holds_a_row_of(server, a) for a in answers), "the server holds a client's vector")
+    reached = [(watched.server, watched.told) for watched in servers]
+    require(not any(holds_a_row_of(reached, a) for a in answers), "the server holds a client's vector")
 
 
 def has_a_local_control(subject: Subject) -> None:
@@ -251,6 +236,116 @@ def has_a_zeroed_control(subject: Subject) -> None:
     """With the clients' sum zeroed only noise is released."""
     release = subject.play(control="zeroed").releases[0]
     _only_noise(release.values, release.noise_stddev)
+
+
+class _CancelledError(BaseException):
+    """As asyncio's: no Exception."""
+
+
+def _raise(error: BaseException) -> object:
+    raise error
+
+
+BAD_VALUES: Mapping[str, Callable[[], object]] = {
+    "the largest number": lambda: 1.7e308,
+    "the smallest number": lambda: -1.7e308,
+    "a large number": lambda: -1e100,
+    "a denormal number": lambda: 5e-324,
+    "a reward above its range": lambda: 1.01,
+    "infinity": lambda: float("-inf"),
+    "text": lambda: "a score",
+    "nothing": lambda: None,
+    "a complex number": lambda: 1j,
+    "an array": lambda: np.zeros(3),
+    "an error": lambda: _raise(ValueError("secret")),
+    "no memory": lambda: _raise(MemoryError()),
+    "an exit": lambda: _raise(SystemExit(3)),
+    "a cancellation": lambda: _raise(_CancelledError()),
+}
+
+
+def answers_twice_alike(subject: Subject) -> None:
+    """A round asked twice is answered the same, without new evaluations."""
+    calls: list[int] = []
+
+    def evaluate(clients: IntArray, units: FloatArray) -> FloatArray:
+        calls.append(len(clients))
+        return bumps(clients, units)
+
+    ask, cohort = subject.server().ask(), subject.cohort(evaluate=evaluate)
+    if ask is None:
+        require(False, "a run has at least one round")
+        return
+    first, count = cohort.respond(ask.broadcast), len(calls)
+    require(same(cohort.respond(ask.broadcast), first), "a round asked twice is answered the same")
+    require(len(calls) == count, "a round asked twice evaluates nothing again")
+
+
+def splits_into_cohorts(subject: Subject) -> None:
+    """A client alone behaves as the same client in a large cohort."""
+    everyone, single = subject.cohort(), subject.cohort([4])
+    for index, ask in subject.asks():
+        whole, alone = everyone.respond(ask.broadcast), single.respond(ask.broadcast)
+        alike = np.allclose(alone[0], whole[4], rtol=1e-6, atol=1e-9, equal_nan=True)
+        require(alike, f"round {index}: client 4 alone answers as in the cohort of all")
+    ours, theirs = single.history().values[0], everyone.history().values[4]
+    require(np.allclose(ours, theirs, rtol=1e-6, equal_nan=True), "client 4 alone evaluates as in the cohort of all")
+
+
+def snapshots_everything(subject: Subject) -> None:
+    """A restored cohort goes on as the one it was taken of."""
+    cohorts = [subject.cohort(), subject.cohort()]
+    for _, ask in subject.asks():
+        cohorts[0].respond(ask.broadcast)
+        cohorts[1].restore(dict(cohorts[0].snapshot()))
+        cohorts.reverse()  # the restored one goes on
+    for name, array in cohorts[0].snapshot().items():
+        require(
+            np.array_equal(array, cohorts[1].snapshot()[name], equal_nan=array.dtype.kind == "f"), f"{name} is kept"
+        )
+
+
+def survives_failing_objectives(subject: Subject) -> None:
+    """An objective that raises or returns NaN stops nobody."""
+
+    def moody(client: int, params: Mapping[str, Value]) -> float:
+        if client == 1:
+            raise ValueError("secret of client 1")
+        if client == 2:
+            return float("nan")
+        return _score(client, params)
+
+    shaky = Problem(space=toy_problem().space, objective=moody, n_clients=N_CLIENTS, name="shaky")
+    record = subject.play(problem=shaky)
+    require(np.isnan(record.clients.values[1]).all(), "a failed evaluation is NaN")
+    require(np.isfinite(record.clients.values[0]).any(), "other clients go on")
+    require(all(np.isfinite(r.values).all() for r in record.releases), "releases are finite")
+
+
+def _score(client: int, params: Mapping[str, Value]) -> float:
+    return float(bumps(np.array([client]), np.array([[float(params["x"]), 0.5]]))[0])
+
+
+def keeps_clients_apart(subject: Subject) -> None:
+    """Whatever one client's objective returns or raises, the others answer as if it had been well."""
+    whole = _answers_of_others(subject, None)
+    for name, bad in BAD_VALUES.items():
+        require(same(_answers_of_others(subject, bad), whole), f"a client whose objective gives {name} moves no other")
+
+
+def _answers_of_others(subject: Subject, bad: Callable[[], object] | None) -> FloatArray:
+    """Answers of everyone but client 2, who evaluates what ``bad`` gives."""
+
+    def objective(client: int, params: Mapping[str, Value]) -> float:
+        if client == 2 and bad is not None:
+            return cast("float", bad())
+        return _score(client, params)
+
+    problem = Problem(space=toy_problem().space, objective=objective, n_clients=N_CLIENTS)
+    cohort = subject.spec().played.cohort(
+        subject.setting(), clients=np.arange(N_CLIENTS), evaluate=problem.evaluator(), seed=SEED
+    )
+    return np.concatenate([np.delete(cohort.respond(a.broadcast), 2, axis=0).ravel() for _, a in subject.asks()])
 
 
 CHECKS: Mapping[str, Callable[[Subject], None]] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
@@ -128,13 +129,23 @@ class Subject:
         """Give the plan of the plain run."""
         return plan_run(self.spec())
 
-    def setting(self) -> Setting:
+    def setting(self, public_seed: int = 5) -> Setting:
         """Give what both sides are told."""
-        return self.spec().setting(public_seed=5)
+        return self.spec().setting(public_seed=public_seed)
 
-    def server(self) -> Server:
+    def server(self, public_seed: int = 5) -> Server:
         """Give a public side."""
-        return self.spec().played.server(self.setting())
+        return self.spec().played.server(self.setting(public_seed))
+
+    def asks(self, rounds: int | None = None) -> Iterator[tuple[int, Ask]]:
+        """Give a server's questions with their number, each answered with pure noise before the next."""
+        server = self.server()
+        for index in range(self.rounds if rounds is None else rounds):
+            ask = server.ask()
+            if ask is None:
+                return
+            yield index, ask
+            server.tell(noise_release(ask, index))
 
     def cohort(self, clients: list[int] | None = None, evaluate: Callable[..., FloatArray] = bumps) -> Cohort:
         """Give a private side of some clients, all of them unless named."""
@@ -150,6 +161,17 @@ class Subject:
         """Give the algorithm with its sides wrapped."""
         return Wrapped(algorithm=self.spec().played, on_cohort=on_cohort, on_server=on_server)
 
+    def watched(self, on_cohort: Callable[[Cohort], Cohort] = lambda cohort: cohort) -> tuple[Wrapped, list[Watched]]:
+        """Give the algorithm with servers that are watched, and the list of those that were made by then."""
+        servers: list[Watched] = []
+
+        def watch(server: Server) -> Server:
+            require(not isinstance(server, Cohort), "a server is no cohort")
+            servers.append(Watched(server))
+            return servers[-1]  # type: ignore[return-value]  # a server in every way that is asked for
+
+        return self.wrapped(on_cohort=on_cohort, on_server=watch), servers
+
     def spoiled(self, spoil: Spoil) -> Wrapped:
         """Give the algorithm with its clients' answers spoiled on the way."""
         return self.wrapped(on_cohort=lambda cohort: spoiled(cohort, spoil))
@@ -162,18 +184,22 @@ def spoiled(cohort: Cohort, spoil: Spoil) -> Cohort:
 
 @dataclass
 class Watched:
-    """A server that remembers what it is told."""
+    """A server whose questions, and what it is told, are written down."""
 
     server: Server
-    told: list[object] = field(default_factory=list)
+    asked: list[Ask] = field(default_factory=list)
+    told: list[Release | None] = field(default_factory=list)
 
     def plan(self) -> object:
         """Give the server's plan."""
         return self.server.plan()
 
     def ask(self) -> Ask | None:
-        """Give the server's question."""
-        return self.server.ask()
+        """Give the server's question; one that is asked again is written down once."""
+        ask = self.server.ask()
+        if ask is not None and len(self.asked) == len(self.told):
+            self.asked.append(deepcopy(ask))
+        return ask
 
     def tell(self, release: Release | None) -> None:
         """Tell the server a release, and refuse to tell it anything else."""

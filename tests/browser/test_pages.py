@@ -15,8 +15,7 @@ import privbo as pb
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from accountant.wording import upper_text
-from privbo.audits.audit import Audit
-from privbo.audits.empirical import audit_run
+from privbo.audits.empirical import Audit, audit_run
 from privbo.cli.watch import live_server
 from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.setting import Setting

@@ -16,7 +16,7 @@ import privbo as pb
 from experiments.examples.zoom import Zoom
 from privbo.protocol.messages import Ask, Broadcast, Cohort, FloatArray, Release, Server
 from privbo.testing import CHECKS, ConformanceError, Subject, check_algorithm
-from privbo.testing.holding import holds_a_row_of
+from privbo.testing.boundary import holds_a_row_of
 from privbo.testing.subject import spoiled
 from tests.conformance.cases import ALIKE, CASES, ROUNDS, VARIANTS, VOTES, Case
 

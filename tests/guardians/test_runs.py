@@ -13,7 +13,7 @@ import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.ledger import Ledger
 from accountant.ledger.signing import ANSWERED, checked
-from privbo.audits.publish import publish_norms
+from privbo.audits.clipping import publish_norms
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SimulatedNoise
 from privbo.door.payload import vet_rows

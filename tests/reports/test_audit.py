@@ -12,9 +12,8 @@ import pytest
 import privbo as pb
 from accountant.errors import LedgerError
 from accountant.events import Gaussian
-from privbo.audits.advice import advise, agreement
+from privbo.audits.clipping import advise, agreement, publish_norms
 from privbo.audits.empirical import audit_plan, audit_run
-from privbo.audits.publish import publish_norms
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, clip_statistics
 from privbo.door.mechanism import mechanism_for
 from privbo.protocol.files import append_line, read_lines

@@ -32,7 +32,7 @@ from accountant.verify.auditor import verify_bundle
 from accountant.verify.events import Adjacency
 from accountant.verify.recomputation import recomputed
 from accountant.wording import upper_text
-from privbo.audits.publish import publish_norms
+from privbo.audits.clipping import publish_norms
 from privbo.cli.ledger import verify
 from privbo.cli.main import app
 from privbo.reports.bundle import write_bundle, write_receipt

@@ -11,8 +11,8 @@ from scipy import stats
 
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian
 from accountant.tight import numerical
-from privbo.audits import hockey_stick
-from privbo.audits.hockey_stick import (
+from privbo.audits import black_box
+from privbo.audits.black_box import (
     N_BOUNDS,
     THRESHOLDS,
     Point,
@@ -24,7 +24,7 @@ from privbo.audits.hockey_stick import (
     upper_confidence,
 )
 
-EPSILONS = np.array(hockey_stick.EPSILONS)
+EPSILONS = np.array(black_box.EPSILONS)
 
 
 def test_bounds_are_clopper_and_pearsons() -> None:
@@ -105,7 +105,7 @@ def test_one_point_above_the_curve_is_enough_and_one_on_it_is_not(row: int) -> N
 def test_the_curve_to_stay_below_is_the_accountants(rate: float, adjacency: Adjacency) -> None:
     event = PoissonSampledGaussian(sample_rate=rate, noise_multiplier=1.0)
     found = accounted_curve(event, adjacency)
-    for epsilon, delta in zip(hockey_stick.EPSILONS, found, strict=True):
+    for epsilon, delta in zip(black_box.EPSILONS, found, strict=True):
         interval = numerical.delta_interval(event, epsilon, adjacency=adjacency)
         assert interval.lower * (1 - 1e-9) <= delta <= interval.upper * (1 + 1e-3) + 1e-12
     if rate == 1.0:  # Balle and Wang (2018), theorem 8, at mu = 1

@@ -19,9 +19,8 @@ from accountant.events import Adjacency
 from accountant.tight import numerical
 from accountant.verify.auditor import verify_bundle
 from accountant.wording import upper_text
-from privbo.audits.audit import Audit
-from privbo.audits.empirical import audit_run
-from privbo.audits.publish import publish_norms
+from privbo.audits.clipping import publish_norms
+from privbo.audits.empirical import Audit, audit_run
 from privbo.cli.look import WrittenReport, report_run
 from privbo.cli.terminal import render, show
 from privbo.plans.calibration import calibrate

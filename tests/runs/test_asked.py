@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.audits.publish import publish_norms
+from privbo.audits.clipping import publish_norms
 from privbo.cli.main import app
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Setting

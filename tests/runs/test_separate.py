@@ -12,7 +12,7 @@ import pytest
 
 import privbo as pb
 from experiments.examples.zoom import Zoom
-from privbo.audits.publish import publish_norms
+from privbo.audits.clipping import publish_norms
 from privbo.protocol.messages import Broadcast, Cohort, FloatArray, Setting
 from tests.conformance.cases import problem
 from tests.deployment.federations import make

@@ -38,7 +38,7 @@ import privbo as pb
 from accountant import numerical
 from accountant.events import Event
 from experiments.examples.zoom import Zoom
-from privbo.audits.hockey_stick import (
+from privbo.audits.black_box import (
     EPSILONS,
     N_BOUNDS,
     Point,
