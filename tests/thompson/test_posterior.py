@@ -257,7 +257,7 @@ def test_posteriors_are_those_of_torch(kernel, t, share):
 def test_the_exponential_is_right_to_an_ulp():
     """Seen through a correlation: one client, one value of weight one, the squared exponential."""
     one, at = np.ones((1, 1)), np.concatenate([np.linspace(0.0, 37.6, 40_001), [1e-9, 40.0, 1e6]])
-    found, explained = np.empty((1, len(at))), np.empty((1, len(at)))
+    found, explained = np.zeros((2, 1, len(at)))
     points, nothing = at[None, :, None], compiled.NOTHING
     cube = one[None]
     compiled.expect(0, 0.0 * cube, cube, one, one, one[0], 0.0, points, nothing, found, explained)
@@ -308,8 +308,8 @@ def test_a_path_is_the_same_to_the_last_bit_alone_and_among_others():
 def test_the_cosine_is_right_to_rounding_and_never_above_one_at_any_angle():
     """Seen through a path: one wave of amplitude one, no value."""
     angles = np.concatenate([np.linspace(-40.0, 40.0, 40_001), [1e-300, 1e4, 1e15, -1e15, 1e17, 1e300]])
-    one, points, found = np.ones((1, 1)), angles[None, :, None], np.empty((1, len(angles)))
-    compiled.evaluate_paths(0, one, one, 0.0 * one, np.empty((1, 0, 1)), np.empty((1, 0)), one, points, found)
+    one, points, found = np.ones((1, 1)), angles[None, :, None], np.zeros((1, len(angles)))
+    compiled.add_prior_paths(one, one, 0.0 * one, one, points, found)
     near = abs(angles) < 41.0
     np.testing.assert_allclose(found[0, near], np.cos(angles[near]), rtol=0, atol=2e-14)  # a rounded angle's own error
     np.testing.assert_allclose(found[0, angles == 1e4], np.cos(1e4), rtol=0, atol=1e-11)

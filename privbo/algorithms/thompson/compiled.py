@@ -504,14 +504,13 @@ def _condition(
     means: FloatArray,
     explained: FloatArray,
 ) -> None:
-    """Means k' a and explained variances |W k|^2 from covariances with the points that have values."""
+    """Add means k' a and explained variances |W k|^2, from covariances with the points that have values."""
     size = len(means)
-    means[:] = 0.0
-    explained[:] = 0.0
-    for i in range(len(root)):
+    for i in range(len(weights)):
         for p in range(size):
             means[p] += weights[i] * covariance[i * size + p]
-            total[p] = 0.0
+    for i in range(len(root)):
+        total[:size] = 0.0
         for j in range(i + 1):
             for p in range(size):
                 total[p] += root[i, j] * covariance[j * size + p]
@@ -533,12 +532,12 @@ def expect(
     means: FloatArray,
     explained: FloatArray,
 ) -> None:
-    """Fill in every client's posterior mean, and the variance that its values explain, at some points.
+    """Add every client's posterior mean, and the variance that its values explain, at some points.
 
     Args:
         kernel: Its entry in ``features.SMOOTHNESS``.
         known: Points with values, divided by the length scales, ``(n, t, e)``.
-        roots: Lower triangular W with W' W the values' inverse covariance, ``(n, t, t)``.
+        roots: Lower triangular W with W' W the values' inverse covariance, ``(n, t, t)``; ``(n, 0, 0)`` for means only.
         weights: The values' inverse covariance times the values, ``(n, t)``.
         lengthscales: ``(n, e)``.
         variances: Of the kernels, ``(n,)``.
@@ -546,8 +545,8 @@ def expect(
         points: ``(n, c, e)``, or ``(1, c, e)`` for all.
         together: Covariances of what is uncertain in the shared part, ``(n, t, c)``; ``NOTHING`` where nothing is
             shared.
-        means: Taken over, ``(n, c)``.
-        explained: Taken over, ``(n, c)``.
+        means: Added to, ``(n, c)``.
+        explained: Added to, ``(n, c)``; ``(n, 0)`` for means only.
     """
     t, count = known.shape[1], points.shape[1]
     pairs, total, scaled = np.empty((4, t * _POINTS)), np.empty(_POINTS), np.empty((known.shape[2], _POINTS))
@@ -587,69 +586,37 @@ def _add_waves(amplitude: float, turns: FloatArray, size: int, total: FloatArray
         total[p] += amplitude * (x * ((series * y + _SINE[1]) * y + _SINE[0]))
 
 
-@_compiled_inside
-def _prior_path(
+@_compiled(void(_TABLE, _TABLE, _TABLE, _TABLE, _CUBE, _TABLE))
+def add_prior_paths(
     frequencies: FloatArray,
     amplitudes: FloatArray,
     phases: FloatArray,
-    scaled: FloatArray,
-    size: int,
-    turns: FloatArray,
-    total: FloatArray,
-) -> None:
-    """Make one client's draw from its prior at some scaled points: a sum of waves."""
-    for p in range(size):
-        total[p] = 0.0
-    for f in range(len(frequencies)):
-        phase = phases[f] / _TURN
-        for p in range(size):
-            turns[p] = phase
-        for k in range(len(scaled)):
-            frequency = frequencies[f, k] / _TURN
-            for p in range(size):
-                turns[p] += frequency * scaled[k, p]
-        _add_waves(amplitudes[f], turns, size, total)
-
-
-@_compiled(void(int64, _TABLE, _TABLE, _TABLE, _CUBE, _TABLE, _TABLE, _CUBE, _TABLE))
-def evaluate_paths(
-    kernel: int,
-    frequencies: FloatArray,
-    amplitudes: FloatArray,
-    phases: FloatArray,
-    known: FloatArray,
-    corrections: FloatArray,
     lengthscales: FloatArray,
     points: FloatArray,
     values: FloatArray,
 ) -> None:
-    """Fill in every client's path at some points: sum_f A_f cos(w_f x / l + b_f) + sum_i a_i c(x, x_i).
+    """Add every client's draw from its prior at some points, a sum of waves: sum_f A_f cos(w_f x / l + b_f).
 
     Args:
-        kernel: Its entry in ``features.SMOOTHNESS``.
         frequencies: w, ``(f, e)``.
         amplitudes: A, ``(n, f)``.
         phases: b, ``(n, f)``.
-        known: x_i, divided by the length scales, ``(n, t, e)``.
-        corrections: a, ``(n, t)``.
         lengthscales: l, ``(n, e)``.
         points: x, ``(n, c, e)``, or ``(1, c, e)`` for all.
-        values: Taken over, ``(n, c)``.
+        values: Added to, ``(n, c)``.
     """
-    t, count = known.shape[1], points.shape[1]
-    pairs, scaled = np.empty((4, t * _POINTS)), np.empty((known.shape[2], _POINTS))
-    turns, total = np.empty(_POINTS), np.empty(_POINTS)
+    count, scaled, turns = points.shape[1], np.empty((points.shape[2], _POINTS)), np.empty(_POINTS)
     for client in range(len(values)):
         whose = client if len(points) > 1 else 0
         for start in range(0, count, _POINTS):
             size = min(_POINTS, count - start)
             _scale(points[whose], lengthscales[client], start, size, scaled)
-            _prior_path(frequencies, amplitudes[client], phases[client], scaled, size, turns, total)
-            for i in range(t):
-                _distances(known[client, i], scaled, size, pairs[0, i * size :])
-            _correlate(kernel, pairs[0], pairs[1], pairs[2], pairs[3], t * size)
-            for i in range(t):
+            for f in range(len(frequencies)):
+                phase = phases[client, f] / _TURN
                 for p in range(size):
-                    total[p] += corrections[client, i] * pairs[1, i * size + p]
-            for p in range(size):
-                values[client, start + p] = total[p]
+                    turns[p] = phase
+                for k in range(len(scaled)):
+                    frequency = frequencies[f, k] / _TURN
+                    for p in range(size):
+                        turns[p] += frequency * scaled[k, p]
+                _add_waves(amplitudes[client, f], turns, size, values[client, start : start + size])

@@ -61,17 +61,22 @@ class Paths:
     def _compiled(self, embedded: torch.Tensor) -> torch.Tensor:
         from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who draws nothing
 
-        values = np.empty((len(self.known), embedded.shape[1]))
-        compiled.evaluate_paths(
+        n, count = len(self.known), embedded.shape[1]
+        values, points, lengthscale = np.zeros((n, count)), as_array(embedded), as_array(self.lengthscale)
+        waves = (as_array(numbers) for numbers in (self.frequencies, self.amplitudes, self.phases))
+        compiled.add_prior_paths(*waves, lengthscale, points, values)
+        compiled.expect(
             SMOOTHNESS[self.kernel],
-            as_array(self.frequencies),
-            as_array(self.amplitudes),
-            as_array(self.phases),
             as_array(self.known),
+            np.empty((n, 0, 0)),
             as_array(self.correction),
-            as_array(self.lengthscale),
-            as_array(embedded),
+            lengthscale,
+            np.ones(n),
+            0.0,
+            points,
+            compiled.NOTHING,
             values,
+            np.empty((n, 0)),
         )
         return torch.from_numpy(values)
 

@@ -89,10 +89,33 @@ def fit(
     low, high = bounds[:2]
     values = torch.cat([first.lengthscale[:, :width], first.outputscale[:, None], first.noise[:, None]], dim=1)
     parameters = torch.logit((values - low) / (high - low)) if logits else values.log()
-    climb = _climb_compiled if is_compiled(slope.device) else _climb_by_gpytorch
-    parameters, slope = climb(
-        parameters, slope, observations, own, bounds=bounds, known=known, steps=steps, logits=logits, shared=shared
-    )
+    if is_compiled(slope.device):
+        from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who fits nothing
+
+        compiled.climb(
+            SMOOTHNESS[own.kernel],
+            as_array(observations.embedded),
+            as_array(observations.values),
+            np.ascontiguousarray(observations.mask.numpy()),
+            np.empty((0, 0)) if shared is None else as_array(shared.mean),
+            compiled.NOTHING if shared is None else as_array(shared.covariance),
+            shared is not None,
+            np.array([SLOPE_MEAN, SLOPE_STDDEV]),
+            known is not None,
+            np.empty(0) if known is None else as_array(known),
+            0.0 if logits else JITTER,
+            0.0 if logits else CONSTANT,
+            as_array(bounds),
+            logits,
+            steps,
+            np.array([RATE, FIRST, SECOND, TINY, ROUNDING]),
+            parameters.numpy(),
+            slope.numpy(),
+        )
+    else:
+        parameters, slope = _climb_by_gpytorch(
+            parameters, slope, observations, own, bounds, known, steps, logits, shared
+        )
     values = low + (high - low) / (1.0 + torch.exp(-parameters)) if logits else parameters.exp()
     return Hyperparameters(
         lengthscale=values[:, :width].expand(-1, n_embedded).clone(),
@@ -102,51 +125,12 @@ def fit(
     )
 
 
-def _climb_compiled(
-    parameters: torch.Tensor,
-    slope: torch.Tensor,
-    observations: Observations,
-    own: OwnModel,
-    *,
-    bounds: torch.Tensor,
-    known: torch.Tensor | None,
-    steps: int,
-    logits: bool,
-    shared: Shared | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who fits nothing
-
-    moved, slopes = (np.array(values.numpy(), order="C") for values in (parameters, slope))
-    compiled.climb(
-        SMOOTHNESS[own.kernel],
-        as_array(observations.embedded),
-        as_array(observations.values),
-        np.ascontiguousarray(observations.mask.numpy()),
-        np.empty((0, 0)) if shared is None else as_array(shared.mean),
-        compiled.NOTHING if shared is None else as_array(shared.covariance),
-        shared is not None,
-        np.array([SLOPE_MEAN, SLOPE_STDDEV]),
-        known is not None,
-        np.empty(0) if known is None else as_array(known),
-        0.0 if logits else JITTER,
-        0.0 if logits else CONSTANT,
-        as_array(bounds),
-        logits,
-        steps,
-        np.array([RATE, FIRST, SECOND, TINY, ROUNDING]),
-        moved,
-        slopes,
-    )
-    return torch.from_numpy(moved), torch.from_numpy(slopes)
-
-
 @torch.enable_grad()
 def _climb_by_gpytorch(
     parameters: torch.Tensor,
     slope: torch.Tensor,
     observations: Observations,
     own: OwnModel,
-    *,
     bounds: torch.Tensor,
     known: torch.Tensor | None,
     steps: int,

@@ -147,7 +147,7 @@ class Posterior:
     def _compiled(self, embedded: torch.Tensor, together: torch.Tensor | None) -> Moments:
         from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who models nothing
 
-        mean, explained = (np.empty((len(self.known), embedded.shape[1])) for _ in range(2))
+        mean, explained = np.zeros((2, len(self.known), embedded.shape[1]))
         compiled.expect(
             SMOOTHNESS[self.kernel],
             as_array(self.known),
