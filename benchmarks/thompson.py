@@ -15,14 +15,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from unittest.mock import patch
 
 import numpy as np
 
 import privbo as pb
 from benchmarks._rows import REPEATS, TRANSCENDENTAL, Row, least, smallest, timed
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.messages import FloatArray, IntArray, Setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -180,11 +180,17 @@ class _Plain:
         return fit + draw * (1.0 + alone) + alone * own + (1.0 - alone) * shared, fit
 
 
+def _features(form: Literal["paired", "phase"], lengthscale: float) -> FourierFeatures:
+    """A map of 100 features of the unit square."""
+    space = pb.Space({"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)})
+    algorithm = pb.DPFTSDE(n_features=100, lengthscale=lengthscale, features=form)
+    return algorithm.draw_features(Setting(space=space, n_clients=1, rounds=1, public_seed=0))
+
+
 def _quality() -> Iterator[Row]:
     """Share of the true maximum on a 601 x 601 grid that searches reach."""
     import torch
 
-    from privbo.algorithms.thompson.features import draw_features
     from privbo.algorithms.thompson.maximise import Search, maximise
 
     plain = _Plain(1)
@@ -193,9 +199,7 @@ def _quality() -> Iterator[Row]:
     space = pb.Space({"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)})
     n = 12
     for label, lengthscale, starts, candidates in (("own draws", 0.2, 4, 256), ("server vectors", 0.01, 8, 4096)):
-        features = draw_features(
-            n_features=100, n_embedded=2, lengthscale=lengthscale, kernel="se", form="phase", public_seed=0
-        )
+        features = _features("phase", lengthscale)
         plain.frequencies, plain.phases = features.frequencies, np.asarray(features.phases)
         vectors = np.random.default_rng(2).normal(size=(n, 4 if label == "server vectors" else 1, 100))
 
@@ -227,7 +231,6 @@ def _weight_draws() -> Iterator[Row]:
     """200 clients' posterior weights, M=100, 60 points: BoTorch's batched pathwise sampler beside ours."""
     import torch
 
-    from privbo.algorithms.thompson.features import draw_features
     from privbo.algorithms.thompson.ridge import GrowingRidge, ridge_sample
     from privbo.algorithms.thompson.streams import Stream, client_normals
 
@@ -235,7 +238,7 @@ def _weight_draws() -> Iterator[Row]:
     generator = np.random.default_rng(0)
     points = torch.as_tensor(generator.random((n, t, 2)))
     values = torch.as_tensor(generator.normal(size=(n, t)))
-    features = draw_features(n_features=m, n_embedded=2, lengthscale=0.3, kernel="se", form="paired", public_seed=0)
+    features = _features("paired", 0.3)
     ridge = GrowingRidge(n_clients=n, capacity=t, n_features=m, noise=noise, device=torch.device("cpu"))
     for index in range(t - 1):
         ridge.append(features(points[:, index]))

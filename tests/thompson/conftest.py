@@ -1,7 +1,11 @@
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import torch
 
+from privbo.algorithms.thompson import draws, fits, posterior
 from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, Shared
 from privbo.protocol.messages import PlainEvaluate, Release, Setting
 from privbo.protocol.space import Categorical, Int, Real, Space
@@ -26,6 +30,15 @@ class Counting:
     def __call__(self, clients, units):
         self.calls.append((clients.copy(), units.copy()))
         return self.function(clients, units)
+
+
+@contextmanager
+def by_torch():
+    """Torch in place of compiled code, as on GPUs."""
+    with ExitStack() as patched:
+        for module in (draws, fits, posterior):
+            patched.enter_context(patch.object(module, "is_compiled", lambda _: False))
+        yield
 
 
 def observed(n=4, t=9, e=2, seed=0, absent=0.2):

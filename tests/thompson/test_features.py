@@ -4,19 +4,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privbo.algorithms.thompson.features import FourierFeatures, draw_features
-from privbo.protocol.errors import ConfigurationError
+from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
+from privbo.algorithms.thompson.features import FourierFeatures
+from privbo.protocol.space import Real, Space
+from tests.thompson.conftest import setting
 
 
 def _draw(n_features=64, n_embedded=2, lengthscale=0.3, kernel="se", form="paired", public_seed=0):
-    return draw_features(
-        n_features=n_features,
-        n_embedded=n_embedded,
-        lengthscale=lengthscale,
-        kernel=kernel,
-        form=form,
-        public_seed=public_seed,
-    )
+    algorithm = DPFTSDE(n_features=n_features, lengthscale=lengthscale, kernel=kernel, features=form)
+    space = Space({f"x{i}": Real(0.0, 1.0) for i in range(n_embedded)})
+    return algorithm.draw_features(setting(space, public_seed=public_seed))
 
 
 def _correlation(kernel, distance):
@@ -93,8 +90,3 @@ def test_the_map_never_changes():
     assert _draw(4, 1, 1.0, public_seed=7).frequencies.ravel() == pytest.approx(
         [-1.4289133816154282, 0.008087699521844145], rel=1e-12
     )
-
-
-def test_odd_paired_features_are_refused():
-    with pytest.raises(ConfigurationError, match="even"):
-        _draw(15)

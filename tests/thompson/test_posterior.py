@@ -8,7 +8,6 @@ import torch
 
 from privbo.algorithms.thompson import compiled
 from privbo.algorithms.thompson.draws import (
-    Paths,
     common_factor,
     draw_exact,
     draw_feature_paths,
@@ -18,7 +17,7 @@ from privbo.algorithms.thompson.draws import (
 from privbo.algorithms.thompson.fits import fit, start
 from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.posterior import Observations, condition, kernel_values
-from tests.thompson.conftest import hyperparameters, moments, observed, shared
+from tests.thompson.conftest import by_torch, hyperparameters, moments, observed, shared
 
 KERNELS = ["se", "matern52", "matern32", "matern12"]
 
@@ -76,7 +75,7 @@ def _paths(kernel, observations, models, frequencies, prior, noise):
         prior=prior,
         observation_noise=noise,
         basis=basis,
-        multiples=basis[:, 0],
+        multiples=torch.zeros(len(noise), 1, dtype=torch.float64),
     )
 
 
@@ -166,8 +165,11 @@ def test_exact_draws_on_a_common_grid_have_the_exact_posteriors_moments(kernel, 
     grid = torch.cartesian_prod(axis, axis)
     where = torch.arange(18).reshape(3, 6) * 2
     on_grid = dataclasses.replace(observations, embedded=grid[where])
-    common = hyperparameters(models.lengthscale[:1].expand(3, 2), models.outputscale[0], models.noise)
-    factor = common_factor(grid, common.lengthscale[:1], float(common.outputscale[0]), kernel)
+    common, scale = (
+        hyperparameters(np.full((3, 2), 0.4), models.outputscale[0], models.noise),
+        float(models.outputscale[0]),
+    )
+    factor = common_factor(grid.numpy().tobytes(), 2, 0.4, scale, kernel, "cpu")
     mean, covariance = _exact_moments(on_grid, common, n, factor[where[n : n + 1]], factor)
     expected_mean, expected_covariance = _exact(kernel, on_grid, common, grid.numpy(), n)
     np.testing.assert_allclose(mean, expected_mean, atol=1e-6)
@@ -175,9 +177,7 @@ def test_exact_draws_on_a_common_grid_have_the_exact_posteriors_moments(kernel, 
 
 
 def test_a_smooth_kernel_needs_few_directions():
-    grid = torch.linspace(0, 1, 1000, dtype=torch.float64)[:, None]
-    factor = common_factor(grid, torch.tensor([[0.1]], dtype=torch.float64), 1.0, "se")
-    assert factor.shape[1] < 30
+    assert common_factor(np.linspace(0, 1, 1000).tobytes(), 1, 0.1, 1.0, "se", "cpu").shape[1] < 30
 
 
 @pytest.mark.parametrize("t", [4, 12])
@@ -245,13 +245,9 @@ def test_posteriors_are_those_of_torch(kernel, t, share):
     close = {"atol": 1e-6 if kernel == "matern12" else 1e-9, "rtol": 0}
     for at in (torch.tensor(points), torch.tensor(points[:1]), seen.embedded):
         uncertain = shared(at).uncertainty if share else None
-        square = found.slope.square()[:, None]
-        together = None if uncertain is None else square[..., None] * (model.uncertainty @ uncertain.mT)
-        mean, variance = model(at, uncertain)
-        expected, explained = model.by_torch(at, together)
-        torch.testing.assert_close(mean, expected, **close)
-        prior = 1.0 + found.outputscale[:, None] + (0.0 if uncertain is None else square * uncertain.square().sum(-1))
-        torch.testing.assert_close(prior - variance, explained, **close)
+        ours = model(at, uncertain)
+        with by_torch():
+            torch.testing.assert_close(ours, model(at, uncertain), **close)
 
 
 def test_the_exponential_is_right_to_an_ulp():
@@ -264,44 +260,42 @@ def test_the_exponential_is_right_to_an_ulp():
     np.testing.assert_allclose(found[0], np.exp(-0.5 * at**2), rtol=1e-15, atol=1e-307)
 
 
-def _any_paths(kernel, t, n=3, d=3):
-    """Paths with any waves, and corrections at t points."""
+def _any_paths(kernel, t, n=3, e=3):
+    """Paths with any waves, corrected at t points."""
     rng = np.random.default_rng(t)
-
-    def drawn(*shape):
-        return torch.tensor(rng.standard_normal(shape))
-
-    lengthscale = torch.tensor(rng.uniform(0.1, 1.0, (n, d)))
-    return Paths(
-        kernel=kernel,
-        frequencies=drawn(20, d),
-        amplitudes=drawn(n, 20),
-        phases=torch.tensor(rng.uniform(-np.pi, np.pi, (n, 20))),
-        known=torch.tensor(rng.random((n, t, d))) / lengthscale[:, None],
-        lengthscale=lengthscale,
-        correction=drawn(n, t),
-        multiples=drawn(n, 0),
-    )
+    seen, models = observed(n=n, t=max(t, 2), e=e), hyperparameters(rng.uniform(0.1, 1.0, (n, e)))
+    seen = dataclasses.replace(seen, **{name: getattr(seen, name)[:, :t] for name in ("embedded", "values", "mask")})
+    drawn = [torch.tensor(rng.standard_normal(shape)) for shape in ((20, e), (n, 40), (n, t))]
+    return seen, _paths(kernel, seen, models, *drawn)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("t", [0, 1, 7, 70])
 def test_paths_are_those_of_torch(kernel, t):
-    paths, points = _any_paths(kernel, t), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
-    close = {"atol": 1e-6 if kernel == "matern12" else 1e-9, "rtol": 0}  # as for posteriors
-    for at in (points, points[:1], paths.known * paths.lengthscale[:, None]):
-        torch.testing.assert_close(paths(at), paths.by_torch(at), **close)
-    other = dataclasses.replace(paths, phases=paths.phases + 1e-6)
-    assert float((paths(points) - other.by_torch(points)).abs().max()) > 1e-7  # the comparison tells phases apart
+    (seen, paths), points = _any_paths(kernel, t), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
+    close = {"atol": 1e-6 if kernel == "matern12" else 1e-8, "rtol": 0}  # as for posteriors
+    for at in (points, points[:1], seen.embedded):
+        ours = paths(at)
+        with by_torch():
+            torch.testing.assert_close(ours, paths(at), **close)
+    with by_torch():
+        other = dataclasses.replace(paths, phases=paths.phases + 1e-6)(points)
+    assert float((paths(points) - other).abs().max()) > 1e-7  # the comparison tells phases apart
 
 
 def test_a_path_is_the_same_to_the_last_bit_alone_and_among_others():
-    paths, points = _any_paths("matern52", 9), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
+    (_, paths), points = _any_paths("matern52", 9), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
     whole = paths(points)
+
+    def of_one(numbers, client):
+        kept = {name: v[client : client + 1] for name, v in vars(numbers).items() if torch.is_tensor(v)}
+        return dataclasses.replace(numbers, **kept | {"frequencies": numbers.frequencies} if numbers is paths else kept)
+
     for client in range(3):
-        own = {name: value[client : client + 1] for name, value in vars(paths).items() if torch.is_tensor(value)}
-        own["frequencies"] = paths.frequencies
-        alone = Paths(kernel="matern52", **own)
+        correction = dataclasses.replace(
+            of_one(paths.correction, client), models=paths.correction.models.rows(torch.tensor([client]))
+        )
+        alone = dataclasses.replace(of_one(paths, client), correction=correction)
         assert torch.equal(alone(points[client : client + 1, 17:40])[0], whole[client, 17:40])
 
 

@@ -6,13 +6,7 @@ import torch
 
 from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.own_model import OwnModel
-from privbo.algorithms.thompson.ridge import (
-    GrowingRidge,
-    ridge_mean,
-    ridge_sample,
-    sample_by_cholesky,
-    sample_by_matheron,
-)
+from privbo.algorithms.thompson.ridge import GrowingRidge, ridge_mean, ridge_sample
 from tests.thompson.conftest import moments, play, setting
 
 SHAPES = [(3, 8), (8, 3), (5, 5), (1, 6)]
@@ -41,23 +35,13 @@ def test_mean_is_the_papers(t, m):
 
 
 @pytest.mark.parametrize(("t", "m"), SHAPES)
-def test_both_draws_have_the_posteriorsmoments(t, m):
+def test_draws_have_the_posteriors_moments(t, m):
+    """By Matheron's rule with fewer observations than features, else by Cholesky's factor."""
     phi, y = _data(t, m, n=1)
-    mean, covariance = _reference(phi[0].numpy(), y[0].numpy())
-    by_cholesky = moments(lambda z: sample_by_cholesky(phi, y, NOISE, z), (m,))
-    by_matheron = moments(lambda z, e: sample_by_matheron(phi, y, NOISE, z, e), (m, t))
-    for found_mean, found_covariance in (by_cholesky, by_matheron):
-        np.testing.assert_allclose(found_mean, mean, atol=1e-10)
-        np.testing.assert_allclose(found_covariance, covariance, atol=1e-10)
-
-
-def test_matherons_rule_is_used_for_few_observations_only():
-    for (t, m), by_matheron in zip(SHAPES, (True, False, False, True), strict=True):
-        phi, y = _data(t, m)
-        z, e = torch.randn(4, m, dtype=torch.float64), torch.randn(4, t, dtype=torch.float64)
-        draw = ridge_sample(phi, y, NOISE, prior=z, observation_noise=e)
-        expected = sample_by_matheron(phi, y, NOISE, z, e) if by_matheron else sample_by_cholesky(phi, y, NOISE, z)
-        torch.testing.assert_close(draw, expected)
+    expected = _reference(phi[0].numpy(), y[0].numpy())
+    found = moments(lambda z, e: ridge_sample(phi, y, NOISE, prior=z, observation_noise=e), (m, t))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-10)
 
 
 @pytest.mark.parametrize(("t", "m"), SHAPES)
@@ -104,7 +88,10 @@ def test_every_prefix_has_the_weights_of_a_fresh_factorisation(noise):
         prior = torch.randn(5, 8, dtype=torch.float64, generator=generator)
         e = torch.randn(5, t, dtype=torch.float64, generator=generator)
         drawn = ridge.sample(values[:, :t], prior=prior, observation_noise=e)
-        expected = sample_by_matheron(features[:, :t], values[:, :t], noise, prior, e)
+        phi, imagined = features[:, :t], (features[:, :t] @ prior[..., None])[..., 0] + noise**0.5 * e
+        gram = phi @ phi.mT + noise * torch.eye(t, dtype=torch.float64)
+        surprise = torch.linalg.solve(gram, (values[:, :t] - imagined)[..., None])
+        expected = prior + (phi.mT @ surprise)[..., 0]
         torch.testing.assert_close(drawn, expected, rtol=1e-5, atol=1e-7)
 
 

@@ -226,15 +226,11 @@ class Agents(ModellingClients[FloatArray]):
         points = np.empty((len(alone), self.setting.space.n_dims))
         points[alone] = self.model.propose(self.seen, broadcast.round, rows=np.flatnonzero(alone))
         if shared is not None and not alone.all():
-            points[~alone] = self.shared_maximiser(shared, broadcast.round)
+            # The same for all clients (Algorithm 2, line 8).
+            search = Search(n_candidates=self.algorithm.n_candidates, n_starts=8)
+            generator = public_stream(self.setting.public_seed, Stream.CANDIDATES, broadcast.round)
+            points[~alone] = maximise(self.shared_function(shared), self.setting.space, search, generator)[0]
         return points
-
-    def shared_maximiser(self, vectors: FloatArray, round_: int) -> FloatArray:
-        """Maximiser of phi(x) . vectors[region(x)], the same for all clients (Algorithm 2, line 8)."""
-        search = Search(n_candidates=self.algorithm.n_candidates, n_starts=8)
-        generator = public_stream(self.setting.public_seed, Stream.CANDIDATES, round_)
-        best = maximise(self.shared_function(vectors), self.setting.space, search, generator)
-        return np.asarray(best[0])
 
     def shared_function(self, vectors: FloatArray) -> Callable[[FloatArray], torch.Tensor]:
         """The shared function: phi(x) . vectors[region(x)]."""
@@ -304,7 +300,7 @@ class PriorClients(ModellingClients[Pooled]):
     ) -> None:
         super().__init__(setting, clients=clients, evaluate=evaluate)
         self._algorithm, self.features = algorithm, algorithm.draw_features(setting)
-        self._releases = {release.round for release in algorithm.releases(setting)}
+        self._releases = algorithm.releases(setting)
         self._blurs = Blurs(algorithm, setting, self.features)
         self._exploring = algorithm.exploring(setting)
         self.model = LocalModel(

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
 
-from privbo.algorithms.thompson.features import SMOOTHNESS, Kernel
+from privbo.algorithms.thompson.features import Kernel
 from privbo.algorithms.thompson.posterior import (
     JITTER,
     Hyperparameters,
     Observations,
+    Posterior,
     as_array,
     is_compiled,
     kernel_values,
@@ -35,56 +37,32 @@ class Paths:
     The drawn multiples of given functions are left to the caller.
 
     Attributes:
-        kernel: Of all clients.
         frequencies: Of the waves at unit length scale, ``(f, n_embedded)``.
         amplitudes: Of every client's waves, ``(n, f)``.
         phases: Of every client's waves, ``(n, f)``.
-        known: Points with values, divided by the length scales, ``(n, t, n_embedded)``.
         lengthscale: ``(n, n_embedded)``.
-        correction: Multiples of the kernel at the known points, ``(n, t)``.
+        correction: Its mean is what the data correct; None: nothing.
         multiples: Of given functions, ``(n, r)``.
     """
 
-    kernel: Kernel
     frequencies: torch.Tensor
     amplitudes: torch.Tensor
     phases: torch.Tensor
-    known: torch.Tensor
     lengthscale: torch.Tensor
-    correction: torch.Tensor
+    correction: Posterior | None
     multiples: torch.Tensor
 
     def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
         """Values ``(n, c)`` at points ``(n, c, n_embedded)`` or ``(1, c, n_embedded)``, without the given functions."""
-        return self._compiled(embedded) if is_compiled(embedded.device) else self.by_torch(embedded)
+        if is_compiled(embedded.device):
+            from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who draws nothing
 
-    def _compiled(self, embedded: torch.Tensor) -> torch.Tensor:
-        from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who draws nothing
-
-        n, count = len(self.known), embedded.shape[1]
-        values, points, lengthscale = np.zeros((n, count)), as_array(embedded), as_array(self.lengthscale)
-        waves = (as_array(numbers) for numbers in (self.frequencies, self.amplitudes, self.phases))
-        compiled.add_prior_paths(*waves, lengthscale, points, values)
-        compiled.expect(
-            SMOOTHNESS[self.kernel],
-            as_array(self.known),
-            np.empty((n, 0, 0)),
-            as_array(self.correction),
-            lengthscale,
-            np.ones(n),
-            0.0,
-            points,
-            compiled.NOTHING,
-            values,
-            np.empty((n, 0)),
-        )
-        return torch.from_numpy(values)
-
-    def by_torch(self, embedded: torch.Tensor) -> torch.Tensor:
-        """The same by torch: on GPUs, and what tests hold the compiled values to."""
-        scaled = embedded / self.lengthscale[:, None, :]
-        path = _waves(scaled, self.frequencies, self.amplitudes, self.phases)
-        return path + row_times(self.correction, kernel_values(self.kernel, self.known, scaled))
+            waves = torch.zeros(len(self.phases), embedded.shape[1], dtype=torch.float64)
+            numbers = (self.frequencies, self.amplitudes, self.phases, self.lengthscale, embedded, waves)
+            compiled.add_prior_paths(*map(as_array, numbers))
+        else:
+            waves = _waves(embedded / self.lengthscale[:, None], self.frequencies, self.amplitudes, self.phases)
+        return waves if self.correction is None else waves + self.correction.conditioned(embedded)[0]
 
 
 def draw_paths(
@@ -123,14 +101,20 @@ def draw_paths(
     factor = cholesky(masked_covariance(covariance, observations.mask, hyperparameters.noise))
     residual = torch.where(observations.mask, observations.values - imagined, 0.0)
     surprise = torch.cholesky_solve(residual[..., None], factor)[..., 0]
-    return Paths(
+    correction = Posterior(
         kernel=kernel,
+        constant=0.0,
+        known=known,
+        covariance_root=factor[:, :0, :0],
+        weights=surprise,
+        models=hyperparameters,
+    )
+    return Paths(
         frequencies=frequencies,
         amplitudes=amplitudes,
         phases=phases,
-        known=known,
         lengthscale=hyperparameters.lengthscale,
-        correction=scale * surprise,
+        correction=correction,
         multiples=multiples + row_times(surprise, basis),
     )
 
@@ -175,16 +159,13 @@ def draw_feature_paths(
         observation_noise=observation_noise,
     )
     amplitudes, phases = _as_waves(weights * (scale[..., 0] / math.sqrt(len(frequencies))))
-    nothing = weights.new_zeros((len(weights), 0))
     return Paths(
-        kernel="se",  # no kernel is added to the waves
         frequencies=frequencies,
         amplitudes=amplitudes,
         phases=phases,
-        known=observations.embedded[:, :0],
         lengthscale=hyperparameters.lengthscale,
-        correction=nothing,
-        multiples=nothing,
+        correction=None,
+        multiples=weights[:, :0],
     )
 
 
@@ -193,12 +174,23 @@ def _paired(scaled: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
     return torch.cat([angles.cos(), angles.sin_()], dim=-1).div_(math.sqrt(len(frequencies)))
 
 
-def common_factor(points: torch.Tensor, lengthscale: torch.Tensor, outputscale: float, kernel: Kernel) -> torch.Tensor:
-    """B ``(c, r)`` with B B' the prior covariance at points ``(c, n_embedded)`` that all clients share.
+@lru_cache(maxsize=4)
+def common_factor(
+    points: bytes, n_embedded: int, lengthscale: float, outputscale: float, kernel: Kernel, device: str
+) -> torch.Tensor:
+    """B ``(c, r)`` with B B' the prior covariance at points that all clients share.
 
     Directions whose variance is negligible are left out, which makes B narrow for smooth kernels.
+
+    Args:
+        points: Bytes of numbers, ``(c, n_embedded)``.
+        n_embedded: Coordinates a kernel sees.
+        lengthscale: Of all coordinates.
+        outputscale: Prior variance.
+        kernel: Of unit variance.
+        device: Where to keep it.
     """
-    scaled = points / lengthscale
+    scaled = torch.tensor(np.frombuffer(points).reshape(-1, n_embedded), device=device) / lengthscale
     variances, directions = torch.linalg.eigh(outputscale * kernel_values(kernel, scaled, scaled))
     kept = variances > _NEGLIGIBLE * variances[-1]
     return torch.as_tensor(directions[:, kept] * variances[kept].sqrt())

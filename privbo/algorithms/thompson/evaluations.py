@@ -117,12 +117,7 @@ class Evaluations:
 
     def snapshot(self) -> dict[str, npt.NDArray[np.generic]]:
         """Copies of everything."""
-        return {
-            "clients": self.clients.copy(),
-            "units": self.units.copy(),
-            "values": self.values.copy(),
-            "rounds": self.rounds.copy(),
-        }
+        return {name: getattr(self, name).copy() for name in ("clients", "units", "values", "rounds")}
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Take the state of ``snapshot``.

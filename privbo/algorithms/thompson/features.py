@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from privbo.algorithms.thompson.streams import Stream, public_stream
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
 
 if TYPE_CHECKING:
@@ -85,29 +83,6 @@ def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     if rows.device.type != "cpu":
         return rows @ matrix
     return torch.from_numpy(np.matmul(rows.numpy(), np.ascontiguousarray(matrix.numpy())))
-
-
-def draw_features(
-    *, n_features: int, n_embedded: int, lengthscale: float, kernel: Kernel, form: Form, public_seed: int
-) -> FourierFeatures:
-    """The feature map everyone derives from the public seed (Rahimi & Recht 2007).
-
-    Args:
-        n_features: M; even for the paired form.
-        n_embedded: Coordinates a kernel sees.
-        lengthscale: Of the kernel, in units of the cube.
-        kernel: Squared exponential, Matern 5/2, 3/2 or 1/2.
-        form: ``"paired"``: cos and sin of M/2 frequencies, norm 1 by construction;
-            ``"phase"``: cos(w.x + b) of M frequencies divided by its norm (the paper's).
-        public_seed: Shared by all parties.
-    """
-    if form != "phase" and n_features % 2:
-        raise ConfigurationError(f"n_features={n_features} must be even for the {form} form; use {n_features + 1}")
-    generator = public_stream(public_seed, Stream.FEATURES)
-    count = n_features // 2 if form == "paired" else n_features
-    frequencies = draw_frequencies(generator, count, n_embedded, kernel) / lengthscale
-    phases = generator.uniform(0.0, 2.0 * math.pi, count) if form == "phase" else None
-    return FourierFeatures(frequencies=frequencies, phases=phases)
 
 
 def draw_frequencies(generator: np.random.Generator, count: int, n_embedded: int, kernel: Kernel) -> FloatArray:

@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -20,7 +20,7 @@ import torch
 
 from privbo.algorithms.thompson.draws import common_factor, draw_exact, draw_feature_paths, draw_paths, own_factors
 from privbo.algorithms.thompson.evaluations import Evaluations, Failures, narrowed
-from privbo.algorithms.thompson.features import Kernel, draw_frequencies
+from privbo.algorithms.thompson.features import draw_frequencies
 from privbo.algorithms.thompson.fits import fit, start
 from privbo.algorithms.thompson.maximise import Functions, Search, candidates, log_expected_improvement, maximise
 from privbo.algorithms.thompson.own_model import OwnModel, Theorem1, information_gains
@@ -283,9 +283,13 @@ class LocalModel:
         draw = partial(draw_exact, known.observations, models.noise, observation_noise=noise)
 
         def common(points: FloatArray) -> torch.Tensor:
-            factor = self._common_factor(points[0])
+            lengthscale, outputscale = own.lengthscale.median, own.outputscale.median
+            everywhere = space.embed(points[0]).tobytes()
+            factor = common_factor(
+                everywhere, space.n_embedded, lengthscale, outputscale, own.kernel, self._setting.device
+            )
             here = factor[torch.as_tensor(grid_index(space, points[0], known.units), device=self._device)]
-            scale = (models.outputscale / own.outputscale.median).sqrt()[:, None]
+            scale = (models.outputscale / outputscale).sqrt()[:, None]
             return scale * draw(known=here * scale[..., None], points=factor, prior=normals(factor.shape[-1]))
 
         def of_each(points: FloatArray) -> torch.Tensor:
@@ -294,12 +298,6 @@ class LocalModel:
             return draw(known=factors[:, count:], points=factors[:, :count], prior=normals(factors.shape[-1]))
 
         return common if own.is_common and self._grid is not None else of_each
-
-    def _common_factor(self, grid: FloatArray) -> torch.Tensor:
-        """The factor of the prior at the grid, the same for every client and run with this kernel."""
-        own, points = self._own, self._setting.space.embed(grid)
-        lengthscale, outputscale = own.lengthscale.median, own.outputscale.median
-        return _factor_of(points.tobytes(), points.shape[1], lengthscale, outputscale, own.kernel, self._setting.device)
 
     def _inflation(self, n_observations: int) -> float:
         """Beta after so many queries; the information they can give depends on the prior alone."""
@@ -346,16 +344,6 @@ class LocalModel:
 
     def _tensor(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
         return torch.as_tensor(array, dtype=torch.float64, device=self._device)
-
-
-@lru_cache(maxsize=4)
-def _factor_of(
-    points: bytes, n_embedded: int, lengthscale: float, outputscale: float, kernel: Kernel, device: str
-) -> torch.Tensor:
-    known = torch.tensor(np.frombuffer(points).reshape(-1, n_embedded), device=device)
-    return common_factor(
-        known, torch.full((n_embedded,), lengthscale, dtype=torch.float64, device=device), outputscale, kernel
-    )
 
 
 def among(points: FloatArray, units: FloatArray) -> npt.NDArray[np.bool_]:

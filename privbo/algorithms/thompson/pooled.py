@@ -24,7 +24,7 @@ from privbo.algorithms.thompson.evaluations import without_minima
 from privbo.algorithms.thompson.features import InducingFeatures, times
 from privbo.algorithms.thompson.maximise import Functions, public_points
 from privbo.algorithms.thompson.posterior import Shared
-from privbo.algorithms.thompson.settings import PlannedRelease, SharedPriorSettings
+from privbo.algorithms.thompson.settings import SharedPriorSettings
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Setting
@@ -81,21 +81,6 @@ class Pooled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weights:
-    """Normal weights of the common function; public.
-
-    Attributes:
-        mean: Expected, ``(n_features,)``.
-        root: Their covariance is this times its transpose, ``(n_features, n_features)``.
-        share: Expected share of the variance of clients' surfaces that they have in common.
-    """
-
-    mean: FloatArray
-    root: FloatArray
-    share: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Blur:
     """Change of a common function on its way through clients' answers; public.
 
@@ -107,21 +92,6 @@ class Blur:
 
     matrix: FloatArray
     norm: float
-
-
-def stands_out(variance: float, noise_variance: float, directions: float = math.inf) -> bool:
-    """Tell whether a function varies more than noise alone would, nineteen times out of twenty.
-
-    Args:
-        variance: Of the function over the space.
-        noise_variance: What noise alone would give it on average.
-        directions: Over which that is spread; noise alone has a chi-square's spread, wide in few directions.
-
-    Example:
-        >>> stands_out(1.0, 0.0), stands_out(1.0, 0.7), stands_out(1.0, 0.5, directions=4.0)
-        (True, True, False)
-    """
-    return variance > noise_variance * (1.0 + _ONE_SIDED * math.sqrt(2.0 / directions))
 
 
 def blur(
@@ -147,7 +117,9 @@ def blur(
     gram = waves @ waves.swapaxes(1, 2) + noise * np.eye(n_points)
     found = (waves.swapaxes(1, 2) @ np.linalg.solve(gram, waves - waves.mean(axis=1, keepdims=True))).mean(axis=0)
     found = 0.5 * (found + found.T)
-    weights = generator.standard_normal((_DESIGNS, waves.shape[2])) / math.sqrt(_variance(features, setting))
+    weights = generator.standard_normal((_DESIGNS, waves.shape[2])) / math.sqrt(
+        _over_the_space(features, setting)[1].trace()
+    )
     values = without_minima(np.einsum("ntm,nm->nt", waves, weights), np.ones(units.shape[:2], dtype=bool))
     answers = np.einsum("ntm,nt->nm", waves, np.linalg.solve(gram, values[..., None])[..., 0])
     norms = np.linalg.norm(answers, axis=1, keepdims=True)
@@ -177,29 +149,26 @@ class Blurs:
             ConfigurationError: If nothing was.
         """
         algorithm = self._algorithm
-        inside = [release for release in algorithm.releases(self._setting) if release.round < round_]
+        inside = {at: share for at, share in algorithm.releases(self._setting).items() if at < round_}
         if not inside:
             raise ConfigurationError(f"round {round_}: nothing was released yet, but the broadcast holds a pool")
-        weights = np.array([algorithm.pool_weight(release) for release in inside])
-        weights = weights / weights.sum()
-        made = [self._of(release) for release in inside]
-        matrix = np.tensordot(weights, [each.matrix for each in made], axes=1)
-        return Blur(matrix=np.asarray(matrix), norm=float(weights @ [each.norm for each in made]))
-
-    def _of(self, release: PlannedRelease) -> Blur:
-        algorithm = self._algorithm
-        if release.round not in self._made:
-            self._made[release.round] = blur(
+        for at in inside.keys() - self._made.keys():
+            self._made[at] = blur(
                 self._features,
                 self._setting,
-                algorithm.n_init + release.round,
+                algorithm.n_init + at,
                 noise=algorithm.noise,
                 clipping_norm=math.inf if self._setting.is_exact else algorithm.clipping_norm,
             )
-        return self._made[release.round]
+        weights = np.array([algorithm.pool_weight(at, share) for at, share in inside.items()])
+        weights, made = weights / weights.sum(), [self._made[at] for at in inside]
+        matrix = np.tensordot(weights, [each.matrix for each in made], axes=1)
+        return Blur(matrix=np.asarray(matrix), norm=float(weights @ [each.norm for each in made]))
 
 
-def sharpen(weights: FloatArray, noise_stddev: float, blurred: Blur, n_clients: int, variance: float) -> Weights:
+def sharpen(
+    weights: FloatArray, noise_stddev: float, blurred: Blur, n_clients: int, variance: float
+) -> tuple[FloatArray, FloatArray, float]:
     """Take a blur back from noisy weights, direction by direction (a Wiener filter); post-processing.
 
     In the blur's basis with eigenvalues l_i, weights are z_i ~ N(0, p l_i^2 / v + s^2 + r^2 l_i / (n sum l)): the
@@ -213,6 +182,10 @@ def sharpen(weights: FloatArray, noise_stddev: float, blurred: Blur, n_clients: 
         blurred: What the weights went through.
         n_clients: n.
         variance: Variance over the space of a function with standard normal weights, v.
+
+    Returns:
+        The common weights' mean ``(n_features,)``; a matrix that times its transpose is their covariance; the expected
+        share of the variance of clients' surfaces that they have in common.
     """
     eigenvalues, basis = np.linalg.eigh(blurred.matrix)
     eigenvalues = np.maximum(eigenvalues, 0.0)
@@ -223,7 +196,7 @@ def sharpen(weights: FloatArray, noise_stddev: float, blurred: Blur, n_clients: 
     means, spreads = powers * eigenvalues / variances * turned, powers * known / variances
     mean = likely @ means
     root = basis * np.sqrt(likely @ (spreads + (means - mean) ** 2))
-    return Weights(mean=basis @ mean, root=root, share=float(likely @ _SHARES))
+    return basis @ mean, root, float(likely @ _SHARES)
 
 
 def pool(
@@ -240,34 +213,39 @@ def pool(
     """
     device = torch.device(setting.device)
     middle, covariance = _over_the_space(features, setting)
-    if not _is_heard(covariance, weights, noise_stddev):
+    if not _stands_out(covariance, weights, noise_stddev):
         return None
-    common = sharpen(weights, noise_stddev, blurred, setting.n_clients, float(covariance.trace()))
-    weights_of_all = torch.as_tensor(np.column_stack([common.mean, common.root]), device=device)
+    mean, root, share = sharpen(weights, noise_stddev, blurred, setting.n_clients, float(covariance.trace()))
+    weights_of_all = torch.as_tensor(np.column_stack([mean, root]), device=device)
     functions, centre = features.weighted(weights_of_all), torch.as_tensor(middle, device=device) @ weights_of_all
 
     def function(units: FloatArray) -> Terms:
         found = functions(_embedded(setting.space, units, device)) - centre
         return found[..., 0], found[..., 1:]
 
-    rest = max(_LEAST_REST, 1.0 - common.share)
+    rest = max(_LEAST_REST, 1.0 - share)
     return Pooled(function=function, width=features.n_features, rest=rest)
 
 
 def function_of(features: Features, setting: Setting, weights: FloatArray, noise_stddev: float) -> Functions | None:
     """The function of noisy weights as they are; None where it cannot be told from its own noise."""
     _, covariance = _over_the_space(features, setting)
-    if not _is_heard(covariance, weights, noise_stddev):
+    if not _stands_out(covariance, weights, noise_stddev):
         return None
     device = torch.device(setting.device)
     taken = torch.as_tensor(weights, dtype=torch.float64, device=device)
     return lambda units: times(features(_embedded(setting.space, units, device)), taken)
 
 
-def _is_heard(covariance: FloatArray, weights: FloatArray, noise_stddev: float) -> bool:
+def _stands_out(covariance: FloatArray, weights: FloatArray, noise_stddev: float) -> bool:
+    """Tell whether a function varies more than noise alone would, nineteen times out of twenty.
+
+    Noise alone has the spread of a chi-square over as many directions as the covariance has: wide where they are few.
+    """
     total = float(covariance.trace())
-    noise_variance, directions = noise_stddev**2 * total, total**2 / float(np.square(covariance).sum())
-    return stands_out(float(weights @ covariance @ weights), noise_variance, directions)
+    directions = total**2 / float(np.square(covariance).sum())
+    least = noise_stddev**2 * total * (1.0 + _ONE_SIDED * math.sqrt(2.0 / directions))
+    return float(weights @ covariance @ weights) > least
 
 
 def _over_the_space(features: Features, setting: Setting) -> tuple[FloatArray, FloatArray]:
@@ -275,10 +253,6 @@ def _over_the_space(features: Features, setting: Setting) -> tuple[FloatArray, F
     waves = features(_embedded(setting.space, public_points(setting), torch.device("cpu"))).numpy()
     middle = waves.mean(axis=0)
     return middle, (waves - middle).T @ (waves - middle) / len(waves)
-
-
-def _variance(features: InducingFeatures, setting: Setting) -> float:
-    return float(_over_the_space(features, setting)[1].trace())
 
 
 def _embedded(space: Space, units: FloatArray, device: torch.device) -> torch.Tensor:

@@ -115,7 +115,7 @@ class Posterior:
         kernel: Of all of them.
         constant: Variance of a constant in the values.
         known: Points as the kernel sees them, divided by the length scales, ``(n, t, n_embedded)``.
-        covariance_root: Inverse of the covariance's Cholesky factor, ``(n, t, t)``.
+        covariance_root: Inverse of the covariance's Cholesky factor, ``(n, t, t)``; ``(n, 0, 0)`` for means only.
         weights: Of the observations in the mean, ``(n, t)``.
         models: Hyperparameters.
         uncertainty: Of the shared function at the known points, ``(n, t, r)``; None where nothing is shared.
@@ -141,42 +141,41 @@ class Posterior:
             square = self.models.slope.square()
             together = batch_product(square[:, None, None] * self.uncertainty, uncertainty.mT)
             prior = prior + square[:, None] * uncertainty.square().sum(-1)
-        mean, explained = (self._compiled if is_compiled(embedded.device) else self.by_torch)(embedded, together)
+        mean, explained = self.conditioned(embedded, together)
         return mean, (prior - explained).clamp_min_(_LEAST_VARIANCE)
 
-    def _compiled(self, embedded: torch.Tensor, together: torch.Tensor | None) -> Moments:
-        from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who models nothing
-
-        mean, explained = np.zeros((2, len(self.known), embedded.shape[1]))
-        compiled.expect(
-            SMOOTHNESS[self.kernel],
-            as_array(self.known),
-            as_array(self.covariance_root),
-            as_array(self.weights),
-            as_array(self.models.lengthscale),
-            as_array(self.models.outputscale),
-            self.constant,
-            as_array(embedded),
-            compiled.NOTHING if together is None else as_array(together),
-            mean,
-            explained,
-        )
-        return torch.from_numpy(mean), torch.from_numpy(explained)
-
-    def by_torch(self, embedded: torch.Tensor, together: torch.Tensor | None = None) -> Moments:
-        """Mean and explained variance by torch: on GPUs, and what tests hold the compiled ones to.
+    def conditioned(self, embedded: torch.Tensor, together: torch.Tensor | None = None) -> Moments:
+        """Mean and explained variance ``(n, c)``; zero without a root.
 
         Args:
             embedded: As for a call.
             together: Covariance of the shared function's uncertainty at known points and these, ``(n, t, c)``.
         """
+        if is_compiled(embedded.device):
+            from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who models nothing
+
+            mean, explained = np.zeros((2, len(self.known), embedded.shape[1]))
+            compiled.expect(
+                SMOOTHNESS[self.kernel],
+                as_array(self.known),
+                as_array(self.covariance_root),
+                as_array(self.weights),
+                as_array(self.models.lengthscale),
+                as_array(self.models.outputscale),
+                self.constant,
+                as_array(embedded),
+                compiled.NOTHING if together is None else as_array(together),
+                mean,
+                explained,
+            )
+            return torch.from_numpy(mean), torch.from_numpy(explained)
         scaled = embedded / self.models.lengthscale[:, None]
         covariance = kernel_values(self.kernel, scaled, self.known).mul_(self.models.outputscale[:, None, None])
         covariance = covariance + self.constant
         if together is not None:
             covariance = covariance + together.mT
-        mean = (covariance @ self.weights[..., None])[..., 0]
-        return mean, (covariance @ self.covariance_root.mT).square_().sum(-1)
+        mean_, root = (covariance @ self.weights[..., None])[..., 0], self.covariance_root
+        return mean_, (covariance[..., : root.shape[-1]] @ root.mT).square_().sum(-1)
 
 
 def condition(

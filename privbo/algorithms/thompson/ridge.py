@@ -57,33 +57,18 @@ def ridge_sample(
         prior: Standard normal draws ``(n, n_features)``.
         observation_noise: Standard normal draws ``(n, t)``, used by Matheron's rule.
     """
+    level = _column(noise, prior)
     if features.shape[-2] < features.shape[-1]:
-        return sample_by_matheron(features, values, noise, prior, observation_noise)
-    return sample_by_cholesky(features, values, noise, prior)
-
-
-def sample_by_cholesky(
-    features: torch.Tensor, values: torch.Tensor, noise: float | torch.Tensor, prior: torch.Tensor
-) -> torch.Tensor:
-    """Cholesky draw: nu + sqrt(lambda) L'^-1 z with Sigma = L L'."""
+        # w + Phi' (Phi Phi' + lambda I)^-1 (y - Phi w - sqrt(lambda) e), with w the prior draw
+        imagined = row_times(prior, features.mT) + level.sqrt() * observation_noise
+        surprise = torch.cholesky_solve((values - imagined)[..., None], cholesky(_gram(features, noise)))[..., 0]
+        return prior + row_times(surprise, features)
+    # nu + sqrt(lambda) L'^-1 z with Sigma = L L'
     factor = cholesky(_gram(features.mT, noise))
     mean = torch.cholesky_solve(features.mT @ values[..., None], factor)
     spread = torch.linalg.solve_triangular(factor.mT, prior[..., None], upper=True)
-    draw: torch.Tensor = mean[..., 0] + _column(noise, prior).sqrt() * spread[..., 0]
+    draw: torch.Tensor = mean[..., 0] + level.sqrt() * spread[..., 0]
     return draw
-
-
-def sample_by_matheron(
-    features: torch.Tensor,
-    values: torch.Tensor,
-    noise: float | torch.Tensor,
-    prior: torch.Tensor,
-    observation_noise: torch.Tensor,
-) -> torch.Tensor:
-    """Corrected prior draw: w + Phi' (Phi Phi' + lambda I)^-1 (y - Phi w - sqrt(lambda) e), w a prior draw."""
-    factor = cholesky(_gram(features, noise))
-    imagined = row_times(prior, features.mT) + _column(noise, prior).sqrt() * observation_noise
-    return prior + row_times(torch.cholesky_solve((values - imagined)[..., None], factor)[..., 0], features)
 
 
 def cholesky(matrices: torch.Tensor) -> torch.Tensor:
@@ -176,16 +161,9 @@ class GrowingRidge:
         self._features[:, self.count] = features
         self.count += 1
 
-    def mean(self, values: torch.Tensor) -> torch.Tensor:
-        """Posterior mean of the weights given the first t values ``(n, t)``; see ``posterior.ridge_mean``."""
-        return self._weights(values, self._features.new_zeros(len(values), self._features.shape[2]))
-
     def sample(self, values: torch.Tensor, *, prior: torch.Tensor, observation_noise: torch.Tensor) -> torch.Tensor:
-        """A draw of the weights given the first t values, by ``posterior.sample_by_matheron``'s rule."""
-        return self._weights(values - self._noise**0.5 * observation_noise, prior)
-
-    def _weights(self, values: torch.Tensor, prior: torch.Tensor) -> torch.Tensor:
-        """The prior's weights moved by what the values say beyond them."""
+        """A draw of the weights given the first t values ``(n, t)``: prior ones moved by what the values say beyond."""
+        values = values - self._noise**0.5 * observation_noise
         t = values.shape[1]
         if t == 0:
             return prior

@@ -27,6 +27,7 @@ class PoolingServer:
         self._round = 0
         self._sum = np.zeros(algorithm.n_features)
         self._weight, self._noise_variance = 0.0, 0.0
+        self._last: Release | None = None
 
     def plan(self) -> Iterator[Request]:
         """Every request of the run, in order; weights are made as they are asked for."""
@@ -46,15 +47,17 @@ class PoolingServer:
 
     def tell(self, release: Release | None) -> None:
         """Add the round's release to the pool."""
-        weight = self._weight_of(self._round)
-        if (release is None) != (weight is None):
+        planned = self._request(self._round) is not None
+        if (release is not None) != planned:
             raise ConfigurationError(
-                f"round {self._round} {'has no' if weight is None else 'ends with'} release, told {release!r}"
+                f"round {self._round} {'ends with' if planned else 'has no'} release, told {release!r}"
             )
-        if release is not None and weight is not None:
+        if release is not None:
+            weight = self._weight_of(self._round)
             self._sum = self._sum + weight * np.asarray(release.values, dtype=np.float64).mean(axis=0)
             self._weight += weight
             self._noise_variance += (weight * release.noise_stddev) ** 2 / len(release.values)
+        self._last = release
         self._round += 1
 
     def propose(self, count: int) -> FloatArray:
@@ -74,9 +77,9 @@ class PoolingServer:
             "features": self._features,
         }
 
-    def _weight_of(self, round_: int) -> float | None:
-        """Weight in the pool of the release that a round ends with; None if it ends with none."""
-        raise NotImplementedError
+    def _weight_of(self, round_: int) -> float:  # noqa: ARG002  # of equal weights
+        """Weight in the pool of the release that a round ends with."""
+        return 1.0
 
     def _request(self, round_: int) -> Request | None:
         raise NotImplementedError
@@ -94,15 +97,6 @@ class ThompsonServer(PoolingServer):
         super().__init__(algorithm, setting)
         self._algorithm = algorithm
         self._assignment = assign_regions(setting.n_clients, algorithm.n_regions)
-        self._last: Release | None = None
-
-    def tell(self, release: Release | None) -> None:
-        """Keep the round's release for the next broadcast."""
-        super().tell(release)
-        self._last = release
-
-    def _weight_of(self, round_: int) -> float | None:
-        return 1.0 if self._algorithm.asks(round_, self._setting.rounds) else None
 
     def _request(self, round_: int) -> Request | None:
         algorithm = self._algorithm
@@ -134,19 +128,19 @@ class SharedPriorServer(PoolingServer):
     def __init__(self, algorithm: SharedPriorSettings, setting: Setting) -> None:
         super().__init__(algorithm, setting)
         self._algorithm = algorithm
-        self._releases = {release.round: release for release in algorithm.releases(setting)}
+        self._releases = algorithm.releases(setting)
 
     def foregone(self) -> Iterator[Request]:
         """Requests that are not made because noise would drown even equal answers of all clients."""
-        given_up = () if self._releases else self._algorithm.usable(self._setting)
-        return (self._algorithm.request(release, self._setting.n_clients) for release in given_up)
+        given_up = {} if self._releases else self._algorithm.usable(self._setting)
+        return (self._algorithm.request(share, self._setting.n_clients) for share in given_up.values())
 
-    def _weight_of(self, round_: int) -> float | None:
-        return self._algorithm.pool_weight(self._releases[round_]) if round_ in self._releases else None
+    def _weight_of(self, round_: int) -> float:
+        return self._algorithm.pool_weight(round_, self._releases[round_])
 
     def _request(self, round_: int) -> Request | None:
-        release = self._releases.get(round_)
-        return None if release is None else self._algorithm.request(release, self._setting.n_clients)
+        share = self._releases.get(round_)
+        return None if share is None else self._algorithm.request(share, self._setting.n_clients)
 
     def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         public = super()._arrays()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from privbo.algorithms.thompson.exploration import Cut, Exploration, Regions, Weighting
-from privbo.algorithms.thompson.features import Form, FourierFeatures, InducingFeatures, Kernel, draw_features
+from privbo.algorithms.thompson.features import Form, FourierFeatures, InducingFeatures, Kernel, draw_frequencies
 from privbo.algorithms.thompson.own_model import OwnModel, Prior, regularisation
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.common import spread
@@ -103,15 +103,12 @@ class ThompsonSettings(ModellingSettings):
         return round_ < rounds and self.federates(round_ + 1)
 
     def draw_features(self, setting: Setting) -> FourierFeatures:
-        """The feature map of a run."""
-        return draw_features(
-            n_features=self.n_features,
-            n_embedded=setting.space.n_embedded,
-            lengthscale=self.lengthscale,
-            kernel=self.kernel,
-            form=self.features,
-            public_seed=setting.public_seed,
-        )
+        """The feature map of a run, which all parties derive from the public seed (Rahimi & Recht 2007)."""
+        generator = public_stream(setting.public_seed, Stream.FEATURES)
+        count = self.n_features if self.features == "phase" else self.n_features // 2
+        frequencies = draw_frequencies(generator, count, setting.space.n_embedded, self.kernel) / self.lengthscale
+        phases = generator.uniform(0.0, 2.0 * math.pi, count) if self.features == "phase" else None
+        return FourierFeatures(frequencies=frequencies, phases=phases)
 
     def regions(self, setting: Setting) -> Regions:
         """The partition of a run's space.
@@ -151,24 +148,6 @@ def shared_vectors(broadcast: Broadcast, shape: tuple[int, int]) -> FloatArray |
             f"round {broadcast.round}: vectors of shape {vectors.shape} must be finite and of shape {shape}"
         )
     return vectors
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedRelease:
-    """One release of a plan.
-
-    Attributes:
-        round: The round that ends with it.
-        share: Its share of the run's squared budget (Gaussian differential privacy adds in squares), in (0, 1].
-    """
-
-    round: int
-    share: float
-
-    @property
-    def noise_scale(self) -> float:
-        """Its noise multiplier over that of a run's only release."""
-        return 1.0 / math.sqrt(self.share)
 
 
 @settings(table="algorithm")
@@ -213,29 +192,32 @@ class SharedPriorSettings(ModellingSettings):
         noise = setting.single_release_noise()
         return math.inf if noise == 0.0 else (setting.n_clients / noise) ** 2 / self.n_features
 
-    def releases(self, setting: Setting) -> tuple[PlannedRelease, ...]:
-        """The releases of a run: those that a later round uses, and none where they would drown in their noise."""
-        return () if self.signal(setting) < self.least_signal else self.usable(setting)
+    def releases(self, setting: Setting) -> dict[int, float]:
+        """The releases of a run: those that a later round uses, and none where they would drown in their noise.
 
-    def usable(self, setting: Setting) -> tuple[PlannedRelease, ...]:
+        Returns:
+            By the round that ends with a release, its share of the run's squared budget (Gaussian differential privacy
+            adds in squares), in (0, 1].
+        """
+        return {} if self.signal(setting) < self.least_signal else self.usable(setting)
+
+    def usable(self, setting: Setting) -> dict[int, float]:
         """The releases that a later round uses, whatever their noise."""
         used = [round_ for round_ in self.schedule if round_ < setting.rounds]
         shares = self.shares[: len(used)]
-        return tuple(
-            PlannedRelease(round=round_, share=share / sum(shares)) for round_, share in zip(used, shares, strict=True)
-        )
+        return {round_: share / sum(shares) for round_, share in zip(used, shares, strict=True)}
 
-    def pool_weight(self, release: PlannedRelease) -> float:
+    def pool_weight(self, round_: int, share: float) -> float:
         """Give a release's weight in the pool: its budget times the root of what its clients had seen."""
-        return release.share * math.sqrt(self.n_init + release.round)
+        return share * math.sqrt(self.n_init + round_)
 
-    def request(self, release: PlannedRelease, n_clients: int) -> Request:
-        """Give what the server asks for: the mean of the clients' clipped vectors."""
+    def request(self, share: float, n_clients: int) -> Request:
+        """Give what the server asks for in a release of this share: the mean of the clients' clipped vectors."""
         return Request(
             dim=self.n_features,
             clipping_norm=self.clipping_norm,
             weights=np.full((1, n_clients), 1.0 / n_clients),
-            noise_scale=release.noise_scale,
+            noise_scale=1.0 / math.sqrt(share),
         )
 
     def exploring(self, setting: Setting) -> int:
