@@ -199,7 +199,7 @@ def guarded(n_guardians: int, *, regions: int, rounds: int, clients: int, sites:
                 deployment.start_supernode(f"site{site}", app / "sites" / f"site{site}" / "site.toml")
             for number in range(1, n_guardians + 1):
                 path = app / "guardians" / f"guardian{number}" / "guardian.toml"
-                deployment.start_supernode(f"guardian{number}", path, role="guardian")
+                deployment.start_supernode(f"guardian{number}", path)
             deployment.play(app, timeout=3600)
             memory = held(deployment)
         found = read_json(out)

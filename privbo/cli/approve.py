@@ -8,9 +8,8 @@ from pathlib import Path
 
 from privbo.cli.run import PricedPlan, price_run, require_no_ledger
 from privbo.cli.terminal import Shown, render
-from privbo.flower.approval import AppFiles, run_of
-from privbo.flower.party_policy import judged
-from privbo.flower.settings import RUN_FILE, Party, read_party
+from privbo.flower.party import AppFiles, Party, judged, read_party, run_of
+from privbo.flower.registry import RUN_FILE
 from privbo.plans.trust import trust_text
 from privbo.protocol.errors import ConfigurationError, PolicyError
 from privbo.protocol.plain import fields_of
@@ -87,7 +86,7 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Approval, P
             raise spec.algorithm.not_loaded()
         require_no_ledger(spec, files.home / RUN_FILE)
     run = run_of(files, party)
-    sites = run.federation.registry(run.plan.n_clients).clients
+    sites = run.federation.checked(run.plan.n_clients).clients
     known = sites if party.role == "site" else run.federation.guardians
     if party.name not in known:
         raise ConfigurationError(

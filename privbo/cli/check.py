@@ -130,9 +130,7 @@ def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site
 
 def _verdict_of(site: Path, app: Path) -> tuple[str, bool]:
     """What a site's own approvals, policy and ledger say of a run that has not begun."""
-    from privbo.flower.approval import AppFiles, run_of
-    from privbo.flower.party_policy import judged
-    from privbo.flower.settings import read_site
+    from privbo.flower.party import AppFiles, judged, read_site, run_of
 
     files, own = AppFiles.read(app), read_site(site)
     try:
@@ -147,13 +145,14 @@ def _verdict_of(site: Path, app: Path) -> tuple[str, bool]:
 
 def _of_site(config: Path, overrides: Sequence[str], site: Path) -> tuple[Spec, IntArray]:
     """A federation's run as one of its sites plays it, and the site's clients."""
-    from privbo.flower.settings import RUN_FILE, public_spec, read_federation, read_site, site_spec
+    from privbo.flower.party import read_site, site_spec
+    from privbo.flower.registry import RUN_FILE, public_spec, read_federation
 
     if overrides or config.name != RUN_FILE:
         raise ConfigurationError(f"--site takes a federation's {RUN_FILE} as it is; drop --set, and name that file")
     own = read_site(site)
     n_clients = public_spec(config.parent).problem.n_clients
-    clients = read_federation(config.parent).registry(n_clients).clients
+    clients = read_federation(config.parent).checked(n_clients).clients
     if own.name not in clients:
         raise ConfigurationError(
             f"{site}: name={own.name!r} is not registered; federation.toml knows {', '.join(clients)}"

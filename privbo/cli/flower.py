@@ -67,7 +67,7 @@ def approve(
 ) -> None:
     """Show the plan of an app's files, its price and whom it hides, and pin the files in FILE if they are approved."""
     from privbo.cli.approve import examined
-    from privbo.flower.approval import approve_files
+    from privbo.flower.party import approve_files
 
     found, party, files = examined(file, app_folder, trust=trust)
     show_result(found, as_json=as_json)

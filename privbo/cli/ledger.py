@@ -72,8 +72,7 @@ def left(
     if place is not None:
         with Ledger.open(place) as ledger:
             return ledger.left(delta, event=event)
-    from privbo.flower.party_policy import POPULATION, required_policy
-    from privbo.flower.settings import read_party
+    from privbo.flower.party import POPULATION, read_party, required_policy
 
     with Ledger.create(None, required_policy(read_party(Path(path))).ledger_policy(POPULATION)) as nothing_yet:
         return nothing_yet.left(delta, event=event)
@@ -89,8 +88,7 @@ def _place(path: str) -> Place | None:
     from privbo.protocol.files import require_contained
 
     if path.endswith(".toml"):
-        from privbo.flower.party_policy import ledger_path
-        from privbo.flower.settings import read_party
+        from privbo.flower.party import ledger_path, read_party
 
         own = ledger_path(read_party(Path(path)))
         return own if own.exists() else None

@@ -1,108 +1,127 @@
-"""A site's half of a round: the question that Flower brings, answered by the site's resident or in this process."""
+"""A site's and a guardian's half of a round: what Flower brings is answered from their own disks.
+
+Both are the same app; a node that names a ``guardian.toml`` in place of a ``site.toml`` is a guardian. Where a
+SuperNode was started by ``privbo flower supernode`` a site's own process answers, else this one. Both compute plan,
+noise and every round's request themselves, from files that they have approved (``privbo.flower.party``). What a message
+says otherwise is refused. A guardian keeps:
+
+DIR/sealing.key, DIR/signing.key    its private keys
+DIR/_policy/ledger.sqlite           its ledger of all runs, under its policy's bound
+DIR/RUN/ledger.sqlite               its ledger of the run, under the run's own bound
+DIR/RUN/rounds/                     what it has received and stated
+DIR/RUN/asked.npz                   what clients were shown in the latest round that came with shares
+DIR/refused.jsonl, DIR/errors.log   what it refused, and why
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import traceback
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 
+from accountant.events import Unit
+from accountant.ledger import Budget, LedgerPolicy
 from accountant.ledger.chain import Position, Row
-from privbo.door.mechanism import PrivateSum
+from accountant.ledger.signing import sign
+from privbo.door.payload import encode_answer
 from privbo.door.shares import own_units
-from privbo.flower.approval import AppFiles, LoadsRun, PartyRun, approved_run, event_name, keep_refusal
-from privbo.flower.forks import house
+from privbo.flower.fork_server import fork_server
 from privbo.flower.messages import (
-    Header,
+    MEETING,
+    GuardianQuestion,
+    GuardianReply,
+    Question,
+    decode_guardian_question,
     decode_question,
     encode_failure,
+    encode_guardian_reply,
     encode_reply,
-    vector_messages,
+    refusal_of,
 )
-from privbo.flower.party_policy import admit, required_policy
-from privbo.flower.resident import Inquiry, ask
-from privbo.flower.settings import (
-    Federation,
+from privbo.flower.party import (
+    AppFiles,
+    GuardianSettings,
+    PartyRun,
     SiteSettings,
-    read_federation,
+    admit,
+    approved_run,
+    event_name,
+    keep_refusal,
+    read_settings_of,
     read_site,
-    require_guardians,
-    site_keys,
-    timeouts_of,
+    required_policy,
 )
-from privbo.flower.site import Arrays, Question, SiteRecord, Wanted
-from privbo.guardians.ciphertexts import encode_ciphertext, encrypt_shares
+from privbo.flower.registry import read_federation, require_guardians
+from privbo.flower.site import Arrays, SiteRecord, Wanted, require_run_name
+from privbo.guardians.ciphertexts import Call, encode_ciphertext, encrypt_shares
 from privbo.guardians.committee import packed, unpacked
+from privbo.guardians.guardian import Guardian, StateStore
+from privbo.guardians.keys import GuardianKeys, guardian_keys
+from privbo.plans.plan import Plan
 from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
-from privbo.protocol.messages import FloatArray, IntArray, Request
+from privbo.protocol.files import load_arrays, save_arrays
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Request
 from privbo.protocol.processes import Stopped, limited_loaded_threads, watched_interrupts
 from privbo.protocol.settings import read_settings
 from privbo.runs.clients import clients_of
+from privbo.runs.evidence import plan_name
+from privbo.runs.guarded import ledger_of
 from privbo.runs.manifest import noise_of
-from privbo.runs.spec import Spec
-from privbo.runs.trials import PendingTrials, pending_trials
+from privbo.runs.trials import pending_trials
 
 _FOR_ITS_ANSWER = 30.0  # seconds
+_SHOWN = "said "  # before the names of a broadcast's arrays
 
 
 def respond(message: Message, context: Context, home: Path) -> Message:
     """A site's reply to one question; if anything fails, the class of the error and nothing else.
 
-    Where a SuperNode was started by ``privbo flower supernode`` the site's resident answers, else this process.
+    Where a SuperNode was started by ``privbo flower supernode`` the site's own process answers, else this one.
     """
-    asked = Inquiry(content=message.content, context=context, home=home)
-    shared = house()
-    if shared is None:
-        return Message(answered(asked), reply_to=message)
+    server, content = fork_server(), message.content
     try:
-        content = ask(shared, asked)
-    except RunError as error:
-        content = encode_failure("", _nonce(asked), error, None)
-    return Message(content, reply_to=message)
+        found = answered(content, context, home) if server is None else server.ask(content, context, home)
+    except RunError as error:  # the site's process is gone
+        nonce = b""
+        with suppress(RunError, KeyError, TypeError, ValueError):
+            nonce = decode_question(content)[1]
+        found = encode_failure("", nonce, error)
+    return Message(found, reply_to=message)
 
 
-def answered(asked: Inquiry, load: LoadsRun = approved_run) -> RecordDict:
-    """Answer a question from the site's own disk; ``load`` gives the site's run."""
+def answered(content: RecordDict, context: Context, home: Path) -> RecordDict:
+    """Answer a question from the site's own disk."""
+    site, run_name, nonce, record = SiteSettings(name="", directory=""), "", b"", None
     with watched_interrupts() as stopped:
-        return _answered(asked, stopped, load)
-
-
-def _nonce(asked: Inquiry) -> bytes:
-    with suppress(RunError, KeyError, TypeError, ValueError):
-        return decode_question(asked.content)[2]
-    return b""
-
-
-def _answered(asked: Inquiry, stopped: Stopped, load: LoadsRun) -> RecordDict:
-    site, header, nonce, record = SiteSettings(name="", directory=""), Header(run="", public_seed=0), b"", None
-    try:
-        header, question, nonce = decode_question(asked.content)
-        site = _site(asked)
-        record = SiteRecord.open(Path(site.directory), header.run)
-        required_policy(site)
-        run = load(asked.home, site)
-        request, wanted = _wanted(run, record, question)
-        admit(run, header.run, answered=record.latest() is not None)
-        clients, messages, receipt = _answer(run, record, question, request, wanted, stopped)
-        return encode_reply(site.name, nonce, clients, messages, receipt)
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and stopped():
-            raise
-        if isinstance(error, PolicyError | RefusedError):
-            keep_refusal(site, header.run, error)
-        if record is not None:
-            record.note_failure()
-        return encode_failure(site.name, nonce, error, _last_seen(record))
+        try:
+            question, nonce = decode_question(content)
+            run_name, site = question.run, _site(context, home)
+            record = SiteRecord.open(Path(site.directory), run_name)
+            required_policy(site)
+            run = approved_run(home, site)
+            request, wanted = _wanted(run, record, question)
+            admit(run, run_name, answered=record.latest() is not None)
+            clients, messages, receipt = _answer(run, record, question, request, wanted, stopped)
+            return encode_reply(site.name, nonce, clients, messages, receipt)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and stopped():
+                raise
+            if isinstance(error, PolicyError | RefusedError):
+                keep_refusal(site, run_name, error)
+            if record is not None:
+                record.note(traceback.format_exc())
+            return encode_failure(site.name, nonce, error, _last_seen(record))
 
 
 def _last_seen(record: SiteRecord | None) -> Position | None:
     with suppress(RunError, KeyError, TypeError, ValueError, OSError):  # what failed may be this very file
-        return None if record is None else record.receipts.last()
+        return None if record is None else record.last_seen()
     return None
 
 
@@ -134,13 +153,22 @@ def _answer(
 ) -> tuple[IntArray, list[bytes], bytes]:
     spec, federation = run.own_spec, run.federation
     problem, round_ = spec.problem, question.broadcast.round
-    clients = np.array(federation.registry(problem.n_clients).clients[run.party.name], dtype=np.int64)
-    is_sealed = request is not None and spec.privacy.trust == "guardians"
-    if request is not None and is_sealed:
-        wanted = dataclasses.replace(wanted, send=sealer(run, question.run, round_, request, clients))
-    limit = None if spec.times is None else spec.times.of_one(len(clients))
-    evaluate = problem.evaluator(on_failure=record.keep_failure, stopped=stopped, client_seconds=limit)
-    waiting = pending_trials(spec, evaluate, record.path, _patience(federation, spec))
+    clients = np.array(federation.checked(problem.n_clients).clients[run.party.name], dtype=np.int64)
+    encrypted = None if request is None or spec.privacy.trust != "guardians" else request
+    if encrypted is not None:
+
+        def send(vectors: FloatArray) -> Arrays:
+            return _ciphertext(run, question, encrypted, vectors, clients)
+
+        wanted = dataclasses.replace(wanted, send=send)
+    evaluate = problem.evaluator(
+        on_failure=lambda client, reason: record.note(f"client {client}: {reason}"),
+        stopped=stopped,
+        client_seconds=None if spec.times is None else spec.times.of_one(len(clients)),
+    )
+    # A site waits for values that are told for what is left of the round: some of it is for its answer.
+    timeout = federation.on_grid(spec).round_timeout
+    waiting = pending_trials(spec, evaluate, record.path, max(0.5 * timeout, timeout - _FOR_ITS_ANSWER))
     own = clients_of(
         spec.played,
         spec.setting(question.public_seed),
@@ -152,76 +180,146 @@ def _answer(
     record.keep_facts(clients, problem.search_space)
     with limited_loaded_threads(spec.threads):
         made, receipt = record.answer(question, wanted, own)
-    if waiting is not None:
-        _say_over(waiting, spec, question)
-    if not is_sealed:
-        return clients, vector_messages(round_, np.asarray(made["vectors"], dtype=np.float64)), receipt
+    is_last = CHOSEN in question.broadcast.arrays or (spec.final is None and round_ >= spec.rounds - 1)
+    if waiting is not None and is_last:
+        waiting.finish()  # the last planned question was answered: no server says more to a site
+    if encrypted is None:  # an absent client sends NaN, so that absence does not show in the size
+        vectors = np.asarray(made["vectors"], dtype=np.float64)
+        return clients, [encode_answer(round_, vector) for vector in vectors] if vectors.shape[1] else [], receipt
     ciphertexts = unpacked(made, len(federation.guardians))
-    spoken = np.array([ciphertext.client for ciphertext in ciphertexts], dtype=np.int64)
-    return spoken, [encode_ciphertext(round_, ciphertext) for ciphertext in ciphertexts], receipt
+    senders = np.array([ciphertext.client for ciphertext in ciphertexts], dtype=np.int64)
+    return senders, [encode_ciphertext(round_, ciphertext) for ciphertext in ciphertexts], receipt
 
 
-def _say_over(waiting: PendingTrials, spec: Spec, question: Question) -> None:
-    """Tell who evaluates trials that the last planned question was answered: no server says more to a site."""
-    common = CHOSEN in question.broadcast.arrays
-    if common or (spec.final is None and question.broadcast.round >= spec.rounds - 1):
-        waiting.finish()
-
-
-def _patience(federation: Federation, spec: Spec) -> float:
-    """Seconds for which a site waits for values that are told: what is left of the round is for its answer."""
-    whole = timeouts_of(federation, spec).round_timeout
-    return max(0.5 * whole, whole - _FOR_ITS_ANSWER)
-
-
-def _site(asked: Inquiry) -> SiteSettings:
-    """This node's settings: its own file, or, where Flower simulates nodes, a folder beside the run."""
-    config = asked.context.node_config
-    if "site" in config:
-        return read_site(Path(str(config["site"])))
-    if "partition-id" in config:
-        name = list(read_federation(asked.home).sites)[int(config["partition-id"])]
-        folder = Path(str(asked.context.run_config["directory"])) / "private" / "sites" / name
-        approved = (AppFiles.read(asked.home).digests,)  # the operator of a simulation owns all of its data
-        policy = _simulated_policy(asked.context.run_config)
-        return SiteSettings(name=name, directory=str(folder), policy=policy, approved=approved)
-    raise ConfigurationError("the node config names no site; start the SuperNode with --node-config 'site=\"PATH\"'")
-
-
-def _simulated_policy(config: Mapping[str, object]) -> Policy | None:
-    """The policy of sites that Flower simulates, from the app: the operator of a simulation owns all of its data."""
-    if not {"policy-epsilon", "policy-delta"} <= config.keys():
-        return None
-    bound = {"epsilon": config["policy-epsilon"], "delta": config["policy-delta"]}
-    return read_settings(Policy, bound | {"noise": ["secure", "exact", "simulation"], "no_privacy": True}, "policy")
-
-
-def sealer(
-    run: PartyRun, name: str, round_: int, request: Request, clients: IntArray
-) -> Callable[[FloatArray], Arrays]:
-    """Give what turns a site's vectors into a ciphertext sealed to the guardians of the approved federation.
-
-    Args:
-        run: As the site computes it.
-        name: The run's name.
-        round_: Index of the round.
-        request: What the round asks for.
-        clients: Numbers of the site's clients, ``(n,)``.
+def _ciphertext(run: PartyRun, question: Question, request: Request, vectors: FloatArray, clients: IntArray) -> Arrays:
+    """Encrypt a site's vectors for the guardians of the approved federation.
 
     Raises:
         RunError: If the run has no guardians.
         ConfigurationError: If the federation names another number of guardians.
     """
-    cards, mechanism = require_guardians(run.federation, run.spec.privacy), run.mechanism(request)
-    if not isinstance(mechanism, PrivateSum) or not cards:
-        raise RunError("this run has no guardians to seal to")
-    private, call = mechanism, run.call(name, round_, request)
+    cards = require_guardians(run.federation, run.spec.privacy)
+    call, mechanism = run.call(question.run, question.broadcast.round, request)
     coins = noise_of(run.plan.noise_source, run.clients_seed or 0, f"coins of {clients.tolist()}")
-    site = site_keys(run.federation, run.plan.n_clients)[int(clients[0])]
+    site = run.federation.checked(run.plan.n_clients).key_digests()[int(clients[0])]
+    units = own_units(mechanism, request, vectors, clients, coins.stream(str(call.round)))
+    together = units.sum(axis=0, keepdims=True)  # the grid's step leaves room for the sum of all clients
+    return packed(encrypt_shares(call, together, clients[:1].tolist(), cards=cards, site=site))
 
-    def seal(vectors: FloatArray) -> Arrays:
-        units = own_units(private, request, vectors, clients, coins.stream(str(round_)))
-        together = units.sum(axis=0, keepdims=True)  # the grid's step leaves room for the sum of all clients
-        return packed(encrypt_shares(call, together, clients[:1].tolist(), cards=cards, site=site))
 
-    return seal
+def _site(context: Context, home: Path) -> SiteSettings:
+    """This node's settings: its own file, or, where Flower simulates nodes, a folder in the run's."""
+    node, config = context.node_config, context.run_config
+    if "site" in node:
+        return read_site(Path(str(node["site"])))
+    if "partition-id" not in node:
+        raise ConfigurationError(
+            "the node config names no site; start the SuperNode with --node-config 'site=\"PATH\"'"
+        )
+    name, policy = list(read_federation(home).sites)[int(node["partition-id"])], None
+    folder = Path(str(config["directory"])) / "private" / "sites" / name
+    if {"policy-epsilon", "policy-delta"} <= config.keys():  # from the app: its operator owns all simulated data
+        bound = {"epsilon": config["policy-epsilon"], "delta": config["policy-delta"]}
+        bound |= {"noise": ["secure", "exact", "simulation"], "no_privacy": True}
+        policy = read_settings(Policy, bound, "policy")
+    return SiteSettings(name=name, directory=str(folder), policy=policy, approved=(AppFiles.read(home).digests,))
+
+
+def guard(message: Message, context: Context, home: Path) -> Message:
+    """A guardian's reply to one question: what was asked for, or why not."""
+    asked, nonce, own = GuardianQuestion(kind="meet", run=""), b"", None
+    try:
+        asked, nonce = decode_guardian_question(message.content)
+        own = _settings(context)
+        reply = _reply(asked, nonce, own, home)
+    except Exception as error:
+        if own is not None:
+            keep_refusal(own, asked.run, error)
+            with (Path(own.directory) / "errors.log").open("a") as file:
+                file.write(traceback.format_exc() + "\n")
+        reply = refusal_of(error)
+    return Message(encode_guardian_reply(nonce, reply), reply_to=message)
+
+
+def _reply(asked: GuardianQuestion, nonce: bytes, own: GuardianSettings, home: Path) -> GuardianReply:
+    keys = guardian_keys(Path(own.directory))
+    if asked.kind == "meet":
+        hello = {"run": asked.run, "guardian": own.name, "nonce": nonce.hex()}
+        return GuardianReply(statement=sign(keys.signing, MEETING, hello).to_dict())
+    require_run_name(asked.run)
+    required_policy(own)
+    run, shown = approved_run(home, own), Path(own.directory) / asked.run / "asked.npz"
+    if asked.kind == "receive":
+        if asked.broadcast is None:
+            raise RunError("the server sends shares without what clients were shown; use one version of privbo")
+        call, request = _round(run, asked.run, asked.broadcast, asked.public_seed)
+        statement = _guardian(run, own, keys, asked.run).receive(call, request, asked.encrypted_shares)
+        arrays = {_SHOWN + name: np.asarray(array) for name, array in asked.broadcast.arrays.items()}
+        numbers = {"round": np.array(asked.round), "public_seed": np.array(asked.public_seed)}
+        save_arrays(shown, arrays | numbers)
+        return GuardianReply(statement=statement)
+    kept = load_arrays(shown) if shown.exists() else None
+    if kept is None or int(kept["round"]) != asked.round:
+        raise RunError(f"guardian {own.name} has received nothing for round {asked.round}; nothing is summed")
+    arrays = {name.removeprefix(_SHOWN): array for name, array in kept.items() if name.startswith(_SHOWN)}
+    broadcast = Broadcast(round=asked.round, arrays=arrays)
+    call, request = _round(run, asked.run, broadcast, int(kept["public_seed"]))
+    guardian = _guardian(run, own, keys, asked.run)
+    return GuardianReply(answer=guardian.answer(call, request, [*asked.signed, guardian.stated(call)]))
+
+
+def _round(run: PartyRun, name: str, broadcast: Broadcast, public_seed: int) -> tuple[Call, Request]:
+    """A round that ends with a release, as this guardian computes it."""
+    request = run.request(broadcast, public_seed=public_seed, released=True)
+    if request is None:
+        raise RefusedError("released", expected=False, found=True)
+    return run.call(name, broadcast.round, request)[0], request
+
+
+def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: str) -> Guardian:
+    """The guardian of a run, once its policy admits the run; its noise is the plan's as it computes it."""
+    cards, declared, folder = (
+        require_guardians(run.federation, run.spec.privacy),
+        run.declared(name),
+        Path(own.directory) / name,
+    )
+    if cards.get(own.name) != keys.card:
+        raise RunError(
+            f"federation.toml names other keys of guardian {own.name} than this one has; register its card: "
+            f"sealing = '{keys.card.sealing}', signing = '{keys.card.signing}'"
+        )
+    store = StateStore(path=folder / "rounds")
+    admit(run, name, answered=not store.is_empty())
+    folder.mkdir(parents=True, exist_ok=True)
+    sites = run.federation.checked(run.plan.n_clients).key_digests()
+    return Guardian(
+        name=own.name,
+        keys=keys,
+        cards=cards,
+        run=name,
+        plan=plan_name(declared),
+        mechanism=run.mechanism,
+        store=store,
+        ledger=ledger_of(folder / "ledger.sqlite", _ledger_policy(run.plan, name), declared, store),
+        noise=noise_of(run.plan.noise_source, run.spec.seed or 0, f"noise of {own.name}"),
+        site_of=lambda client: sites[client],
+    )
+
+
+def _ledger_policy(plan: Plan, population: str) -> LedgerPolicy:
+    """The policy of a run's own ledger: it always has a bound, at the plan's delta."""
+    cost = min(plan.epsilon().values())
+    return LedgerPolicy(
+        unit=Unit(plan.unit),
+        adjacency=plan.adjacency,
+        population=population,
+        n_clients=plan.n_clients,
+        budget=plan.budget or Budget(epsilon=cost * (1.0 + 1e-6), delta=plan.delta),
+        disjoint=plan.unit == "reward",
+    )
+
+
+def _settings(context: Context) -> GuardianSettings:
+    if "guardian" not in context.node_config:
+        raise ConfigurationError("this node is no guardian")
+    return read_settings_of(GuardianSettings, Path(str(context.node_config["guardian"])))

@@ -13,18 +13,10 @@ from flwr.serverapp import Grid, ServerApp
 from accountant.ledger.chain import Position, encode_rows
 from accountant.verify.text import shown
 from privbo.door.door import Gather
-from privbo.flower.answers import respond
-from privbo.flower.committee import FlowerCommittee
-from privbo.flower.guard import guard
-from privbo.flower.messages import ACTION, GUARD, Header
-from privbo.flower.settings import (
-    public_spec,
-    read_federation,
-    require_guardians,
-    require_hidden,
-    timeouts_of,
-)
-from privbo.flower.transport import Flower
+from privbo.flower.answers import guard, respond
+from privbo.flower.messages import ACTION, GUARD
+from privbo.flower.registry import public_spec, read_federation, require_guardians, require_hidden
+from privbo.flower.transport import Flower, FlowerCommittee
 from privbo.protocol.files import append_line, read_lines
 from privbo.protocol.messages import Standing
 from privbo.reports.report_page import write_report
@@ -72,39 +64,37 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     spec, federation = public_spec(home), read_federation(home)
     if isinstance(spec.algorithm, ForeignAlgorithm):
         spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
-    registry = federation.registry(spec.problem.n_clients)
-    timeouts, committees = timeouts_of(federation, spec), list[FlowerCommittee]()
-    cards = require_guardians(federation, spec.privacy)
-    require_hidden(spec, registry)
+    federation = federation.checked(spec.problem.n_clients).on_grid(spec)
+    require_guardians(federation, spec.privacy)
+    require_hidden(spec, federation)
+    committees = list[FlowerCommittee]()
 
     def gather(manifest: Manifest) -> Gather:
-        keep_cards(directory, cards, "Flower")
+        keep_cards(directory, federation.guardians, "Flower")
         committee = FlowerCommittee(
             grid=grid,
-            timeouts=timeouts,
-            cards=cards,
+            federation=federation,
             run=manifest.run_id,
             plan=plan_name(declared_by(manifest.plan, run=manifest.run_id, settings=manifest.spec.digest())),
             public_seed=manifest.public_seed,
-            sites=lambda key: bool(registry.keys) and registry.site_with(key) is not None,
+            sites=lambda key: federation.has_keys and federation.site_with(key) is not None,
             note=keeping(directory),
         )
         committees.append(committee)
         return committee.gather
 
-    plan, resume = plan_run(spec), directory.config_path.exists()
-    run = open_run(spec, plan, directory, resume=resume, gather=gather)
-    directory.countersigned_path.touch()  # whether it is there shall not tell whether anybody was
+    run = open_run(spec, plan_run(spec), directory, resume=directory.config_path.exists(), gather=gather)
+    seen, traffic = directory.countersigned_path, directory.private / "transport.jsonl"
+    seen.touch()  # whether it is there shall not tell whether any site was
     transport = Flower(
         grid=grid,
-        header=Header(run=run.record.run_id, public_seed=run.setting.public_seed),
-        registry=registry,
-        timeouts=timeouts,
-        note=lambda traffic: append_line(directory.private / "transport.jsonl", vars(traffic)),
-        chain=lambda standing, seen: _chain(run, standing, seen),
-        seen=_countersigned(directory),
-        receipt=lambda site, seen: append_line(directory.countersigned_path, {"site": site} | seen, durable=True),
-        n_guardians=len(cards),
+        run=run.record.run_id,
+        public_seed=run.setting.public_seed,
+        federation=federation,
+        note=lambda row: append_line(traffic, row),
+        chain=lambda standing, place: _chain(run, standing, place),
+        receipt=lambda site, place: append_line(seen, {"site": site} | place, durable=True),
+        seen={str(row["site"]): (int(row["sequence"]), str(row["head"])) for row in read_lines(seen)},
         apart=lambda: [node for committee in committees for node in committee.nodes.values()],
     )
     for committee in committees:
@@ -112,7 +102,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     with run.record.ledger:
         if spec.times is not None:
             transport.wait_for_sites()  # before the grid begins: how long they take is not of it
-        write_report(play(run, transport, _say))
+        write_report(play(run, transport, _print_round))
     directory.settle(run.record.manifest.created)
     _print(f"finished; ledger and report are in {directory.path}")
 
@@ -129,14 +119,7 @@ def _chain(run: Run, standing: Standing, seen: Position | None) -> bytes:
     return encode_rows(book.rows[start : standing.sequence])
 
 
-def _countersigned(directory: RunDirectory) -> dict[str, Position]:
-    """The last place of the ledger that each site has countersigned."""
-    return {
-        str(row["site"]): (int(row["sequence"]), str(row["head"])) for row in read_lines(directory.countersigned_path)
-    }
-
-
-def _say(event: Round) -> None:
+def _print_round(event: Round) -> None:
     _print(f"round {event.index}: {'local work' if event.release is None else f'release {event.release.sequence}'}")
 
 

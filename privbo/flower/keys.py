@@ -16,6 +16,18 @@ from cryptography.x509.oid import NameOID
 from privbo.protocol.errors import ConfigurationError
 
 _CURVE = ec.SECP384R1()  # a NIST curve, which Flower asks for
+_AUTHORITY = "privbo federation"
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +83,12 @@ def make_keys(path: Path, *, sites: Sequence[str], hosts: Sequence[str] = ("127.
         raise ConfigurationError(f"{path} already holds keys; name a new folder")
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
-    root = ec.generate_private_key(_CURVE)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "privbo federation")])
-    authority = _certificate(name, name, root, root, x509.BasicConstraints(ca=True, path_length=0), hosts=())
-    server = ec.generate_private_key(_CURVE)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-    certificate = _certificate(
-        subject, name, server, root, x509.BasicConstraints(ca=False, path_length=None), hosts=hosts
-    )
-    folder.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-    folder.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    root, server = ec.generate_private_key(_CURVE), ec.generate_private_key(_CURVE)
+    for file, certificate in (
+        (folder.authority, _certificate(_AUTHORITY, root, root)),
+        (folder.certificate, _certificate(hosts[0], server, root, hosts)),
+    ):
+        file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     _write_private(folder.key, server, serialization.PrivateFormat.PKCS8)
     for site in sites:
         key = ec.generate_private_key(_CURVE)
@@ -97,19 +105,15 @@ def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serializat
 
 
 def _certificate(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    signer: ec.EllipticCurvePrivateKey,
-    constraints: x509.BasicConstraints,
-    *,
-    hosts: Sequence[str],
+    subject: str, key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey, hosts: Sequence[str] = ()
 ) -> x509.Certificate:
-    now = dt.datetime.now(dt.UTC)
+    """A certificate that the authority signs: a server's for its hosts, or its own."""
+    now, is_authority = dt.datetime.now(dt.UTC), not hosts
+    constraints = x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None)
     builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(_name(subject))
+        .issuer_name(_name(_AUTHORITY))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(minutes=5))
@@ -118,26 +122,16 @@ def _certificate(
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
-    if constraints.ca:
-        builder = builder.add_extension(_usage(signs=True), critical=True)
-    if hosts:
+    if is_authority:
+        builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
+    else:
         names = x509.SubjectAlternativeName([_host(host) for host in hosts])
         builder = builder.add_extension(names, critical=False)
     return builder.sign(signer, hashes.SHA384())
 
 
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
 def _host(host: str) -> x509.GeneralName:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from privbo.flower.forks import QUIET, STARTS, found
+from privbo.flower.fork_server import QUIET, STARTS, program_path, start
 from privbo.flower.keys import KeyFolder
 from privbo.protocol.errors import ConfigurationError, RunError
 
@@ -88,20 +88,17 @@ class Deployment:
                 raise RunError(f"the SuperLink did not start; see {self.log('superlink')}")
             time.sleep(0.1)
 
-    def start_supernode(
-        self, name: str, site: Path, *, key: Path | None = None, config: str = "", role: str = "site"
-    ) -> None:
+    def start_supernode(self, name: str, party: Path, *, key: Path | None = None, config: str = "") -> None:
         """Start one site's or guardian's SuperNode.
 
         Args:
             name: Of the process and its log.
-            site: The site's ``site.toml``, or the guardian's ``guardian.toml``.
-            key: The site's private key, beside certificates.
+            party: The site's ``site.toml``, or the guardian's ``guardian.toml``.
+            key: The site's private key, together with certificates.
             config: Further entries of the node config.
-            role: ``"site"`` or ``"guardian"``.
         """
         arguments = ["--superlink", self.address, "--host", LOOPBACK, "--port", str(free_port())]
-        arguments += ["--node-config", f'{role}="{site.absolute()}" {config}'.strip()]
+        arguments += ["--node-config", f'{party.stem}="{party.absolute()}" {config}'.strip()]
         if self.certificates is None:
             arguments.append("--insecure")
         else:
@@ -128,7 +125,7 @@ class Deployment:
             connection += f'root-certificates = "{self.certificates.authority.absolute()}"\n'
         (home / "config.toml").write_text(connection)
         return subprocess.run(  # noqa: S603 (our own arguments)
-            [found("flwr"), *arguments, "local"],
+            [program_path("flwr"), *arguments, "local"],
             env=self._environment("flwr"),
             capture_output=not show,
             text=True,
@@ -154,7 +151,8 @@ class Deployment:
         """Start a process whose output goes to its log; Flower's own start theirs as forks."""
         name_of, *arguments = command
         forked = self.forked and name_of in STARTS
-        starts = [sys.executable, "-m", "privbo.flower", name_of] if forked else [found(name_of)]
+        ours = [sys.executable, "-m", "privbo.cli", "flower", name_of.removeprefix("flower-")]
+        starts = ours if forked else [program_path(name_of)]
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 (our own arguments)
                 [*starts, *arguments],
@@ -179,15 +177,11 @@ class Deployment:
 
     def stop(self) -> None:
         """Ask every process to end, the SuperLink last, and kill those that do not."""
-        for name in [n for n in self.processes if n != "superlink"] + ["superlink"]:
-            process = self.processes.pop(name, None)
-            if process is None:
-                continue
-            _signal(process, signal.SIGTERM)
+        for name in sorted(self.processes, key=lambda name: name == "superlink"):
+            _signal(self.processes[name], signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=10)
-            _signal(process, signal.SIGKILL)
-            process.wait()
+                self.processes[name].wait(timeout=10)
+            self.kill(name)
 
     def _home(self, name: str) -> Path:
         # Each its own, because nodes that share one install the app into each other's way.
@@ -212,49 +206,42 @@ def play_locally(home: Path) -> None:
         ConfigurationError: If the settings are impossible.
         RunError: If the run does not end well; the same call goes on with it.
     """
-    from privbo.flower.settings import public_spec, read_federation
+    from privbo.flower.registry import public_spec, read_federation
 
-    federation = read_federation(home)
-    federation.registry(public_spec(home).problem.n_clients)
-    if any(site.public_key is not None for site in federation.sites.values()):
+    federation = read_federation(home).checked(public_spec(home).problem.n_clients)
+    if federation.has_keys:
         raise ConfigurationError("federation.toml names public keys; an app to try out has none (docs/deployment.md)")
-    approve_here(home)
+    parties = approve_here(home)
     with Deployment(root=home / "flower") as deployment:
         deployment.start_superlink()
-        for name in federation.sites:
-            deployment.start_supernode(name, _site_file(home, name))
-        for name in federation.guardians:
-            deployment.start_supernode(name, home / "guardians" / name / "guardian.toml", role="guardian")
+        for path in parties:
+            deployment.start_supernode(path.parent.name, path)
         deployment.play(home, show=True)
 
 
 def become(program: str, arguments: Sequence[str]) -> NoReturn:
-    """Become ``flower-supernode`` or ``flower-superlink``; a site's resident loads its run once.
+    """Become ``flower-supernode`` or ``flower-superlink``; a site's own process loads its run once.
 
     Raises:
         ConfigurationError: If it is neither, or Flower is not installed.
         SystemExit: When it ends.
     """
     from privbo.flower.answers import answered
-    from privbo.flower.approval import kept_run
-    from privbo.flower.forks import start
-    from privbo.flower.resident import live
 
-    load = kept_run()
-    start(program, arguments, lambda: live(lambda asked: answered(asked, load)))
+    start(program, arguments, answered)
 
 
-def approve_here(home: Path) -> None:
-    """Pin an app's files in the settings of all its parties on this machine, whose owner is all of them.
+def approve_here(home: Path) -> list[Path]:
+    """Pin an app's files in the settings of all its parties on this machine, whose owner is all of them; their files.
 
     Raises:
         ConfigurationError: If a party's settings are missing.
     """
-    from privbo.flower.approval import AppFiles, approve_files
-    from privbo.flower.settings import read_federation, read_party
+    from privbo.flower.party import AppFiles, approve_files, read_party
+    from privbo.flower.registry import read_federation
 
     federation, files = read_federation(home), AppFiles.read(home)
-    parties = [_site_file(home, name) for name in federation.sites]
+    parties = [home / "sites" / name / "site.toml" for name in federation.sites]
     parties += [home / "guardians" / name / "guardian.toml" for name in federation.guardians]
     if missing := [path for path in parties if not path.exists()]:
         raise ConfigurationError(
@@ -263,14 +250,11 @@ def approve_here(home: Path) -> None:
         )
     for path in parties:
         approve_files(path, read_party(path), files)
-
-
-def _site_file(home: Path, name: str) -> Path:
-    return home / "sites" / name / "site.toml"
+    return parties
 
 
 def free_port() -> int:
-    """Find a port of loopback that nobody listens on."""
+    """Find a free port of loopback."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
@@ -283,7 +267,5 @@ def _listens(port: int) -> bool:
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-    except ProcessLookupError:
-        return

@@ -9,7 +9,7 @@ node and round: a reply without it is none, so no node can answer in another's p
 from __future__ import annotations
 
 import builtins
-import dataclasses
+import hashlib
 import hmac
 import json
 from collections.abc import Mapping, Sequence
@@ -22,85 +22,91 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from accountant.errors import PrivacyError
 from accountant.events import Json
 from accountant.ledger.chain import Position
-from privbo.door.payload import encode_answer
-from privbo.flower.site import Question
 from privbo.guardians.ciphertexts import EncryptedShare
 from privbo.guardians.guardian import Answer
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
+from privbo.protocol.messages import Broadcast, IntArray, Standing
 
-ACTION = "respond"
-MESSAGE_TYPE = f"query.{ACTION}"
-_FORMAT = 4
+ACTION, GUARD = "respond", "guard"
+MEETING = "guardian's greeting"
+_FORMAT = 5
+_LONGEST = 600  # characters of a refusal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Header:
-    """Facts of the run that every question repeats, so that a restarted site needs nothing else.
+class Question:
+    """Question to a site in one round, with which a restarted site needs nothing else.
 
     Everything else about the run a party computes from the files that it has approved.
 
     Attributes:
         run: Name of the run.
         public_seed: Seed of what both sides agree on.
+        broadcast: Public arrays that every client is shown.
+        released: Whether the round ends with a release; else it is one of local work.
+        standing: Where the server's ledger stands.
+        chain: Rows of that ledger up to where it stands: from what the site has seen, else from the run's plan, on.
     """
 
     run: str
     public_seed: int
+    broadcast: Broadcast
+    released: bool
+    standing: Standing
+    chain: bytes
+
+    def digest(self) -> bytes:
+        """Compute SHA-256 over everything that is asked."""
+        asked = (self.run, self.public_seed, self.broadcast.round, self.released)
+        found = hashlib.sha256(repr(asked).encode())
+        for name, array in sorted(self.broadcast.arrays.items()):
+            found.update(repr((name, array.dtype.str, array.shape)).encode())
+            found.update(np.ascontiguousarray(array).tobytes())
+        return found.digest()
 
 
-def encode_question(header: Header, question: Question, nonce: bytes) -> RecordDict:
+def encode_question(question: Question, nonce: bytes) -> RecordDict:
     """Encode one question to one node as Flower's records."""
     fields: dict[str, int | str | bytes] = {
-        **vars(header), "format": _FORMAT, "round": question.broadcast.round, "released": question.released,
-        "nonce": nonce,
+        "format": _FORMAT, "run": question.run, "public_seed": question.public_seed, "nonce": nonce,
+        "round": question.broadcast.round, "released": question.released, "chain": question.chain,
     }  # fmt: skip
-    if question.standing is not None:
-        fields |= {**vars(question.standing), "chain": question.chain}
-    return RecordDict({"question": ConfigRecord(fields), "broadcast": encode_broadcast(question.broadcast)})
+    fields |= vars(question.standing)
+    return RecordDict({"question": ConfigRecord(fields), "broadcast": _encode_broadcast(question.broadcast)})
 
 
-def encode_broadcast(broadcast: Broadcast) -> ArrayRecord:
-    """Encode a broadcast's arrays."""
+def _encode_broadcast(broadcast: Broadcast) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in broadcast.arrays.items()})
 
 
-def decode_broadcast(content: RecordDict, round_: int) -> Broadcast:
-    """Decode what ``encode_broadcast`` wrote, beside the number of its round."""
+def _decode_broadcast(content: RecordDict, round_: int) -> Broadcast:
     arrays = {name: array.numpy() for name, array in content.array_records["broadcast"].items()}
     return Broadcast(round=round_, arrays=arrays)
 
 
-def decode_question(content: RecordDict) -> tuple[Header, Question, bytes]:
-    """Decode a question that ``encode_question`` wrote.
-
-    Returns:
-        The facts of the run, the question, and the nonce that the reply has to repeat.
+def decode_question(content: RecordDict) -> tuple[Question, bytes]:
+    """Decode a question that ``encode_question`` wrote, and the nonce that the reply has to repeat.
 
     Raises:
         RunError: If the question is of another format.
     """
-    fields = content.config_records.get("question", {})
-    if fields.get("format") != _FORMAT:
-        raise RunError(f"the server speaks format {fields.get('format')!r}, this site {_FORMAT}; use one version")
-    header = Header(run=str(fields["run"]), public_seed=int(fields["public_seed"]))
+    fields = _fields_of(content, "question")
     question = Question(
-        run=header.run,
-        public_seed=header.public_seed,
-        broadcast=decode_broadcast(content, int(fields["round"])),
+        run=str(fields["run"]),
+        public_seed=int(fields["public_seed"]),
+        broadcast=_decode_broadcast(content, int(fields["round"])),
         released=bool(fields["released"]),
         standing=Standing(plan=str(fields["plan"]), sequence=int(fields["sequence"]), head=str(fields["head"])),
         chain=bytes(fields["chain"]),
     )
-    return header, question, bytes(fields["nonce"])
+    return question, bytes(fields["nonce"])
 
 
-def vector_messages(round_: int, vectors: FloatArray) -> list[bytes]:
-    """Give one message per client, ``vectors`` being ``(n, dim)``; none in a round of local work.
-
-    An absent client sends NaN, so that absence does not show in the size.
-    """
-    return [encode_answer(round_, vector) for vector in vectors] if vectors.shape[1] else []
+def _fields_of(content: RecordDict, name: str) -> Mapping[str, Any]:
+    fields: Mapping[str, Any] = content.config_records.get(name, {})
+    if fields.get("format") != _FORMAT:
+        raise RunError(f"the server speaks format {fields.get('format')!r}, this party {_FORMAT}; use one version")
+    return fields
 
 
 def encode_reply(site: str, nonce: bytes, clients: IntArray, messages: list[bytes], receipt: bytes) -> RecordDict:
@@ -109,12 +115,14 @@ def encode_reply(site: str, nonce: bytes, clients: IntArray, messages: list[byte
     Args:
         site: The site's name.
         nonce: Nonce of the question.
-        clients: Numbers of the site's clients, ``(n,)``.
-        messages: Theirs, of one size; none in a round of local work.
-        receipt: The ledger's head as the site has countersigned it.
+        clients: Numbers of its clients, ``(n,)``.
+        messages: One per client; none in a round of local work.
+        receipt: Countersignature of the ledger's head that was shown.
     """
-    numbers = [int(client) for client in clients] if messages else []
-    content = {"site": site, "nonce": nonce, "clients": numbers, "vectors": messages, "receipt": receipt}
+    content: dict[str, str | bytes | list[int] | list[bytes]] = {
+        "site": site, "nonce": nonce, "clients": [int(client) for client in clients] if messages else [],
+        "vectors": messages, "receipt": receipt,
+    }  # fmt: skip
     return RecordDict({"answer": ConfigRecord(content)})
 
 
@@ -162,38 +170,40 @@ class Reply:
 def decode_reply(message: Message, nonce: bytes) -> Reply | str:
     """Decode a reply, or give the reason why it is none (PRIVATE); raises nothing, whatever arrives."""
     try:
-        return _decode_reply(message, nonce)
+        record = _record_of(message, "answer", nonce)
+        site = record.get("site")
+        if type(site) is not str or len(site) > 200:
+            return "no site"
+        if "error" in record:
+            sequence, head = record.get("sequence"), record.get("head")
+            named = type(sequence) is int and type(head) is str and len(head) < 200
+            seen = (cast("int", sequence), str(head)) if named else None
+            return Reply(site=site, error=str(record["error"])[:40], seen=seen)
+        clients, vectors = record.get("clients"), record.get("vectors")
+        if type(clients) is not list or type(vectors) is not list or len(clients) != len(vectors):
+            return "no answer"
+        return Reply(site=site, answers=tuple(zip(clients, vectors, strict=True)), receipt=record.get("receipt"))
+    except RunError as error:
+        return str(error)
     except Exception as error:
         return f"malformed ({error_class(error)})"
 
 
-def _decode_reply(message: Message, nonce: bytes) -> Reply | str:  # noqa: PLR0911 (one line per reason)
+def _record_of(message: Message, name: str, nonce: bytes) -> Mapping[str, Any]:
+    """Give a reply's record.
+
+    Raises:
+        RunError: If there is none, or it answers another question.
+    """
     if message.has_error():
-        return f"flower error {int(message.error.code)}"
-    record = message.content.config_records.get("answer")
+        raise RunError(f"flower error {int(message.error.code)}")
+    record: Mapping[str, Any] | None = message.content.config_records.get(name)
     if record is None:
-        return "no answer"
-    echoed, site = record.get("nonce"), record.get("site")
+        raise RunError("no answer")
+    echoed = record.get("nonce")
     if type(echoed) is not bytes or not hmac.compare_digest(echoed, nonce):
-        return "another question's answer"
-    if type(site) is not str or len(site) > 200:
-        return "no site"
-    if "error" in record:
-        sequence, head = record.get("sequence"), record.get("head")
-        named = type(sequence) is int and type(head) is str and len(head) < 200
-        return Reply(
-            site=site, error=str(record["error"])[:40], seen=(cast("int", sequence), str(head)) if named else None
-        )
-    clients, vectors = record.get("clients"), record.get("vectors")
-    if type(clients) is not list or type(vectors) is not list or len(clients) != len(vectors):
-        return "no answer"
-    return Reply(site=site, answers=tuple(zip(clients, vectors, strict=True)), receipt=record.get("receipt"))
-
-
-GUARD = "guard"
-GUARD_TYPE = f"query.{GUARD}"
-MEETING = "guardian's greeting"
-_FORMAT, _LONGEST = 3, 600
+        raise RunError("another question's answer")
+    return record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +214,6 @@ class GuardianQuestion:
 
     Attributes:
         kind: Which of the three.
-        nonce: The reply has to repeat it.
         run: Name of the run.
         round: Index of the round; -1 in a meeting.
         public_seed: Of the run; with the shares.
@@ -214,7 +223,6 @@ class GuardianQuestion:
     """
 
     kind: Literal["meet", "receive", "answer"]
-    nonce: bytes
     run: str
     round: int = -1
     public_seed: int = 0
@@ -223,68 +231,45 @@ class GuardianQuestion:
     signed: Sequence[Json] = ()
 
 
-def encode_guardian_question(question: GuardianQuestion) -> RecordDict:
+def encode_guardian_question(question: GuardianQuestion, nonce: bytes) -> RecordDict:
     """Encode a question to one guardian."""
     fields: dict[str, int | str | bytes | list[int] | list[str] | list[bytes]] = {
-        "format": _FORMAT, "kind": question.kind, "nonce": question.nonce, "run": question.run,
-        "round": question.round,
+        "format": _FORMAT, "kind": question.kind, "nonce": nonce, "run": question.run,
+        "round": question.round, "public_seed": question.public_seed, "signed": json.dumps(list(question.signed)),
     }  # fmt: skip
-    records: dict[str, ConfigRecord | ArrayRecord] = {}
-    if question.kind == "answer":
-        fields |= {"signed": json.dumps(list(question.signed))}
-    if question.broadcast is not None:
-        fields |= {
-            "public_seed": question.public_seed,
-            "clients": [encrypted_share.client for encrypted_share in question.encrypted_shares],
-            "share_ids": [encrypted_share.share_id for encrypted_share in question.encrypted_shares],
-            "sealed": [encrypted_share.sealed for encrypted_share in question.encrypted_shares],
-        }
-        records = {"broadcast": encode_broadcast(question.broadcast)}
-    return RecordDict({"guard": ConfigRecord(fields), **records})
+    if question.broadcast is None:
+        return RecordDict({"guard": ConfigRecord(fields)})
+    fields |= {
+        "clients": [share.client for share in question.encrypted_shares],
+        "share_ids": [share.share_id for share in question.encrypted_shares],
+        "sealed": [share.sealed for share in question.encrypted_shares],
+    }
+    return RecordDict({"guard": ConfigRecord(fields), "broadcast": _encode_broadcast(question.broadcast)})
 
 
-def decode_guardian_question(content: RecordDict) -> GuardianQuestion:
-    """Decode what ``encode_guardian_question`` wrote.
+def decode_guardian_question(content: RecordDict) -> tuple[GuardianQuestion, bytes]:
+    """Decode what ``encode_guardian_question`` wrote, and the nonce that the reply has to repeat.
 
     Raises:
         RunError: If the question is of another format.
     """
-    fields = content.config_records.get("guard", {})
-    if fields.get("format") != _FORMAT:
-        raise RunError(f"the server speaks format {fields.get('format')!r}, this guardian {_FORMAT}; use one version")
-    kind, round_ = cast("Literal['meet']", str(fields["kind"])), int(fields["round"])
-    asked = GuardianQuestion(kind=kind, nonce=bytes(fields["nonce"]), run=str(fields["run"]), round=round_)
-    if kind == "meet":
-        return asked
-    if kind == "answer":
-        return dataclasses.replace(asked, signed=json.loads(fields["signed"]))
-    parts = zip(fields["clients"], fields["share_ids"], fields["sealed"], strict=True)
-    return dataclasses.replace(
-        asked,
+    fields = _fields_of(content, "guard")
+    has_shares, round_ = "broadcast" in content.array_records, int(fields["round"])
+    shares = zip(fields["clients"], fields["share_ids"], fields["sealed"], strict=True) if has_shares else ()
+    question = GuardianQuestion(
+        kind=cast("Literal['meet']", str(fields["kind"])),
+        run=str(fields["run"]),
+        round=round_,
         public_seed=int(fields["public_seed"]),
-        broadcast=decode_broadcast(content, round_),
-        encrypted_shares=[EncryptedShare(client=int(c), share_id=str(m), sealed=bytes(s)) for c, m, s in parts],
+        broadcast=_decode_broadcast(content, round_) if has_shares else None,
+        encrypted_shares=[EncryptedShare(client=int(c), share_id=str(i), sealed=bytes(s)) for c, i, s in shares],
+        signed=json.loads(fields["signed"]),
     )
-
-
-def encode_said(nonce: bytes, *, statement: Json | None = None, answer: Answer | None = None) -> RecordDict:
-    """Encode a guardian's greeting or statement, or its answer."""
-    content: dict[str, bytes] = {"nonce": nonce}
-    if statement is not None:
-        content["statement"] = json.dumps(statement).encode()
-    if answer is not None:
-        content |= {"payload": answer.payload, "receipt": json.dumps(answer.receipt).encode()}
-    return RecordDict({"said": ConfigRecord(content)})
-
-
-def encode_refused(nonce: bytes, error: BaseException) -> RecordDict:
-    """Encode a refusal: our own errors with their text, which holds names and rounds only; of others the class."""
-    words = str(error)[:_LONGEST] if isinstance(error, PrivacyError) else ""
-    return RecordDict({"said": ConfigRecord({"nonce": nonce, "error": error_class(error), "text": words})})
+    return question, bytes(fields["nonce"])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class GuardianReply:
     """A guardian's reply, as far as it has the form of one: a statement, an answer, or the words of a refusal."""
 
     statement: Json | None = None
@@ -292,26 +277,37 @@ class Said:
     refusal: str | None = None
 
 
-def decode_said(message: Message | None, nonce: bytes) -> Said:
+def encode_guardian_reply(nonce: bytes, reply: GuardianReply) -> RecordDict:
+    """Encode a guardian's reply."""
+    content: dict[str, str | bytes] = {"nonce": nonce}
+    if reply.statement is not None:
+        content["statement"] = json.dumps(reply.statement).encode()
+    if reply.answer is not None:
+        content |= {"payload": reply.answer.payload, "receipt": json.dumps(reply.answer.receipt).encode()}
+    if reply.refusal is not None:
+        content["refusal"] = reply.refusal
+    return RecordDict({"reply": ConfigRecord(content)})
+
+
+def refusal_of(error: BaseException) -> GuardianReply:
+    """Give a refusal: our own errors with their text, which holds names and rounds only; of others the class."""
+    words = str(error)[:_LONGEST] if isinstance(error, PrivacyError) else ""
+    return GuardianReply(refusal=f"{error_class(error)}: {words}")
+
+
+def decode_guardian_reply(message: Message | None, nonce: bytes) -> GuardianReply:
     """Decode a reply; what is none is a refusal in words; raises nothing, whatever arrives."""
+    if message is None:
+        return GuardianReply(refusal="its reply can't be read")
     try:
-        return Said(refusal="its reply can't be read") if message is None else _decoded(message, nonce)
+        record = _record_of(message, "reply", nonce)
+        if "refusal" in record:
+            return GuardianReply(refusal=str(record["refusal"])[: 2 * _LONGEST])
+        if "statement" in record:
+            return GuardianReply(statement=dict(json.loads(record["statement"])))
+        receipt = dict(json.loads(record["receipt"]))
+        return GuardianReply(answer=Answer(payload=record["payload"], receipt=receipt))
+    except RunError as error:
+        return GuardianReply(refusal=str(error))
     except Exception as error:
-        return Said(refusal=f"its reply is malformed ({error_class(error)})")
-
-
-def _decoded(message: Message, nonce: bytes) -> Said:
-    if message.has_error():
-        return Said(refusal=f"Flower reports error {int(message.error.code)}")
-    record: Mapping[str, object] | None = message.content.config_records.get("said")
-    if record is None:
-        return Said(refusal="it is no guardian")
-    echoed = record.get("nonce")
-    if type(echoed) is not bytes or not hmac.compare_digest(echoed, nonce):
-        return Said(refusal="it answers another question")
-    if "error" in record:
-        return Said(refusal=f"{str(record['error'])[:60]}: {str(record['text'])[:_LONGEST]}")
-    if "statement" in record:
-        return Said(statement=dict(json.loads(cast("bytes", record["statement"]))))
-    receipt = dict(json.loads(cast("bytes", record["receipt"])))
-    return Said(answer=Answer(payload=cast("bytes", record["payload"]), receipt=receipt))
+        return GuardianReply(refusal=f"its reply is malformed ({error_class(error)})")

@@ -1,77 +1,44 @@
-"""Registry of sites and their clients: public, written before the run, fixed for its length."""
+"""The federation's two public files: which clients live where, and the run.
+
+``run.toml`` is an ordinary configuration; its problem may leave the objective out, because
+objectives live at the sites. ``federation.toml`` stands next to it, is written before the run, and is fixed for its
+length::
+
+    round_timeout = 300.0          # seconds; also start_timeout, min_sites
+
+    [sites.north]
+    clients = "0-9"
+    public_key = "ecdsa-sha2-nistp384 AAAA..."   # every site's, or none's for trying out
+
+    [guardians.ministry]           # with privacy.trust = "guardians": what `privbo flower guardian` prints
+    sealing = "64 hexadecimal digits"
+    signing = "64 hexadecimal digits"
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Annotated
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from pydantic import Field
 
+from privbo.guardians.keys import Card
+from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.problem import ProblemSource
+from privbo.protocol.settings import Count, Positive, dump_settings, read_settings, settings
+from privbo.runs.spec import Spec, parse_toml, read_bytes
 
-
-@dataclass(frozen=True, kw_only=True)
-class Registry:
-    """Sites, their clients and their public keys.
-
-    A site is one node of the network and hosts one or many clients (a hospital with its
-    wards). With keys a node is the site whose key it proved to own; without keys it is
-    whichever site it says, which is for trying out only.
-
-    Attributes:
-        n_clients: N, public.
-        clients: The clients of every site; every client at exactly one site.
-        keys: Public key of every site, as an OpenSSH line or PEM; empty for none.
-
-    Raises:
-        ConfigurationError: If a client has no site or two, or a key is missing or no key.
-
-    Example:
-        >>> Registry(n_clients=3, clients={"north": (0, 1), "south": (2,)}).sites
-        ('north', 'south')
-    """
-
-    n_clients: int
-    clients: Mapping[str, tuple[int, ...]]
-    keys: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        placed = sorted(client for clients in self.clients.values() for client in clients)
-        if placed != list(range(self.n_clients)):
-            raise ConfigurationError(
-                f"sites host clients {placed[:20]}, the run has 0..{self.n_clients - 1}; "
-                "register every client at exactly one site"
-            )
-        if self.keys and set(self.keys) != set(self.clients):
-            raise ConfigurationError(
-                f"sites {sorted(set(self.clients) ^ set(self.keys))} have no public key or no clients; "
-                "give every site a key, or none (for trying out only)"
-            )
-        if len(self._by_key) != len(self.keys):
-            raise ConfigurationError("two sites have the same public key; make one key per site")
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        """Names of the sites, in order."""
-        return tuple(self.clients)
-
-    def key_of(self, site: str) -> bytes:
-        """Give a site's key in the form in which keys are compared (DER)."""
-        return canonical_key(self.keys[site].encode())
-
-    def site_with(self, key: bytes) -> str | None:
-        """Find the site that registered a key, or None."""
-        try:
-            return self._by_key.get(canonical_key(key))
-        except ConfigurationError:
-            return None
-
-    @cached_property
-    def _by_key(self) -> Mapping[bytes, str]:
-        """Sites by their keys: every node is looked up in every round, and reading a key takes its time."""
-        return {self.key_of(site): site for site in self.keys}
+RUN_FILE = "run.toml"
+FEDERATION_FILE = "federation.toml"
 
 
 def canonical_key(key: bytes) -> bytes:
@@ -80,13 +47,9 @@ def canonical_key(key: bytes) -> bytes:
     Raises:
         ConfigurationError: If the key is neither.
     """
+    is_pem = key.lstrip().startswith(b"-----")
     try:
-        if key.lstrip().startswith(b"-----"):
-            loaded = serialization.load_pem_public_key(key)
-        else:
-            return serialization.load_ssh_public_key(key).public_bytes(
-                serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-            )
+        loaded = serialization.load_pem_public_key(key) if is_pem else serialization.load_ssh_public_key(key)
     except (ValueError, UnsupportedAlgorithm):
         raise ConfigurationError(
             f"public key {key[:40]!r} is neither an OpenSSH line nor PEM; copy the site's .pub file"
@@ -111,3 +74,174 @@ def parse_clients(text: str) -> tuple[int, ...]:
             raise ConfigurationError(f"clients={text!r}: write numbers and ranges such as '0-9, 12'")
         found += range(int(first), int(last or first) + 1)
     return tuple(found)
+
+
+@settings(table="sites")
+class SiteEntry:
+    """One ``[sites.NAME]`` table."""
+
+    clients: str
+    public_key: str | None = None
+
+
+@settings(table="federation")
+class Federation:
+    """``federation.toml``: sites, their clients and their public keys, guardians, and waiting times.
+
+    A site is one node of the network and hosts one or many clients (a hospital with its wards).
+
+    Attributes:
+        sites: The clients of every site, and its public key as an OpenSSH line or PEM.
+        round_timeout: Seconds from asking to the end of a round; also the messages' time to live.
+        start_timeout: Seconds to wait for nodes before the first round, and later while fewer
+            than ``min_sites`` are connected.
+        min_sites: Nodes without which no round is played.
+        guardians: Public keys of every guardian, in the order of shares.
+
+    Raises:
+        ConfigurationError: If a time is not a finite number of seconds above 0 or ``min_sites`` is below 1.
+    """
+
+    sites: Annotated[dict[str, SiteEntry], Field(min_length=1)]
+    round_timeout: Positive = 300.0
+    start_timeout: Positive = 300.0
+    min_sites: Count = 1
+    guardians: dict[str, Card] = field(default_factory=dict)
+
+    def checked(self, n_clients: int) -> Federation:
+        """Give the federation once every one of a run's clients is at exactly one site, and keys fit.
+
+        Raises:
+            ConfigurationError: If a client has no site or two, or a key is missing or no key.
+
+        Example:
+            >>> sites = {"north": SiteEntry(clients="0-1"), "south": SiteEntry(clients="2")}
+            >>> Federation(sites=sites).checked(3).clients
+            {'north': (0, 1), 'south': (2,)}
+        """
+        placed = sorted(client for clients in self.clients.values() for client in clients)
+        if placed != list(range(n_clients)):
+            raise ConfigurationError(
+                f"sites host clients {placed[:20]}, the run has 0..{n_clients - 1}; "
+                "register every client at exactly one site"
+            )
+        keyless = sorted(name for name, site in self.sites.items() if site.public_key is None)
+        if keyless and self.has_keys:
+            raise ConfigurationError(
+                f"sites {keyless} have no public key; give every site a key, or none (for trying out only)"
+            )
+        if self.has_keys and len(self._by_key) != len(self.sites):
+            raise ConfigurationError("two sites have the same public key; make one key per site")
+        return self
+
+    @cached_property
+    def clients(self) -> Mapping[str, tuple[int, ...]]:
+        """The clients of every site."""
+        return {name: parse_clients(site.clients) for name, site in self.sites.items()}
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether a node is the site whose key it proved to own; else it is whichever site it says, for trying out."""
+        return any(site.public_key is not None for site in self.sites.values())
+
+    def site_with(self, key: bytes) -> str | None:
+        """Find the site that registered a key, or None."""
+        try:
+            return self._by_key.get(canonical_key(key))
+        except ConfigurationError:
+            return None
+
+    def key_digests(self) -> dict[int, str]:
+        """Digest of the public key of every client's site; empty words where sites have no keys."""
+        digests = {site: hashlib.sha256(key).hexdigest() for key, site in self._by_key.items()}
+        return {client: digests.get(site, "") for site, clients in self.clients.items() for client in clients}
+
+    @cached_property
+    def _by_key(self) -> Mapping[bytes, str]:
+        """Sites by their keys: every node is looked up in every round, and reading a key takes its time."""
+        keys = {name: site.public_key for name, site in self.sites.items() if site.public_key is not None}
+        return {canonical_key(key.encode()): site for site, key in keys.items()}
+
+    def on_grid(self, spec: Spec) -> Federation:
+        """The federation with a run's waiting times: on a grid a round's answers are there before it ends."""
+        if spec.times is None:
+            return self
+        return dataclasses.replace(self, round_timeout=min(self.round_timeout, spec.times.patience))
+
+
+def read_federation(home: Path) -> Federation:
+    """The federation that stands in an app's folder.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    return federation_of(read_bytes(home / FEDERATION_FILE))
+
+
+@lru_cache(maxsize=4)
+def federation_of(content: bytes) -> Federation:
+    """Read the content of a ``federation.toml``, once for all sites that one process plays."""
+    return read_settings(Federation, parse_toml(content, FEDERATION_FILE), FEDERATION_FILE)
+
+
+def require_guardians(federation: Federation, privacy: Privacy | NoPrivacy) -> dict[str, Card]:
+    """Give the guardians' cards in the order of shares; empty where the server is trusted.
+
+    Raises:
+        ConfigurationError: If federation.toml names another number of guardians than the run has.
+    """
+    wanted = privacy.n_noises if privacy.trust == "guardians" else 0
+    if len(federation.guardians) != wanted:
+        raise ConfigurationError(
+            f"{FEDERATION_FILE} names {len(federation.guardians)} guardians, run.toml has trust={privacy.trust!r} with "
+            f"{wanted}; write a [guardians.NAME] table for each, or change privacy.trust"
+        )
+    return dict(federation.guardians)
+
+
+def require_hidden(spec: Spec, federation: Federation) -> None:
+    """Refuse to ask sampled clients alone where that would show the sample to those it has to be hidden from.
+
+    Raises:
+        ConfigurationError: Naming what is missing.
+    """
+    if not isinstance(spec.privacy, Privacy) or spec.privacy.channel != "anonymous":
+        return
+    missing = None
+    if not federation.has_keys:
+        missing = "nodes without keys can't be asked one by one; give every site a public_key"
+    elif any(len(clients) > 1 for clients in federation.clients.values()):
+        missing = "clients of one site see whether it is asked, and act by it; give every client a site of its own"
+    elif spec.times is None:
+        missing = "how long a round lasts would show who is asked; declare a grid ([times] in run.toml)"
+    elif spec.privacy.sampling != "poisson":
+        missing = "a client that is not asked does not act, which is priced for coins alone; use sampling='poisson'"
+    if missing is not None:
+        raise ConfigurationError(f"privacy.channel='anonymous': {missing}, or use channel='open'")
+
+
+def public_spec(home: Path) -> Spec:
+    """Read the run of a federation as its server knows it: the objective lives at the sites.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    return spec_of(home, read_bytes(home / RUN_FILE))
+
+
+def spec_of(home: Path, content: bytes, problem: ProblemSource | None = None) -> Spec:
+    """Read the run in the content of a ``run.toml``; the modules it names may stand next to it.
+
+    Args:
+        home: Folder of the app.
+        content: Of the file.
+        problem: In place of the run's.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    here = str(home.absolute())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    table = parse_toml(content, RUN_FILE)
+    return Spec.from_dict(table if problem is None else {**table, "problem": dump_settings(problem)}, trusted=True)

@@ -61,6 +61,12 @@ epsilon = {epsilon}  # half of what the sites below sites/ allow over all runs
 delta = {delta}
 """
 
+_FEDERATION = """# Public and fixed for the run: which clients live where. Without keys it is for trying out only.
+round_timeout = 300.0
+start_timeout = 120.0
+min_sites = 1
+"""
+
 _PARTY = """# Private to this {party}. `privbo flower approve` adds the digests of files whose runs it may serve.
 name = "{name}"
 directory = "kept"
@@ -106,15 +112,12 @@ def write_app(
     if (directory / "pyproject.toml").exists():
         raise ConfigurationError(f"{directory} already holds an app; name a new folder")
     name, bound = directory.absolute().name.lower(), Policy(epsilon=epsilon, delta=delta)
+    values = {"name": name, "directory": (directory / "run").absolute(), "n_clients": n_sites * clients_per_site}
+    trust = "" if not n_guardians else f'trust = "guardians"\nguardians = {n_guardians}\n'
     files = {
-        "pyproject.toml": _PROJECT.format(
-            name=name, directory=(directory / "run").absolute(), epsilon=bound.epsilon, delta=bound.delta
-        ),
+        "pyproject.toml": _PROJECT.format(**values, epsilon=bound.epsilon, delta=bound.delta),
         "federated_app.py": _APP,
-        "run.toml": _RUN.format(
-            name=name, n_clients=n_sites * clients_per_site, epsilon=bound.epsilon / 2, delta=bound.delta
-        )
-        + _trust(n_guardians),
+        "run.toml": _RUN.format(**values, epsilon=bound.epsilon / 2, delta=bound.delta) + trust,
         "objective.py": _OBJECTIVE,
         "federation.toml": _federation(n_sites, clients_per_site),
         ".gitignore": "run/\nsites/\nguardians/\nflower/\n__pycache__/\n",  # what stays on this machine
@@ -124,7 +127,7 @@ def write_app(
         (directory / file).write_text(content)
     for name in (f"site{number}" for number in range(n_sites)):
         files |= {f"sites/{name}/site.toml": ""}
-        write_site(directory / "sites" / name / "site.toml", name, bound)
+        _write_party(directory / "sites" / name / "site.toml", "this site's people", name, bound)
     for name in (f"guardian{number + 1}" for number in range(n_guardians)):
         with (directory / "federation.toml").open("a") as registry:
             registry.write("\n" + write_guardian(directory / "guardians" / name, name, bound))
@@ -132,16 +135,11 @@ def write_app(
 
 
 def _federation(n_sites: int, clients_per_site: int) -> str:
-    lines = ["# Public and fixed for the run: which clients live where. Without keys it is for trying out only."]
-    lines += ["round_timeout = 300.0", "start_timeout = 120.0", "min_sites = 1"]
-    for site in range(n_sites):
-        first = site * clients_per_site
-        lines += ["", f"[sites.site{site}]", f'clients = "{first}-{first + clients_per_site - 1}"']
-    return "\n".join(lines) + "\n"
-
-
-def _trust(n_guardians: int) -> str:
-    return "" if not n_guardians else f'trust = "guardians"\nguardians = {n_guardians}\n'
+    sites = "".join(
+        f'\n[sites.site{site}]\nclients = "{site * clients_per_site}-{(site + 1) * clients_per_site - 1}"\n'
+        for site in range(n_sites)
+    )
+    return _FEDERATION + sites
 
 
 def write_guardian(folder: Path, name: str, policy: Policy) -> str:
@@ -157,16 +155,12 @@ def write_guardian(folder: Path, name: str, policy: Policy) -> str:
     """
     card = guardian_keys(folder / "kept").card
     if not (folder / "guardian.toml").exists():
-        content = _PARTY.format(
-            party="guardian", whose="the people it guards", name=name, epsilon=policy.epsilon, delta=policy.delta
-        )
-        (folder / "guardian.toml").write_text(content)
+        _write_party(folder / "guardian.toml", "the people it guards", name, policy)
     return f'[guardians.{name}]\nsealing = "{card.sealing}"\nsigning = "{card.signing}"\n'
 
 
-def write_site(path: Path, name: str, policy: Policy) -> None:
-    """Write a site's own ``site.toml`` with its policy's bound; the site's state is kept in the same folder."""
+def _write_party(path: Path, whose: str, name: str, policy: Policy) -> None:
+    """Write a party's own settings with its policy's bound; its state is kept in the same folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        _PARTY.format(party="site", whose="this site's people", name=name, epsilon=policy.epsilon, delta=policy.delta)
-    )
+    text = _PARTY.format(party=path.stem, whose=whose, name=name, epsilon=policy.epsilon, delta=policy.delta)
+    path.write_text(text)

@@ -5,6 +5,12 @@ was sent is stored before it is sent, and asked again the site sends the same by
 after a restart. A site answers to one run per folder and refuses to be asked the same
 round in two ways, so a server cannot collect two different answers to one charge.
 
+Before a site answers, it holds the rows it is shown against the last head of the server's ledger that it has seen: a
+server whose ledger went back would ask for a second answer to a charge, and gets none. The first question shows
+the rows from the run's plan on; later ones need only what came since, because a head binds everything
+before it. What the site has seen is durable before anything leaves; the countersignature, which names it,
+goes back with the answer, and where the rows do not go on from it the refusal does.
+
 Layout, for a site that keeps its runs in DIR::
 
     DIR/RUN/common.json        the common setting that was announced, of a run that ends with one
@@ -12,22 +18,19 @@ Layout, for a site that keeps its runs in DIR::
     DIR/RUN/seed.json          root of the clients' own randomness
     DIR/RUN/state/000004.npz   the clients' state after round 4; only the latest stays
     DIR/RUN/sent/000004.npz    what was sent in round 4: clients; vectors or a ciphertext, for which question
-    DIR/RUN/receipts.jsonl     heads of the server's ledger that were shown and countersigned
-    DIR/signing.key            the site's key for countersignatures
+    DIR/RUN/receipts.jsonl     round, sequence, head and plan of every question that was answered
+    DIR/signing.key            the site's own key (Ed25519) for countersignatures, made at its first answer
     DIR/RUN/evaluations.npz    what the clients evaluated so far, and what each would use now
     DIR/RUN/errors.log         why an answer failed; nothing of it is sent
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
+import json
 import re
 import secrets
-import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -35,50 +38,24 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from accountant.ledger.chain import Row
-from privbo.flower.receipts import SiteReceipts
+from accountant.events import Json
+from accountant.ledger.chain import Position, Row, decode_rows, follows, makes_good
+from accountant.ledger.signing import checked, sign, signing_key
+from privbo.flower.messages import Question
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import load_arrays, read_json, save_arrays, write_json
-from privbo.protocol.messages import Broadcast, Cohort, FloatArray, IntArray, Standing
+from privbo.protocol.files import alone, append_line, load_arrays, read_json, read_lines, save_arrays, write_json
+from privbo.protocol.messages import Cohort, FloatArray, IntArray, Standing
 from privbo.protocol.settings import dump_settings
 from privbo.protocol.space import Space
 from privbo.runs.best import COMMON, FACTS, SiteFacts
 from privbo.runs.clients import Each, answers_of
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
+PURPOSE = "countersignature"
+_LONGEST = 4000  # bytes of a countersignature
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 _RESERVED = ("signing.key", "sealing.key", "errors.log", "refused.jsonl", "site.toml", "guardian.toml")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """Question to a site in one round.
-
-    Attributes:
-        run: Name of the run.
-        public_seed: Seed of what both sides agree on.
-        broadcast: Public arrays that every client is shown.
-        released: Whether the round ends with a release; else it is one of local work.
-        standing: Where the server's ledger stands.
-        chain: Rows of that ledger up to where it stands: from what the site has seen, else from the run's plan, on.
-    """
-
-    run: str
-    public_seed: int
-    broadcast: Broadcast
-    released: bool
-    standing: Standing | None = None
-    chain: bytes = b""
-
-    def digest(self) -> bytes:
-        """Compute SHA-256 over everything that is asked."""
-        asked = (self.run, self.public_seed, self.broadcast.round, self.released)
-        found = hashlib.sha256(repr(asked).encode())
-        for name, array in sorted(self.broadcast.arrays.items()):
-            found.update(repr((name, array.dtype.str, array.shape)).encode())
-            found.update(np.ascontiguousarray(array).tobytes())
-        return found.digest()
 
 
 def require_run_name(run: str) -> None:
@@ -102,7 +79,7 @@ class Wanted:
         dim: Length of a client's vector; 0 in a round of local work.
         event: Name of the release's event; empty in a round of local work.
         require_ledger: Holds rows of the server's ledger, and the digest of the plan's among them, to plan and charge.
-        send: Makes what is sent of the clients' vectors ``(n, dim)``: themselves, or a ciphertext sealed to guardians.
+        send: Makes what is sent of the clients' vectors ``(n, dim)``: themselves, or a ciphertext for the guardians.
     """
 
     dim: int
@@ -143,27 +120,18 @@ class SiteRecord:
     def seed(self, given: int | None) -> int:
         """Give the root seed of the clients' own randomness: the run's where it names one, else the site's secret."""
         path = self.path / "seed.json"
-        with self._alone():
+        with alone(self.path):
             if not path.exists():
                 write_json(path, {"seed": secrets.randbits(63) if given is None else given})
             return int(read_json(path)["seed"])
 
     def keep_facts(self, clients: IntArray, space: Space) -> None:
         """Write down once what the arrays in this folder speak of, for those who read them later."""
-        path = self.path / FACTS
-        with self._alone():
-            if not path.exists():
-                facts = SiteFacts(
-                    clients=tuple(clients.tolist()),
-                    space=dict(space.parameters),
-                    constraints=tuple(space.constraints),
-                )
-                write_json(path, dump_settings(facts))
-
-    @property
-    def receipts(self) -> SiteReceipts:
-        """Heads of the server's ledger that this site has seen."""
-        return SiteReceipts(path=self.path / "receipts.jsonl", key=self.path.parent / "signing.key")
+        with alone(self.path):
+            if not (self.path / FACTS).exists():
+                parameters, constraints = dict(space.parameters), tuple(space.constraints)
+                facts = SiteFacts(clients=tuple(clients.tolist()), space=parameters, constraints=constraints)
+                write_json(self.path / FACTS, dump_settings(facts))
 
     def answer(self, question: Question, wanted: Wanted, own: Cohort | Each) -> tuple[Arrays, bytes]:
         """Answer one round with what is sent of the clients' vectors, and a countersigned receipt.
@@ -180,31 +148,53 @@ class SiteRecord:
                 stands behind it that extends what this site has seen.
             LedgerError: If the rows of the ledger that were shown are no chain.
         """
-        with self._alone():
-            if question.standing is None:
-                raise RunError("the server shows no ledger behind its question; use one version of privbo")
-            asked, round_ = question.standing, question.broadcast.round
-            rows = self.receipts.require(question.run, round_, asked, question.chain, released=question.released)
-            wanted.require_ledger(asked.plan, rows)
-            made = self._answer(question, wanted, own)
-            return made, self.receipts.keep(question.run, round_, asked)
+        with alone(self.path):
+            wanted.require_ledger(question.standing.plan, self._extension(question))
+            made = self._sent(question) or self._act(question, wanted, own)
+            return made, self._countersign(question)
 
-    def _answer(self, question: Question, wanted: Wanted, own: Cohort | Each) -> Arrays:
-        sent = self._sent(question.broadcast.round)
-        if sent is not None:
+    def _extension(self, question: Question) -> list[Row]:
+        """Refuse a question behind which no ledger stands that extends what was seen; returns the rows shown."""
+        rows, kept, standing = decode_rows(question.chain), read_lines(self.receipts), question.standing
+        if not rows or (rows[-1].sequence, rows[-1].digest) != (standing.sequence, standing.head):
+            raise RunError("the rows that were shown do not end at the ledger's head")
+        run, round_ = question.run, question.broadcast.round
+        if question.released and f"{run}/{round_}" not in {row.release_id for row in rows}:
+            raise RunError(f"round {round_} was not charged in the ledger that was shown")
+        if _seen(round_, standing) in kept:
+            return rows  # asked again: the same bytes go back
+        last = self.last_seen()
+        same_plan = last is None or kept[-1]["plan"] == standing.plan
+        if last is not None and same_plan and follows(rows, last):
+            return rows  # the plan was verified when it was first shown
+        plan = next((row for row in rows if row.digest == standing.plan), None)
+        if plan is None or json.loads(plan.body).get("run") != run:
+            raise RunError("the ledger that was shown binds no plan of this run, and does not go on from what was seen")
+        if last is not None and not (same_plan and makes_good(rows, last)):
+            raise RunError(
+                f"the ledger does not extend row {last[0]}, which this site has seen: it went back, or it is another "
+                "one; nothing is answered"
+            )
+        return rows
+
+    def _sent(self, question: Question) -> Arrays | None:
+        """What was sent in this round before, if it was asked in the same way."""
+        round_, latest = question.broadcast.round, self.latest()
+        path = self._file("sent", round_)
+        if path.exists():
+            sent = load_arrays(path)
             if sent["digest"].tobytes() != question.digest():
-                raise RunError(f"round {question.broadcast.round} was asked before in another way")
+                raise RunError(f"round {round_} was asked before in another way")
             return sent
-        if (latest := self.latest()) is not None and question.broadcast.round < latest:
-            raise RunError(f"round {question.broadcast.round} is over; the last one answered was {latest}")
-        return self._act(question, wanted, own)
+        if latest is not None and round_ < latest:
+            raise RunError(f"round {round_} is over; the last one answered was {latest}")
+        return None
 
     def _act(self, question: Question, wanted: Wanted, own: Cohort | Each) -> Arrays:
         # The state after the last round that was answered: a crash after a state was written and before its
         # answer was kept leaves a later one behind, which would count that round's evaluations twice.
-        latest = self.latest()
-        if latest is not None:
-            own.restore(load_arrays(self._state_of(latest)))
+        if (latest := self.latest()) is not None:
+            own.restore(load_arrays(self._file("state", latest)))
         vectors = np.asarray(answers_of(own, question.broadcast, wanted.dim), dtype=np.float64)
         if CHOSEN in question.broadcast.arrays:
             write_json(self.path / COMMON, {"unit": np.asarray(question.broadcast.arrays[CHOSEN]).tolist()})
@@ -212,54 +202,64 @@ class SiteRecord:
             vectors = np.empty((len(own.clients), 0))
         if vectors.shape != (len(own.clients), wanted.dim):
             raise RunError(f"clients answered with shape {vectors.shape}, asked were vectors of {wanted.dim}")
-        save_arrays(self._state_of(question.broadcast.round), own.snapshot())
+        state = self._file("state", question.broadcast.round)
+        save_arrays(state, own.snapshot())
         save_arrays(self.path / "evaluations.npz", vars(own.history()))
         made = wanted.send(vectors)
-        self._store(question, wanted, own.clients, made)
+        asked = {"digest": np.frombuffer(question.digest(), dtype=np.uint8), "event": np.array(wanted.event)}
+        save_arrays(self._file("sent", question.broadcast.round), {"clients": own.clients, **asked, **made})
         for path in (self.path / "state").glob("*.npz"):
-            if path != self._state_of(question.broadcast.round):
+            if path != state:
                 path.unlink()
         return made
 
-    def _store(self, question: Question, wanted: Wanted, clients: IntArray, made: Arrays) -> None:
-        digest = np.frombuffer(question.digest(), dtype=np.uint8)
-        event = np.array(wanted.event)
-        path = self._path_of(question.broadcast.round)
-        save_arrays(path, {"clients": clients, "digest": digest, "event": event, **made})
+    def _countersign(self, question: Question) -> bytes:
+        """Keep the head that was shown, durably, and countersign it."""
+        seen = _seen(question.broadcast.round, question.standing)
+        if seen not in read_lines(self.receipts):
+            append_line(self.receipts, seen, durable=True)
+        key = signing_key(self.path.parent / "signing.key")
+        return json.dumps(sign(key, PURPOSE, {"run": question.run} | seen).to_dict()).encode()
+
+    @property
+    def receipts(self) -> Path:
+        """File of the ledger's heads that this site has seen."""
+        return self.path / "receipts.jsonl"
+
+    def last_seen(self) -> Position | None:
+        """The last head of the server's ledger that was seen: sequence and digest."""
+        kept = read_lines(self.receipts)
+        return (int(kept[-1]["sequence"]), str(kept[-1]["head"])) if kept else None
 
     def releases(self, *, but: int) -> Counter[str]:
         """Count the releases that were answered in other rounds, by the names of their events."""
         paths = [path for path in (self.path / "sent").glob("*.npz") if int(path.stem) != but]
         return Counter(name for path in paths if (name := str(load_arrays(path)["event"])))
 
-    def _sent(self, round_: int) -> Arrays | None:
-        path = self._path_of(round_)
-        return load_arrays(path) if path.exists() else None
-
-    def _state_of(self, round_: int) -> Path:
-        return self.path / "state" / f"{round_:06d}.npz"
-
-    def _path_of(self, round_: int) -> Path:
-        return self.path / "sent" / f"{round_:06d}.npz"
-
     def latest(self) -> int | None:
         """Index of the last round that was answered, or None."""
-        rounds = [int(path.stem) for path in (self.path / "sent").glob("*.npz")]
-        return max(rounds, default=None)
+        return max((int(path.stem) for path in (self.path / "sent").glob("*.npz")), default=None)
 
-    def note_failure(self) -> None:
-        """Append the exception that is being handled to this site's own log."""
+    def note(self, text: str) -> None:
+        """Append to this site's own log."""
         with (self.path / "errors.log").open("a") as file:
-            file.write(traceback.format_exc() + "\n")
+            file.write(text + "\n")
 
-    def keep_failure(self, client: int, reason: str) -> None:
-        """Append a client's failure to this site's own log."""
-        with (self.path / "errors.log").open("a") as file:
-            file.write(f"client {client}: {reason}\n")
+    def _file(self, folder: str, round_: int) -> Path:
+        return self.path / folder / f"{round_:06d}.npz"
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One process of the site at a time, so that a round is never acted on twice."""
-        with (self.path / "lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+
+def countersigned(payload: object, run: str, round_: int, standing: Standing) -> Json | None:
+    """Give a countersignature that a site sent, None for anything else; raises nothing, whatever arrives."""
+    wanted = {"run": run} | _seen(round_, standing)
+    try:
+        statement = dict(json.loads(payload)) if type(payload) is bytes and len(payload) < _LONGEST else {}
+        seen = checked(statement, PURPOSE)
+        signed = {"key": str(statement["key"]), "signature": str(statement["signature"])}
+    except Exception:  # a hostile site must not end a run
+        return None
+    return None if seen != wanted else _seen(round_, standing) | signed
+
+
+def _seen(round_: int, standing: Standing) -> Json:
+    return {"round": round_, "sequence": standing.sequence, "head": standing.head, "plan": standing.plan}

@@ -1,1 +1,1 @@
-"""Guardians: nobody has to be trusted with a vector."""
+"""Guardians: no single party has to be trusted with a vector."""

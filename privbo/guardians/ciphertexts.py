@@ -1,7 +1,8 @@
-"""Ciphertexts: a client's shares, each sealed to one guardian by HPKE (RFC 9180) as ``cryptography`` has it.
+"""Ciphertexts: a client's shares, each encrypted for one guardian by HPKE (RFC 9180) as ``cryptography`` has it.
 
-A sealed share opens with that guardian's key and for one context only: run, round, plan, question, client, the client's
-site, guardian, and the ciphertext's mark. Its size says nothing: it is the same whether the client takes part or not.
+An encrypted share opens with that guardian's key and for one context only: run, round, plan, question, client, the
+client's site, guardian, and the ciphertext's share id. Its size says nothing: it is the same whether the client takes
+part or not.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Ciphertext:
-    """One client's sealed shares of one round.
+    """One client's encrypted shares of one round.
 
     Attributes:
         client: Its number.
@@ -96,7 +97,7 @@ def question_digest(mechanism: PrivateSum, request: Request) -> str:
 def encrypt_shares(
     call: Call, units: IntArray, clients: Sequence[int], *, cards: Mapping[str, Card], site: str
 ) -> list[Ciphertext]:
-    """Split some clients' rows into shares and seal them.
+    """Split some clients' rows into shares and encrypt them.
 
     Args:
         call: The round.
@@ -120,7 +121,7 @@ def encrypt_shares(
 def open_share(
     key: X25519PrivateKey, sealed: bytes, call: Call, *, client: int, site: str, guardian: str, share_id: str
 ) -> bytes | None:
-    """Open a share; None where it was not sealed to this key and for exactly this."""
+    """Open a share; None where it was not encrypted for this key and for exactly this."""
     try:
         return bytes(SUITE.decrypt(sealed, key, info=_context(call, client, site, guardian, share_id)))
     except (InvalidTag, ValueError, TypeError):
@@ -138,7 +139,7 @@ _START = len(_MAGIC) + _ROUND.size + SHARE_ID_BYTES
 
 
 def encode_ciphertext(round_: int, ciphertext: Ciphertext) -> bytes:
-    """Give a client's message: magic, round, share_id, and the sealed shares in the order of guardians."""
+    """Give a client's message: magic, round, share_id, and the encrypted shares in the order of guardians."""
     return _MAGIC + _ROUND.pack(round_) + bytes.fromhex(ciphertext.share_id) + b"".join(ciphertext.sealed)
 
 
@@ -156,7 +157,7 @@ class CiphertextBox:
         self._round = round_
         self._n_clients = n_clients
         self._sizes = [size + OVERHEAD for size in share_sizes(n_guardians, n_entries)]
-        self._letters: dict[int, Ciphertext] = {}
+        self._arrived: dict[int, Ciphertext] = {}
         self._refused: Counter[str] = Counter()
 
     def receive(self, client: int, message: bytes) -> None:
@@ -169,12 +170,12 @@ class CiphertextBox:
         for size in self._sizes:
             sealed.append(message[at : at + size])
             at += size
-        self._letters[client] = Ciphertext(client=client, share_id=share_id, sealed=tuple(sealed))
+        self._arrived[client] = Ciphertext(client=client, share_id=share_id, sealed=tuple(sealed))
 
     def _refusal(self, client: int, message: bytes) -> str | None:
         if type(client) is not int or not 0 <= client < self._n_clients:
             return "unknown client"
-        if client in self._letters:
+        if client in self._arrived:
             return "duplicate"
         if type(message) is not bytes or len(message) != _START + sum(self._sizes):
             return "wrong size"
@@ -184,7 +185,7 @@ class CiphertextBox:
 
     def close(self) -> Sequence[Ciphertext]:
         """Every ciphertext that arrived, by client."""
-        return [self._letters[client] for client in sorted(self._letters)]
+        return [self._arrived[client] for client in sorted(self._arrived)]
 
     @property
     def refused(self) -> dict[str, int]:

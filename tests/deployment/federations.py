@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import tomli_w
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from privbo.flower.approval import AppFiles, approve_files
 from privbo.flower.apps import client_app, serve
-from privbo.flower.scaffold import write_app
-from privbo.flower.settings import read_party
+from privbo.flower.party import AppFiles, approve_files, read_party
+from privbo.flower.scaffold import write_app, write_guardian
+from privbo.plans.policy import Policy
 from privbo.runs.manifest import RunDirectory
 from tests.conformance.small import N_CLIENTS, ROUNDS
 from tests.deployment.grid import LoopGrid, Node
@@ -75,8 +76,17 @@ class Federation:
             for index, name in enumerate(self.sites)
         ]
 
+    def guardians(self) -> list[Node]:
+        app = client_app(self.home)
+        paths = sorted(self.root.glob("*/guardian.toml"))
+        return [Node(node_id=200 + i, app=app, node_config={"guardian": str(path)}) for i, path in enumerate(paths)]
+
+    def everyone(self) -> list[Node]:
+        """Nodes of all sites and guardians."""
+        return [*self.nodes(), *self.guardians()]
+
     def play(self, nodes: list[Node] | None = None) -> LoopGrid:
-        grid = LoopGrid(self.nodes() if nodes is None else nodes)
+        grid = LoopGrid(self.everyone() if nodes is None else nodes)
         serve(grid, self.home, self.run)
         return grid
 
@@ -106,9 +116,10 @@ def make(
     simulated: bool = False,
     final: str | None = None,
     policy: dict | None = POLICY,
+    guardians: tuple[str, ...] = (),
     **federation,
 ) -> Federation:
-    """Write a federation of three sites; simulated noise and one seed unless told otherwise."""
+    """Write a federation of three sites; simulated noise and one seed unless told otherwise; one policy for all."""
     made = Federation(root, tuple(sites))
     write_app(made.home, n_sites=len(sites), clients_per_site=1, epsilon=1e5, delta=1e-6)
     project = (made.home / "pyproject.toml").read_text()
@@ -138,4 +149,14 @@ def make(
             own = {"factory": "tests.deployment.held:problem", "arguments": {"hold": str(made.hold(name))}}
         site = {"name": name, "directory": "kept", "problem": own}
         made.site_file(name).write_text(tomli_w.dumps(site | ({} if policy is None else {"policy": policy})))
+    for name in guardians:
+        bound = Policy(epsilon=policy["epsilon"], delta=policy["delta"])
+        with (made.home / "federation.toml").open("a") as file:
+            file.write("\n" + write_guardian(root / name, name, bound))
+        change(root / name / "guardian.toml", policy=policy)
     return made
+
+
+def change(path: Path, **tables: object) -> None:
+    """Put other tables into a party's settings."""
+    path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | tables))

@@ -71,10 +71,11 @@ class Node:
 
 
 class LoopGrid(Grid):
-    """Every node in this process; replies are made when they are fetched."""
+    """Every node in this process; replies are made when they are fetched, and all of them are kept."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = {node.node_id: node for node in nodes}
+        self.replies: list[Message] = []
         self._waiting: dict[str, Message] = {}
         self._lock = threading.Lock()
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
@@ -101,7 +102,14 @@ class LoopGrid(Grid):
             reply = None if message is None else self.nodes[message.metadata.dst_node_id].handle(message)
             if reply is not None:
                 found.append(through_bytes(reply))
+        self.replies += found
         return found
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """Records of the sites' replies."""
+        found = [reply.content.config_records.get("answer") for reply in self.replies if reply.has_content()]
+        return [dict(record) for record in found if record is not None]
 
     def set_run(self, run: Any) -> None:
         raise NotImplementedError

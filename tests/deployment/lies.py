@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import tomli_w
-from flwr.app import ConfigRecord, Message
+from flwr.app import Message
 
 from accountant import numerical
 from accountant.errors import PrivacyError
@@ -27,14 +27,13 @@ from accountant.ledger.pricing import total
 from privbo.flower.apps import serve
 from privbo.flower.messages import (
     GuardianQuestion,
-    Header,
+    Question,
     decode_guardian_question,
     decode_question,
     encode_guardian_question,
     encode_question,
 )
-from privbo.flower.settings import public_spec
-from privbo.flower.site import Question
+from privbo.flower.registry import public_spec
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, Standing
 from privbo.runs.opening import plan_run
@@ -165,35 +164,32 @@ def fields_of(kind: type, but: set[str]) -> list[str]:
 # The nested messages have lies of their own.
 TO_SITES: dict[str, tuple[type, str]] = {
     f"{kind.__name__}.{name}": (kind, name)
-    for kind, but in ((Header, set()), (Question, {"run", "public_seed", "broadcast", "standing"}),
-                      (Standing, set()), (Broadcast, set()))
+    for kind, but in ((Question, {"broadcast", "standing"}), (Standing, set()), (Broadcast, set()))
     for name in fields_of(kind, but)
 }  # fmt: skip
 TO_GUARDIANS: dict[str, tuple[type, str]] = {
     f"{kind.__name__}.{name}": (kind, name)
-    for kind, but in ((GuardianQuestion, {"broadcast", "kind", "nonce"}), (Broadcast, {"round"}))
+    for kind, but in ((GuardianQuestion, {"broadcast", "kind"}), (Broadcast, {"round"}))
     for name in fields_of(kind, but)
 }
 
 
 def bend_question(message: Message, kind: type, name: str) -> None:
     """Change a field of a question to a site."""
-    header, question, nonce = decode_question(message.content)
+    question, nonce = decode_question(message.content)
     bend = _bent(kind, name)
-    if kind is Header:
-        header = bend(header)
-    elif kind is Question:
+    if kind is Question:
         question = bend(question)
     elif kind is Standing:
         question = dataclasses.replace(question, standing=bend(question.standing))
     else:
         question = dataclasses.replace(question, broadcast=bend(question.broadcast))
-    _replace(message, encode_question(header, question, nonce))
+    _replace(message, encode_question(question, nonce))
 
 
 def bend_guardian_question(message: Message, kind: type, name: str) -> None:
     """Change a field of a question to a guardian."""
-    asked = decode_guardian_question(message.content)
+    asked, nonce = decode_guardian_question(message.content)
     if asked.kind == "meet":
         return
     bend = _bent(kind, name)
@@ -201,7 +197,7 @@ def bend_guardian_question(message: Message, kind: type, name: str) -> None:
         asked = asked if asked.broadcast is None else dataclasses.replace(asked, broadcast=bend(asked.broadcast))
     else:
         asked = bend(asked)
-    _replace(message, encode_guardian_question(asked))
+    _replace(message, encode_guardian_question(asked, nonce))
 
 
 def _replace(message: Message, content: Any) -> None:
@@ -211,7 +207,7 @@ def _replace(message: Message, content: Any) -> None:
 
 def bend_rows(message: Message, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
     """Show a site another ledger, every digest of which is right: ``change`` gives other contents of a row, or None."""
-    header, question, nonce = decode_question(message.content)
+    question, nonce = decode_question(message.content)
     rows, plan = list[Row](), question.standing.plan
     for row in decode_rows(question.chain):
         content = json.loads(row.body)
@@ -222,30 +218,21 @@ def bend_rows(message: Message, change: Callable[[dict[str, Any]], dict[str, Any
         plan = digest if row.digest == question.standing.plan else plan
         rows.append(dataclasses.replace(row, body=body, previous=previous, digest=digest))
     standing = dataclasses.replace(question.standing, plan=plan, head=rows[-1].digest)
-    _replace(message, encode_question(header, dataclasses.replace(question, standing=standing, chain=encode_rows(rows)),
-                                      nonce))  # fmt: skip
+    _replace(message, encode_question(dataclasses.replace(question, standing=standing, chain=encode_rows(rows)), nonce))
 
 
 class LyingGrid(LoopGrid):
-    """A grid whose messages are bent on their way, all of them alike; replies are kept."""
+    """A grid whose messages are bent on their way, all of them alike."""
 
     def __init__(self, nodes: list[Node], bend: Callable[[Message], None] = lambda _: None) -> None:
         super().__init__(nodes)
         self._bend = bend
-        self.replies: list[dict[str, Any]] = []
 
     def push_messages(self, messages: Any) -> list[str]:
         listed = list(messages)
         for message in listed:
             self._bend(message)
         return super().push_messages(listed)
-
-    def pull_messages(self, identities: Any) -> list[Message]:
-        found = super().pull_messages(identities)
-        for message in found:
-            record = message.content.config_records.get("answer") if message.has_content() else None
-            self.replies += [dict(record)] if isinstance(record, ConfigRecord) else []
-        return found
 
 
 def play(federation: Federation, nodes: list[Node], home: Path | None = None, bend: Any = lambda _: None) -> LyingGrid:
@@ -258,7 +245,7 @@ def play(federation: Federation, nodes: list[Node], home: Path | None = None, be
 
 def vectors_of(grid: LyingGrid) -> list[bytes]:
     """Everything that left sites in answers."""
-    return [bytes(vector) for reply in grid.replies for vector in reply.get("vectors", [])]
+    return [bytes(vector) for reply in grid.answers for vector in reply.get("vectors", [])]
 
 
 def sent_vectors(federation: Federation) -> list[Path]:

@@ -1,4 +1,4 @@
-"""``python -m tests.deployment.offline FOLDER``: a federation where no packet has a way out, and how many wanted one.
+"""``python -m tests.deployment.offline APP``: plays an app where no packet has a way out, and counts who wanted one.
 
 To be run in a network namespace that has loopback only. The kernel counts every packet
 for which it finds no route; the counts are printed, with one call to the outside as a control.
@@ -12,8 +12,7 @@ import socket
 import sys
 from pathlib import Path
 
-from tests.deployment.federations import make
-from tests.deployment.processes import deployed, start_sites
+from privbo.cli.main import app
 
 
 def without_route() -> int:
@@ -25,20 +24,16 @@ def without_route() -> int:
     return four + sum(map(int, six))
 
 
-def main(root: Path) -> None:
-    federation = make(root, rounds=2, round_timeout=600.0, start_timeout=600.0)
+def main(home: str) -> None:
     before = without_route()
-    with deployed(federation) as deployment:
-        start_sites(deployment, federation)
-        deployment.play(federation.home, timeout=900)
+    app(["flower", "up", home], standalone_mode=False)
     wanted = without_route() - before
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with contextlib.suppress(OSError):
         probe.sendto(b"x", ("192.0.2.1", 9))
     control = without_route() - before - wanted
-    finished = federation.run.report_path.exists()
-    sys.stdout.write("\n" + json.dumps({"finished": finished, "wanted": wanted, "control": control}) + "\n")
+    sys.stdout.write("\n" + json.dumps({"wanted": wanted, "control": control}) + "\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1])

@@ -60,9 +60,11 @@ def _marked(mark: str) -> list[int]:
     return found
 
 
-def start_sites(deployment: Deployment, federation: Federation, keys: KeyFolder | None = None) -> None:
-    for name in SITES:
-        start_site(deployment, federation, name, keys)
+def start_parties(deployment: Deployment, federation: Federation, keys: KeyFolder | None = None) -> None:
+    """Start the SuperNodes of all sites and guardians."""
+    for path in federation.party_files:
+        key = None if keys is None else keys.site_key(path.parent.name)
+        deployment.start_supernode(path.parent.name, path, key=key)
 
 
 def start_site(deployment: Deployment, federation: Federation, name: str, keys: KeyFolder | None = None) -> None:

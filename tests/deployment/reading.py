@@ -8,7 +8,10 @@ import privbo as pb
 from privbo.door.payload import decode_release
 from privbo.protocol.files import load_arrays
 from privbo.protocol.messages import FloatArray, Release
+from tests.conformance.small import ROUNDS, problem
 from tests.deployment.federations import SITES, Federation
+
+KINDS = {"dp-fts-de": pb.DPFTSDE(n_features=12), "fed-pne": pb.FedPNE(horizon=400, c=0.02)}
 
 
 def releases(federation: Federation) -> list[Release]:
@@ -26,3 +29,22 @@ def sites(federation: Federation) -> list[dict[str, np.ndarray]]:
 def queried(units: FloatArray, values: FloatArray) -> list[FloatArray]:
     """Every client's queries in order; cohorts pad clients that ask less often than others."""
     return [mine[np.isfinite(seen)] for mine, seen in zip(units, values, strict=True)]
+
+
+def in_process(name: str = "fed-pne", rounds: int = ROUNDS) -> pb.Record:
+    """The run of ``federations.make`` in one process."""
+    privacy = pb.Privacy(noise_multiplier=1.0, noise="simulation")
+    return pb.run(problem(), KINDS[name], privacy=privacy, rounds=rounds, seed=3)
+
+
+def require_same(federation: Federation, expected: pb.Record, found: list[dict[str, np.ndarray]] | None = None) -> None:
+    """Hold releases and every client's queries to those of one process."""
+    made = releases(federation)
+    assert len(made) == len(expected.releases) > 0
+    for ours, theirs in zip(made, expected.releases, strict=True):
+        np.testing.assert_allclose(ours.values, theirs.values, rtol=0, atol=1e-9)
+        assert (ours.noise_stddev, ours.sequence) == (theirs.noise_stddev, theirs.sequence)
+    queries = [q for site in found or sites(federation) for q in queried(site["units"], site["values"])]
+    for ours, theirs in zip(queries, queried(expected.clients.units, expected.clients.values), strict=True):
+        assert len(np.unique(ours, axis=0)) > 1
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9)

@@ -8,8 +8,8 @@ import pytest
 
 import privbo as pb
 from privbo.runs.record import load
-from tests.deployment.processes import deployed, start_sites
-from tests.guardians.test_flower import NAMES, SECURE, guarded
+from tests.deployment.processes import deployed, start_parties
+from tests.guardians.test_flower import SECURE, guarded
 from tests.runs.test_asked import people_at
 
 pytestmark = pytest.mark.deployment
@@ -27,9 +27,7 @@ def test_people_at_sites_of_real_processes_finish_a_run_that_guardians_sum(tmp_p
         round_timeout=120.0,
     )
     with deployed(federation) as deployment:
-        start_sites(deployment, federation)
-        for name in NAMES:
-            deployment.start_supernode(name, tmp_path / name / "guardian.toml", role="guardian")
+        start_parties(deployment, federation)
         with people_at(federation):
             deployment.play(federation.home, timeout=500)
     record = load(federation.run.path)

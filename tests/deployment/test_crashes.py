@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,12 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import privbo as pb
 from accountant.ledger import Ledger
 from privbo.flower.keys import KeyFolder
 from privbo.flower.launch import Deployment
 from privbo.protocol.files import read_lines
-from tests.conformance.small import ROUNDS, problem
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.processes import (
     deployed,
@@ -22,11 +22,11 @@ from tests.deployment.processes import (
     kill_marked,
     register,
     rounds_played,
+    start_parties,
     start_site,
-    start_sites,
     wait_until,
 )
-from tests.deployment.reading import releases, sites
+from tests.deployment.reading import in_process, releases, sites
 
 pytestmark = pytest.mark.deployment
 
@@ -51,7 +51,7 @@ def run_held_in_mid_round(tmp_path: Path) -> Iterator[tuple[Federation, KeyFolde
     federation = make(tmp_path, held=True, keys=public, round_timeout=60.0, start_timeout=600.0)
     with deployed(federation, keys) as deployment:
         register(deployment, keys)
-        start_sites(deployment, federation, keys)
+        start_parties(deployment, federation, keys)
         start_run(deployment, federation)
         wait_until(lambda: answered(federation, "north", 0), "north has answered round 0")
         federation.hold("north").touch()
@@ -59,28 +59,39 @@ def run_held_in_mid_round(tmp_path: Path) -> Iterator[tuple[Federation, KeyFolde
         yield federation, keys, deployment
 
 
-def in_process() -> pb.Record:
-    privacy = pb.Privacy(noise_multiplier=1.0, noise="simulation")
-    return pb.run(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=privacy, rounds=ROUNDS, seed=3)
+def loaded(federation: Federation, site: str) -> list[int]:
+    """Processes that loaded a site's problem, in order; each calls its factory for public facts and the objective."""
+    lines = federation.hold(site).with_suffix(".loaded").read_text().split()
+    assert lines[::2] == lines[1::2]
+    return [int(line) for line in lines[::2]]
 
 
-def test_a_killed_site_is_missed_for_a_while_and_comes_back_with_its_history(tmp_path: Path) -> None:
+def test_killed_sites_are_missed_for_a_while_and_come_back_with_their_history(tmp_path: Path) -> None:
+    """First the process that has loaded the data is killed, in the next round the SuperNode and all its others."""
     with run_held_in_mid_round(tmp_path) as (federation, keys, deployment):
         lost = rounds_played(federation)
+        (first,) = loaded(federation, "north")
+        federation.hold("north").with_suffix(".reached").unlink()
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: reached(federation, "north"), "north's next process is in the middle of the next round")
+        assert rounds_played(federation) == lost + 1
+        assert len(set(loaded(federation, "north"))) == 2
         deployment.kill("north")
-        wait_until(lambda: answered(federation, "south", lost), "south has answered that round")
+        wait_until(lambda: answered(federation, "south", lost + 1), "south has answered that round")
         federation.hold("south").touch()  # the rounds that follow wait for north's return
         federation.hold("north").unlink()
-        wait_until(lambda: rounds_played(federation) > lost, "the round is over without north")
+        wait_until(lambda: rounds_played(federation) > lost + 1, "the round is over without north")
         come_back(deployment, federation, "north", keys)
         federation.hold("south").unlink()
         wait_until(federation.run.report_path.exists, "the run is over", timeout=900)
     rows = read_lines(federation.run.private / "transport.jsonl")
-    assert rows[lost]["answered"] == ["south", "west"]
+    missed = [row["round"] for row in rows if row["answered"] == ["south", "west"]]
+    assert missed[:2] == [lost, lost + 1]
     assert rows[-1]["answered"] == sorted(SITES)
+    assert [len(loaded(federation, site)) for site in ("north", "south", "west")] == [3, 1, 1]
     north, south = sites(federation)[:2]
     assert 0 in north["rounds"]
-    assert lost not in north["rounds"]
+    assert not {lost, lost + 1} & set(north["rounds"])
     assert north["rounds"].max() == south["rounds"].max() == len(rows) - 1
     made, whole = releases(federation), in_process().releases
     assert [r.noise_stddev for r in made][: lost + 1] == [r.noise_stddev for r in whole][: lost + 1]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,6 +16,8 @@ from privbo.cli.main import app
 from privbo.flower.launch import QUIET, QUIET_NOTE, play_locally
 from privbo.protocol.files import read_lines
 from privbo.runs.manifest import RunDirectory
+from tests.deployment.processes import ROOT
+from tests.system_tools import require_tool
 
 BOUND = ("--epsilon", 8.0, "--delta", 1e-6)
 
@@ -51,17 +57,31 @@ def test_a_federation_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
     assert not (home / "flower").exists()
 
 
+IN_NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c"]
+
+
 @pytest.mark.deployment
-def test_up_plays_the_run_and_stops_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    home = tmp_path / "trial"
+def test_up_plays_the_run_stops_everything_and_sends_nothing_anywhere_but_loopback(tmp_path: Path) -> None:
+    require_tool("unshare")
+    require_tool("ip")
+    home, loopback = tmp_path / "trial", "ip link set lo up"
     command("flower", "init", home, *BOUND)
     run = (home / "run.toml").read_text()
     (home / "run.toml").write_text(run.replace("rounds = 10", "rounds = 1"))
-    command("flower", "up", home)
-    assert QUIET_NOTE in capsys.readouterr().err
+    alone = not subprocess.run([*IN_NAMESPACE, loopback], check=False, capture_output=True).returncode
+    words = [sys.executable, "-m", "tests.deployment.offline", str(home)]
+    played = [*IN_NAMESPACE, f"{loopback} && {shlex.join(words)}"] if alone else words
+    done = subprocess.run(played, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert QUIET_NOTE in done.stderr
     assert {"FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK"} <= set(QUIET)
     rows = read_lines(RunDirectory(home / "run").private / "transport.jsonl")
     assert [row["answered"] for row in rows] == [["site0", "site1", "site2"]] * len(rows)
     record = pb.load(home / "run")
     assert record.epsilon() <= 4.0
     assert len(record.ledger.entries()) == 1  # of one round's plan: thirty clients stand above the noise
+    if not alone:
+        pytest.skip("network namespaces are forbidden here, so no packet was counted")
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["control"] > 0  # a packet that wants out is counted
+    assert found["wanted"] == 0

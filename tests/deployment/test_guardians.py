@@ -12,7 +12,7 @@ from accountant.verify.auditor import verify_bundle
 from privbo.protocol.errors import RunError
 from privbo.reports.bundle import write_bundle
 from privbo.runs.record import load
-from tests.deployment.processes import deployed, start_sites
+from tests.deployment.processes import deployed, start_parties
 from tests.guardians.test_flower import NAMES, guarded, guardian_ledger
 
 pytestmark = pytest.mark.deployment
@@ -23,9 +23,7 @@ pytestmark = pytest.mark.deployment
 def test_a_federation_with_guardians_plays_to_its_end(algorithm: str, tmp_path: Path) -> None:
     federation = guarded(tmp_path, algorithm, seed=None, start_timeout=120.0)
     with deployed(federation) as deployment:
-        start_sites(deployment, federation)
-        for name in NAMES:
-            deployment.start_supernode(name, tmp_path / name / "guardian.toml", role="guardian")
+        start_parties(deployment, federation)
         deployment.play(federation.home, timeout=500)
     assert verify_bundle(write_bundle(federation.run.path).path).verified
     record = load(federation.run.path)
@@ -44,10 +42,10 @@ def test_killed_guardians_start_again_and_no_round_gets_two_noises(tmp_path: Pat
 
     federation = guarded(tmp_path, seed=None, start_timeout=120.0, round_timeout=40.0)
     with deployed(federation) as deployment:
-        start_sites(deployment, federation)
+        start_parties(deployment, federation)
 
         def start(name: str) -> None:
-            deployment.start_supernode(name, tmp_path / name / "guardian.toml", role="guardian")
+            deployment.start_supernode(name, tmp_path / name / "guardian.toml")
 
         for name in NAMES:
             start(name)

@@ -15,10 +15,10 @@ from tests.deployment.hostile import REPLIES, VECTORS, hostile_app
 from tests.deployment.processes import deployed, wait_until
 from tests.deployment.reading import releases
 
-BATCH = len(VECTORS)
-SITES = {"honest": "0-2", "batch": f"3-{BATCH + 2}"} | {f"odd{i}": str(BATCH + 3 + i) for i in range(4)}
+BATCH, ODD = len(VECTORS), 5
+SITES = {"honest": "0-2", "batch": f"3-{BATCH + 2}"} | {f"odd{i}": str(BATCH + 3 + i) for i in range(ODD)}
 NODES: dict[str, dict[str, int]] = {"honest": {}, "batch": {"vectors": 1}} | {
-    f"odd{i}": {"replies": i, "step": 4} for i in range(4)
+    f"odd{i}": {"replies": i, "step": ODD} for i in range(ODD)
 }
 
 
@@ -26,7 +26,7 @@ def hostile_federation(root: Path, **changes) -> Federation:
     return make(
         root,
         sites=SITES,
-        n_clients=BATCH + 7,
+        n_clients=BATCH + 3 + ODD,
         factory="tests.deployment.test_hostile_nodes:problem",
         algorithm={"type": "fed-pne", "horizon": 6000, "c": 0.02},
         rounds=5,
@@ -35,7 +35,7 @@ def hostile_federation(root: Path, **changes) -> Federation:
 
 
 def problem():
-    return toy_problem(BATCH + 7)
+    return toy_problem(BATCH + 3 + ODD)
 
 
 def honest_alone(root: Path) -> list:
@@ -88,5 +88,5 @@ def test_hostile_processes_crash_nothing(tmp_path: Path) -> None:
         wait_until(federation.run.report_path.exists, "the run is over", timeout=1500)
     check(federation, tmp_path / "alone")
     rows = read_lines(federation.run.private / "transport.jsonl")
-    assert len(rows) * 4 >= len(REPLIES)  # every reply of the list was sent
+    assert len(rows) * ODD >= len(REPLIES)  # every reply of the list was sent
     assert all("honest" in row["answered"] for row in rows)

@@ -17,11 +17,8 @@ from flwr.app import Message
 from accountant.events import to_dict
 from accountant.ledger.book import Declaration
 from privbo.algorithms.elimination.fed_pne import FedPNE
-from privbo.flower.approval import PartyRun, approved_run
-from privbo.flower.scaffold import write_guardian
-from privbo.flower.settings import Federation as FederationFile
-from privbo.flower.settings import SiteEntry, public_spec, read_party
-from privbo.guardians.keys import Card
+from privbo.flower.party import PartyRun, approved_run, read_party
+from privbo.flower.registry import public_spec
 from privbo.plans.privacy import Privacy
 from privbo.protocol.errors import RefusedError, RunError
 from privbo.runs.evidence import declared_by
@@ -29,8 +26,8 @@ from privbo.runs.opening import plan_run
 from privbo.runs.spec import Spec
 from tests.deployment import lies
 from tests.deployment.federations import Federation, make
-from tests.deployment.processes import deployed, start_sites
-from tests.guardians.test_flower import BOUND, NAMES, guardians
+from tests.deployment.processes import deployed, start_parties
+from tests.guardians.test_flower import NAMES
 
 TRUSTED = {"epsilon": 2.0, "delta": 1e-6}
 GUARDED = {"epsilon": 2.0, "delta": 1e-6, "trust": "guardians"}
@@ -45,13 +42,7 @@ def guarded(root: Path, **changes: Any) -> Federation:
     privacy = GUARDED | changes.pop("privacy", {})
     policy = POLICY | {"unit": privacy.get("unit", "client")}
     settings = {"rounds": 2, "seed": None, "start_timeout": 2.0} | changes
-    federation = make(root, privacy=privacy, policy=policy, **settings)
-    for name in NAMES:
-        with (federation.home / "federation.toml").open("a") as file:
-            file.write("\n" + write_guardian(root / name, name, BOUND))
-        path = root / name / "guardian.toml"
-        path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | {"policy": policy}))
-    return federation
+    return make(root, privacy=privacy, policy=policy, guardians=NAMES, **settings)
 
 
 def test_there_is_a_lie_about_every_field() -> None:
@@ -63,35 +54,29 @@ def test_there_is_a_lie_about_every_field() -> None:
 
 SHIPPED = {f"privacy.{name}": value for name, value in lies.PRIVACY.items()} | lies.RUN
 SHIPPED |= {f"algorithm.{name}": value for name, value in lies.ALGORITHM.items()}
-REGISTRY = {each.name for kind in (FederationFile, SiteEntry, Card) for each in dataclasses.fields(kind)}
 
 
-@pytest.mark.parametrize("names", [("run.toml",), ("federation.toml",)], ids=str)
-def test_no_party_serves_a_file_that_differs_in_one_key(names: tuple[str], tmp_path: Path) -> None:
-    """Every key of both files: each difference is another digest, which is held before anything else is read."""
+@pytest.mark.parametrize("name", ["run.toml", "federation.toml"])
+def test_no_party_serves_a_file_that_differs_in_a_byte(name: str, tmp_path: Path) -> None:
+    """Each difference is another digest, which is held before anything else is read; not even a comment may differ."""
     federation = guarded(tmp_path)
-    nodes = [*federation.nodes(), *guardians(federation)]
-    (name,) = names
+    federation.approve()
     path = federation.home / name
-    honest = path.read_text()
-    keys = SHIPPED if name == "run.toml" else REGISTRY
-    for key in keys:
-        path.write_text(f"# {key}\n{honest}")  # not even a comment may differ
-        for node in nodes:
-            party, role = Path(next(iter(node.node_config.values()))), next(iter(node.node_config))
-            with pytest.raises(RefusedError, match=f"{name}: found .*privbo flower approve {role}.toml"):
-                approved_run(federation.home, read_party(party))
+    path.write_text(f"# another\n{path.read_text()}")
+    for party in map(read_party, federation.party_files):
+        with pytest.raises(RefusedError, match=f"{name}: found .*privbo flower approve {party.role}.toml"):
+            approved_run(federation.home, party)
 
 
 @pytest.mark.parametrize("key", ["privacy.delta", "privacy.noise_multiplier", "privacy", "rounds"])
 def test_shipped_lies_leave_nothing_at_sites_or_guardians(key: str, tmp_path: Path) -> None:
     federation = guarded(tmp_path)
-    nodes = [*federation.nodes(), *guardians(federation)]
+    nodes = federation.everyone()
     shipped = lies.files_with(federation, **told(key, SHIPPED[key], federation))
     (federation.home / "run.toml").write_text((shipped / "run.toml").read_text())
     grid = lies.play(federation, nodes)
     assert not lies.vectors_of(grid)
-    assert {reply["error"] for reply in grid.replies if "error" in reply} <= {"RefusedError"}
+    assert {reply["error"] for reply in grid.answers if "error" in reply} <= {"RefusedError"}
     assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
     assert not list(tmp_path.glob("*/kept/*/rounds/*.json"))
 
@@ -145,7 +130,7 @@ def test_sites_refuse_a_trusted_servers_ledger_of_another_run(key: str, tmp_path
     grid = lies.play(federation, nodes, lying_home(federation, key))
     assert not lies.vectors_of(grid)
     assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
-    for reply in grid.replies:
+    for reply in grid.answers:
         assert reply["error"] in {"RefusedError", "ConfigurationError", "PolicyError"}
 
 
@@ -185,7 +170,7 @@ def test_guardians_add_the_approved_noise_or_refuse_whatever_the_server_plays(
 ) -> None:
     """The server plays other settings and shows sites a forged ledger, so that they answer."""
     federation = guarded(tmp_path, privacy={"unit": unit})
-    nodes = [*federation.nodes(), *guardians(federation)]
+    nodes = federation.everyone()
     grid = lies.play(federation, nodes, lying_home(federation, key), forging(federation))
     lies.require_paid(federation, NAMES)
     assert not lies.sent_vectors(federation)
@@ -198,7 +183,7 @@ def test_an_honest_server_of_the_same_federations_is_answered(tmp_path: Path) ->
     assert lies.vectors_of(lies.play(federation, federation.nodes(), bend=forging(federation)))
     for unit in ("client", "reward"):
         federation = guarded(tmp_path / unit, privacy={"unit": unit})
-        grid = lies.play(federation, [*federation.nodes(), *guardians(federation)], bend=forging(federation))
+        grid = lies.play(federation, federation.everyone(), bend=forging(federation))
         assert lies.vectors_of(grid)
         assert lies.require_paid(federation, NAMES) == 2 * len(NAMES)
         assert not any(lies.refusals(federation, party) for party in (*federation.sites, *NAMES))
@@ -209,7 +194,7 @@ def test_an_honest_server_of_the_same_federations_is_answered(tmp_path: Path) ->
 # A site answers all the same: such a lie moves no number that protects anybody. Of a broadcast the arrays are the
 # server's to choose; each choice has its own request, which the site computes.
 # The public seed is the server's to draw, and so is what it shows; what is asked for follows from both.
-HARMLESS = {"Broadcast.arrays", "Header.public_seed"}
+HARMLESS = {"Broadcast.arrays", "Question.public_seed"}
 
 
 @pytest.mark.parametrize("case", lies.TO_SITES)
@@ -220,7 +205,7 @@ def test_a_bent_question_is_refused_by_every_site(case: str, tmp_path: Path) -> 
         lies.bend_question(message, *lies.TO_SITES[case])
 
     grid = lies.play(federation, federation.nodes(), bend=bend)
-    assert grid.replies
+    assert grid.answers
     if case not in HARMLESS:
         assert not lies.vectors_of(grid)
         assert not lies.sent_vectors(federation)
@@ -234,7 +219,7 @@ def test_a_bent_question_to_all_guardians_is_refused_or_paid_for(case: str, tmp_
         if "guard" in message.content.config_records:
             lies.bend_guardian_question(message, *lies.TO_GUARDIANS[case])
 
-    lies.play(federation, [*federation.nodes(), *guardians(federation)], bend=bend)
+    lies.play(federation, federation.everyone(), bend=bend)
     answered = lies.require_paid(federation, NAMES)
     # A ciphertext less is a client less, and the seed is the server's to draw: no lie about a number that protects.
     assert bool(answered) == (case in {"GuardianQuestion.encrypted_shares", "GuardianQuestion.public_seed"}), case
@@ -277,24 +262,12 @@ def test_sites_refuse_a_ledger_that_declares_something_else(field: str, tmp_path
         return row | {field: _LIES_OF_ROWS[field]} if field in _LIES_OF_ROWS else None
 
     grid = lies.play(federation, federation.nodes(), bend=lambda message: lies.bend_rows(message, change))
-    assert grid.replies
+    assert grid.answers
     assert not lies.vectors_of(grid)
     assert not lies.sent_vectors(federation)
 
 
 # --- planted faults: each check of a party removed lets a lie through -------------------------------------------
-
-
-PLANTED: dict[str, tuple[str, Any, Callable[[Path], bool]]] = {}
-
-
-def _message_lie(case: str) -> Callable[[Path], bool]:
-    def reached(root: Path) -> bool:
-        federation = trusting(root)
-        grid = lies.play(federation, federation.nodes(), bend=lambda m: lies.bend_question(m, *lies.TO_SITES[case]))
-        return bool(lies.vectors_of(grid))
-
-    return reached
 
 
 def _ledger_lie(root: Path) -> bool:
@@ -318,10 +291,10 @@ def _shipped_lie(root: Path) -> bool:
     return bool(lies.vectors_of(lies.play(federation, nodes)))
 
 
-PLANTED |= {
-    "the ledger's plan": ("privbo.flower.approval.PartyRun.require_declared", lambda *_: None, _ledger_lie),
-    "the round's charge": ("privbo.flower.approval.PartyRun.require_charged", lambda *_: None, _charge_lie),
-    "the approval": ("privbo.flower.approval._require_approved", lambda *_: None, _shipped_lie),
+PLANTED: dict[str, tuple[str, Any, Callable[[Path], bool]]] = {
+    "the ledger's plan": ("privbo.flower.party.PartyRun.require_declared", lambda *_: None, _ledger_lie),
+    "the round's charge": ("privbo.flower.party.PartyRun.require_charged", lambda *_: None, _charge_lie),
+    "the approval": ("privbo.flower.party._require_approved", lambda *_: None, _shipped_lie),
 }
 
 
@@ -344,8 +317,8 @@ def test_a_guardian_that_read_its_noise_from_the_server_would_be_noticed(
         return dataclasses.replace(made, noise_multiplier=made.noise_multiplier * 1e-3)
 
     federation = guarded(tmp_path)
-    monkeypatch.setattr("privbo.flower.approval.PartyRun.mechanism", quiet)
-    lies.play(federation, [*federation.nodes(), *guardians(federation)])
+    monkeypatch.setattr("privbo.flower.party.PartyRun.mechanism", quiet)
+    lies.play(federation, federation.everyone())
     with pytest.raises(AssertionError):
         assert lies.require_paid(federation, NAMES) == 2 * len(NAMES)
 
@@ -360,9 +333,7 @@ def test_real_parties_refuse_what_a_hostile_server_ships_and_pay_for_what_it_pla
     app, honest = federation.home / "run.toml", (federation.home / "run.toml").read_text()
     code = (federation.home / "federated_app.py").read_text()
     with deployed(federation) as deployment:
-        start_sites(deployment, federation)
-        for name in NAMES:
-            deployment.start_supernode(name, tmp_path / name / "guardian.toml", role="guardian")
+        start_parties(deployment, federation)
         for key in ("privacy.delta", "privacy.noise_multiplier"):
             app.write_text((lying_home(federation, key) / "run.toml").read_text())
             with contextlib.suppress(RunError):

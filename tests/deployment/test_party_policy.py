@@ -16,15 +16,13 @@ import tomli_w
 import privbo as pb
 from accountant import Adjacency, numerical, repeat
 from accountant.ledger import Ledger
-from privbo.flower.approval import approved_run
-from privbo.flower.party_policy import POPULATION, admit, ledger_path
-from privbo.flower.settings import read_site
+from privbo.flower.party import POPULATION, admit, approved_run, ledger_path, read_site
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import FloatArray, IntArray
 from tests.cli.test_cli import privbo
 from tests.conformance.small import problem as small_problem
 from tests.deployment.federations import Federation, make
-from tests.deployment.processes import ROOT, deployed, start_sites
+from tests.deployment.processes import ROOT, deployed, start_parties
 
 EVALUATED: list[int] = []
 FACTORY = "tests.deployment.test_party_policy:counting_problem"
@@ -58,12 +56,8 @@ def asks(federation: Federation, **changes: object) -> None:
 
 def played(federation: Federation) -> list[dict]:
     """Everything that left the sites in a run, as records of their replies."""
-    sent, nodes = [], federation.nodes()
-    for node in nodes:
-        node.tamper = lambda reply, _: sent.append(dict(reply.content.config_records["answer"])) or reply
     EVALUATED.clear()
-    federation.play(nodes)
-    return sent
+    return federation.play().answers
 
 
 def kept(federation: Federation, site: str = SITE) -> Path:
@@ -358,7 +352,7 @@ def test_real_nodes_refuse_a_run_without_privacy_after_one_that_they_answered(tm
         tmp_path, rounds=1, factory="tests.conformance.small:problem", round_timeout=300.0, start_timeout=300.0
     )
     with deployed(federation) as deployment:
-        start_sites(deployment, federation)
+        start_parties(deployment, federation)
         deployment.play(federation.home, timeout=600)
         answered = read_lines(federation.run.private / "transport.jsonl")
         assert all(row["answered"] == sorted(federation.sites) for row in answered)

@@ -18,8 +18,7 @@ from accountant.ledger.chain import Row, encode_rows, row_digest
 from accountant.ledger.signing import checked
 from privbo.cli.ledger import verify
 from privbo.flower.apps import serve
-from privbo.flower.receipts import PURPOSE, countersigned
-from privbo.flower.site import Question, SiteRecord
+from privbo.flower.site import PURPOSE, SiteRecord, countersigned
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Standing
 from privbo.reports.bundle import write_receipt
@@ -60,10 +59,6 @@ def test_every_round_leaves_a_countersigned_receipt_with_the_operator_and_the_si
     assert "countersigned.jsonl" in str(verify(federation.run.path).problem)
 
 
-def forked(first: Question, changes: dict[str, Any]) -> Question:
-    return dataclasses.replace(first, **changes)
-
-
 def forked_rows(kept: list[Row], again: list[Row]) -> list[Row]:
     """A ledger that went back and was charged once more: the same names, other digests."""
     rows = list(kept)
@@ -99,25 +94,23 @@ def test_a_site_refuses_a_ledger_that_does_not_extend_what_it_saw(tmp_path: Path
         (shown(forked_rows(rows[:4], rows[4:6])), "does not extend row 5"),
         ({"chain": encode_rows(rows[5:6]), "standing": other_plan}, "binds no plan"),
         ({"chain": b""}, "do not end at the ledger's head"),
-        ({"chain": encode_rows([*rows[:2], *rows[3:6]])}, "does not follow"),
         ({"chain": broken}, "does not match its digest"),
         ({"chain": encode_rows(rows[:8])}, "do not end at the ledger's head"),
         ({"chain": b"rubbish"}, "no rows of a ledger"),
-        ({"standing": None}, "shows no ledger"),
         ({"run": "other"}, "round 4 was not charged"),
         ({"broadcast": dataclasses.replace(later.broadcast, round=8)}, "round 8 was not charged"),
     ):
         with pytest.raises((pb.RunError, LedgerError), match=words):
-            record.answer(forked(later, changes), VECTORS, Echo())
-    assert len(read_lines(record.receipts.path)) == 1
-    since = forked(later, {"chain": encode_rows(rows[5:6])})
+            record.answer(dataclasses.replace(later, **changes), VECTORS, Echo())
+    assert len(read_lines(record.receipts)) == 1
+    since = dataclasses.replace(later, chain=encode_rows(rows[5:6]))
     record.answer(since, VECTORS, Echo())  # the true ledger is answered after all, shown from row 6 on
 
 
 def test_a_site_that_has_seen_nothing_is_shown_the_plan_or_refuses(tmp_path: Path) -> None:
     record, asked = SiteRecord.open(tmp_path, "run"), question(3, {})
     with pytest.raises(pb.RunError, match="binds no plan"):
-        record.answer(forked(asked, {"chain": encode_rows(LEDGER.book().rows[4:5])}), VECTORS, Echo())
+        record.answer(dataclasses.replace(asked, chain=encode_rows(LEDGER.book().rows[4:5])), VECTORS, Echo())
     record.answer(asked, VECTORS, Echo())
 
 
@@ -125,10 +118,10 @@ class Bytes(LoopGrid):
     """Notes how many bytes of the ledger every question carries."""
 
     def push_messages(self, messages: Any) -> list[str]:
-        letters = list(messages)
-        found = [len(letter.content.config_records["question"]["chain"]) for letter in letters]
+        listed = list(messages)
+        found = [len(message.content.config_records["question"]["chain"]) for message in listed]
         self.sizes = [*getattr(self, "sizes", []), found]
-        return super().push_messages(letters)
+        return super().push_messages(listed)
 
 
 def test_a_question_carries_what_its_site_lacks_however_long_the_run_is(tmp_path: Path) -> None:
@@ -162,21 +155,15 @@ def test_a_site_that_lost_its_disk_is_shown_everything_once_it_has_said_so(tmp_p
     assert grid.sizes[3][0] > 1.5 * grid.sizes[3][1]
 
 
-def test_a_countersignature_is_nothing_else_and_nobody_elses() -> None:
-    asked = question(3, {})
-    assert countersigned(b"rubbish", "run", 3, asked.standing) is None
-    assert countersigned(None, "run", 3, asked.standing) is None
-    assert countersigned(b"[" * 3000, "run", 3, asked.standing) is None
-
-
-def test_a_countersignature_for_another_head_is_refused(tmp_path: Path) -> None:
+def test_a_countersignature_is_for_one_head_and_nothing_else_is_one(tmp_path: Path) -> None:
     first, second = question(3, {}), question(4, {})
     _, receipt = SiteRecord.open(tmp_path, "run").answer(first, VECTORS, Echo())
     assert countersigned(receipt, "run", 3, first.standing) is not None
     assert countersigned(receipt, "run", 4, second.standing) is None
     assert countersigned(receipt, "other", 3, first.standing) is None
-    altered = json.loads(receipt) | {"signature": "00" * 64}
-    assert countersigned(json.dumps(altered).encode(), "run", 3, first.standing) is None
+    altered = json.dumps(json.loads(receipt) | {"signature": "00" * 64}).encode()
+    for other in (altered, b"rubbish", None, b"[" * 3000):
+        assert countersigned(other, "run", 3, first.standing) is None
 
 
 PARTS = {

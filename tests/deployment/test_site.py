@@ -16,10 +16,10 @@ from accountant.events import Adjacency, Gaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.book import Declaration
 from accountant.ledger.chain import encode_rows
-from privbo.flower.messages import error_class
-from privbo.flower.registry import Registry, parse_clients
-from privbo.flower.settings import Timeouts, read_site, site_spec
-from privbo.flower.site import Question, SiteRecord, Wanted
+from privbo.flower.messages import Question, error_class
+from privbo.flower.party import read_site, site_spec
+from privbo.flower.registry import Federation, SiteEntry, parse_clients
+from privbo.flower.site import SiteRecord, Wanted
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 from tests.conformance.cases import bumps, problem
@@ -45,25 +45,16 @@ def failing_problem() -> pb.Problem:
     raise SecretOfPatientError("patient 17 is ill")
 
 
-def replies_of(nodes: list[Any]) -> list[Any]:
-    kept: list[Any] = []
-    for node in nodes:
-        node.tamper = lambda reply, _: kept.append(reply) or reply
-    return kept
-
-
 def test_a_question_asked_twice_is_answered_with_the_same_bytes(tmp_path: Path) -> None:
     federation = make(tmp_path, factory="tests.deployment.test_site:counting_problem")
     nodes = federation.nodes()
-    kept = replies_of(nodes)
     ASKED.clear()
-    federation.play(nodes)
+    grid = federation.play(nodes)
     evaluations = len(ASKED)
     assert evaluations > 0
     node = nodes[1]
-    for asked, sent in [
-        (m, r) for m, r in zip(node.asked, [r for r in kept if r.metadata.src_node_id == 101], strict=True)
-    ]:
+    replies = [reply for reply in grid.replies if reply.metadata.src_node_id == node.node_id]
+    for asked, sent in zip(list(node.asked), replies, strict=True):
         again = node.handle(asked)
         assert again.content.config_records == sent.content.config_records
     assert len(ASKED) == evaluations  # a new process, and no new evaluation
@@ -135,9 +126,7 @@ def test_a_round_is_not_asked_in_two_ways_nor_after_it_is_over(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_round_whose_answer_was_never_kept_is_acted_on_from_the_state_before_it(
-    first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_whose_answer_was_never_kept_is_acted_on_from_the_state_before_it(first: bool, tmp_path: Path) -> None:
     record, start = SiteRecord.open(tmp_path, "run"), 0
     if not first:
         record.answer(question(1, {}), VECTORS, Echo())
@@ -146,10 +135,9 @@ def test_a_round_whose_answer_was_never_kept_is_acted_on_from_the_state_before_i
     def crash(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(SiteRecord, "_store", crash)  # its state was written, its answer was not
-        with pytest.raises(KeyboardInterrupt):
-            record.answer(question(2, {}), VECTORS, Echo())
+    killed = dataclasses.replace(VECTORS, send=crash)  # its state was written, its answer was not
+    with pytest.raises(KeyboardInterrupt):
+        record.answer(question(2, {}), killed, Echo())
     assert (tmp_path / "run" / "state" / "000002.npz").exists()
     again = Echo()
     record.answer(question(2, {}), VECTORS, again)
@@ -172,11 +160,9 @@ def test_a_server_cannot_name_a_folder_of_its_choice(name: str, tmp_path: Path) 
 
 def test_a_site_that_fails_sends_the_class_of_its_error_and_nothing_else(tmp_path: Path) -> None:
     federation = make(tmp_path, rounds=1, factory="tests.deployment.test_site:failing_problem")
-    nodes = federation.nodes()
-    kept = replies_of(nodes)
-    federation.play(nodes)
-    assert kept
-    for reply in kept:
+    replies = federation.play().replies
+    assert replies
+    for reply in replies:
         assert not reply.has_error()
         fields = dict(reply.content.config_records["answer"])
         assert fields["error"] == "ValueError"
@@ -199,14 +185,11 @@ def test_every_client_sends_the_same_size_whether_it_knows_anything_or_not(tmp_p
     sizes = {}
     for factory in ("tests.conformance.small:problem", "tests.deployment.test_site:silent_problem"):
         federation = make(tmp_path / factory[-8:], "dp-fts-de", rounds=1, factory=factory)
-        nodes = federation.nodes()
-        kept = replies_of(nodes)
-        federation.play(nodes)
         sizes[factory] = {
             (reply.metadata.src_node_id, reply.metadata.group_id): [
                 len(vector) for vector in reply.content.config_records["answer"]["vectors"]
             ]
-            for reply in kept
+            for reply in federation.play().replies
         }
     assert sizes["tests.conformance.small:problem"] == sizes["tests.deployment.test_site:silent_problem"]
 
@@ -257,21 +240,26 @@ def test_with_keys_a_node_is_the_site_of_its_key_whatever_it_says(tmp_path: Path
     assert first["refused"] == {"foreign client": 3}
 
 
+def sited(*sites: tuple[str, str | None]) -> Federation:
+    """Sites a, b, ... with their clients and keys."""
+    entries = {name: SiteEntry(clients=text, public_key=key) for name, (text, key) in zip("abc", sites, strict=False)}
+    return Federation(sites=entries)
+
+
 def test_registries_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(pb.ConfigurationError, match="exactly one site"):
-        Registry(n_clients=3, clients={"a": (0, 1), "b": (1, 2)})
-    with pytest.raises(pb.ConfigurationError, match="exactly one site"):
-        Registry(n_clients=3, clients={"a": (0, 1)})
     one, two = node_key()[1], node_key()[1]
-    with pytest.raises(pb.ConfigurationError, match="no public key"):
-        Registry(n_clients=2, clients={"a": (0,), "b": (1,)}, keys={"a": one})
-    with pytest.raises(pb.ConfigurationError, match="same public key"):
-        Registry(n_clients=2, clients={"a": (0,), "b": (1,)}, keys={"a": one, "b": one})
-    with pytest.raises(pb.ConfigurationError, match="neither"):
-        Registry(n_clients=1, clients={"a": (0,)}, keys={"a": "rubbish"})
-    registry = Registry(n_clients=2, clients={"a": (0,), "b": (1,)}, keys={"a": one, "b": two})
-    assert registry.site_with(pem(two)) == "b"
-    assert registry.site_with(b"rubbish") is None
+    for n_clients, sites, words in (
+        (3, [("0-1", None), ("1-2", None)], "exactly one site"),
+        (3, [("0-1", None)], "exactly one site"),
+        (2, [("0", one), ("1", None)], "no public key"),
+        (2, [("0", one), ("1", one)], "same public key"),
+        (1, [("0", "rubbish")], "neither"),
+    ):
+        with pytest.raises(pb.ConfigurationError, match=words):
+            sited(*sites).checked(n_clients)
+    federation = sited(("0", one), ("1", two)).checked(2)
+    assert federation.site_with(pem(two)) == "b"
+    assert federation.site_with(b"rubbish") is None
 
 
 def test_client_numbers_are_read_from_ranges() -> None:
@@ -295,4 +283,4 @@ def test_a_node_that_names_no_site_says_so_to_nobody_but_its_class(tmp_path: Pat
 )
 def test_impossible_timeouts_are_refused(impossible: dict[str, Any]) -> None:
     with pytest.raises(pb.ConfigurationError, match=f"federation.{next(iter(impossible))}="):
-        Timeouts(**impossible)
+        Federation(sites={"north": SiteEntry(clients="0")}, **impossible)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import tomllib
 from collections.abc import Callable
@@ -18,10 +19,11 @@ from accountant.ledger import Ledger
 from accountant.verify.auditor import verify_bundle
 from privbo.door.noise import SecureNoise
 from privbo.door.shares import expand, own_units, split
-from privbo.flower.apps import client_app, serve
+from privbo.flower.apps import serve
 from privbo.flower.messages import decode_guardian_question, encode_guardian_question
+from privbo.flower.party import read_party
+from privbo.flower.registry import public_spec, read_federation, require_guardians
 from privbo.flower.scaffold import write_app, write_guardian
-from privbo.flower.settings import public_spec, read_federation, read_guardian, require_guardians
 from privbo.guardians.keys import guardian_keys
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_lines
@@ -30,41 +32,20 @@ from privbo.reports.bundle import write_bundle
 from privbo.reports.report import report
 from privbo.runs.record import load
 from tests.conformance.cases import ROUNDS, problem
-from tests.deployment.federations import ALGORITHMS, SITES, Federation, make, node_key
-from tests.deployment.grid import LoopGrid, Node
+from tests.deployment.federations import ALGORITHMS, SITES, Federation, change, make, node_key
+from tests.deployment.grid import LoopGrid, Node, unavailable
 from tests.deployment.reading import releases
 from tests.guardians.canary import CANARY, Canary
 
 NAMES = ("guardian1", "guardian2")
-BOUND = pb.Policy(epsilon=1e5, delta=1e-6)  # holds whatever these tests play: they are about something else
 SECURE = {"noise_multiplier": 1.0, "trust": "guardians"}
 SEEDED = SECURE | {"noise": "simulation"}
 
 
 def guarded(root: Path, algorithm: str | dict = "fed-pne", **changes) -> Federation:
     """A federation of three sites and two guardians; two rounds unless told otherwise."""
-    federation = make(root, algorithm, **{"privacy": SECURE, "rounds": 2} | changes)
-    with (federation.home / "federation.toml").open("a") as file:
-        for name in NAMES:
-            file.write("\n" + write_guardian(root / name, name, BOUND))
-            allow(root / name / "guardian.toml", noise=["secure", "exact", "simulation"])
-    return federation
-
-
-def guardians(federation: Federation, **changes) -> list[Node]:
-    return [
-        Node(
-            node_id=200 + index,
-            app=client_app(federation.home),
-            node_config={"guardian": str(federation.root / name / "guardian.toml")},
-            **changes,
-        )
-        for index, name in enumerate(NAMES)
-    ]
-
-
-def play(federation: Federation, nodes: list[Node] | None = None) -> LoopGrid:
-    return federation.play(nodes or [*federation.nodes(), *guardians(federation)])
+    settings = {"privacy": SECURE, "rounds": 2, "start_timeout": 60.0} | changes
+    return make(root, algorithm, guardians=NAMES, **settings)
 
 
 def guardian_ledger(federation: Federation, name: str) -> Ledger:
@@ -75,7 +56,7 @@ def guardian_ledger(federation: Federation, name: str) -> Ledger:
 @pytest.mark.parametrize("algorithm", [pytest.param("dp-fts-de", marks=pytest.mark.slow), "fed-pne"])
 def test_the_grid_gives_the_releases_of_guardians_in_one_process(algorithm: str, tmp_path: Path) -> None:
     federation = guarded(tmp_path, algorithm, privacy=SEEDED, rounds=ROUNDS)
-    play(federation)
+    federation.play()
     made = releases(federation)
     from tests.deployment.test_grid import Split  # the same layout of cohorts as at the sites
 
@@ -99,7 +80,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, dict
         return reply
 
     federation = guarded(tmp_path_factory.mktemp("finished"), privacy=SECURE | {"sample_rate": 0.5})
-    play(federation, [*federation.nodes(tamper=weigh), *guardians(federation)])
+    federation.play([*federation.nodes(tamper=weigh), *federation.guardians()])
     return federation, sizes
 
 
@@ -159,7 +140,7 @@ def test_a_canary_is_in_no_byte_that_the_server_stored_sent_or_received(tmp_path
             seen.extend(wire(message) for message in found)
             return found
 
-    serve(Listening([*with_canary.nodes(), *guardians(with_canary)]), with_canary.home, with_canary.run)
+    serve(Listening(with_canary.everyone()), with_canary.home, with_canary.run)
     held = everything(with_canary.run.path) + b"".join(seen)
     assert len(held) > 10_000
     plan = load(with_canary.run.path).plan
@@ -206,60 +187,44 @@ def wire(message: Message) -> bytes:
 
 
 def test_a_guardian_that_is_gone_stops_the_run_and_it_goes_on_when_it_returns(tmp_path: Path) -> None:
-    federation = guarded(tmp_path, start_timeout=0.5, round_timeout=1.5)
-    first, second = guardians(federation)
+    federation = guarded(tmp_path, start_timeout=0.5)
     with pytest.raises(RunError, match="guardian2 are not connected"):
-        play(federation, [*federation.nodes(), first])
-    with pytest.raises(RunError, match="guardian2"):
-        play(federation, [*federation.nodes(), first, Gone(second).node(until=2)])
-    play(federation)
+        federation.play(federation.everyone()[:-1])
+    change(federation.home / "federation.toml", start_timeout=120.0, round_timeout=0.5)
+    with pytest.raises(RunError, match="no answer in time"):
+        federation.play(lossy(federation, 2, lambda _: None))
+    change(federation.home / "federation.toml", round_timeout=120.0)
+    federation.play()
     for name in NAMES:
         with guardian_ledger(federation, name) as book:
             assert len(book.entries()) == len(releases(federation)) == len(book.release_rows())
 
 
-@dataclasses.dataclass
-class Gone:
-    """A guardian whose replies are lost after some."""
-
-    inner: Node
-
-    def node(self, until: int) -> Node:
-        count = [0]
-
-        def tamper(reply: Message, _round: object) -> Message | None:
-            count[0] += 1
-            return reply if count[0] <= until else None
-
-        return dataclasses.replace(self.inner, tamper=tamper)
-
-
-def lossy(federation: Federation, at: int) -> list[Node]:
+def lossy(federation: Federation, at: int, lose: Callable[[Message], Message | None] = unavailable) -> list[Node]:
     """The second guardian acts and dies before its ``at``-th reply leaves."""
-    first, second = guardians(federation)
-    return [*federation.nodes(), first, Gone(second).node(until=at)]
+    *others, second = federation.everyone()
+    left = itertools.count(1)
+
+    def tamper(reply: Message, _round: object) -> Message | None:
+        return reply if next(left) <= at else lose(reply)
+
+    return [*others, dataclasses.replace(second, tamper=tamper)]
 
 
 @pytest.mark.parametrize("at", [*(pytest.param(at, marks=pytest.mark.slow) for at in (1, 2, 4)), 3])
 def test_a_guardian_that_dies_with_its_answer_unsent_sends_the_same_one_later(at: int, tmp_path: Path) -> None:
-    federation = guarded(tmp_path, round_timeout=1.0)
+    federation = guarded(tmp_path)
     with pytest.raises(RunError, match="guardian2"):
-        play(federation, lossy(federation, at))
+        federation.play(lossy(federation, at))
     kept = {}
     if list((tmp_path / "guardian2/kept").glob("federated-*/ledger.sqlite")):
         with guardian_ledger(federation, "guardian2") as book:
             kept = {row.release_id: row.body for row in book.release_rows()}
-    write_longer(federation)
-    play(federation)
+    federation.play()
     with guardian_ledger(federation, "guardian2") as book:
         after = {row.release_id: row.body for row in book.release_rows()}
         assert kept.items() <= after.items()
         assert len(book.entries()) == len(after)
-
-
-def write_longer(federation: Federation) -> None:
-    path = federation.home / "federation.toml"
-    path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | {"round_timeout": 60.0}))
 
 
 # --- who lies -----------------------------------------------------------------------------------------------
@@ -270,11 +235,10 @@ def bent(node: Node, bend: Callable) -> Node:
 
     def handle(message: Message, context: object) -> Message | None:
         if "guard" in message.content.config_records:
-            wanted = decode_guardian_question(message.content)
-            changed = bend(wanted)
-            if changed is not wanted:
-                message.content.config_records.update(encode_guardian_question(changed).config_records)
-                message.content.array_records.update(encode_guardian_question(changed).array_records)
+            wanted, nonce = decode_guardian_question(message.content)
+            bent_content = encode_guardian_question(bend(wanted), nonce)
+            message.content.config_records.update(bent_content.config_records)
+            message.content.array_records.update(bent_content.array_records)
         return node.app(message, context)
 
     return dataclasses.replace(node, app=handle)
@@ -314,9 +278,9 @@ def other_statements(wanted):
 @pytest.mark.parametrize("bend", [another_round, another_run, another_seed, fewer_nodes, other_statements])
 def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: Callable, tmp_path: Path) -> None:
     federation = guarded(tmp_path)
-    first, second = guardians(federation)
+    first, second = federation.guardians()
     with pytest.raises(RunError, match="there is no release"):
-        play(federation, [*federation.nodes(), first, bent(second, bend)])
+        federation.play([*federation.nodes(), first, bent(second, bend)])
     with Ledger.open(federation.run.ledger_path) as book:
         assert not book.release_rows()
     for path in (tmp_path / "guardian2" / "kept").glob("federated-*/ledger.sqlite"):
@@ -326,26 +290,20 @@ def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: C
 
 def test_a_client_withheld_from_one_guardian_is_in_no_guardians_sum(tmp_path: Path) -> None:
     federation = guarded(tmp_path)
-    first, second = guardians(federation)
-    play(federation, [*federation.nodes(), first, bent(second, set_of_others)])
+    first, second = federation.guardians()
+    federation.play([*federation.nodes(), first, bent(second, set_of_others)])
     statements = [json.loads(path.read_text()) for path in tmp_path.glob("guardian*/kept/*/rounds/000000.json")]
     sets = sorted(len(statement["content"]["share_ids"]) for statement in statements)
     assert sets == [len(SITES) - 1, len(SITES)]  # one ciphertext a site
 
 
-def allow(path: Path, **policy: object) -> None:
-    """Give a guardian another policy."""
-    table = tomllib.loads(path.read_text())
-    path.write_text(tomli_w.dumps(table | {"policy": table["policy"] | policy}))
-
-
 def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_path: Path) -> None:
     federation = guarded(tmp_path, privacy={"epsilon": 2.0, "delta": 1e-5, "trust": "guardians"}, rounds=1, seed=None)
-    allow(tmp_path / "guardian2" / "guardian.toml", epsilon=2.5, delta=1e-5)
-    play(federation)
+    change(tmp_path / "guardian2" / "guardian.toml", policy={"epsilon": 2.5, "delta": 1e-5})
+    federation.play()
     federation.run.path.rename(tmp_path / "first")
     with pytest.raises(RunError, match=r"guardian2, round 0: PolicyError: this guardian refuses"):
-        play(federation)
+        federation.play()
     with Ledger.open(federation.run.ledger_path) as book:
         assert not book.release_rows()
     with Ledger.open(tmp_path / "guardian2" / "kept" / "_policy" / "ledger.sqlite") as book:
@@ -357,24 +315,7 @@ def test_a_guardian_without_a_policy_guards_nothing(tmp_path: Path) -> None:
     path = tmp_path / "guardian2" / "guardian.toml"
     path.write_text(tomli_w.dumps({"name": "guardian2", "directory": "kept"}))
     with pytest.raises(RunError, match=r"guardian2, round 0: PolicyError: this guardian refuses every question"):
-        play(federation)
-
-
-def test_nobody_serves_files_that_were_not_approved(tmp_path: Path) -> None:
-    """Other guardians' keys in federation.toml among them: a site seals to cards that it has approved alone."""
-    federation = guarded(tmp_path)
-    nodes = [*federation.nodes(), *guardians(federation)]
-    path = federation.home / "federation.toml"
-    other = tomllib.loads(write_guardian(tmp_path / "other", "guardian2", BOUND))["guardians"]
-    table = tomllib.loads(path.read_text())
-    path.write_text(tomli_w.dumps(table | {"guardians": table["guardians"] | other}))
-    with pytest.raises(RunError, match="guardian2"):
-        play(federation, nodes)
-    (row, *_) = read_lines(federation.run.private / "transport.jsonl") or [{"answered": []}]
-    assert row["answered"] == []
-    for name in SITES:
-        (refused,) = read_lines(tmp_path / name / "kept" / "refused.jsonl") or [{"field": "federation.toml"}]
-        assert refused["field"] == "federation.toml"
+        federation.play()
 
 
 def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_asked(tmp_path: Path) -> None:
@@ -382,7 +323,7 @@ def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_ask
         make(tmp_path / "none", privacy=SECURE).play()
     federation = guarded(tmp_path / "trusting", privacy={"noise_multiplier": 1.0})
     with pytest.raises(ConfigurationError, match="names 2 guardians"):
-        play(federation)
+        federation.play()
 
 
 def test_the_scaffold_writes_a_federation_with_guardians_whose_keys_stay_here(tmp_path: Path) -> None:
@@ -390,7 +331,7 @@ def test_the_scaffold_writes_a_federation_with_guardians_whose_keys_stay_here(tm
     write_app(home, n_sites=2, clients_per_site=3, epsilon=4.0, delta=1e-6, n_guardians=2)
     cards = require_guardians(read_federation(home), public_spec(home).privacy)
     for name, card in cards.items():
-        assert read_guardian(home / "guardians" / name / "guardian.toml").name == name
+        assert read_party(home / "guardians" / name / "guardian.toml").name == name
         assert guardian_keys(home / "guardians" / name / "kept").card == card
     assert "guardians/" in (home / ".gitignore").read_text().split()
     with pytest.raises(ConfigurationError, match="one guardian would see every vector"):
@@ -400,52 +341,44 @@ def test_the_scaffold_writes_a_federation_with_guardians_whose_keys_stay_here(tm
 # --- keys ---------------------------------------------------------------------------------------------------
 
 
-def stopped(federation: Federation) -> None:
-    """Plays until the second guardian is lost in the first round."""
-    with pytest.raises(RunError):
-        play(federation, lossy(federation, 2))
-    write_longer(federation)
-
-
 @pytest.mark.slow
 def test_a_replaced_sealing_key_stops_the_run_until_its_card_is_registered(tmp_path: Path) -> None:
-    federation = guarded(tmp_path, round_timeout=1.0, seed=None)
-    stopped(federation)
+    federation = guarded(tmp_path, seed=None)
+    with pytest.raises(RunError):
+        federation.play(lossy(federation, 2))
     (tmp_path / "guardian2/kept/sealing.key").unlink()
     with pytest.raises(RunError, match="register its card"):
-        play(federation)
-    table = tomllib.loads((federation.home / "federation.toml").read_text())
-    table["guardians"] |= tomllib.loads(write_guardian(tmp_path / "guardian2", "guardian2", BOUND))["guardians"]
-    (federation.home / "federation.toml").write_text(tomli_w.dumps(table))
+        federation.play()
+    table = tomllib.loads((federation.home / "federation.toml").read_text())["guardians"]
+    lines = write_guardian(tmp_path / "guardian2", "guardian2", pb.Policy(epsilon=1e5, delta=1e-6))
+    change(federation.home / "federation.toml", guardians=table | tomllib.loads(lines)["guardians"])
     with pytest.raises(RunError, match="guardian2 differ"):
-        play(federation)
+        federation.play()
     (federation.run.path / "guardians.json").unlink()
-    play(federation)  # what it had received stands, and later ciphertexts are sealed to the new key
+    federation.play()  # what it had received stands, and later ciphertexts are sealed to the new key
     assert len(releases(federation)) > 1
 
 
 @pytest.mark.slow
 def test_a_site_whose_node_key_was_replaced_goes_on_with_the_new_one(tmp_path: Path) -> None:
     public = {site: node_key()[1] for site in SITES}
-    federation = guarded(tmp_path, keys=public, round_timeout=1.0, seed=None)
+    federation = guarded(tmp_path, keys=public, seed=None)
 
     def nodes() -> list[Node]:
         made = zip(federation.nodes(), public.values(), strict=True)
         return [dataclasses.replace(node, public_key=key.encode()) for node, key in made]
 
-    first, second = guardians(federation)
     with pytest.raises(RunError, match="guardian2"):
-        play(federation, [*nodes(), first, Gone(second).node(until=4)])
+        federation.play([*nodes(), *lossy(federation, 4)[-2:]])
     before = len(read_lines(federation.run.history_path))
-    write_longer(federation)
     public["north"] = node_key()[1]
-    stranger = [*nodes(), *guardians(federation)]
+    stranger = [*nodes(), *federation.guardians()]
     path = federation.home / "federation.toml"
     table = tomllib.loads(path.read_text())
     table["sites"]["north"]["public_key"] = public["north"]
     path.write_text(tomli_w.dumps(table))
     federation.approve()
-    play(federation, stranger)
+    federation.play(stranger)
     assert 0 < before < len(releases(federation)) == load(federation.run.path).plan.releases
     last = max(tmp_path.glob("guardian1/kept/*/rounds/*.json"))
     assert len(json.loads(last.read_text())["content"]["share_ids"]) == len(SITES)  # north's ciphertexts open again

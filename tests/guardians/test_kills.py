@@ -21,7 +21,7 @@ from privbo.door.shares import NoisySum, joined
 from privbo.reports.bundle import write_bundle
 from tests.deployment.federations import Federation
 from tests.deployment.reading import releases
-from tests.guardians.test_flower import NAMES, guarded, play
+from tests.guardians.test_flower import NAMES, guarded
 from tests.runs.test_kills import ended, forked
 
 KILLS = int(os.environ.get("PRIVBO_KILLS", "100"))
@@ -48,7 +48,7 @@ def killed(federation: Federation, dice: random.Random) -> bool:
     """Plays on in a process of its own and kills it just after something was written; False if it ended before."""
     pattern = dice.choice(WATCHED)
     before = age(federation.root, pattern)
-    process = forked(lambda: play(federation))
+    process = forked(federation.play)
     while process.exitcode is None and age(federation.root, pattern) == before:
         process.join(0.001)
     process.join(dice.choice([0.0, 0.0, 0.002, 0.01, 0.05]))
@@ -80,7 +80,7 @@ def test_a_hundred_kills_leave_one_noise_to_every_round_and_none_unpaid(tmp_path
     while done < KILLS:
         federation = guarded(tmp_path / f"run-{run}", seed=None)
         seen: dict[str, bytes] = {}
-        while killed(federation, dice) if done < KILLS else not ended(forked(lambda now=federation: play(now))):
+        while killed(federation, dice) if done < KILLS else not ended(forked(federation.play)):
             done += 1
             now = standing(federation)
             assert {name: now.get(name) for name in seen} == seen  # what left once is there, the same

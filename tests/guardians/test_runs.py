@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 import privbo as pb
 from accountant.errors import BudgetExceeded
+from accountant.events import Unit
 from accountant.ledger import Ledger
 from accountant.ledger.signing import ANSWERED, checked
 from privbo.audits.clipping import publish_norms
@@ -27,7 +30,7 @@ from privbo.runs.record import load
 from privbo.runs.spec import Spec
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
-from tests.guardians.committees import Silence, circle, declared
+from tests.guardians.committees import Silence, circle, declared, policy
 from tests.guardians.committees import committee as local_of
 
 GUARDED = {"trust": "guardians", "noise": "simulation"}
@@ -53,9 +56,7 @@ def test_with_noise_off_sums_are_those_of_a_trusted_server_to_the_last_grid_unit
     def gather_of(manifest):
         plan = manifest.plan
         silent = {
-            name: dataclasses.replace(
-                each, mechanism=plan.mechanism, noise=Silence(), ledger=unheld(plan, manifest.run_id)
-            )
+            name: dataclasses.replace(each, mechanism=plan.mechanism, noise=Silence(), ledger=unheld(plan))
             for name, each in circle(2, n_clients=plan.n_clients).items()
         }
         coins = SimulatedNoise(1)
@@ -79,24 +80,13 @@ def test_with_noise_off_sums_are_those_of_a_trusted_server_to_the_last_grid_unit
     assert all(found == trusted for found, trusted in compared)
 
 
-def unheld(plan, run: str):
+def unheld(plan):
     """A ledger that holds everything a plan releases, under the name of these tests' run."""
-    import contextlib
-
-    from tests.guardians.committees import RUN, policy
-
-    book = Ledger.create(
-        None, dataclasses.replace(policy(plan.n_clients), unit=plan_unit(plan), adjacency=plan.adjacency)
-    )
+    own = dataclasses.replace(policy(plan.n_clients), unit=Unit(plan.unit), adjacency=plan.adjacency)
+    book = Ledger.create(None, own)
     if plan.schedule:
-        book.reserve(declared(events=plan.schedule, run=RUN))
+        book.reserve(declared(events=plan.schedule))
     return lambda: contextlib.nullcontext(book)
-
-
-def plan_unit(plan):
-    from accountant.events import Unit
-
-    return Unit(plan.unit)
 
 
 def guarded(directory: Path | None = None, **changes):
@@ -106,6 +96,18 @@ def guarded(directory: Path | None = None, **changes):
         pb.DPFTSDE(n_features=8, n_init=2),
         **{"privacy": privacy, "rounds": 3, "seed": 1, "directory": directory} | changes,
     )
+
+
+def interrupted(directory: Path, at: int = 0) -> Path:
+    """A run that stops after a round; its directory."""
+
+    def stop(event) -> None:
+        if event.index == at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        guarded(directory, on_round=stop)
+    return directory
 
 
 def test_a_run_with_secure_noise_leaves_two_ledgers_beside_its_own_and_signed_receipts(tmp_path: Path) -> None:
@@ -149,12 +151,7 @@ def test_a_simulation_is_repeatable_and_its_guardians_draw_apart() -> None:
 
 @pytest.mark.parametrize("stop", [0, 1, 2])
 def test_an_interrupted_run_goes_on_without_a_second_noise(stop: int, tmp_path: Path) -> None:
-    def interrupt(event) -> None:
-        if event.index == stop:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        guarded(tmp_path / "run", on_round=interrupt)
+    interrupted(tmp_path / "run", stop)
     before = (tmp_path / "run/guardians.jsonl").read_text()
     record = guarded(tmp_path / "run", resume=True)
     assert len(record.releases) == 3
@@ -166,15 +163,7 @@ def test_an_interrupted_run_goes_on_without_a_second_noise(stop: int, tmp_path: 
 
 def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_path: Path) -> None:
     """The server forgets round 2 and everything that has seen it; its guardians do not."""
-    import shutil
-
-    def stop(event) -> None:
-        if event.index == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        guarded(tmp_path / "run", on_round=stop)
-    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    shutil.copytree(interrupted(tmp_path / "run", 1), tmp_path / "copy")
     first = guarded(tmp_path / "run", resume=True)
     for name in ("guardian1", "guardian2"):
         shutil.rmtree(tmp_path / "copy/private/guardians" / name)
@@ -184,11 +173,7 @@ def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_
 
 
 def test_a_guardian_whose_ledger_is_gone_stops_the_run_with_a_word(tmp_path: Path) -> None:
-    def stop(event) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        guarded(tmp_path / "run", on_round=stop)
+    interrupted(tmp_path / "run")
     for path in (tmp_path / "run/private/guardians/guardian2").glob("ledger.sqlite*"):
         path.unlink()
     with pytest.raises(RunError, match="restore it from its newest copy"):
@@ -196,11 +181,7 @@ def test_a_guardian_whose_ledger_is_gone_stops_the_run_with_a_word(tmp_path: Pat
 
 
 def test_other_guardians_than_those_of_the_beginning_are_refused(tmp_path: Path) -> None:
-    def stop(event) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        guarded(tmp_path / "run", on_round=stop)
+    interrupted(tmp_path / "run")
     (tmp_path / "run/private/guardians/guardian1/sealing.key").unlink()
     with pytest.raises(RunError, match=r"guardian1 differ"):
         guarded(tmp_path / "run", resume=True)

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from privbo.flower.approval import AppFiles, approve_files
 from privbo.flower.keys import KeyFolder, make_keys
-from privbo.flower.settings import read_site
+from privbo.flower.party import AppFiles, approve_files, read_site
 
 HERE = Path(__file__).parent
 HOSPITALS = {"north": range(10), "south": range(10, 20), "west": range(20, 30)}

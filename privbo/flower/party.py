@@ -1,0 +1,519 @@
+"""A site or guardian as the party that decides for itself: its settings, the files that it approved, its policy.
+
+A site keeps its own ``site.toml`` and shows it to no other party (a guardian a ``guardian.toml``, without a problem)::
+
+    name = "north"
+    directory = "/var/lib/privbo"  # state, a ledger, and a record of everything it ever sent
+    [policy]                       # without one the site refuses every question
+    epsilon = 4.0                  # over all runs together on this site's people
+    delta = 1e-6
+    [[approved]]                   # files of a run that it may answer; written by `privbo flower approve`
+    run = "64 hexadecimal digits"          # SHA-256 of run.toml
+    federation = "64 hexadecimal digits"   # SHA-256 of federation.toml
+    [problem]                      # where this site's objective is; by default the run's
+    factory = "ward_model:problem"
+    arguments = { data = "/data/north" }
+
+The app's files come from the server with the run, so they are no copy of one's own: the party pins their digests. From
+the files that it has approved it computes the plan, its price, its noise multiplier and every round's request. No
+number that decides its protection is read from a message. Python code next to the files is not pinned: whoever ships an
+app's code is trusted with everything that the code can reach.
+
+    DIR/refused.jsonl           every refusal: run, field, what this party computes, what was declared
+    DIR/_policy/ledger.sqlite   the total of all runs on its people; no run's folder can stand there
+
+The ledger speaks of one client, so the number of clients may change between runs; its total is an upper bound for a
+client that joined later. The party prices a run's plan itself and charges all of it before anything is evaluated,
+opened or sent:
+
+| the party's process dies | charged | sent | asked again |
+|---|---|---|---|
+| before the reservation commits | nothing | nothing | judged and reserved as new |
+| after it, before an answer leaves | the whole plan | nothing | known: not charged again |
+| later | the whole plan | what was sent | known: the same bytes |
+
+So a crash may count too much and never too little. A run that goes on is judged again: a policy that became stricter
+holds from the next question on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Annotated, ClassVar, TypeAlias, TypeVar
+
+from pydantic import Field
+
+from accountant.events import Event, to_dict
+from accountant.ledger import Ledger
+from accountant.ledger.book import Declaration
+from accountant.ledger.chain import RESERVATION, Row
+from privbo.door.mechanism import Mechanism, PrivateSum
+from privbo.flower.registry import FEDERATION_FILE, RUN_FILE, Federation, federation_of, spec_of
+from privbo.guardians.ciphertexts import Call, question_digest
+from privbo.plans.plan import Plan
+from privbo.plans.policy import Decision, Policy
+from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
+from privbo.protocol.files import alone, append_line
+from privbo.protocol.messages import Broadcast, Request, Server, request_of
+from privbo.protocol.problem import ProblemSource
+from privbo.protocol.settings import Sequence, read_settings, settings
+from privbo.runs.evidence import declared_by, plan_name
+from privbo.runs.manifest import derive_seed
+from privbo.runs.opening import plan_run
+from privbo.runs.sources import ForeignAlgorithm, algorithm_table
+from privbo.runs.spec import Spec, read_bytes, read_toml
+
+POPULATION = "one client"
+Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_DECLARED = ("run", "kind", "events", "settings", "delta", "noise_source", "stopping")
+_DIGITS = 1e-9  # relative; two machines' arithmetic
+_SHOWN = 300  # characters of a foreign value that are kept
+
+
+@settings(table="approved")
+class Approved:
+    """One ``[[approved]]`` table of a party: digests of files that its people have read."""
+
+    run: Digest
+    federation: Digest
+
+
+@settings(table="site")
+class SiteSettings:
+    """``site.toml``, checked for shape; private to the site.
+
+    Without ``policy`` the site refuses every question. It answers runs of approved files alone.
+    """
+
+    role: ClassVar[str] = "site"
+    name: str
+    directory: str
+    policy: Policy | None = None
+    problem: ProblemSource | None = None
+    approved: Sequence[Approved] = ()
+
+
+@settings(table="guardian")
+class GuardianSettings:
+    """``guardian.toml``, checked for shape; private to the guardian.
+
+    As a site, it refuses everything without ``policy``, and guards runs of approved files alone.
+    """
+
+    role: ClassVar[str] = "guardian"
+    name: str
+    directory: str
+    policy: Policy | None = None
+    approved: Sequence[Approved] = ()
+
+
+Party: TypeAlias = SiteSettings | GuardianSettings
+P = TypeVar("P", SiteSettings, GuardianSettings)
+
+
+def read_settings_of(kind: type[P], path: Path) -> P:
+    """Read a party's own settings; its directory is taken relative to the file.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    own = read_settings(kind, read_toml(path), str(path))
+    return dataclasses.replace(own, directory=str(path.parent.absolute() / own.directory))
+
+
+def read_site(path: Path) -> SiteSettings:
+    """A site's own settings; see ``read_settings_of``."""
+    return read_settings_of(SiteSettings, path)
+
+
+def read_party(path: Path) -> Party:
+    """Read the settings of a site or guardian; the file's name says which."""
+    return read_settings_of(GuardianSettings, path) if path.name.startswith("guardian") else read_site(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppFiles:
+    """Contents of the two files that describe a run.
+
+    Attributes:
+        home: Folder of the app.
+        run: Of ``run.toml``.
+        federation: Of ``federation.toml``.
+    """
+
+    home: Path
+    run: bytes
+    federation: bytes
+
+    @classmethod
+    def read(cls, home: Path) -> AppFiles:
+        """Read them once, so that what is checked is what is used.
+
+        Raises:
+            ConfigurationError: If one is missing.
+        """
+        return cls(home=home, run=read_bytes(home / RUN_FILE), federation=read_bytes(home / FEDERATION_FILE))
+
+    @property
+    def digests(self) -> Approved:
+        """What a party pins of them."""
+        return Approved(
+            run=hashlib.sha256(self.run).hexdigest(), federation=hashlib.sha256(self.federation).hexdigest()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyRun:
+    """A run as one party computes it.
+
+    Attributes:
+        party: The site or guardian.
+        files: The app's files.
+        spec: The run's public side.
+        federation: Sites, guardians and waiting times.
+        plan: Everything that will be released, and its price.
+    """
+
+    party: Party
+    files: AppFiles
+    spec: Spec
+    federation: Federation
+    plan: Plan
+
+    @cached_property
+    def own_spec(self) -> Spec:
+        """The run with the site's own problem; loads the site's code and data.
+
+        Raises:
+            ConfigurationError: If the problem is another one than the run's.
+        """
+        if not isinstance(self.party, SiteSettings):
+            raise RunError("a guardian has no clients, and loads no problem")
+        return site_spec(self.files.home, self.files.run, self.party)
+
+    @cached_property
+    def settings(self) -> str:
+        """Digest of the run's settings, as the server's ledger has it."""
+        return self.spec.digest()
+
+    @cached_property
+    def _servers(self) -> dict[int, Server]:
+        return {}
+
+    @property
+    def clients_seed(self) -> int | None:
+        """Seed of the clients' own randomness in a simulation that names one; None where each site draws its own."""
+        if self.spec.seed is None or self.plan.noise_source not in {"simulation", "none"}:
+            return None
+        return derive_seed(self.spec.seed, "clients")
+
+    def declared(self, run: str) -> Declaration:
+        """Declare the plan as this party's own ledger is to bind it."""
+        return declared_by(self.plan, run=run, settings=self.settings)
+
+    def mechanism(self, request: Request) -> Mechanism:
+        """Give the mechanism that answers a request under the plan."""
+        return self.plan.mechanism(request)
+
+    def call(self, run: str, round_: int, request: Request) -> tuple[Call, PrivateSum]:
+        """Name a round as clients and guardians must all mean it, and give the mechanism that answers it.
+
+        Raises:
+            RunError: If the run has no guardians.
+        """
+        mechanism = self.mechanism(request)
+        if not isinstance(mechanism, PrivateSum):
+            raise RunError("a plain sum has no guardians")
+        question = question_digest(mechanism, request)
+        return Call(run=run, round=round_, plan=plan_name(self.declared(run)), question=question), mechanism
+
+    def request(self, broadcast: Broadcast, *, public_seed: int, released: bool) -> Request | None:
+        """Compute what a round asks for, from its broadcast alone; None where nothing is sent.
+
+        Raises:
+            RefusedError: If the message says otherwise, or the seed is not the run's.
+            ConfigurationError: If no round of this run looks like it.
+        """
+        seed = self.spec.seed
+        if seed is not None and public_seed != (own := derive_seed(seed, "public")):
+            raise RefusedError("public_seed", expected=own, found=public_seed)
+        if public_seed not in self._servers:
+            self._servers.clear()
+            self._servers[public_seed] = self.spec.played.server(self.spec.setting(public_seed))
+        request = request_of(self._servers[public_seed], broadcast, released=released)
+        if (request is not None) != released:
+            raise RefusedError("released", expected=request is not None, found=released)
+        return request
+
+    def event(self, request: Request | None, earlier: Mapping[str, int]) -> Event | None:
+        """Give the event of a release that the plan has a place for; None in a round of local work.
+
+        Args:
+            request: Of the round.
+            earlier: Number of releases by event (``event_name``) in all other rounds that were answered.
+
+        Raises:
+            RefusedError: If the plan has no place left for it.
+        """
+        if request is None:
+            return None
+        event = self.mechanism(request).event()
+        name = event_name(event)
+        planned = sum(count for each, count in self.declared("run").slots.items() if event_name(each) == name)
+        if (made := earlier.get(name, 0) + 1) > planned:
+            raise RefusedError(f"releases of {event}", expected=f"at most {planned}", found=made)
+        return event
+
+    def require_declared(self, run: str, plan: str, rows: list[Row]) -> None:
+        """Hold the plan of a run among rows of the server's ledger to the plan as this party computes it.
+
+        Args:
+            run: Name of the run.
+            plan: Digest of the row that the server names as the run's plan.
+            rows: Rows that were shown; the plan is among those that are shown first.
+
+        Raises:
+            RefusedError: Naming the first field that differs.
+        """
+        own = self.declared(run)
+        terms = {"unit": self.plan.unit, "adjacency": self.plan.adjacency.value, "n_clients": self.plan.n_clients}
+        computed = {name: own.to_dict()[name] for name in _DECLARED} | terms
+        for row in rows:
+            content = json.loads(row.body)
+            if row.digest != plan and (content.get("row"), content.get("run")) != (RESERVATION, run):
+                continue
+            if row.digest != plan and content.get("kind") == "recovery":
+                continue  # pays once more for what was lost
+            for name, expected in computed.items():
+                if not _alike(expected, content.get(name)):
+                    raise RefusedError(f"ledger's {name}", expected=expected, found=content.get(name))
+
+    def require_charged(self, name: str, event: Event | None, rows: list[Row]) -> None:
+        """Hold the charge of a round in the server's ledger to the event as this party computes it.
+
+        Raises:
+            RefusedError: If it is another event.
+        """
+        if event is None:
+            return
+        for row in rows:
+            if row.release_id == name and not _alike(to_dict(event), found := json.loads(row.body).get("event")):
+                raise RefusedError("ledger's charge", expected=to_dict(event), found=found)
+
+
+def _alike(expected: object, found: object) -> bool:
+    """Tell whether two JSON values are the same, but for the last digits of numbers that two machines computed."""
+    match expected, found:
+        case dict(), dict():
+            return expected.keys() == found.keys() and all(_alike(expected[name], found[name]) for name in expected)
+        case list(), list():
+            return len(expected) == len(found) and all(map(_alike, expected, found))
+        case (bool(), _) | (_, bool()):
+            return expected is found
+        case ((int() | float()), (int() | float())):
+            return math.isclose(expected, found, rel_tol=_DIGITS)
+        case _:
+            return expected == found
+
+
+def event_name(event: Event) -> str:
+    """Give an event as one line of JSON, by which two are compared."""
+    return json.dumps(to_dict(event), sort_keys=True)
+
+
+def approved_run(home: Path, party: Party) -> PartyRun:
+    """Read a run from files that the party has approved.
+
+    Raises:
+        RefusedError: If it has not approved them.
+        ConfigurationError: If they are impossible.
+    """
+    files = AppFiles.read(home)
+    _require_approved(party, files)
+    return run_of(files, party)
+
+
+def run_of(files: AppFiles, party: Party) -> PartyRun:
+    """Compute a run from its files, approved or not; kept until the files or the party's settings change.
+
+    Raises:
+        ConfigurationError: If they are impossible.
+    """
+    if not _kept or (_kept[0].files, _kept[0].party) != (files, party):
+        spec, plan = _priced(files.home, files.run)
+        federation = federation_of(files.federation)
+        _kept[:] = [PartyRun(party=party, files=files, spec=spec, federation=federation, plan=plan)]
+    return _kept[0]
+
+
+_kept: list[PartyRun] = []  # the latest, with the site's code and data
+
+
+@lru_cache(maxsize=4)
+def _priced(home: Path, content: bytes) -> tuple[Spec, Plan]:
+    """The run's public side: where one process plays a thousand sites it is priced once for all of them."""
+    spec = spec_of(home, content)
+    if isinstance(spec.algorithm, ForeignAlgorithm):
+        spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
+    return spec, plan_run(spec)
+
+
+def site_spec(home: Path, content: bytes, site: SiteSettings) -> Spec:
+    """Read the run in the content of a ``run.toml`` with the site's own problem, if any, and load the site's code.
+
+    Raises:
+        ConfigurationError: If the problem is another one than the run's.
+    """
+    own = spec_of(home, content, site.problem).loaded()
+    if site.problem is not None:
+        ours, theirs = own.problem, spec_of(home, content).problem
+        if ours.search_space != theirs.search_space or ours.n_clients != theirs.n_clients:
+            raise ConfigurationError(
+                f"this site's problem has space {dict(ours.search_space.parameters)!r} and {ours.n_clients} clients, "
+                f"the run's {dict(theirs.search_space.parameters)!r} and {theirs.n_clients}; state the same space and N"
+            )
+    return own
+
+
+def _require_approved(party: Party, files: AppFiles) -> None:
+    found = files.digests
+    if found in party.approved:
+        return
+    remedy = f"read it, then: privbo flower approve {party.role}.toml APP"
+    for name in ("run", "federation"):
+        expected, own = [getattr(one, name) for one in party.approved], getattr(found, name)
+        if own not in expected:
+            raise RefusedError(f"{name}.toml", expected=expected or "no approved file", found=own, remedy=remedy)
+    both = (found.run, found.federation)
+    raise RefusedError("run.toml with federation.toml", expected="a pair approved together", found=both, remedy=remedy)
+
+
+def keep_refusal(party: Party, run: str, error: BaseException) -> None:
+    """Write down a refusal at the party that refused, for its own people."""
+    row = {"time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "run": run[:_SHOWN], "error": type(error).__name__}
+    if isinstance(error, RefusedError):
+        row |= {"field": error.field, "expected": repr(error.expected)[:_SHOWN], "found": repr(error.found)[:_SHOWN]}
+    folder = Path(party.directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    append_line(folder / "refused.jsonl", row | {"words": str(error)[: 4 * _SHOWN]})
+
+
+def approve_files(path: Path, party: Party, files: AppFiles) -> bool:
+    """Append the files' digests to a party's settings; False where they stand there already."""
+    found = files.digests
+    if found in party.approved:
+        return False
+    text = path.read_text()
+    lines = ["", "[[approved]]", f'run = "{found.run}"', f'federation = "{found.federation}"', ""]
+    path.write_text(text + ("" if text.endswith("\n") else "\n") + "\n".join(lines))
+    return True
+
+
+def ledger_path(party: Party) -> Path:
+    """Path of the ledger of all runs at a party."""
+    return Path(party.directory) / "_policy" / "ledger.sqlite"
+
+
+def required_policy(party: Party) -> Policy:
+    """Give a party's policy.
+
+    Raises:
+        PolicyError: If its settings have none.
+    """
+    if party.policy is None:
+        raise PolicyError(
+            f"this {party.role} refuses every question: {party.role}.toml has no [policy]; write one with epsilon and "
+            "delta, the bound on all runs together on its people"
+        )
+    return party.policy
+
+
+def judged(run: PartyRun) -> Decision:
+    """Judge a run that has not begun, for the party's own eyes; writes nothing.
+
+    Raises:
+        PolicyError: If the party has no policy.
+        ConfigurationError: If policy and ledger disagree.
+    """
+    party, policy = run.party, required_policy(run.party)
+    if not ledger_path(party).exists():
+        return _decision(policy, run.spec, run.plan, None)
+    with Ledger.open(ledger_path(party)) as ledger:
+        _require_bound(party, policy, ledger)
+        return _decision(policy, run.spec, run.plan, ledger)
+
+
+def admit(run: PartyRun, name: str, *, answered: bool) -> Decision:
+    """Judge a run that asks something, and charge its whole plan to the party's ledger; durable on return.
+
+    Args:
+        run: As the party computes it.
+        name: The name that the server gives it.
+        answered: Whether the party has answered the run before.
+
+    Raises:
+        PolicyError: If the party refuses the run; nothing was evaluated.
+        ConfigurationError: If policy and ledger disagree.
+        RunError: If the ledger does not know a run that the party has answered, or knows it with other settings.
+    """
+    party, policy = run.party, required_policy(run.party)
+    with alone(ledger_path(party).parent), _opened(party, policy) as ledger:
+        _require_bound(party, policy, ledger)
+        known = ledger.book().plan_of(name)
+        if known is not None and known.declared.settings != run.settings:
+            raise RunError(f"run {name!r} was charged with other settings than it has now; it is not answered")
+        private = run.spec.privacy.noise_source != "none"
+        if known is None and answered and private:
+            raise RunError(
+                f"{ledger_path(party)} does not know run {name!r}, which this {party.role} has answered; restore it "
+                "from a copy"
+            )
+        decision = _decision(policy, run.spec, run.plan if known is None else None, ledger)
+        decision.require(f"this {party.role}")
+        if known is None and private:
+            ledger.reserve(run.declared(name))
+    return decision
+
+
+def _decision(policy: Policy, spec: Spec, plan: Plan | None, ledger: Ledger | None) -> Decision:
+    book = None if ledger is None else ledger.book()
+    return policy.decide(
+        spec.privacy,
+        None if plan is None else plan.event,
+        algorithm=str(algorithm_table(spec.algorithm)["type"]),
+        rounds=spec.rounds,
+        paid=() if book is None else (*book.paid, *book.paid_again),
+    )
+
+
+def _opened(party: Party, policy: Policy) -> Ledger:
+    """The party's ledger; made before its first answer, and never after it."""
+    path = ledger_path(party)
+    if path.exists():
+        return Ledger.open(path)
+    if any(any(path.parent.parent.glob(f"*/{answers}")) for answers in ("sent/*.npz", "rounds/*.json")):
+        raise RunError(f"{path} is gone though this {party.role} has answered; restore it from a copy")
+    return Ledger.create(path, policy.ledger_policy(POPULATION))
+
+
+def _require_bound(party: Party, policy: Policy, ledger: Ledger) -> None:
+    """Hold the policy to the bound that the ledger was made with; a smaller epsilon is stricter and may stand."""
+    kept, asked = ledger.policy.budget, policy.budget
+    same = kept is not None and (kept.delta, kept.rule) == (asked.delta, asked.rule) and asked.epsilon <= kept.epsilon
+    if kept is None or not same or ledger.policy.unit.value != policy.unit:
+        held = (
+            "no bound" if kept is None else f"epsilon = {kept.epsilon:g}, delta = {kept.delta:g}, rule = '{kept.rule}'"
+        )
+        raise ConfigurationError(
+            f"policy: epsilon={policy.epsilon:g}, delta={policy.delta:g}, rule={policy.rule!r}, unit={policy.unit!r}; "
+            f"the ledger of this {party.role}'s runs was made with {held}, unit = '{ledger.policy.unit.value}', and a "
+            "bound over all runs is never raised; write these back, or a smaller epsilon"
+        )

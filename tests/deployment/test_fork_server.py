@@ -1,0 +1,64 @@
+"""Flower's programs as forks, and a site's run that is kept while its files stay the same; kills: ``test_crashes``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import privbo as pb
+from privbo.flower.fork_server import start
+from privbo.flower.party import approved_run, read_site
+from privbo.protocol.errors import RefusedError
+from tests.deployment.federations import make
+from tests.deployment.processes import ROOT
+
+WORDS = """
+import sys
+from privbo.flower.fork_server import start
+start("flower-supernode", sys.argv[1:], lambda: None)
+"""
+
+
+def test_a_program_ends_as_flowers_own_does_and_leaves_nothing(tmp_path: Path) -> None:
+    before = set(Path(tempfile.gettempdir()).glob("privbo-*/ask.py"))
+    done = subprocess.run(
+        [sys.executable, "-c", WORDS, "--version"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "Flower version" in done.stdout
+    assert set(Path(tempfile.gettempdir()).glob("privbo-*/ask.py")) <= before
+    deep = tmp_path / ("deep" * 30)  # too long for a socket: Flower's own program takes over
+    deep.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", WORDS, "--no-such-option"],
+        cwd=ROOT, env=os.environ | {"TMPDIR": str(deep)}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "set TMPDIR" in done.stderr
+    assert list(deep.iterdir()) == []
+    with pytest.raises(pb.ConfigurationError, match="none of"):
+        start("flwr", [], lambda: None)
+
+
+def test_a_run_is_loaded_again_only_where_its_files_or_the_sites_changed(tmp_path: Path) -> None:
+    federation = make(tmp_path, held=True)
+    federation.approve()
+    load, site = approved_run, read_site(federation.site_file("north"))
+    first = load(federation.home, site)
+    for _ in range(2):
+        same = load(federation.home, read_site(federation.site_file("north")))
+        assert same is first
+        assert same.own_spec.problem.n_clients == 7
+    assert len(set(federation.hold("north").with_suffix(".loaded").read_text().split())) == 1
+    path = federation.home / "federation.toml"
+    path.write_text(path.read_text().replace("120.0", "60.0"))
+    with pytest.raises(RefusedError, match=r"federation\.toml: found"):
+        load(federation.home, site)
+    federation.approve()
+    second = load(federation.home, read_site(federation.site_file("north")))
+    assert second.federation.round_timeout == 60.0
+    assert load(federation.home, read_site(federation.site_file("south"))) is not second
