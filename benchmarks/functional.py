@@ -11,9 +11,9 @@ import numpy as np
 
 from benchmarks._rows import Row, called, smallest
 from privbo.algorithms.functional.f_lcb import f_lcb
-from privbo.training.central import central_run
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import PrivateNeuralArm
+from privbo.training.search import central_run
 
 if TYPE_CHECKING:
     from torch import nn

@@ -39,8 +39,8 @@ from privbo.runs.session import Session as Session, start as start
 from privbo.runs.session import Site as Site
 from privbo.runs.spec import Spec as Spec
 from privbo.runs.trials import Trial as Trial
-from privbo.training.price import TrainingPlan as TrainingPlan, plan_training as plan_training
+from privbo.training.plan import TrainingPlan as TrainingPlan
 from privbo.training.private_neural import Split as Split
-from privbo.training.train import Trained as Trained, train_private as train_private
+from privbo.training.train import Trained as Trained, plan_training as plan_training, train_private as train_private
 
 __version__: str

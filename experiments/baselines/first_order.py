@@ -8,7 +8,7 @@ its constants; a lower confidence bound is valid with the second only.
 
 Throughout, R bounds the distance from the start to a minimiser and D is the diameter of
 the set. The stochastic method of the wheel is in
-``privbo.algorithms.functional.stochastic``, those under heavy tails in ``heavy_tailed``.
+``privbo.algorithms.functional.methods``, those under heavy tails in ``heavy_tailed``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from experiments.baselines.convex_sets import Everywhere
-from privbo.algorithms.functional.sets import ConvexSet, require_positive
-from privbo.algorithms.functional.stochastic import Rates, State
+from privbo.algorithms.functional.methods import ConvexSet, Rates, State, require_positive
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
 

@@ -14,7 +14,7 @@ every phase. Only the abstract and the introduction were at hand; assumed and ch
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -25,7 +25,6 @@ from privbo.algorithms.elimination.alone import PersonalElimination, alone
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.personal_clients import Kept
 from privbo.algorithms.elimination.pf_pne import PFPNEServer
-from privbo.algorithms.elimination.phases import count_fitting
 from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, pull_nodes
 from privbo.algorithms.elimination.settings import CappedSettings
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
@@ -94,29 +93,26 @@ class FlexibleServer(PFPNEServer):
 
     def __init__(self, algorithm: FlexibleXArmed, setting: Setting) -> None:
         self._own = algorithm
-        super().__init__(algorithm, setting)  # type: ignore[arg-type]  # what only PF-PNE has is replaced below
+        super().__init__(algorithm, setting, cap=algorithm.cap)  # type: ignore[arg-type]  # what only PF-PNE has is replaced
 
-    def _phases(self) -> int:
-        """Number of phases that fit whatever is eliminated: no node, or what the cap leaves."""
+    def _lengths(self) -> Iterable[int]:
+        """Pulls whatever is eliminated: no node, or what the cap leaves."""
         most = self._own.cap or self._own.budget
-        lengths = (
-            min(self._own.n_children**depth, most) * self._own.node_pulls(self._confidence, depth)
-            for depth in range(self._partition.max_depth + 1)
-        )
-        return count_fitting(lengths, self._own.budget, self._setting.rounds)
+        for depth in range(self._partition.max_depth + 1):
+            yield self._length(depth, min(self._own.n_children**depth, most))
 
-    def _pulls(self, depth: int) -> int:
+    def _pulls(self, depth: int, n_nodes: int) -> int:  # noqa: ARG002  # the same for any number
         return self._own.shared_pulls(self._confidence, depth)
 
-    def _length(self) -> int:
-        return len(self._nodes) * self._own.node_pulls(self._confidence, self._depth)
+    def _length(self, depth: int, n_nodes: int) -> int:
+        return n_nodes * self._own.node_pulls(self._confidence, depth)
 
-    def _silent_rounds(self) -> range:
+    def _silent_rounds(self, depth: int) -> range:  # noqa: ARG002  # one, wherever the shared ones ended
         return range(1)
 
     def _deficit(self, depth: int) -> float:
         """What the average may lack and a client's own part make up for, 2 alpha D, and what a cell hides."""
-        return self._confidence.variation(depth) + 2.0 * self._own.own_share * self._own.heterogeneity
+        return super()._deficit(depth) + 2.0 * self._own.own_share * self._own.heterogeneity
 
 
 class FlexibleCohort:
@@ -235,10 +231,10 @@ class FlexibleCohort:
         counts = np.broadcast_to(np.asarray(pulls, dtype=np.int64), owners.shape).copy()
         points = self._setting.space.snap(self._partition.centres(depth, nodes))
         clients, allowed = self._clients[owners], self._sharing.allowed
-        found = pull_nodes(self._evaluate, allowed, clients, points, counts, self._setting.unit)
+        means, worked = pull_nodes(self._evaluate, allowed, clients, points, counts, self._setting.unit)
         self._left -= np.bincount(owners, weights=counts, minlength=len(self._left)).astype(np.int64)
         return table.add(
-            owners=owners, depth=depth, nodes=nodes, pulls=counts, worked=found.worked, means=found.means, round_=round_
+            owners=owners, depth=depth, nodes=nodes, pulls=counts, worked=worked, means=means, round_=round_
         )
 
     def _everything(self) -> PullTable:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from experiments.baselines.first_order import Optimiser
-from privbo.algorithms.functional.stochastic import State
+from privbo.algorithms.functional.methods import State
 from privbo.protocol.messages import FloatArray
 
 

@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from experiments.baselines.function_arms import FunctionArm
-from privbo.algorithms.functional.stochastic import State
+from privbo.algorithms.functional.methods import State
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privbo.algorithms.functional.sets import require_positive
-from privbo.algorithms.functional.stochastic import State
+from privbo.algorithms.functional.methods import State, require_positive
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
 

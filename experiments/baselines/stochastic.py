@@ -7,8 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privbo.algorithms.functional.sets import ConvexSet, require_positive
-from privbo.algorithms.functional.stochastic import GradientNoise, Rates, State, require_bounded
+from privbo.algorithms.functional.methods import (
+    ConvexSet,
+    GradientNoise,
+    Rates,
+    State,
+    require_bounded,
+    require_positive,
+)
 from privbo.protocol.messages import FloatArray
 
 

@@ -20,11 +20,10 @@ import torch
 
 from experiments.baselines.neural import accuracy
 from experiments.problems.digits import load_digits, network
-from privbo.algorithms.functional.bounds import RateViolated
-from privbo.algorithms.functional.f_lcb import f_lcb
-from privbo.training.central import central_run
+from privbo.algorithms.functional.f_lcb import RateViolated, f_lcb
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import PrivateNeuralArm
+from privbo.training.search import central_run
 
 NETWORKS = ("conv-4", "mlp-64", "mlp-3", "pooled")
 PULLS, STEPS = 12, 40

@@ -17,7 +17,6 @@ from experiments.baselines.common import CommonSearch
 from experiments.outcome import Outcome, Task, make, named_delta, paid
 from experiments.plays.worth import FIRST, FLOOR, judged, seen
 from experiments.problems.surfaces import Surfaces
-from privbo.algorithms.functional.settings import FLCBSettings
 from privbo.protocol.common import Final
 from privbo.protocol.messages import ClientHistory, FloatArray, IntArray
 
@@ -105,5 +104,5 @@ def _common(result: pb.Record) -> FloatArray | None:
     """The setting that is announced to everybody, in the cube; None where there is none."""
     if result.common is not None:
         return result.spec.problem.search_space.encode(result.common.params)
-    announces = isinstance(result.spec.algorithm, CommonSearch | FLCBSettings) and result.releases
+    announces = isinstance(result.spec.algorithm, CommonSearch | pb.FederatedFLCB) and result.releases
     return result.clients.recommended[0] if announces else None

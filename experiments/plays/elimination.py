@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 
 import privbo as pb
 from experiments.baselines.arms import fed1_ucb, play_tree, random_arms, random_search
-from experiments.baselines.fn_ucb import fn_ucb
 from experiments.baselines.hoo import HOO
 from experiments.baselines.tree import TreeBandit, locate
 from experiments.baselines.trees import HCT, VHCT
@@ -21,7 +20,6 @@ from experiments.outcome import Outcome, Task, make, paid
 from experiments.problems.clients import Clients
 from experiments.problems.environments import Environment, Shifted
 from privbo.algorithms.elimination.alone import PersonalElimination
-from privbo.algorithms.elimination.fed_pne import FedPNEServer
 from privbo.algorithms.elimination.partition import Partition
 from privbo.algorithms.elimination.personal_clients import PersonalCohort
 from privbo.protocol.messages import (
@@ -104,7 +102,7 @@ def numbers_told(algorithm: Algorithm, setting: Setting, releases: tuple[Release
 
 def lost_optimum(algorithm: pb.FedPNE, env: Environment, releases: tuple[Release, ...], rounds: int) -> bool:
     """Say whether the last phase's active nodes miss the cells of all of the average objective's optima."""
-    server = FedPNEServer(algorithm, _setting(env, rounds))
+    server = algorithm.server(_setting(env, rounds))
     active, depth = np.zeros(1, dtype=np.int64), 0
     for release in releases:
         if server.phase is not None:
@@ -242,22 +240,15 @@ def make_tree(kind: str, n_dims: int, horizon: int) -> TreeBandit:
 
 
 def flat(task: Task) -> Outcome:
-    """Play a search without a tree (option ``kind``): ``"fed1-ucb"``, ``"fn-ucb"`` or ``"random"``."""
+    """Play a search without a tree (option ``kind``): ``"fed1-ucb"`` or ``"random"``."""
     clients = _clients(task)
     env, n, horizon = clients.environment(), clients.n_clients, clients.horizon
     arms = random_arms(env.model.n_dims, np.random.default_rng([task.seed, 13]))
-    match cast("Literal['fed1-ucb', 'fn-ucb', 'random']", task.options["kind"]):
-        case "fed1-ucb":
-            fed1_ucb(env.pull, n_clients=n, arms=arms, horizon=horizon, noise_scale=clients.width)
-        case "random":
-            generator = np.random.default_rng([task.seed, 17])
-            random_search(env.pull, n_clients=n, n_dims=env.model.n_dims, horizon=horizon, generator=generator)
-        case "fn-ucb":
-            generator = np.random.default_rng([task.seed, 19])
-            told = fn_ucb(env.pull, n_clients=n, arms=arms, horizon=horizon, generator=generator)
-            found, up = _outcome(env), float(told.floats_up)  # the averages come back
-            found.figures.update({"made": float(told.synchronisations), "floats up": up, "floats down": up})
-            return found
+    if task.options["kind"] == "fed1-ucb":
+        fed1_ucb(env.pull, n_clients=n, arms=arms, horizon=horizon, noise_scale=clients.width)
+    else:
+        generator = np.random.default_rng([task.seed, 17])
+        random_search(env.pull, n_clients=n, n_dims=env.model.n_dims, horizon=horizon, generator=generator)
     return _outcome(env)
 
 

@@ -21,8 +21,7 @@ from experiments.problems.suites import minima
 from experiments.problems.three_functions import arm_of
 from experiments.study import Panel, Picture
 from experiments.summary import Rows
-from privbo.algorithms.functional.bounds import RateViolated
-from privbo.algorithms.functional.f_lcb import f_lcb
+from privbo.algorithms.functional.f_lcb import RateViolated, f_lcb
 from privbo.protocol.messages import FloatArray
 
 if TYPE_CHECKING:

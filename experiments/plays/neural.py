@@ -25,13 +25,10 @@ from experiments.cells import Context, Found
 from experiments.outcome import Outcome, Task, make
 from experiments.plays.curves import RecordedArm
 from experiments.problems.digits import Digits, load_digits, network
-from privbo.algorithms.functional.arms import Arm
-from privbo.algorithms.functional.bounds import RateViolated
-from privbo.algorithms.functional.f_lcb import FLCB, Selection, f_lcb
-from privbo.training.central import central_run
+from privbo.algorithms.functional.f_lcb import FLCB, Arm, RateViolated, Selection, f_lcb
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import MakeModel, PrivateNeuralArm
-from privbo.training.selection import private_selection
+from privbo.training.search import central_run
 
 MODELS = {"cifar10": architectures.CIFAR10, "cifar100": architectures.CIFAR100}
 LEARNING_RATE = 0.5  # of the optimiser under the noise, set for the private regime
@@ -183,8 +180,8 @@ def _price(epsilons: dict[str, float]) -> dict[str, float]:
 def _selected(task: Task, digits: Digits) -> Outcome:
     epsilon, names = cast("float", task.options["epsilon"]), cast("list[str]", task.options["models"])
     privacy = RecordPrivacy(epsilon=epsilon, delta=DELTA, pulls=1, steps=RUN_STEPS, noise="simulation")
-    selection = private_selection(
-        privacy, RUNS, candidates=names, n_training=N_TRAINING, n_validation=N_VALIDATION, seed=task.seed
+    selection = central_run(
+        privacy, runs=RUNS, candidates=names, n_training=N_TRAINING, n_validation=N_VALIDATION, seed=task.seed
     )
     trained = partial(PrivateNeuralArm, trainer=selection.trainer, judge=selection.judge, steps=RUN_STEPS)
     seeds = itertools.count(1000 * task.seed)

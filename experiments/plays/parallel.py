@@ -10,7 +10,6 @@ import numpy as np
 import privbo as pb
 from experiments.outcome import Outcome, Task, make, paid
 from experiments.problems.environments import Environment, Shifted
-from privbo.algorithms.elimination.parallel import ParallelServer
 from privbo.algorithms.elimination.partition import Partition
 from privbo.protocol.messages import FloatArray, Release, Setting
 
@@ -50,7 +49,7 @@ def _by_pulls(
     """
     space = environment.problem().search_space
     setting = Setting(space=space, n_clients=environment.n_clients, rounds=rounds, public_seed=0)
-    server, partition, pulls = ParallelServer(algorithm, setting), Partition(n_dims=1), 0.0
+    server, partition, pulls = algorithm.server(setting), Partition(n_dims=1), 0.0
     steps, losses = [], []
     for release in releases:
         ask = server.ask()

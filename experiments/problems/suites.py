@@ -14,8 +14,7 @@ from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.functions import HeavyTailed, MaxAffine, Noisy, Quadratic, RootQuadratic, draw_max_affine
 from experiments.baselines.heavy_tailed import ClippedSSTM, RestartedClippedSSTM
 from experiments.baselines.stochastic import StronglyConvexStochasticAccelerated
-from privbo.algorithms.functional.sets import Box
-from privbo.algorithms.functional.stochastic import GradientNoise, Rates, StochasticAccelerated
+from privbo.algorithms.functional.methods import Box, GradientNoise, Rates, StochasticAccelerated
 from privbo.protocol.messages import FloatArray
 
 N_DIMS = 20

@@ -15,8 +15,7 @@ from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_json, require_contained
 from privbo.protocol.settings import read_settings
 from privbo.protocol.table import Table
-from privbo.training.plan import RecordPrivacy
-from privbo.training.price import TrainingPlan
+from privbo.training.plan import RecordPrivacy, TrainingPlan
 
 
 @dataclass(frozen=True, kw_only=True)

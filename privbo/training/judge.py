@@ -10,7 +10,7 @@ import numpy as np
 
 from accountant.errors import BudgetExceeded
 from privbo.door.door import Door
-from privbo.door.mechanism import PrivateSum, WeightGeometry
+from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
 from privbo.door.selection import secret_score
 from privbo.protocol.messages import FloatArray, Request
@@ -22,15 +22,13 @@ class LossJudge:
 
     Args:
         door: Of the validation ledger.
-        n_records: Validation records.
-        loss_bound: Losses are sent as (loss - bound), clipped to the bound.
-        mechanism: What answers.
+        request: The mean over records of (loss - bound), each clipped to the bound.
+        stddev: Standard deviation of its answers' noise.
     """
 
-    def __init__(self, door: Door, *, n_records: int, loss_bound: float, mechanism: PrivateSum) -> None:
-        self._request = loss_request(n_records, loss_bound)
-        self._door, self._bound, self._round = door, loss_bound, 0
-        self.stddev = mechanism.noise_stddev()
+    def __init__(self, door: Door, request: Request, stddev: float) -> None:
+        self._door, self._request, self._round = door, request, 0
+        self._bound, self.stddev = request.clipping_norm, stddev
 
     def __call__(self, losses: Callable[[], FloatArray]) -> float:
         """The noisy mean of clipped losses; a loss that is not finite counts as the middle."""
@@ -75,34 +73,13 @@ class RunAllowance:
             )
         self.steps -= count
 
-    def take_judgement(self) -> None:
-        """Use up one judgement.
-
-        Raises:
-            BudgetExceeded: Outside of a run, or once more than the run was paid for.
-        """
-        if self.judgements < 1:
-            raise BudgetExceeded("a run's score is paid for once; judge a model inside its run only")
-        self.judgements -= 1
-
 
 class SecretJudge:
-    """Noisy mean losses that stay inside a selection; use it for the arms of ``PrivateSelection.select``."""
+    """Noisy mean losses that stay inside a selection; use it for the arms of ``CentralRun.select``."""
 
-    def __init__(
-        self,
-        *,
-        n_records: int,
-        loss_bound: float,
-        noise_multiplier: float,
-        noise: NoiseSource,
-        allowance: RunAllowance,
-    ) -> None:
-        self._request = loss_request(n_records, loss_bound)
-        self._mechanism = loss_mechanism(n_records, loss_bound, noise_multiplier)
-        self._bound, self._noise, self._made = loss_bound, noise, 0
-        self._allowance = allowance
-        self.stddev = self._mechanism.noise_stddev()
+    def __init__(self, mechanism: PrivateSum, request: Request, *, noise: NoiseSource, allowance: RunAllowance) -> None:
+        self._mechanism, self._request, self._noise, self._allowance = mechanism, request, noise, allowance
+        self._bound, self._made, self.stddev = request.clipping_norm, 0, mechanism.noise_stddev()
 
     def __call__(self, losses: Callable[[], FloatArray]) -> float:
         """The noisy mean of clipped losses.
@@ -110,20 +87,10 @@ class SecretJudge:
         Raises:
             BudgetExceeded: Outside of a run, or twice in one.
         """
-        self._allowance.take_judgement()
+        if self._allowance.judgements < 1:
+            raise BudgetExceeded("a run's score is paid for once; judge a model inside its run only")
+        self._allowance.judgements -= 1
         self._made += 1
         rows = np.asarray(losses())[:, None] - self._bound
         noise = self._noise.stream(f"run {self._made}")
         return secret_score(self._mechanism, self._request, rows, noise) + self._bound
-
-
-def loss_request(n_records: int, loss_bound: float) -> Request:
-    """The mean over records of (loss - bound), each within the bound."""
-    weights = np.full((1, n_records), 1.0 / n_records)
-    return Request(dim=1, clipping_norm=loss_bound, weights=weights)
-
-
-def loss_mechanism(n_records: int, loss_bound: float, noise_multiplier: float) -> PrivateSum:
-    """Mechanism that answers ``loss_request``."""
-    geometry = WeightGeometry.of(loss_request(n_records, loss_bound).weights)
-    return PrivateSum(clipping_norm=loss_bound, geometry=geometry, noise_multiplier=noise_multiplier)

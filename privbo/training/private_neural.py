@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 import torch
@@ -21,8 +21,11 @@ from torch import Tensor, nn
 
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
-from privbo.training.journal import Pull
-from privbo.training.trainer import OpacusTrainer, Steps
+from privbo.training.judge import LossJudge, SecretJudge
+from privbo.training.trainer import OpacusTrainer, SecureSteps
+
+if TYPE_CHECKING:
+    from opacus.optimizers import DPOptimizer
 
 WRAPPED = "_module."
 """Prefix that Opacus puts before the names of a wrapped model's state."""
@@ -76,19 +79,6 @@ class Split:
             )
 
 
-class Judge(Protocol):
-    """The door for validation losses."""
-
-    @property
-    def stddev(self) -> float:
-        """Standard deviation of its answers' noise."""
-        ...
-
-    def __call__(self, losses: Callable[[], FloatArray]) -> float:
-        """Pay, then look: the noisy mean of the clipped losses that ``losses()`` computes, ``(n,)``."""
-        ...
-
-
 @dataclass(kw_only=True, eq=False)
 class PrivateTraining:
     """A model under private training; ``PrivateNeuralArm.step`` changes it in place.
@@ -100,7 +90,7 @@ class PrivateTraining:
     """
 
     model: nn.Module
-    optimiser: Steps
+    optimiser: DPOptimizer | SecureSteps
     losses: list[float] = field(default_factory=list)
 
 
@@ -126,7 +116,7 @@ class PrivateNeuralArm:
     data: Split
     optimiser: MakeOptimiser
     trainer: OpacusTrainer
-    judge: Judge
+    judge: LossJudge | SecretJudge
     steps: int = 40
     seed: int = 0
     scale: float = 2.0
@@ -150,11 +140,11 @@ class PrivateNeuralArm:
         made = self.trainer.begin(self.name, self.steps)
         if made is None:
             self._train(state)
-            pull = Pull(model=state.model.state_dict(), optimiser=state.optimiser.state_dict())
+            pull = {"model": state.model.state_dict(), "optimiser": state.optimiser.state_dict()}
             self.trainer.finish(self.name, pull)
         else:
-            state.model.load_state_dict(made.model)
-            state.optimiser.load_state_dict(dict(made.optimiser))
+            state.model.load_state_dict(made["model"])
+            state.optimiser.load_state_dict(dict(made["optimiser"]))
         state.losses.append(self.judge(lambda: record_losses(state.model, self.data)))
         return state
 
@@ -259,3 +249,82 @@ def record_losses(model: nn.Module, data: Split) -> FloatArray:
     model.eval()
     losses = nn.functional.cross_entropy(model(data.validation_x), data.validation_y, reduction="none")
     return np.asarray(losses.cpu().numpy(), dtype=np.float64)
+
+
+if TYPE_CHECKING:
+    from privbo.training.private_neural import MakeModel, Split
+
+
+def require_trainable(models: Mapping[str, MakeModel], data: Split) -> None:
+    """Refuse what no training could be made of; records are asked for their type, shape and classes only.
+
+    Raises:
+        ConfigurationError: Naming the network and what to change.
+    """
+    for name, maker in models.items():
+        with torch.random.fork_rng(devices=[]):
+            first, second = _made(name, maker), _made(name, maker)
+            if _shared(first, second):
+                raise ConfigurationError(
+                    f"models[{name!r}] hands out the same network twice, so that one training would go on with "
+                    "another's weights; make a new one at every call: lambda: nn.Linear(...)"
+                )
+            scores = _scores(name, first, data)
+        if scores.ndim != 2 or len(scores) != 2:
+            raise ConfigurationError(
+                f"network {name!r} answers two records with the shape {tuple(scores.shape)}; it must give one row of "
+                "classes' scores for each"
+            )
+        _require_classes(name, scores.shape[1], data)
+
+
+def _made(name: str, maker: MakeModel) -> nn.Module:
+    if isinstance(maker, nn.Module) or not callable(maker):
+        raise ConfigurationError(
+            f"models[{name!r}] is a {type(maker).__name__}, not a function that makes a network; "
+            "write lambda: nn.Linear(...)"
+        )
+    made = maker()
+    if not isinstance(made, nn.Module):
+        raise ConfigurationError(f"models[{name!r}] makes a {type(made).__name__}; return a torch.nn.Module")
+    return made
+
+
+def _shared(first: nn.Module, second: nn.Module) -> bool:
+    kept = {value.data_ptr() for value in first.state_dict().values() if _has_room(value)}
+    return first is second or any(_has_room(v) and v.data_ptr() in kept for v in second.state_dict().values())
+
+
+def _has_room(value: object) -> TypeGuard[Tensor]:
+    return isinstance(value, Tensor) and value.numel() > 0
+
+
+def _scores(name: str, model: nn.Module, data: Split) -> Tensor:
+    """Scores of two records of zeros, of the shape and type of the records."""
+    x = data.train_x
+    weights = next((p.dtype for p in model.parameters() if p.is_floating_point()), x.dtype)
+    if x.is_floating_point() and x.dtype != weights:
+        raise ConfigurationError(
+            f"inputs are {x.dtype} and network {name!r} is {weights}; convert them: x.to({weights})"
+        )
+    try:
+        with torch.no_grad():
+            scores = model.to(x.device).eval()(x.new_zeros((2, *x.shape[1:])))
+    except Exception as error:  # whatever a network of one's own raises
+        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigurationError(
+            f"network {name!r} can't take inputs of shape {tuple(x.shape[1:])} and type {x.dtype} ({told}); "
+            "let its first layer fit the inputs"
+        ) from error
+    if not isinstance(scores, Tensor):
+        raise ConfigurationError(f"network {name!r} returns a {type(scores).__name__}; return the classes' scores")
+    return scores
+
+
+def _require_classes(name: str, n_outputs: int, data: Split) -> None:
+    for part, classes in (("train_y", data.train_y), ("validation_y", data.validation_y)):
+        if classes.min() < 0 or classes.max() >= n_outputs:
+            raise ConfigurationError(
+                f"{part} has classes outside 0..{n_outputs - 1}, and network {name!r} has {n_outputs} outputs; "
+                "give it one output per class, and number the classes from 0"
+            )

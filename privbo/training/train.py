@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal
 
+from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from accountant.verify.text import shown
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import fresh_directory
-from privbo.training.price import TrainingPlan, plan_training
+from privbo.training.plan import RecordPrivacy, TrainingPlan, priced
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from accountant.mechanisms.selection import TruncatedNegativeBinomial
-    from privbo.protocol.settings import JsonObject
-    from privbo.training.journal import State
-    from privbo.training.private_neural import Judge, MakeModel, MakeOptimiser, Split
-    from privbo.training.trainer import OpacusTrainer
+    from privbo.training.private_neural import MakeModel, MakeOptimiser, Split
+    from privbo.training.trainer import State
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,6 +61,72 @@ class Trained:
     def __repr__(self) -> str:
         head = f"<Trained {shown(self.name)}: released loss {self.loss:.4g}, kept in {self.directory or 'memory'}"
         return f"{head}\n {self.plan!r}>"
+
+
+def plan_training(
+    models: Mapping[str, MakeModel],
+    data: Split,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    epochs: int = 10,
+    batch_size: int = 64,
+    clipping_norm: float = 1.0,
+    loss_bound: float = 2.0,
+    expected_runs: float | None = None,
+    noise: Literal["secure", "simulation"] = "secure",
+) -> TrainingPlan:
+    """Price a training before it is made: noise, number of trainings, epsilon of a record and of a person.
+
+    .. versionadded:: 0.3.0
+
+    Args:
+        models: As for ``train_private``, and so is everything else; only their number is used.
+        data: Only the numbers of records are used.
+        epsilon: Price of all of it, of one record.
+        delta: Of it; by default at most 1e-5 and at most a tenth of one over the number of records.
+        epochs: Expected number of times that a record is used in one training.
+        batch_size: Expected number of records in a step.
+        clipping_norm: Of a record's gradient.
+        loss_bound: Validation losses are clipped to ``[0, 2 loss_bound]``.
+        expected_runs: Expected number of trainings where there are several networks; by default two per network.
+        noise: ``"secure"``, or ``"simulation"``.
+
+    Raises:
+        ConfigurationError: If a setting is impossible.
+        CalibrationError: If no noise meets the target.
+
+    Example:
+        >>> import torch, privbo as pb
+        >>> x, y = torch.zeros(200, 2), torch.zeros(200, dtype=torch.int64)
+        >>> data = pb.Split(train_x=x[:150], train_y=y[:150], validation_x=x[150:], validation_y=y[150:])
+        >>> plan = pb.plan_training({"linear": lambda: torch.nn.Linear(2, 2)}, data, epsilon=8.0)
+        >>> round(plan.loss_stddev, 3)
+        0.024
+    """
+    if not models:
+        raise ConfigurationError("models is empty; name at least one network and the function that makes it")
+    n_training, n_validation = len(data.train_y), len(data.validation_y)
+    if not 0 < batch_size <= n_training:
+        raise ConfigurationError(f"batch_size={batch_size} must lie in 1..{n_training}, the number of training records")
+    smallest = min(1e-5, 1.0 / (10.0 * (n_training + n_validation)))
+    privacy = RecordPrivacy(
+        epsilon=epsilon,
+        delta=smallest if delta is None else delta,
+        pulls=1,
+        steps=max(1, math.ceil(epochs * n_training / batch_size)),
+        sample_rate=batch_size / n_training,
+        clipping_norm=clipping_norm,
+        loss_bound=loss_bound,
+        noise=noise,
+    )
+    if len(models) == 1:
+        return priced(privacy, n_training=n_training, n_validation=n_validation)
+    mean = 2.0 * len(models) if expected_runs is None else expected_runs
+    if not mean > 1.0:
+        raise ConfigurationError(f"expected_runs={mean!r} must be above 1; give about two per network")
+    runs = TruncatedNegativeBinomial(eta=1.0, gamma=1.0 / mean)
+    return priced(privacy, n_training=n_training, n_validation=n_validation, runs=runs)
 
 
 def train_private(
@@ -138,94 +203,49 @@ def train_private(
         raise ConfigurationError(
             f"optimiser: none for {', '.join(missing)}; give one for every network, or one for all"
         )
-    from privbo.training.border import require_trainable
+    from privbo.training.private_neural import WRAPPED, PrivateNeuralArm, require_trainable
+    from privbo.training.search import central_run, describe_network
 
     require_trainable(models, data)
     home = None if directory is None else Path(directory)
     if home is None and noise == "secure" and not resume:
         home = fresh_directory("training")
-    task = _Task(models=models, data=data, optimiser=optimiser, plan=plan, home=home, resume=resume, seed=seed)
-    return task.only() if plan.runs is None else task.best(plan.runs)
+    optimisers = optimiser if isinstance(optimiser, Mapping) else dict.fromkeys(models, optimiser)
+    names = list(models)
+    run = central_run(
+        plan.privacy,
+        n_training=plan.n_training,
+        n_validation=plan.n_validation,
+        runs=plan.runs,
+        candidates=() if plan.runs is None else names,
+        directory=home,
+        resume=resume,
+        seed=seed,
+        networks={each: describe_network(models[each], optimisers[each]) for each in names},
+        data=data,
+    )
 
-
-class _Opened(TypedDict):
-    n_training: int
-    n_validation: int
-    directory: Path | None
-    resume: bool
-    seed: int | None
-    networks: JsonObject
-    data: Split
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Task:
-    models: Mapping[str, MakeModel]
-    data: Split
-    optimiser: MakeOptimiser | Mapping[str, MakeOptimiser]
-    plan: TrainingPlan
-    home: Path | None
-    resume: bool
-    seed: int | None
-
-    def only(self) -> Trained:
-        """Train the only network and have its loss judged: one release each."""
-        from privbo.training.central import central_run
-
-        run = central_run(self.plan.privacy, **self._opened())
-        (name,) = self.models
-        with run.training, run.validation:
-            loss, state = self._trained(name, run.trainer, run.judge, self.seed or 0)
-            return self._result(name, loss, state)
-
-    def best(self, runs: TruncatedNegativeBinomial) -> Trained:
-        """Train a secret number of networks, each chosen at random; release the best."""
-        from privbo.training.selection import private_selection
-
-        names = list(self.models)
-        choice = private_selection(self.plan.privacy, runs, candidates=names, **self._opened())
-        with choice.training, choice.validation:
-            found = choice.select(
-                lambda index: self._trained(names[index], choice.trainer, choice.judge, (self.seed or 0) + index),
-            )
-            return self._result(names[found.chosen], found.score, found.model)
-
-    def _opened(self) -> _Opened:
-        from privbo.training.asked import network
-
-        return {
-            "n_training": self.plan.n_training,
-            "n_validation": self.plan.n_validation,
-            "directory": self.home,
-            "resume": self.resume,
-            "seed": self.seed,
-            "networks": {name: network(model, self._optimiser(name)) for name, model in self.models.items()},
-            "data": self.data,
-        }
-
-    def _optimiser(self, name: str) -> MakeOptimiser:
-        return self.optimiser[name] if isinstance(self.optimiser, Mapping) else self.optimiser
-
-    def _trained(self, name: str, trainer: OpacusTrainer, judge: Judge, seed: int) -> tuple[float, State]:
+    def trained(index: int) -> tuple[float, State]:
         """Train a network once; its judged loss and its state."""
-        from privbo.training.private_neural import PrivateNeuralArm
-
         arm = PrivateNeuralArm(
-            name=name,
-            model=self.models[name],
-            data=self.data,
-            optimiser=self._optimiser(name),
-            trainer=trainer,
-            judge=judge,
-            steps=self.plan.privacy.steps,
-            seed=seed,
+            name=names[index],
+            model=models[names[index]],
+            data=data,
+            optimiser=optimisers[names[index]],
+            trainer=run.trainer,
+            judge=run.judge,
+            steps=plan.privacy.steps,
+            seed=(seed or 0) + index,
         )
         state = arm.step(arm.init())
         return arm.value(state), state.model.state_dict()
 
-    def _result(self, name: str, loss: float, state: State) -> Trained:
-        from privbo.training.private_neural import WRAPPED
-
-        model = self.models[name]()
-        model.load_state_dict({key.removeprefix(WRAPPED): value for key, value in state.items()})
-        return Trained(name=name, model=model.eval(), loss=loss, plan=self.plan, directory=self.home)
+    with run.training, run.validation:
+        if plan.runs is None:
+            chosen, (loss, state) = 0, trained(0)
+        else:
+            best = run.select(trained)
+            chosen, loss, state = best.chosen, best.score, best.model
+    model = models[names[chosen]]()
+    model.load_state_dict({key.removeprefix(WRAPPED): value for key, value in state.items()})
+    return Trained(name=names[chosen], model=model.eval(), loss=loss, plan=plan, directory=home)

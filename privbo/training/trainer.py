@@ -3,47 +3,83 @@
 Opacus's own secure mode needs torchcsprng. Here a real run needs nothing more: its noise,
 like its samples, comes from the operating system's generator through
 ``privbo.door.sums``.
+
+A pull is charged, trained, *kept*, and only then judged. So whatever has left the pull's
+memory is what a resumed search finds, and no charge pays for two different outcomes. The
+models in the journal are outcomes of private training, covered by epsilon as the ledger states it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from accountant.errors import BudgetExceeded
 from privbo.door.noise import NoiseSource, SecureNoise
 from privbo.door.sums import noisy_gradient_sum
-from privbo.protocol.errors import ConfigurationError
-from privbo.training.journal import Journal, Pull, State
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import write_atomically
 from privbo.training.plan import RecordPrivacy
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant
     from opacus.optimizers import DPOptimizer
 
+State: TypeAlias = Mapping[str, Any]
+"""State dict of torch, of a model or of an optimiser; opaque here."""
 
-class Steps(Protocol):
-    """An optimiser: Opacus's, or ours with secret noise."""
+Pull: TypeAlias = dict[str, State]
+"""Result of a finished pull: the states of its ``"model"`` and its ``"optimiser"``."""
 
-    def zero_grad(self) -> None:
-        """Forget gradients."""
-        ...
 
-    def step(self) -> object:
-        """One update."""
-        ...
+class Journal:
+    """One file per finished pull.
 
-    def state_dict(self) -> State:
-        """State for a checkpoint."""
-        ...
+    Args:
+        folder: Where to.
+        judged: Whether a pull, by position, has a validation loss already.
+    """
 
-    def load_state_dict(self, state_dict: dict[str, object]) -> None:
-        """Go on from a checkpoint."""
-        ...
+    def __init__(self, folder: Path, judged: Callable[[int], bool]) -> None:
+        self._folder, self._judged = folder, judged
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self, position: int, name: str) -> Pull | None:
+        """Result of pull number ``position``, or None if it was not finished.
+
+        Raises:
+            RunError: If it belongs to another arm, or is gone though its loss was released.
+        """
+        path = self._path(position)
+        if not path.exists():
+            if self._judged(position):
+                raise RunError(
+                    f"{path} is gone though its validation loss was released; restore it from a copy (training "
+                    "again would be a second outcome for one charge)"
+                )
+            return None
+        found = torch.load(path, weights_only=True)
+        if found["name"] != name:
+            raise RunError(
+                f"{path} holds arm {found['name']!r}, the search pulls {name!r}; resume it with its own arms"
+            )
+        return cast("Pull", found["pull"])
+
+    def save(self, position: int, name: str, pull: Pull) -> None:
+        """Keep a finished pull, durable on return, before anything of it is judged."""
+        buffer = io.BytesIO()
+        torch.save({"name": name, "pull": pull}, buffer)
+        write_atomically(self._path(position), buffer.getvalue())
+
+    def _path(self, position: int) -> Path:
+        return self._folder / f"pull-{position:05d}.pt"
 
 
 class OpacusTrainer:
@@ -76,7 +112,7 @@ class OpacusTrainer:
         self._open: IAccountant | None = None
         self._position = -1
 
-    def prepare(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[nn.Module, Steps]:
+    def prepare(self, model: nn.Module, optimiser: Optimizer) -> tuple[nn.Module, DPOptimizer | SecureSteps]:
         """Per-record gradients, clipping and noise; every step is reported to the ledger's accountant.
 
         Raises:
@@ -164,7 +200,7 @@ class SecureSteps:
 
     def __init__(
         self,
-        optimiser: torch.optim.Optimizer,
+        optimiser: Optimizer,
         *,
         clipping_norm: float,
         noise_multiplier: float,

@@ -9,7 +9,6 @@ import pytest
 
 import privbo as pb
 from privbo.algorithms.elimination.confidence import noise_half_width
-from privbo.algorithms.elimination.fed_pne import FedPNEServer
 from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
 
 PLAIN = pb.NoPrivacy()
@@ -107,7 +106,7 @@ def test_with_privacy_off_every_private_form_is_the_plain_algorithm(form: str) -
 
 def test_the_cap_holds_after_the_first_phase_and_is_named() -> None:
     setting = Setting(space=problem().search_space, n_clients=300, rounds=9, public_seed=0)
-    server = FedPNEServer(pb.FedPNE.heuristic(horizon=3000), setting)
+    server = pb.FedPNE.heuristic(horizon=3000).server(setting)
     sizes = []
     while (ask := server.ask()) is not None and ask.request is not None:
         sizes.append(ask.request.dim)
@@ -127,7 +126,7 @@ def test_noise_widens_every_comparison() -> None:
     setting = Setting(space=problem().search_space, n_clients=20, rounds=3, public_seed=0)
     algorithm = pb.FedPNE(horizon=700)
     for margin, stays in ((-1e-6, True), (1e-6, False)):
-        server = FedPNEServer(algorithm, setting)
+        server = algorithm.server(setting)
         phase = server.phase
         assert phase is not None
         confidence = algorithm.confidence(20)
@@ -150,7 +149,7 @@ def test_the_plan_bounds_every_run() -> None:
         setting = Setting(space=space, n_clients=n_clients, rounds=100, public_seed=0)
         counts = set()
         for scale in (1e-9, 1e9):  # decisive, and hopeless, differences
-            server = FedPNEServer(pb.FedPNE(horizon=horizon), setting)
+            server = pb.FedPNE(horizon=horizon).server(setting)
             planned, made = len(list(server.plan())), 0
             while (ask := server.ask()) is not None and ask.request is not None:
                 values = np.arange(ask.request.dim, dtype=float)[None]

@@ -8,7 +8,6 @@ import pytest
 
 import privbo as pb
 from privbo.algorithms.elimination.confidence import noise_half_width
-from privbo.algorithms.elimination.parallel import ParallelServer
 from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
 
 SPACE = pb.Space({"x": pb.Real(0, 1)})
@@ -49,10 +48,8 @@ def test_pulls_follow_the_formula() -> None:
 
 @pytest.mark.parametrize(("behind", "stays"), [(-1e-9, True), (1e-9, False)])
 def test_keeps_what_lies_within_three_variations_and_two_noise_widths(behind: float, stays: bool) -> None:
-    server = ParallelServer(
-        pb.ParallelXArmed(horizon=2000, nu1=0.5, rho=0.5),
-        Setting(space=SPACE, n_clients=16, rounds=4, public_seed=0),
-    )
+    setting = Setting(space=SPACE, n_clients=16, rounds=4, public_seed=0)
+    server = pb.ParallelXArmed(horizon=2000, nu1=0.5, rho=0.5).server(setting)
     ask = server.ask()
     assert ask is not None
     server.tell(Release(round=0, values=np.zeros((1, 1)), noise_stddev=0.02, sequence=0, head=""))

@@ -10,7 +10,6 @@ import pytest
 import privbo as pb
 from experiments.baselines.tree import locate
 from privbo.algorithms.elimination.confidence import NOISE_FAILURE, noise_half_width
-from privbo.algorithms.elimination.fed_pne import FedPNEServer
 from privbo.algorithms.elimination.partition import Partition
 from privbo.protocol.messages import FloatArray, Release, Setting
 
@@ -40,7 +39,7 @@ def tent(x: FloatArray) -> FloatArray:
 def loses(algorithm: pb.FedPNE, n_clients: int, noise: float, seed: int) -> bool:
     """Whether a run on the average itself, with release noise only, ever drops the optimum's cell."""
     generator = np.random.default_rng([7, seed])
-    server = FedPNEServer(algorithm, Setting(space=SPACE, n_clients=n_clients, rounds=8, public_seed=0))
+    server = algorithm.server(Setting(space=SPACE, n_clients=n_clients, rounds=8, public_seed=0))
     partition = Partition(n_dims=1)
     while (ask := server.ask()) is not None and ask.request is not None:
         phase = server.phase

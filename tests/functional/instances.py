@@ -17,8 +17,7 @@ from experiments.baselines.first_order import (
 from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.functions import Huber, Noisy, Quadratic, RootQuadratic, draw_max_affine
 from experiments.baselines.stochastic import StronglyConvexStochasticAccelerated
-from privbo.algorithms.functional.sets import Box
-from privbo.algorithms.functional.stochastic import GradientNoise, StochasticAccelerated
+from privbo.algorithms.functional.methods import Box, GradientNoise, StochasticAccelerated
 
 
 def _inside(rng: np.random.Generator, ball: Ball) -> np.ndarray:

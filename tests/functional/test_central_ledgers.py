@@ -11,8 +11,8 @@ import privbo as pb
 from accountant.events import Unit
 from accountant.ledger import Budget
 from privbo.door.noise import SecureNoise, SimulatedNoise
-from privbo.training.central import central_run, noise_of, open_ledger
 from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy
+from privbo.training.search import central_run, noise_of, open_ledger
 
 PLAN = RecordPrivacy(epsilon=8.0, pulls=1, steps=8, sample_rate=0.25, noise="simulation")
 SECURE = dataclasses.replace(PLAN, noise="secure")

@@ -13,8 +13,7 @@ import privbo as pb
 from experiments.baselines.first_order import AcceleratedGradient
 from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.functions import Huber, Noisy, Quadratic
-from privbo.algorithms.functional.bounds import Bounds, RateViolated
-from privbo.algorithms.functional.f_lcb import FLCB, f_lcb, union_delta
+from privbo.algorithms.functional.f_lcb import FLCB, Bounds, RateViolated, f_lcb, union_delta
 from tests.functional.instances import DETERMINISTIC, STOCHASTIC, exact_value, minimum
 
 

@@ -12,8 +12,7 @@ from experiments.outcome import Task
 from experiments.plays.f_lcb import federated
 from experiments.problems.three_functions import N_CLIENTS, algorithm, problem
 from experiments.summary import tight
-from privbo.algorithms.functional.federated_clients import answers
-from privbo.algorithms.functional.federated_search import Search
+from privbo.algorithms.functional.federated import Search, answers
 from privbo.protocol.messages import Release, Setting
 
 SETTING = Setting(space=problem(0, 4).search_space, n_clients=4, rounds=12, public_seed=0)
@@ -76,10 +75,8 @@ def server_after(values, noise_stddev, rounds=12):
 
 def bounds_after(noise_stddev, rounds=12):
     search = Search(algorithm(), SETTING)
-    scale = algorithm().loss_scale
     for _ in range(rounds):
-        gradient = np.zeros(len(search.arms.free))
-        search.absorb(search.selected, gradient, 0.0, noise=noise_stddev, loss_noise=noise_stddev / scale)
+        search.absorb(search.selected, np.zeros(len(search.arms.free) + 1), noise=noise_stddev)
     return search.bounds
 
 

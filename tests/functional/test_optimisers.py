@@ -22,8 +22,7 @@ from experiments.baselines.first_order import (
 from experiments.baselines.functions import Huber, MaxAffine, Noisy, Quadratic, RootQuadratic
 from experiments.baselines.heavy_tailed import ClippedSSTM, RestartedClippedSSTM, clip
 from experiments.baselines.stochastic import StronglyConvexStochasticAccelerated
-from privbo.algorithms.functional.sets import Box
-from privbo.algorithms.functional.stochastic import GradientNoise, StochasticAccelerated
+from privbo.algorithms.functional.methods import Box, GradientNoise, StochasticAccelerated
 from tests.functional.instances import DETERMINISTIC, STOCHASTIC, exact_value, minimum
 
 TINY = 1e-9

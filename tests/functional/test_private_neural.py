@@ -24,9 +24,9 @@ from privbo.algorithms.functional.f_lcb import f_lcb
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.sums import noisy_gradient_sum
-from privbo.training.central import central_run
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import PrivateNeuralArm, Split, record_losses
+from privbo.training.search import central_run
 
 N = 120
 PLAN = RecordPrivacy(epsilon=8.0, pulls=6, steps=5, sample_rate=0.25, noise="simulation")

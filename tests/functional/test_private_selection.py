@@ -19,7 +19,7 @@ from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.selection import draw_runs
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import PrivateNeuralArm, record_losses
-from privbo.training.selection import private_selection
+from privbo.training.search import central_run
 from tests.functional.test_private_neural import N, sgd, split
 
 RUNS = TruncatedNegativeBinomial(eta=1.0, gamma=0.3)
@@ -29,7 +29,7 @@ MODELS = (lambda: nn.Linear(4, 2), lambda: nn.Sequential(nn.Linear(4, 1), nn.Lin
 
 def prepared(plan=PLAN, **settings):
     given = {"seed": 3, "candidates": ("m0", "m1")} | settings
-    return private_selection(plan, RUNS, n_training=N, n_validation=N, **given)
+    return central_run(plan, runs=RUNS, n_training=N, n_validation=N, **given)
 
 
 def runner(selection, seen=None):
@@ -53,7 +53,7 @@ def test_both_ledgers_are_charged_once_before_the_first_run_and_the_best_is_rele
     found = selection.select(runner(selection, seen))
     assert [row[1:3] for row in seen] == [(1, 1)] * len(seen)
     assert found.score == min(row[3] for row in seen)
-    for ledger, event in zip((selection.training, selection.validation), selection.events, strict=True):
+    for ledger, event in zip((selection.training, selection.validation), selection.plan.events, strict=True):
         assert [entry.event for entry in ledger.entries()] == [event]
         assert isinstance(ledger.entries()[0].event, BestOfRandomRuns)
         assert not ledger.guarantees
@@ -175,7 +175,7 @@ def test_what_was_released_is_read_for_the_same_candidates_or_refused(tmp_path) 
         with pytest.raises(pb.RunError, match=r"candidates = \['m0', 'm1'\], now it is"):
             prepared(directory=tmp_path / "s", resume=True, seed=seed, candidates=others)
     old = prepared()
-    for ledger, event in zip((old.training, old.validation), old.events, strict=True):
+    for ledger, event in zip((old.training, old.validation), old.plan.events, strict=True):
         ledger.charge("selection/selection", event, run="selection", noise_source="simulation", plan_position=0)
         ledger.store_release("selection/selection", b'{"sha256": "00"}')
     with pytest.raises(pb.RunError, match=r"privbo 0\.1\.0"):

@@ -64,8 +64,17 @@ class Partition:
 
     def centres(self, depth: int, nodes: IntArray) -> FloatArray:
         """Centres of cells in the unit cube, ``(n, n_dims)``."""
-        numerators, scales = self._positions(depth, nodes)
-        return np.asarray((numerators + 0.5) / scales)
+        self.require_depth(depth)
+        numerators = np.zeros((len(nodes), self.n_dims))
+        power = self.n_children**depth
+        rest = np.asarray(nodes, dtype=np.int64)
+        for level in range(depth):
+            power //= self.n_children
+            digit, rest = rest // power, rest % power
+            column = numerators[:, level % self.n_dims]
+            column *= self.n_children
+            column += digit
+        return np.asarray((numerators + 0.5) / self.scales(depth))
 
     def points(self, space: Space, depths: IntArray, nodes: IntArray) -> FloatArray:
         """Canonical points at the centres of cells of any depths, ``(n, n_dims)``."""
@@ -83,17 +92,3 @@ class Partition:
         """Number of cells of a depth along every dimension, ``(n_dims,)``."""
         splits = [len(range(dim, depth, self.n_dims)) for dim in range(self.n_dims)]
         return np.array([float(self.n_children**count) for count in splits])
-
-    def _positions(self, depth: int, nodes: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Position of every cell along every dimension, in cells, and the number of cells."""
-        self.require_depth(depth)
-        numerators = np.zeros((len(nodes), self.n_dims))
-        power = self.n_children**depth
-        rest = np.asarray(nodes, dtype=np.int64)
-        for level in range(depth):
-            power //= self.n_children
-            digit, rest = rest // power, rest % power
-            column = numerators[:, level % self.n_dims]
-            column *= self.n_children
-            column += digit
-        return numerators, self.scales(depth)

@@ -232,9 +232,9 @@ class PersonalCohort:
             path = forest.select()
             one = np.ones(len(self._clients), dtype=np.int64)
             points = forest.points[np.arange(len(one)), path[-1]]
-            pulled = pull_nodes(self._evaluate, self._sharing.allowed, self._clients, points, one, self._unit)
+            means, _ = pull_nodes(self._evaluate, self._sharing.allowed, self._clients, points, one, self._unit)
             self._left -= one
-            forest.receive(path, pulled.means)
+            forest.receive(path, means)
         self._forest = forest
         self._table = forest.book(self._table, *before, round_)
 
@@ -343,10 +343,9 @@ class PersonalCohort:
         asked = pulls > 0
         means, worked = np.full(len(owners), np.nan), np.zeros(len(owners), dtype=np.int64)
         points = self._space.snap(self._partition.centres(depth, nodes[asked]))
-        pulled = pull_nodes(
+        means[asked], worked[asked] = pull_nodes(
             self._evaluate, self._sharing.allowed, self._clients[owners[asked]], points, pulls[asked], self._unit
         )
-        means[asked], worked[asked] = pulled.means, pulled.worked
         self._left -= np.bincount(owners, weights=pulls, minlength=len(self._left)).astype(np.int64)
         self._table = self._table.add(
             owners=owners, depth=depth, nodes=nodes, pulls=pulls, worked=worked, means=means, round_=round_

@@ -20,17 +20,15 @@ own check.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import field, replace
-from itertools import chain
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from privbo.algorithms.elimination.alone import AloneServer, PersonalElimination, alone, silent_rounds
-from privbo.algorithms.elimination.confidence import noise_half_width
 from privbo.algorithms.elimination.personal_clients import AloneTail, Kept, PersonalCohort, Stage2
-from privbo.algorithms.elimination.phases import among_best, count_fitting
+from privbo.algorithms.elimination.phases import Phase, PhaseServer
 from privbo.algorithms.elimination.settings import CappedSettings
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, Broadcast, Evaluate, FloatArray, IntArray, Release, Request, Setting
@@ -118,7 +116,7 @@ class PFPNE(CappedSettings):
 
     def server(self, setting: Setting) -> PFPNEServer:
         """Make the public side."""
-        return PFPNEServer(self, setting)
+        return PFPNEServer(self, setting, cap=self.cap, releases=self.shared_depths)
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002 (the protocol's)
         """Make the private side; the clients draw nothing at random."""
@@ -130,40 +128,20 @@ class PFPNE(CappedSettings):
         return alone(self, c=self.c, c1=self.c1, stage2=stage2, tail=self.tail)
 
 
-class PFPNEServer:
+class PFPNEServer(PhaseServer[PFPNE]):
     """The public side of PF-PNE: shared phases, then a clock of silent rounds."""
 
-    def __init__(self, algorithm: PFPNE, setting: Setting) -> None:
-        self._algorithm = algorithm
-        self._setting = setting
-        self._sharing = algorithm.sharing
-        self._confidence = algorithm.confidence(setting.n_clients)
-        self._partition = algorithm.partition(setting)
-        self._round = 0
-        self._depth = 0
-        self._nodes = np.zeros(1, dtype=np.int64)
-        self._spent = 0
-        self._kept: Kept | None = None
-        self._silent: AloneServer | None = None
-        if self._length() > algorithm.budget:
-            raise ConfigurationError(
-                f"{algorithm.budget} pulls of a client do not hold one phase for {setting.n_clients} clients; "
-                "raise horizon or evaluations, or lower c"
-            )
-        self._n_releases = self._phases()
-
-    def plan(self) -> Iterator[Request]:
-        """H0 requests, or as many as the horizon or the rounds allow."""
-        for depth in range(self._n_releases):
-            n_nodes = min(self._algorithm.n_children**depth, self._algorithm.cap or self._algorithm.budget)
-            yield self._sharing.request(n_nodes, self._pulls(depth), self._setting)
+    _kept: Kept | None = None
+    _silent: AloneServer | None = None
 
     def ask(self) -> Ask | None:
         """A shared phase, then one silent round per depth."""
         if self._silent is not None:
             return self._silent.ask()
-        pulls = self._pulls(self._depth)
-        arrays = {"depth": np.array(self._depth), "nodes": self._nodes, "pulls": np.array(pulls)}
+        phase = self.phase
+        if phase is None:
+            return None
+        arrays = {"depth": np.array(phase.depth), "nodes": phase.nodes, "pulls": np.array(phase.equal_pulls)}
         kept = {} if self._kept is None else self._kept.arrays()
         broadcast = Broadcast(round=self._round, arrays=arrays | kept)
         return Ask(broadcast=broadcast, request=self.request_for(broadcast))
@@ -179,56 +157,22 @@ class PFPNEServer:
 
     def tell(self, release: Release | None) -> None:
         """Eliminate on the average; after the last shared phase only count silent rounds."""
-        self._round += 1
-        if self._silent is not None:
+        if self._silent is None:
+            super().tell(release)
+        else:
             self._silent.tell(None)
-        if release is None or self._silent is not None:
-            return
-        self._kept = self._eliminate(release)
-        self._spent += self._length()
-        self._depth += 1
-        self._nodes = self._partition.children(self._kept.nodes)
-        if self._depth == self._n_releases or self._spent + self._length() > self._algorithm.budget:
-            self._silent = AloneServer(self._silent_rounds(), first_round=self._round, kept=self._kept)
 
-    def propose(self, count: int) -> FloatArray:
-        """Candidates for a common setting: centres of the nodes that the shared stage kept, best means first."""
-        if self._kept is None:
-            return self._partition.candidates(self._setting.space, 0, np.zeros(1, dtype=np.int64), count)
-        best_first = self._kept.nodes[np.argsort(-self._kept.means, kind="stable")]
-        return self._partition.candidates(self._setting.space, self._kept.depth, best_first, count)
+    def _stays(self, phase: Phase, means: FloatArray, noise: float) -> npt.NDArray[np.bool_]:
+        stays = super()._stays(phase, means, noise)
+        radii = np.full(int(stays.sum()), self._radius(phase) + noise)
+        self._kept = Kept(depth=phase.depth, nodes=phase.nodes[stays], means=means[stays], radii=radii)
+        return stays
 
-    def _phases(self) -> int:
-        """Number of shared phases: H0, or as many as the rounds and pulls of a few nodes each allow."""
-        n_children = self._algorithm.n_children
-        least = (n_children * self._pulls(depth) for depth in range(1, self._partition.max_depth + 1))
-        most = min(self._setting.rounds, self._algorithm.shared_depths)
-        return count_fitting(chain([self._pulls(0)], least), self._algorithm.budget, most)
+    def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> None:  # noqa: ARG002
+        """Start the clock of the silent rounds."""
+        self._silent = AloneServer(self._silent_rounds(depth + 1), first_round=self._round, kept=self._kept)
 
-    def _pulls(self, depth: int) -> int:
-        """Shared pulls of a node by each client."""
-        return self._confidence.pulls_per_client(depth)
-
-    def _length(self) -> int:
-        """Most pulls of a client in the current phase."""
-        return len(self._nodes) * self._pulls(self._depth)
-
-    def _deficit(self, depth: int) -> float:
-        """Deficit of a node's mean that may hide the optimum: the variation inside its cell."""
-        return self._confidence.variation(depth)
-
-    def _silent_rounds(self) -> range:
-        """Depths of the silent rounds."""
-        start = self._depth if self._algorithm.stage2 == "warm" else 0
+    def _silent_rounds(self, depth: int) -> range:
+        """Depths of the silent rounds, the shared ones having ended above ``depth``."""
+        start = depth if self._algorithm.stage2 == "warm" else 0
         return silent_rounds(self._confidence, self._partition, start, self._algorithm.stage2)
-
-    def _eliminate(self, release: Release) -> Kept:
-        """Survivors of mu + b + w beta + nu1 rho^h >= mu_best - b - w beta, with means and radii."""
-        means, depth = release.values[0], self._depth
-        pulls = self._pulls(depth) * self._setting.n_clients
-        noise = noise_half_width(release.noise_stddev, len(means), self._n_releases)
-        radius = float(self._confidence.radius(pulls)) + self._algorithm.widen * noise
-        keep = means + radius + self._deficit(depth) >= means.max() - radius
-        if self._algorithm.cap is not None:
-            keep &= among_best(means, self._algorithm.cap // self._algorithm.n_children)
-        return Kept(depth=depth, nodes=self._nodes[keep], means=means[keep], radii=np.full(int(keep.sum()), radius))

@@ -6,17 +6,31 @@ client. Phases that end in a release and the silent tail of a run look the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, chain, islice, takewhile
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from privbo.algorithms.elimination.confidence import noise_half_width
 from privbo.algorithms.elimination.pulls import judge, pull_nodes, recommend
-from privbo.algorithms.elimination.settings import TreeSettings
+from privbo.algorithms.elimination.settings import SharingSettings, TreeSettings
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
+from privbo.protocol.messages import (
+    Ask,
+    Broadcast,
+    ClientHistory,
+    Evaluate,
+    FloatArray,
+    IntArray,
+    Release,
+    Request,
+    Setting,
+)
+
+A = TypeVar("A", bound=SharingSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,22 +111,148 @@ def count_fitting(lengths: Iterable[int], horizon: int, most: int) -> int:
     return max(1, sum(1 for _ in takewhile(lambda total: total <= horizon, totals)))
 
 
-def equal_pulls(nodes: IntArray, pulls: int) -> IntArray:
-    """The same number of pulls for every node."""
-    return np.full(len(nodes), pulls, dtype=np.int64)
-
-
-def cut_to(pulls: IntArray, budget: int) -> IntArray:
-    """Pulls in order until the budget is spent."""
-    before = np.cumsum(pulls) - pulls
-    return np.asarray(np.clip(budget - before, 0, pulls))
-
-
 def among_best(means: FloatArray, count: int) -> npt.NDArray[np.bool_]:
     """Which entries are among the ``count`` largest; ties go to the first."""
     chosen = np.zeros(len(means), dtype=bool)
     chosen[np.argsort(-means, kind="stable")[:count]] = True
     return chosen
+
+
+class PhaseServer(Generic[A]):
+    """The public side of an elimination whose clients all pull the active nodes of one depth, phase after phase.
+
+    An algorithm says how often nodes are pulled, whether they are split before that, which of them stay, and what ends
+    the run.
+
+    Args:
+        algorithm: The tree, and how mean rewards leave a client.
+        setting: What both sides are told.
+        cap: Most active nodes after the first phase, or None.
+        releases: Most releases, or None.
+
+    Attributes:
+        phase: The phase that is played now; None when the run is over.
+        best: Depth and index of the best node of the last completed phase.
+
+    Raises:
+        ConfigurationError: If the first phase does not fit.
+    """
+
+    def __init__(self, algorithm: A, setting: Setting, *, cap: int | None = None, releases: int | None = None) -> None:
+        self._algorithm, self._setting, self._sharing = algorithm, setting, algorithm.sharing
+        self._confidence = algorithm.confidence(setting.n_clients)
+        self._partition = algorithm.partition(setting)
+        self._spent, self._round = 0, 0
+        root = np.zeros(1, dtype=np.int64)
+        self._active = 0, root
+        self.best: tuple[int, int] | None = None
+        self.phase: Phase | None = self._next(-1, root)
+        if self.phase is None:
+            raise ConfigurationError(
+                f"{algorithm.budget} pulls of a client do not hold one phase for {setting.n_clients} clients; raise "
+                "horizon, evaluations or nu1, or lower c"
+            )
+        self._first = first = self.phase
+        self._cap = cap
+        self._most_nodes = algorithm.budget if cap is None else min(algorithm.budget, max(cap, len(first.nodes)))
+        most = setting.rounds if releases is None else min(setting.rounds, releases)
+        self._n_releases = count_fitting(self._lengths(), algorithm.budget, most)
+
+    def plan(self) -> Iterator[Request]:
+        """P requests; those after the first for as many nodes as the phase could hold."""
+        n_nodes = len(self._first.nodes)
+        for depth in range(self._first.depth, self._first.depth + self._n_releases):
+            yield self._sharing.request(n_nodes, self._pulls(depth, n_nodes), self._setting)
+            n_nodes = min(self._algorithm.n_children * n_nodes, self._most_nodes)
+
+    def ask(self) -> Ask | None:
+        """The current phase; without a request at the silent end."""
+        if self.phase is None:
+            return None
+        broadcast = self.phase.broadcast(self._round)
+        return Ask(broadcast=broadcast, request=self.request_for(broadcast))
+
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the request for the phase that a broadcast announces; None at the silent end."""
+        phase = Phase.of(broadcast)
+        return self._sharing.request(len(phase.nodes), phase.equal_pulls, self._setting) if phase.sends else None
+
+    def tell(self, release: Release | None) -> None:
+        """Eliminate, split, and go on to the next phase or the end."""
+        phase = self.phase
+        if phase is None:
+            return
+        self._round += 1
+        if release is None:
+            self.phase = None
+            return
+        self._spent += self._length(phase.depth, len(phase.nodes))
+        means = release.values[0]
+        top = int(np.argmax(means))
+        self.best = phase.depth, int(phase.nodes[top])
+        noise = noise_half_width(release.noise_stddev, len(means), self._n_releases)
+        stays = self._stays(phase, means, self._algorithm.widen * noise)
+        stays[top] = True
+        order = np.argsort(-means, kind="stable")
+        self._active = phase.depth, phase.nodes[order[stays[order]]]
+        survivors = phase.nodes[stays]
+        following = None if self._round == self._n_releases else self._next(phase.depth, survivors)
+        self.phase = self._end(phase.depth, survivors, *self.best) if following is None else following
+
+    def propose(self, count: int) -> FloatArray:
+        """Candidates for a common setting: centres of the nodes that are still active, best means first."""
+        return self._partition.candidates(self._setting.space, *self._active, count)
+
+    def _next(self, depth: int, survivors: IntArray) -> Phase | None:
+        """The phase of the survivors' children (the root at depth -1); None if it does not fit."""
+        if depth == self._partition.max_depth:
+            return None
+        nodes = survivors if depth < 0 else self._partition.children(survivors)
+        depth += 1
+        while depth < self._partition.max_depth and self._splits(depth, len(nodes)):
+            depth, nodes = depth + 1, self._partition.children(nodes)
+        if self._length(depth, len(nodes)) > self._algorithm.budget - self._spent:
+            return None
+        pulls = np.full(len(nodes), self._pulls(depth, len(nodes)))
+        return Phase(depth=depth, nodes=nodes, pulls=pulls, best=self.best)
+
+    def _lengths(self) -> Iterable[int]:
+        """Least pulls of one client in every phase: after the first at least k nodes are left."""
+        first, k = self._first, self._algorithm.n_children
+        deeper = range(first.depth + 1, self._partition.max_depth + 1)
+        return chain([self._length(first.depth, len(first.nodes))], (self._length(depth, k) for depth in deeper))
+
+    def _length(self, depth: int, n_nodes: int) -> int:
+        """Most pulls of one client in a phase of so many nodes."""
+        return n_nodes * self._pulls(depth, n_nodes)
+
+    def _pulls(self, depth: int, n_nodes: int) -> int:  # noqa: ARG002  # for algorithms whose pulls depend on it
+        """Pulls of each of so many nodes by every client."""
+        return self._confidence.pulls_per_client(depth)
+
+    def _splits(self, depth: int, n_nodes: int) -> bool:  # noqa: ARG002  # for algorithms that do
+        """Whether nodes are split once more before they are pulled."""
+        return False
+
+    def _stays(self, phase: Phase, means: FloatArray, noise: float) -> npt.NDArray[np.bool_]:
+        """``mu + b + w beta + nu1 rho^h >= mu_best - b - w beta``, cut to the cap; ``noise`` is w beta."""
+        radius = self._radius(phase) + noise
+        stays = means + radius + self._deficit(phase.depth) >= means.max() - radius
+        if self._cap is not None:
+            stays &= among_best(means, self._cap // self._algorithm.n_children)
+        return np.asarray(stays)
+
+    def _radius(self, phase: Phase) -> float:
+        """B after the pulls of all clients."""
+        return float(self._confidence.radius(phase.equal_pulls * self._setting.n_clients))
+
+    def _deficit(self, depth: int) -> float:
+        """Deficit of a node's mean that may hide the optimum: the variation inside its cell."""
+        return self._confidence.variation(depth)
+
+    def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> Phase | None:
+        """The silent phase at the end, told the depth and survivors of the last and its best node."""
+        raise NotImplementedError
 
 
 _STATE = ("depths", "nodes", "pulls", "rounds", "means", "worked", "best")
@@ -178,7 +318,7 @@ class PhaseCohort:
         if k == 0:
             return
         points = self._partition.points(self._space, np.full(k, phase.depth), phase.nodes)
-        pulled = pull_nodes(
+        means, worked = pull_nodes(
             self._evaluate,
             self._sharing.allowed,
             np.repeat(self._clients, k),
@@ -186,8 +326,8 @@ class PhaseCohort:
             np.tile(phase.pulls, n),
             self._unit,
         )
-        self._means = np.concatenate([self._means, pulled.means.reshape(n, k)], axis=1)
-        self._worked = np.concatenate([self._worked, pulled.worked.reshape(n, k)], axis=1)
+        self._means = np.concatenate([self._means, means.reshape(n, k)], axis=1)
+        self._worked = np.concatenate([self._worked, worked.reshape(n, k)], axis=1)
         self._depths = np.append(self._depths, np.full(k, phase.depth))
         self._nodes = np.append(self._nodes, phase.nodes)
         self._pulls = np.append(self._pulls, phase.pulls)

@@ -19,23 +19,13 @@ from privbo.protocol.messages import ClientHistory, Evaluate, FloatArray, IntArr
 from privbo.protocol.space import Space
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pulled:
-    """Rewards of a batch of pulls (private); all arrays ``(n,)``.
-
-    Attributes:
-        means: Mean reward of the pulls that worked; NaN where none did or none was asked for.
-        worked: How many did.
-    """
-
-    means: FloatArray
-    worked: IntArray
-
-
 def pull_nodes(
     evaluate: Evaluate, allowed: RewardRange, clients: IntArray, units: FloatArray, counts: IntArray, unit: UnitName
-) -> Pulled:
-    """Pull ``units[i]`` as ``clients[i]``, ``counts[i]`` times.
+) -> tuple[FloatArray, IntArray]:
+    """Pull ``units[i]`` as ``clients[i]``, ``counts[i]`` times (private).
+
+    Returns:
+        Mean rewards of the pulls that worked, NaN where none did or none was asked for, and how many did; ``(n,)``.
 
     Where one reward is the unit of privacy every pull is an evaluation, also in an environment that
     answers many at once: what the mean of many hides, a failure or a reward that is not allowed, can't be bounded.
@@ -43,7 +33,7 @@ def pull_nodes(
     many = None if unit == "reward" else evaluate.pull
     if many is not None:
         means = _admitted(evaluate, allowed, clients, many(clients, units, counts))
-        return Pulled(means=means, worked=np.where(np.isnan(means), 0, counts))
+        return means, np.where(np.isnan(means), 0, counts)
     totals, worked = np.zeros(len(clients)), np.zeros(len(clients), dtype=np.int64)
     for turn in range(int(counts.max(initial=0))):
         due = np.flatnonzero(counts > turn)
@@ -52,7 +42,7 @@ def pull_nodes(
         totals[due[good]] += rewards[good]
         worked[due[good]] += 1
     with np.errstate(invalid="ignore"):
-        return Pulled(means=np.asarray(totals / worked), worked=worked)
+        return np.asarray(totals / worked), worked
 
 
 def _admitted(evaluate: Evaluate, allowed: RewardRange, clients: IntArray, rewards: FloatArray) -> FloatArray:

@@ -20,17 +20,60 @@ that clipping binds nobody and that everyone takes part; both are visible in an 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from privbo.algorithms.functional.federated_clients import FederatedCohort
-from privbo.algorithms.functional.federated_server import FederatedServer
-from privbo.algorithms.functional.settings import FLCBSettings
-from privbo.protocol.messages import Cohort, Evaluate, IntArray, Setting
-from privbo.protocol.settings import settings
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, Strict
+
+from privbo.algorithms.functional.f_lcb import Bounds
+from privbo.algorithms.functional.methods import Box, GradientNoise, Rates, State, StochasticAccelerated
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import (
+    Ask,
+    Broadcast,
+    ClientHistory,
+    Cohort,
+    Evaluate,
+    FloatArray,
+    IntArray,
+    Release,
+    Request,
+    Setting,
+)
+from privbo.protocol.settings import Count, Positive, settings
+from privbo.protocol.space import Categorical, Real, Space
+
+Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arms:
+    """Which coordinate of the cube names the arm, and which are optimised.
+
+    Attributes:
+        index: The arm's coordinate, or None.
+        free: The others.
+        coordinates: Unit coordinate of every arm, ``(K,)``.
+    """
+
+    index: int | None
+    free: IntArray
+    coordinates: FloatArray
+
+    def unit(self, arm: int, x: FloatArray) -> FloatArray:
+        """The point of the cube, ``(n_dims,)``, for an arm and its free coordinates."""
+        unit = np.empty(len(self.free) + (self.index is not None))
+        unit[self.free] = x
+        if self.index is not None:
+            unit[self.index] = self.coordinates[arm]
+        return unit
 
 
 @settings(table="algorithm")
-class FederatedFLCB(FLCBSettings):
+class FederatedFLCB:
     """F-LCB over the values of one parameter, private for every client.
 
     Attributes:
@@ -62,6 +105,90 @@ class FederatedFLCB(FLCBSettings):
     """
 
     answers_together: ClassVar[bool] = True
+    type: Literal["f-lcb"] = dataclasses.field(default="f-lcb", repr=False)
+    arm: str | None = None
+    reward_range: Annotated[tuple[Finite, Finite], Strict(strict=False)] = (0.0, 1.0)
+    gradient_bound: Positive = 1.0
+    loss_share: Positive = 1.0
+    smoothness: Positive = 4.0
+    start: Annotated[float, Field(ge=0, le=1)] = 0.5
+    difference: Annotated[float, Field(gt=0, le=0.25)] = 1e-3
+    delta_b: Annotated[float, Field(gt=0, lt=1)] | None = None
+    rates: Rates = "certified"
+    tolerance: Positive | None = None
+    share: Literal["gradients", "nothing"] = "gradients"
+    evaluations: Count | None = None
+
+    def __post_init__(self) -> None:
+        low, high = self.reward_range
+        if not low < high:
+            raise ConfigurationError(f"reward_range={self.reward_range!r} must be increasing; give (lowest, highest)")
+
+    @property
+    def centre(self) -> float:
+        """The loss that is sent as 0: the middle of its range."""
+        return -0.5 * sum(self.reward_range)
+
+    @property
+    def loss_scale(self) -> float:
+        """w: a loss is sent as w (loss - centre)."""
+        low, high = self.reward_range
+        return self.loss_share * self.gradient_bound / (0.5 * (high - low))
+
+    @property
+    def clipping_norm(self) -> float:
+        """S: gradient and loss at their bounds together."""
+        return self.gradient_bound * math.sqrt(1.0 + self.loss_share**2)
+
+    def within(self, setting: Setting) -> Setting:
+        """Give the run's facts with as many rounds as ``evaluations`` hold.
+
+        A round takes 2 n + 1 evaluations of a client, n being the free parameters; what is announced
+        in the end takes one more where something is shared.
+
+        Raises:
+            ConfigurationError: If they do not hold one round.
+        """
+        if self.evaluations is None:
+            return setting
+        each, last = 2 * len(self.arms(setting.space).free) + 1, int(self.share == "gradients")
+        if self.evaluations < each + last:
+            raise ConfigurationError(
+                f"evaluations={self.evaluations} do not hold one round; give at least {each + last}"
+            )
+        return setting.at_most((self.evaluations - last) // each)
+
+    def arms(self, space: Space) -> Arms:
+        """The arms in a space.
+
+        Raises:
+            ConfigurationError: If the named parameter is not there or not categorical, or
+                another one is not real.
+        """
+        names = list(space.parameters)
+        if space.constraints:
+            raise ConfigurationError(
+                f"constraints {list(space.constraints)}: f-lcb's steps know none; use shared-prior or dp-fts-de"
+            )
+        if self.arm is not None and not isinstance(space.parameters.get(self.arm), Categorical):
+            raise ConfigurationError(f"arm={self.arm!r} must name a categorical parameter; the space has {names}")
+        index = None if self.arm is None else names.index(self.arm)
+        free = [i for i in range(space.n_dims) if i != index]
+        for i in free:
+            parameter = space.parameters[names[i]]
+            if not isinstance(parameter, Real) or parameter.step is not None or parameter.when:
+                raise ConfigurationError(
+                    f"parameter {names[i]!r} has no gradient everywhere; name it as the arm or make it Real, without "
+                    "steps and conditions"
+                )
+        if not free:
+            raise ConfigurationError(f"the space has no real parameter beside the arm {self.arm!r}; add one")
+        if index is None:
+            coordinates = np.zeros(1)
+        else:
+            choices = space.parameters[names[index]].choices  # type: ignore[union-attr]  # categorical, see above
+            coordinates = (np.arange(len(choices)) + 0.5) / len(choices)
+        return Arms(index=index, free=np.array(free, dtype=np.int64), coordinates=coordinates)
 
     @property
     def caveat(self) -> str | None:
@@ -86,3 +213,225 @@ class FederatedFLCB(FLCBSettings):
     def local(self) -> FederatedFLCB:
         """Give the control: every client runs F-LCB on its own function; nothing is shared."""
         return dataclasses.replace(self, share="nothing")
+
+
+class Search:
+    """F-LCB over gradients and losses that come from outside; a state machine over public data.
+
+    A pull's loss is that of the point before the pull's step, rated with the steps made
+    until then; before the first step the rate is gradient bound times diameter.
+    """
+
+    def __init__(self, algorithm: FederatedFLCB, setting: Setting) -> None:
+        self.arms = algorithm.arms(setting.space)
+        n_free, n_arms = len(self.arms.free), len(self.arms.coordinates)
+        self._algorithm = algorithm
+        self._box = Box(low=0.0, high=1.0, n_dims=n_free)
+        self._delta = algorithm.delta_b or 1.0 / (n_arms * setting.rounds**2 + 1.0)
+        self._quantile = math.sqrt(2.0 * math.log(2.0 * n_arms * setting.rounds / self._delta))
+        start = self._optimiser(0.0).init(np.full(n_free, algorithm.start))
+        self.states: list[State] = [start] * n_arms
+        self.bounds = Bounds(n_arms, warn=False)
+
+    def _optimiser(self, noise_stddev: float) -> StochasticAccelerated:
+        noise = GradientNoise(stddev=noise_stddev, n_dims=self._box.n_dims)
+        smoothness = self._algorithm.smoothness
+        return StochasticAccelerated(smoothness=smoothness, noise=noise, domain=self._box, rates=self._algorithm.rates)
+
+    @property
+    def selected(self) -> int:
+        """The arm to pull now; the first one if all were retired."""
+        return self.bounds.select() or 0
+
+    def absorb(self, arm: int, vector: FloatArray, *, noise: float) -> None:
+        """Take one answer, with so much noise in every entry: bound the arm's minimum from the loss, then step."""
+        state, method, scale = self.states[arm], self._optimiser(noise), self._algorithm.loss_scale
+        if state.k:
+            rate = method.rate(state.k, self._delta)
+        else:
+            rate = self._algorithm.gradient_bound * self._box.diameter
+        loss = self._algorithm.centre + float(vector[-1]) / scale
+        self.bounds.observe(arm, loss, rate, noise / scale * self._quantile)
+        self.states[arm] = method.step(state, vector[:-1])
+
+    @property
+    def best(self) -> FloatArray:
+        """The recommended point of the cube, ``(n_dims,)``: of the arm with the smallest current value."""
+        arm = self.bounds.best() or 0
+        return self.arms.unit(arm, self.states[arm].point)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the selected arm is within the tolerance: g + 2 widths bounds its distance."""
+        arm, tolerance = self.selected, self._algorithm.tolerance
+        return tolerance is not None and bool(self.bounds.rate[arm] + 2.0 * self.bounds.width[arm] < tolerance)
+
+
+class FederatedServer:
+    """T rounds of (arm, point), then one round that announces the result and asks for nothing."""
+
+    def __init__(self, algorithm: FederatedFLCB, setting: Setting) -> None:
+        self._algorithm, self._setting = algorithm, setting
+        self._search = Search(algorithm, setting)
+        self._round = 0
+        self._announced = False
+        n = setting.n_clients
+        self._request = Request(
+            dim=len(self._search.arms.free) + 1,
+            clipping_norm=algorithm.clipping_norm,
+            weights=np.full((1, n), 1.0 / n),
+        )
+
+    def plan(self) -> Iterator[Request]:
+        """T equal requests; none if nothing is shared."""
+        shares = self._algorithm.share == "gradients"
+        return iter([self._request] * (self._setting.rounds if shares else 0))
+
+    def ask(self) -> Ask | None:
+        """The arm with the smallest bound and its points; the result in the last round."""
+        if self._announced:
+            return None
+        if self._algorithm.share == "nothing":
+            return Ask(broadcast=Broadcast(round=self._round), request=None)
+        search = self._search
+        if self._round == self._setting.rounds or search.settled:
+            arrays = {"best": search.best}
+            return Ask(broadcast=Broadcast(round=self._round, arrays=arrays), request=None)
+        arm = search.selected
+        state = search.states[arm]
+        arrays = {
+            "arm": np.array([arm]),
+            "query": search.arms.unit(arm, state.query),
+            "point": search.arms.unit(arm, state.point),
+            "best": search.best,
+        }
+        return Ask(broadcast=Broadcast(round=self._round, arrays=arrays), request=self._request)
+
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the one request that all broadcasts with an arm to pull have."""
+        return self._request if "arm" in broadcast.arrays else None
+
+    def tell(self, release: Release | None) -> None:
+        """Absorb the answer; a round without request was local work or the announcement."""
+        self._round += 1
+        if release is None:
+            self._announced = self._algorithm.share == "gradients" or self._round == self._setting.rounds
+            return
+        self._search.absorb(self._search.selected, release.values[0], noise=release.noise_stddev)
+
+
+def answers(
+    algorithm: FederatedFLCB,
+    arms: Arms,
+    evaluate: Evaluate,
+    clients: IntArray,
+    queries: FloatArray,
+    points: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """One vector per client, and the objective at its point.
+
+    Args:
+        algorithm: Bounds and scales.
+        arms: Which coordinates are free.
+        evaluate: The clients' objectives.
+        clients: Numbers, ``(n,)``.
+        queries: Where the gradient is taken, ``(n, n_dims)``.
+        points: Where the loss is taken, ``(n, n_dims)``.
+
+    Returns:
+        Clipped gradients of the loss and scaled losses, ``(n, n_free + 1)``, NaN where an
+        evaluation failed; objectives at the points, ``(n,)``.
+    """
+    gradients = np.empty((len(clients), len(arms.free)))
+    for column, axis in enumerate(arms.free):
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = queries.copy()
+            moved[:, axis] = np.clip(moved[:, axis] + sign * algorithm.difference, 0.0, 1.0)
+            ends.append((moved[:, axis], evaluate(clients, moved)))
+        (right, above), (left, below) = ends
+        gradients[:, column] = -(above - below) / (right - left)
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+    gradients *= np.minimum(1.0, algorithm.gradient_bound / np.maximum(norms, 1e-300))
+    objective = evaluate(clients, points)
+    losses = -np.clip(objective, *algorithm.reward_range)
+    vectors = np.column_stack([gradients, algorithm.loss_scale * (losses - algorithm.centre)])
+    vectors[~np.isfinite(vectors).all(axis=1)] = np.nan
+    return vectors, objective
+
+
+class FederatedCohort:
+    """Clients that answer (arm, point) with gradient and loss; where nothing is shared, each runs its own search."""
+
+    def __init__(self, algorithm: FederatedFLCB, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+        self._algorithm, self._evaluate = algorithm, evaluate
+        self._clients = np.asarray(clients, dtype=np.int64)
+        self._arms = algorithm.arms(setting.space)
+        shares = algorithm.share == "gradients"
+        self._searches = None if shares else [Search(algorithm, setting) for _ in self._clients]
+        n, n_free = len(self._clients), len(self._arms.free)
+        # One evaluation per client and round: the objective at the point its loss was taken, and the answers.
+        self._state: dict[str, npt.NDArray[Any]] = {
+            "units": np.empty((n, 0, setting.space.n_dims)),
+            "values": np.empty((n, 0)),
+            "rounds": np.empty(0, dtype=np.int64),
+            "recommended": np.tile(self._arms.unit(0, np.full(n_free, algorithm.start)), (n, 1)),
+            "vectors": np.empty((0, n, n_free + 1)),
+        }
+
+    @property
+    def clients(self) -> IntArray:
+        """Global numbers, ``(n,)``."""
+        return self._clients
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        """Gradient and loss at the broadcast point; the announcement is evaluated, not answered."""
+        if not np.any(self._state["rounds"] == broadcast.round):
+            self._play(broadcast)
+        if self._searches is not None or "query" not in broadcast.arrays:
+            return np.zeros((len(self._clients), 0))
+        return np.asarray(self._state["vectors"][self._state["rounds"] == broadcast.round][0])
+
+    def _play(self, broadcast: Broadcast) -> None:
+        """Evaluate what is asked for, or what the clients' own searches ask for."""
+        arrays = {name: np.asarray(array, dtype=np.float64) for name, array in broadcast.arrays.items()}
+        n, state = len(self._clients), self._state
+        if self._searches is not None:
+            asked = [(search.selected, search.states[search.selected]) for search in self._searches]
+            queries = np.array([self._arms.unit(arm, each.query) for arm, each in asked])
+            points = np.array([self._arms.unit(arm, each.point) for arm, each in asked])
+        else:
+            state["recommended"][:] = arrays["best"]
+            points = np.tile(arrays["point"] if "query" in arrays else arrays["best"], (n, 1))
+            queries = np.tile(arrays.get("query", points[0]), (n, 1))
+        if self._searches is None and "query" not in arrays:
+            vectors, values = np.zeros((n, len(self._arms.free) + 1)), self._evaluate(self._clients, points)
+        else:
+            vectors, values = answers(self._algorithm, self._arms, self._evaluate, self._clients, queries, points)
+        state["units"] = np.concatenate([state["units"], points[:, None]], axis=1)
+        state["values"] = np.column_stack([state["values"], values])
+        state["rounds"] = np.append(state["rounds"], broadcast.round)
+        state["vectors"] = np.concatenate([state["vectors"], vectors[None]])
+        self._learn(vectors)
+
+    def _learn(self, vectors: FloatArray) -> None:
+        """Tell the clients' own searches what their clients measured."""
+        for i, (search, vector) in enumerate(zip(self._searches or (), vectors, strict=False)):
+            if np.isfinite(vector).all():
+                search.absorb(search.selected, vector, noise=0.0)
+                self._state["recommended"][i] = search.best
+
+    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Evaluations and answers so far; own searches follow from them."""
+        return dict(self._state)
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take the state of ``snapshot`` and replay its answers."""
+        self._state = {name: np.array(snapshot[name]) for name in self._state}
+        for vectors in self._state["vectors"]:
+            self._learn(vectors)
+
+    def history(self) -> ClientHistory:
+        """One evaluation per round and client, at the point whose loss was asked."""
+        names = ("units", "values", "rounds", "recommended")
+        return ClientHistory(**{name: self._state[name] for name in names})

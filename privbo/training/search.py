@@ -1,0 +1,393 @@
+"""A private search on central data: both doors, their ledgers and the plan's price.
+
+Training records and validation records are a public, disjoint split, so there are two
+populations and two ledgers. Training is DP-SGD. The price of a search is the plan's (``TrainingPlan``).
+
+*One after the other*: every pull's steps are reserved on the training ledger before its first batch; every
+validation loss leaves through the door and is charged to the validation ledger. A search with a directory resumes:
+run again with ``resume=True`` and the same arms, it finds its finished pulls and their released losses, repeats its
+choices from them, and goes on.
+
+*A private selection* (Papernot and Steinke 2022) is the best of a secret number of runs. A run trains one randomly
+chosen candidate and has its validation losses judged. Both ledgers are charged for the whole selection before the
+first run, and both store the best run's candidate, score and model before anything of it is handed out
+(``privbo.door.selection`` says what a crash at each point can and cannot do).
+
+A search is written down as it was asked for, so that whoever resumes it asks for the same. Names, layers, shapes and
+optimisers are settings and stand in ``search.json``. A digest of the records would tell whoever guesses them whether
+the guess is right, so it stays in ``private/``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import io
+import math
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import torch
+
+from accountant.events import Adjacency, BestOfRandomRuns, PoissonSampledGaussian, Unit
+from accountant.ledger import Ledger
+from accountant.ledger.policy import Budget, LedgerPolicy
+from accountant.mechanisms.selection import TruncatedNegativeBinomial
+from privbo.door.door import Door
+from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
+from privbo.door.opacus import LedgerAccountant
+from privbo.door.selection import SelectionDoor, draw_runs
+from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import private_folder, read_json, write_atomically, write_json
+from privbo.protocol.settings import JsonObject, dump_settings
+from privbo.training.judge import LossJudge, RunAllowance, SecretJudge
+from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy, TrainingPlan, loss_mechanism, loss_request, priced
+from privbo.training.trainer import Journal, OpacusTrainer, State
+
+if TYPE_CHECKING:
+    from opacus.accountants import IAccountant
+    from torch import nn
+
+    from privbo.training.private_neural import MakeModel, MakeOptimiser, Split
+
+RunOne: TypeAlias = Callable[[int], tuple[float, State]]
+
+_PLAIN = (bool, int, float, str, tuple, type(None))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selected:
+    """Result that a private selection released.
+
+    Attributes:
+        chosen: Index of the candidate.
+        score: Its released loss.
+        model: Its trained model's state.
+    """
+
+    chosen: int
+    score: float
+    model: State
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralRun:
+    """Both doors of a search, their ledgers and the plan's price.
+
+    Attributes:
+        plan: What it does and costs.
+        trainer: For ``PrivateNeuralArm``.
+        judge: For ``PrivateNeuralArm``; of a selection its answers are secret.
+        training: Ledger of the training records.
+        validation: Ledger of the validation records.
+        candidates: Names of what a selection chooses from, in order.
+        allowance: What the run of a selection that is being made may still do; nothing outside of ``select``.
+    """
+
+    plan: TrainingPlan
+    trainer: OpacusTrainer
+    judge: LossJudge | SecretJudge
+    training: Ledger
+    validation: Ledger
+    candidates: tuple[str, ...] = ()
+    allowance: RunAllowance = field(repr=False)
+    _noise: NoiseSource
+    _directory: Path | None
+    _name: str
+
+    def epsilon(self) -> dict[str, float]:
+        """The plan's price (``TrainingPlan.epsilon``)."""
+        return self.plan.epsilon()
+
+    def select(self, run_one: RunOne) -> Selected:
+        """Pay, draw the secret runs, make them, and release the best one.
+
+        A selection that was released before is returned as the ledgers stored it; one that
+        was cut off before is made anew under the same charge, because nothing of it had left.
+
+        Args:
+            run_one: Trains a candidate, by its number, through ``trainer`` and ``judge``; returns its judged
+                loss and its model's state. What it sees and returns is secret.
+
+        Raises:
+            BudgetExceeded: If a ledger can't pay, or a run does more than it is priced for.
+            ConfigurationError: If the search was not asked for as a selection.
+            RunError: If what was released can't be read.
+        """
+        if self.plan.runs is None:
+            raise ConfigurationError("this search releases every loss; give central_run runs and candidates to select")
+        training, validation = cast("tuple[BestOfRandomRuns, BestOfRandomRuns]", self.plan.events)
+        door = SelectionDoor(
+            prices=((self.training, training), (self.validation, validation)),
+            run=self._name,
+            noise_source=self.plan.privacy.noise,
+        )
+        released = door.open()
+        if released is None:
+            released = door.close(_encoded(self._best_of(run_one, self.plan.runs)))
+        found = _decoded(released)
+        self._publish(released)
+        return found
+
+    def _publish(self, released: bytes) -> None:
+        """A copy of what the ledgers stored; a file that says otherwise is evidence and stays."""
+        if self._directory is None:
+            return
+        path = self._directory / "selected.pt"
+        if not path.exists():
+            write_atomically(path, released)
+        elif path.read_bytes() != released:
+            raise RunError(f"{path} is not the model that was released; move it away and resume for the released one")
+
+    def _best_of(self, run_one: RunOne, runs: TruncatedNegativeBinomial) -> Selected:
+        """SECRET until it is released: the result of the best run."""
+        best = Selected(chosen=-1, score=math.inf, model={})
+        for candidate in draw_runs(runs, len(self.candidates), self._noise.stream("runs")):
+            with self.allowance.for_one_run(self.plan.privacy):
+                score, model = run_one(candidate)
+            score = score if math.isfinite(score) else math.inf
+            if score < best.score or best.chosen < 0:
+                best = Selected(chosen=candidate, score=score, model=model)
+        return best
+
+
+def _encoded(best: Selected) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(dataclasses.asdict(best), buffer)
+    return buffer.getvalue()
+
+
+def _decoded(released: bytes) -> Selected:
+    try:
+        return Selected(**torch.load(io.BytesIO(released), weights_only=True))
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise RunError(
+            f"the ledgers' stored selection can't be read ({str(error).splitlines()[0]}); if privbo 0.1.0 released "
+            "it, its ledgers hold a hash only: read selected.pt with that version"
+        ) from None
+
+
+def central_run(
+    privacy: RecordPrivacy,
+    *,
+    n_training: int,
+    n_validation: int,
+    runs: TruncatedNegativeBinomial | None = None,
+    candidates: Sequence[str] = (),
+    directory: Path | None = None,
+    resume: bool = False,
+    seed: int | None = None,
+    name: str | None = None,
+    networks: JsonObject | None = None,
+    data: Split | None = None,
+) -> CentralRun:
+    """Price the plan, open both ledgers, and make the doors.
+
+    Args:
+        privacy: The plan and its target; of a selection what one run does (``pulls`` blocks of ``steps``).
+        n_training: Training records, public.
+        n_validation: Validation records, public.
+        runs: Distribution of the number of runs of a private selection, all of which costs either part
+            ``privacy.epsilon``; None releases every loss.
+        candidates: Names of what a selection chooses from; a released choice is a place among them.
+        directory: Where ledgers, finished pulls and the selected model are kept; None keeps them in memory, for
+            simulations.
+        resume: Go on with the search in ``directory``; pull the same arms by the same search.
+        seed: Of simulated noise, runs and candidates.
+        name: Of the run, in both ledgers; by default ``"central"`` or ``"selection"``.
+        networks: The arms, described (``describe_network``): the search is resumed with the same ones only.
+        data: The records, likewise.
+
+    Raises:
+        ConfigurationError: If secure noise lacks a directory.
+        RunError: If a search stands there and isn't to be resumed, or is another one.
+        CalibrationError: If no noise meets the target.
+    """
+    if privacy.noise == "secure" and directory is None:
+        raise ConfigurationError("a private search needs a directory for its durable ledgers; name one")
+    plan = priced(privacy, n_training=n_training, n_validation=n_validation, runs=runs)
+    z_train, z_judge = plan.noise_multipliers
+    name = name or ("central" if runs is None else "selection")
+    described: JsonObject = {"name": name}
+    if runs is not None:
+        described |= {"candidates": list(candidates), "runs": dataclasses.asdict(runs)}
+    described |= {
+        "privacy": dump_settings(privacy),
+        "n_training": n_training,
+        "n_validation": n_validation,
+        "seed": seed,
+        "noise_multipliers": [z_train, z_judge],
+    }
+    settle(directory, described | ({} if networks is None else {"networks": networks}), resume=resume, data=data)
+    training = open_ledger(directory, "training", privacy, n_training, TRAINING, name)
+    validation = open_ledger(directory, "validation", privacy, n_validation, VALIDATION, name)
+    noise, allowance, journal = noise_of(privacy, seed), RunAllowance(), None
+    request = loss_request(n_validation, privacy.loss_bound)
+    mechanism = loss_mechanism(request, z_judge)
+    judge: LossJudge | SecretJudge
+    if runs is None:
+        door = Door(validation, run=name, noise=noise, mechanism=lambda _: mechanism, n_clients=n_validation)
+        judge = LossJudge(door, request, mechanism.noise_stddev())
+        if directory is not None:
+            journal = Journal(directory / "pulls", lambda k: validation.stored_release(f"{name}/{k}") is not None)
+    else:
+        judge = SecretJudge(mechanism, request, noise=noise, allowance=allowance)
+
+    def block(position: int, steps: int) -> IAccountant:
+        """The accountant of a pull's steps, which are reserved now, or were paid for with the whole selection."""
+        if runs is None:
+            return LedgerAccountant.reserve(
+                training,
+                release_id=f"{name}/pull {position}",
+                run=name,
+                sample_rate=privacy.sample_rate,
+                noise_multiplier=z_train,
+                steps=steps,
+                unit=Unit.RECORD,
+                noise_source=privacy.noise,
+            )
+        allowance.take_steps(steps)
+        event = PoissonSampledGaussian(sample_rate=privacy.sample_rate, noise_multiplier=z_train)
+        return LedgerAccountant(training, event=event, steps=steps, opacus_multiplier=z_train)
+
+    trainer = OpacusTrainer(
+        n_records=n_training, privacy=privacy, noise_multiplier=z_train, block=block, seed=seed or 0, journal=journal
+    )
+    return CentralRun(
+        plan=plan,
+        trainer=trainer,
+        judge=judge,
+        training=training,
+        validation=validation,
+        candidates=tuple(candidates),
+        allowance=allowance,
+        _noise=noise,
+        _directory=directory,
+        _name=name,
+    )
+
+
+def open_ledger(
+    directory: Path | None, part: str, privacy: RecordPrivacy, n_records: int, adjacency: Adjacency, name: str
+) -> Ledger:
+    """The ledger of one part of the records, new or (in a directory that has it) as it was left.
+
+    Raises:
+        RunError: If what stands there is another population's ledger.
+    """
+    policy = LedgerPolicy(
+        unit=Unit.RECORD,
+        adjacency=adjacency,
+        population=f"{name}, {part} records",
+        n_clients=n_records,
+        budget=Budget(epsilon=privacy.epsilon, delta=privacy.delta),
+    )
+    path = None if directory is None else directory / f"{part}.sqlite"
+    if path is None or not path.exists():
+        return Ledger.create(path, policy)
+    ledger = Ledger.open(path)
+    if ledger.policy != policy:
+        raise RunError(f"{path} is a ledger of {ledger.policy}, this search needs {policy}; name its own directory")
+    return ledger
+
+
+def noise_of(privacy: RecordPrivacy, seed: int | None) -> NoiseSource:
+    """The source of validation noise."""
+    return SecureNoise() if privacy.noise == "secure" else SimulatedNoise(seed or 0)
+
+
+def settle(directory: Path | None, described: JsonObject, *, resume: bool, data: Split | None = None) -> None:
+    """Write a search's description down, or hold it against the one that is resumed.
+
+    Raises:
+        RunError: If a search stands there and isn't to be resumed, or was another one: the first difference is named.
+    """
+    if directory is None:
+        if resume:
+            raise RunError("only a search with a directory can be resumed; name it")
+        return
+    path, records = directory / "search.json", directory / "private" / "data.json"
+    if resume:
+        _require_same(directory, path, records, described, data)
+        return
+    if path.exists():
+        raise RunError(f"{directory} already holds a search; resume it or name another directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    if data is not None:
+        write_json(private_folder(directory) / records.name, _digests(data))
+    write_json(path, described)
+
+
+def _require_same(directory: Path, path: Path, records: Path, described: JsonObject, data: Split | None) -> None:
+    if not path.exists():
+        raise RunError(f"{directory} holds no search to resume; leave resume out to begin one")
+    if (difference := _difference(read_json(path), described)) is not None:
+        raise RunError(f"{directory} holds a search with {difference}; resume it as it was, or name another directory")
+    if data is None:
+        return
+    if not records.exists():
+        raise RunError(f"{records} is gone, which says what records {directory} was made with; restore it from a copy")
+    before, now = read_json(records), _digests(data)
+    if other := sorted(part for part in now if before.get(part) != now[part]):
+        raise RunError(
+            f"{directory} was made with other records in {', '.join(other)}; resume it with the same ones, or name "
+            "another directory"
+        )
+
+
+def describe_network(model: MakeModel, optimiser: MakeOptimiser) -> JsonObject:
+    """Describe a network and its optimiser: layers with their settings, shapes, and what departs from defaults."""
+    with torch.random.fork_rng(devices=[]):
+        made = model()
+    steps = optimiser(made.parameters())
+    kind = type(steps)
+    return {
+        "layers": {name or "network": _layer(layer) for name, layer in made.named_modules()},
+        "shapes": {name: _shape(value) for name, value in made.state_dict().items()},
+        "optimiser": {"kind": kind.__name__, "groups": [_departures(kind, group) for group in steps.param_groups]},
+    }
+
+
+def _layer(layer: nn.Module) -> str:
+    settings = ", ".join(f"{name}={value}" for name, value in _departures(type(layer), vars(layer)).items())
+    return f"{type(layer).__name__}({settings})"
+
+
+def _departures(kind: type, values: Mapping[str, object]) -> JsonObject:
+    """Settings by their text where they depart from the class's defaults, so that a newer torch says the same."""
+    defaults = {name: setting.default for name, setting in inspect.signature(kind).parameters.items()}
+    return {
+        name: repr(values[name])
+        for name, default in defaults.items()
+        if name in values and isinstance(values[name], _PLAIN) and values[name] != default
+    }
+
+
+def _shape(value: object) -> str:
+    return f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _digests(data: Split) -> JsonObject:
+    """PRIVATE: SHA-256 of every part of the records."""
+    return {name: _digest(getattr(data, name)) for name in ("train_x", "train_y", "validation_x", "validation_y")}
+
+
+def _digest(values: torch.Tensor) -> str:
+    raw = values.detach().cpu().contiguous().flatten().view(torch.uint8)
+    return hashlib.sha256(_shape(values).encode() + raw.numpy().tobytes()).hexdigest()
+
+
+def _difference(kept: object, asked: object, at: str = "") -> str | None:
+    """Say where two descriptions first differ; None where they don't."""
+    if isinstance(kept, dict) and isinstance(asked, dict):
+        for name, value in cast("JsonObject", asked).items():
+            inner = f"{at}.{name}" if at else name
+            if (told := _difference(kept.get(name), value, inner)) is not None:
+                return told
+        gone = [name for name in kept if name not in asked] if at else []
+        return f"{at}.{gone[0]} = {kept[gone[0]]!r}, now there is none" if gone else None
+    return None if kept == asked else f"{at} = {kept!r}, now it is {asked!r}"
