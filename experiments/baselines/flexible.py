@@ -25,7 +25,7 @@ from privbo.algorithms.elimination.alone import PersonalElimination, alone
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.personal_clients import Kept
 from privbo.algorithms.elimination.pf_pne import PFPNEServer
-from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, pull_nodes
+from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, TreeCohort
 from privbo.algorithms.elimination.settings import CappedSettings
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 from privbo.protocol.settings import settings
@@ -115,7 +115,7 @@ class FlexibleServer(PFPNEServer):
         return super()._deficit(depth) + 2.0 * self._own.own_share * self._own.heterogeneity
 
 
-class FlexibleCohort:
+class FlexibleCohort(TreeCohort):
     """Clients of ``FlexibleXArmed``.
 
     Args:
@@ -126,12 +126,8 @@ class FlexibleCohort:
     """
 
     def __init__(self, algorithm: FlexibleXArmed, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
-        n = len(clients)
-        self._algorithm, self._setting, self._evaluate = algorithm, setting, evaluate
-        self._clients = np.asarray(clients, dtype=np.int64)
-        self._partition = algorithm.partition(setting)
-        self._sharing = algorithm.sharing
-        self._confidence = algorithm.confidence(setting.n_clients)
+        super().__init__(algorithm, setting, clients=clients, evaluate=evaluate)
+        self._algorithm, n = algorithm, len(clients)
         self._shared, self._extra = PullTable.empty(), PullTable.empty()
         self._left = np.full(n, self._confidence.horizon, dtype=np.int64)
         # Nodes of the last phase, and which of them each client has not given up.
@@ -139,11 +135,6 @@ class FlexibleCohort:
         self._active: BoolArray = np.zeros((n, 0), dtype=bool)
         self._best = np.zeros((n, 2), dtype=np.int64)
         self._last = np.array([-1, -1], dtype=np.int64)  # round that was answered last, and depth of the last phase
-
-    @property
-    def clients(self) -> IntArray:
-        """Global numbers of the clients."""
-        return self._clients
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
         """Eliminate by what was released, play the phase and answer with centred means, or play on in silence."""
@@ -159,7 +150,7 @@ class FlexibleCohort:
         if not shared:
             return np.zeros((n, 0))
         own = OwnPhase.of(self._shared.of_round(broadcast.round), n)
-        return self._sharing.vector(own.means, own.worked / own.pulls if self._setting.unit == "reward" else None)
+        return self._answer(own.means, own.worked / own.pulls)
 
     def _play(self, broadcast: Broadcast) -> None:
         """Shared pulls of every node, then own ones of what is active for a client."""
@@ -229,9 +220,8 @@ class FlexibleCohort:
     ) -> PullTable:
         """A table with what more pulls gave."""
         counts = np.broadcast_to(np.asarray(pulls, dtype=np.int64), owners.shape).copy()
-        points = self._setting.space.snap(self._partition.centres(depth, nodes))
-        clients, allowed = self._clients[owners], self._sharing.allowed
-        means, worked = pull_nodes(self._evaluate, allowed, clients, points, counts, self._setting.unit)
+        points = self._space.snap(self._partition.centres(depth, nodes))
+        means, worked = self._pull_points(self._clients[owners], points, counts)
         self._left -= np.bincount(owners, weights=counts, minlength=len(self._left)).astype(np.int64)
         return table.add(
             owners=owners, depth=depth, nodes=nodes, pulls=counts, worked=worked, means=means, round_=round_
@@ -245,8 +235,7 @@ class FlexibleCohort:
 
     def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:  # noqa: ARG002 (the protocol's)
         """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""
-        n, space = len(self._clients), self._setting.space
-        return self._everything().judge(units, n_clients=n, space=space, partition=self._partition)
+        return self._judged(self._everything(), units)
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Everything (private)."""
@@ -271,15 +260,12 @@ class FlexibleCohort:
 
     def history(self) -> ClientHistory:
         """One evaluation per node and turn, the mean of its pulls (private); padded with NaN."""
-        n, space = len(self._clients), self._setting.space
-        made = self._everything().history(
-            n_clients=n, space=space, partition=self._partition, confidence=self._confidence
-        )
+        made = self._history(self._everything())
         return ClientHistory(
-            units=made.units, values=made.values, rounds=made.rounds, recommended=self._points(space.n_dims)
+            units=made.units, values=made.values, rounds=made.rounds, recommended=self._points(self._space.n_dims)
         )
 
     def _points(self, n_dims: int) -> FloatArray:
         """The point of every client's best node of its mixture, ``(n, n_dims)``."""
-        points = self._partition.points(self._setting.space, self._best[:, 0], self._best[:, 1])
+        points = self._partition.points(self._space, self._best[:, 0], self._best[:, 1])
         return points.reshape(-1, n_dims)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.baselines.best_arm import BestArm, TopTwo, halving_plan
+from experiments.baselines.best_arm import BestArm
 from experiments.baselines.common import Scores
 from privbo.protocol.messages import FloatArray, IntArray, Setting
 
@@ -146,15 +146,6 @@ def test_it_stops_when_it_is_sure_and_is_seldom_wrong() -> None:
     assert wrong <= 4  # the union bound is loose
 
 
-def test_equal_arms_are_pulled_until_the_budget_ends() -> None:
-    pulls = Pulls(np.full(4, 0.5))
-    record = pb.run(pulls.problem(), BestArm(horizon=100), privacy=pb.NoPrivacy(), rounds=60)
-    assert 50 < len(pulls.made[0]) <= 100
-    assert len(record.releases) <= 1 + TopTwo(
-        arms=np.zeros((4, 1)), budget=100, n_clients=N, width=1.0, delta_b=0.05
-    ).episodes(60)
-
-
 @pytest.mark.parametrize("pulls", [1, 7, 100])
 def test_one_reward_moves_a_mean_by_its_part(pulls: int) -> None:
     """Against rewards outside, failures, and one reward exchanged for any other."""
@@ -169,13 +160,3 @@ def test_one_reward_moves_a_mean_by_its_part(pulls: int) -> None:
     apart = np.linalg.norm(form.vectors(moved, "reward") - form.vectors(values, "reward"), axis=1)
     assert request.reward_bound is not None
     assert 0.5 * request.reward_bound < apart.max() <= request.reward_bound == pytest.approx(4.0 / pulls)
-
-
-def test_budgets_that_hold_nothing_are_refused_and_phases_fit() -> None:
-    with pytest.raises(pb.ConfigurationError, match="5 pulls do not hold one of each of 6 arms"):
-        pb.plan(Pulls().problem(), BestArm(evaluations=5), privacy=REWARD, rounds=3)
-    for arms in range(1, 40):
-        for budget in (arms, arms + 3, 10 * arms):
-            counts, pulls = halving_plan(arms, budget, 50)
-            assert counts[0] == arms
-            assert sum(c * p for c, p in zip(counts, pulls, strict=True)) <= budget

@@ -118,18 +118,6 @@ def test_every_pull_is_the_plain_algorithms(algorithm: FlexibleXArmed, privacy: 
             assert values == pytest.approx(mean, abs=1e-12)
 
 
-def test_the_mixture_is_between_the_average_and_ones_own() -> None:
-    """With share 1 every client ends nearest to its own peak, with share 0 all play one point."""
-    ends = {}
-    for share in (0.0, 0.5, 1.0):
-        algorithm = FlexibleXArmed(evaluations=200, c=0.02, own_share=share, heterogeneity=0.5, nu1=0.5, rho=0.6)
-        record = pb.run(Calls().problem(), algorithm, privacy=pb.NoPrivacy(), rounds=20)
-        ends[share] = np.linalg.norm(record.clients.recommended - PEAKS, axis=1).mean()
-        if share == 0.0:
-            assert len(np.unique(record.clients.recommended, axis=0)) == 1
-    assert ends[1.0] < ends[0.5] < ends[0.0]
-
-
 def test_what_the_average_alone_would_drop_stays_where_clients_may_differ() -> None:
     def nodes(heterogeneity: float) -> int:
         algorithm = FlexibleXArmed(evaluations=400, c=0.02, heterogeneity=heterogeneity, nu1=0.2, rho=0.6)

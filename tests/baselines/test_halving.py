@@ -48,22 +48,6 @@ class Curve:
 CURVES = [0.5, 0.1, 0.9, 0.3, 0.7, 0.2, 0.8, 0.4]
 
 
-@pytest.mark.parametrize(
-    "rival",
-    [
-        lambda arms, budget: uniform(arms, budget=budget),
-        lambda arms, budget: early_stopping(arms, budget=budget, patience=3, min_gain=0.01),
-        lambda arms, budget: successive_halving(arms, budget=budget),
-        lambda arms, budget: successive_halving(arms, budget=budget, factor=3),
-        lambda arms, budget: hyperband(arms, budget=budget, seed=0),
-    ],
-)
-def test_parallel_curves_are_told_apart_within_the_budget(rival) -> None:
-    found = rival([Curve(limit) for limit in CURVES], 400)
-    assert found.chosen == 1
-    assert found.pulls.sum() == len(found.played) <= 400
-
-
 @given(n_arms=st.integers(1, 40), budget=st.integers(1, 300), factor=st.integers(2, 5), seed=st.integers(0, 9))
 @settings(max_examples=60, deadline=None)
 def test_no_rival_passes_its_budget(n_arms, budget, factor, seed) -> None:
@@ -102,12 +86,6 @@ def test_halving_can_drop_a_late_bloomer_that_lcb_keeps() -> None:
     from privbo.algorithms.functional.f_lcb import f_lcb
 
     assert f_lcb(arms, budget=60).chosen == 0
-
-
-def test_early_stopping_leaves_late_arms_untried() -> None:
-    found = early_stopping([Curve(0.5), Curve(0.1)], budget=6, patience=100, min_gain=0.0)
-    assert found.chosen == 0
-    np.testing.assert_array_equal(found.pulls, [6, 0])
 
 
 def test_failing_arms_are_retired() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import privbo as pb
 from experiments.baselines.arms import fed1_ucb, play_tree, random_arms
 from experiments.baselines.hoo import HOO
 from experiments.baselines.tree import Tree, TreeBandit
@@ -100,15 +99,6 @@ def test_finds_the_top_of_a_smooth_hill(kind: str) -> None:
     earned = play_tree(bandit, lambda x: float(1 - 2 * abs(x[0] - 0.63)), noise)
     assert earned[-500:].mean() > earned[:100].mean()
     assert earned[-500:].mean() > (0.8 if kind == "hoo" else 0.95)
-
-
-def test_failure_of_bounds_is_refused() -> None:
-    for settings in ({"c": 0.0}, {"delta_b": 1.0}, {"nu1": -1.0}, {"rho": 1.0}):
-        for kind in (HCT, VHCT):
-            with pytest.raises(pb.ConfigurationError, match=next(iter(settings))):
-                kind(Partition(n_dims=1), **settings)
-    with pytest.raises(pb.ConfigurationError, match="horizon"):
-        HOO(Partition(n_dims=1), horizon=0)
 
 
 def test_fed1_ucb_ends_on_the_best_arm() -> None:

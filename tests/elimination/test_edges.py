@@ -57,10 +57,6 @@ def run(algorithm: Any, objective: Any, n_clients: int, privacy: Any = PRIVACIES
     return pb.run(problem, algorithm, privacy=privacy, rounds=40, seed=1)
 
 
-def horizon_of(algorithm: Any) -> int:
-    return int(algorithm.horizon)
-
-
 @pytest.mark.parametrize("privacy", PRIVACIES)
 @pytest.mark.parametrize("name", ALL)
 def test_a_single_client_is_served(name: str, privacy: str) -> None:
@@ -68,7 +64,7 @@ def test_a_single_client_is_served(name: str, privacy: str) -> None:
     asked = PRIVACIES["plain"] if name.startswith("pe") else PRIVACIES[privacy]
     result = run(ALL[name], objective, 1, asked)
     assert result.clients.recommended.shape == (1, 1)
-    assert objective.pulls[0] <= horizon_of(ALL[name])
+    assert objective.pulls[0] <= ALL[name].horizon
     if privacy == "plain":
         assert abs(result.clients.recommended[0, 0] - 0.3) < 0.15
 
@@ -84,7 +80,7 @@ def test_clients_that_leave_for_good_cost_their_share_and_nothing_else(name: str
     assert all(np.isfinite(r.values).all() for r in result.releases)
     assert np.isfinite(result.clients.recommended).all()
     assert np.isnan(result.clients.values[1]).all()
-    assert np.all(objective.pulls <= horizon_of(SHARED[name]))
+    assert np.all(objective.pulls <= SHARED[name].horizon)
     if privacy == "plain":
         staying = [0, 2, 3, 5, 7]
         found = hill(np.array(staying), result.clients.recommended[staying])
@@ -102,16 +98,6 @@ def test_plateaus_and_ties_lead_to_the_end(name: str, value: float) -> None:
     assert len(set(objective.pulls.tolist())) == 1
     again = run(ALL[name], Counting(5, objective=lambda c, u: np.full(len(c), value)), 5)
     np.testing.assert_array_equal(again.clients.recommended, result.clients.recommended)
-
-
-def two_plateaus(clients: IntArray, units: FloatArray) -> FloatArray:
-    return np.where((units[:, 0] < 0.25) | (units[:, 0] > 0.75), 0.8, 0.2)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_equal_optima_end_on_one_of_them(name: str) -> None:
-    result = run(ALL[name], two_plateaus, 5)
-    assert np.all(two_plateaus(np.arange(5), result.clients.recommended) == 0.8)
 
 
 @pytest.mark.parametrize("privacy", PRIVACIES)
@@ -145,26 +131,18 @@ def test_a_horizon_below_the_first_phase_is_refused_before_any_pull(name: str) -
 
 BAD: list[dict[str, Any]] = [
     {"nu1": 0.0},
-    {"nu1": math.inf},
     {"rho": 0.0},
     {"rho": 1.0},
-    {"rho": math.nan},
-    {"c": 0.0},
     {"c": math.nan},
     {"c1": 0.0},
-    {"horizon": 0},
     {"horizon": 2.5},
-    {"horizon": True},
     {"n_children": 5},
     {"clip": math.inf},
     {"widen": math.nan},
     {"centre": "median"},
     {"reward_range": (1.0, 1.0)},
-    {"reward_range": (0.0, math.nan)},
     {"outside": "drop"},
-    {"cap": 1},
     {"cap": 2, "n_children": 3},
-    {"rho": 1.5},
     {"clip": 0.0},
     {"widen": -1.0},
     {"delta_b": 1.0},

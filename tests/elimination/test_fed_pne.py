@@ -188,19 +188,3 @@ def test_the_first_phase_is_split_as_far_as_the_horizon_holds() -> None:
     server = pb.FedPNE(horizon=5).server(Setting(space=problem().search_space, n_clients=1000, rounds=5, public_seed=0))
     assert server.phase is not None
     assert (len(server.phase.nodes), server.phase.length) == (4, 4)
-
-
-def test_works_on_logarithmic_integer_and_mixed_spaces() -> None:
-    space = pb.Space(
-        {"C": pb.Real(1e-3, 1e3, log=True), "depth": pb.Int(1, 6), "kind": pb.Categorical(("a", "b", "c"))}
-    )
-
-    def score(client: int, params: dict[str, Any]) -> float:
-        near = abs(math.log10(params["C"]) - 1) / 8 + abs(params["depth"] - 4) / 20
-        return max(0.0, 0.9 - near - 0.3 * (params["kind"] != "b"))
-
-    mixed = pb.Problem(space=space, objective=score, n_clients=3)
-    result = pb.run(mixed, pb.FedPNE(horizon=2000, rho=0.8, n_children=3), privacy=PLAIN, rounds=50, seed=1)
-    found = space.decode(result.clients.recommended[0])
-    assert found["kind"] == "b"
-    assert abs(found["depth"] - 4) <= 1

@@ -36,13 +36,6 @@ def test_locate_finds_the_cell_of_a_point(shape: tuple[int, int], depth: int, se
     np.testing.assert_array_equal(locate(partition, depth, partition.centres(depth, nodes)), nodes)
 
 
-def test_a_depth_covers_the_cube() -> None:
-    partition = Partition(n_dims=2, n_children=3)
-    ninths = (np.arange(9) + 0.5) / 9
-    found = {tuple(point) for point in partition.centres(4, np.arange(3**4)).round(12)}
-    assert found == {(x, y) for x in ninths.round(12) for y in ninths.round(12)}
-
-
 def test_the_edge_of_the_cube_belongs_to_the_last_cell() -> None:
     assert locate(Partition(n_dims=1), 5, np.array([[0.0], [1.0]])).tolist() == [0, 31]
 

@@ -11,7 +11,6 @@ from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.forest import Forest
 from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.personal_clients import checkpoints
 from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate, Release, Setting
 from privbo.protocol.space import Space
 
@@ -165,11 +164,6 @@ def test_warm_gives_the_double_check_up() -> None:
     assert abs(found["warm"] - 0.3) < 0.06
 
 
-def test_rounds_shorten_the_shared_stage() -> None:
-    _, result = play(pb.PFPNE(horizon=900), rounds=3)
-    assert len(result.releases) == 3
-
-
 def test_silent_rounds_are_public() -> None:
     """Their number is the same whatever the clients see."""
     lengths = set()
@@ -190,13 +184,6 @@ def test_silent_rounds_are_public() -> None:
         )
         lengths.add(len(seen))
     assert len(lengths) == 1
-
-
-def test_checkpoints_double_up_to_the_threshold() -> None:
-    assert checkpoints(1, in_phase=True) == [1]
-    assert checkpoints(8, in_phase=True) == [1, 2, 4, 8]
-    assert checkpoints(9, in_phase=True) == [1, 2, 4, 8, 9]
-    assert checkpoints(9, in_phase=False) == [9]
 
 
 def one_tree(client: int, horizon: int, confidence: Confidence, noise: FloatArray) -> list[float]:
@@ -237,11 +224,6 @@ def test_the_forest_is_one_optimistic_tree_per_client() -> None:
         forest.receive(path, hills(np.arange(3), points) + noise[:, turn])
     for client in range(3):
         np.testing.assert_array_equal([p[client] for p in played], one_tree(client, 150, confidence, noise[client]))
-
-
-def test_alone_there_is_no_warm_start() -> None:
-    with pytest.raises(pb.ConfigurationError, match="warm"):
-        PersonalElimination(stage2="warm")
 
 
 def test_local_control_keeps_the_way_clients_go_on() -> None:

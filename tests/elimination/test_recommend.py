@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.pulls import recommend
 from privbo.algorithms.elimination.settings import TreeSettings
 from privbo.protocol.messages import FloatArray, IntArray
@@ -50,30 +49,6 @@ def test_no_point_a_client_has_seen_is_better_by_its_own_confidence(name: str) -
     for client in range(CLIENTS):
         chosen = float(result.clients.recommended[client, 0])
         assert lower[client, chosen] >= max(bound for (who, _), bound in lower.items() if who == client) - 1e-12
-
-
-def test_rewards_without_noise_recommend_the_best_point_seen() -> None:
-    seen = Seen()
-    problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=seen, n_clients=CLIENTS)
-    result = pb.run(problem, pb.FedPNE(horizon=22, c=1e-9), privacy=pb.NoPrivacy(), rounds=22, seed=0)
-    best = np.array([max(v[0] for (who, _), v in seen.rewards.items() if who == client) for client in range(CLIENTS)])
-    np.testing.assert_array_equal(seen(np.arange(CLIENTS), result.clients.recommended), best)
-    assert np.ptp(result.clients.recommended[:, 0]) > 0.5  # the common best would be one point for all
-
-
-def test_pulls_of_a_point_are_pooled_failures_count_for_nothing_and_the_last_of_equals_wins() -> None:
-    radius = Confidence(horizon=100, n_clients=2, nu1=1.0, rho=0.5, c=0.1, c1=1.0).radius
-    found = recommend(
-        owners=np.array([0, 0, 0, 1, 1, 2]),
-        places=np.array([0, 1, 2, 3, 4, 5]),
-        points=np.array([[0.1], [0.2], [0.2], [0.3], [0.4], [0.5]]),
-        worked=np.array([1, 1, 3, 2, 2, 0]),
-        means=np.array([0.85, 0.80, 0.80, 0.6, 0.6, np.nan]),
-        radius=radius,
-        otherwise=np.array([[0.0], [0.0], [0.9]]),
-    )
-    # The larger mean, .85, rests on one pull, .80 on four; client 2 has seen nothing.
-    np.testing.assert_array_equal(found, [[0.2], [0.4], [0.9]])
 
 
 def plainly(owners: IntArray, places: IntArray, worked: IntArray, means: FloatArray, points: FloatArray) -> FloatArray:

@@ -16,7 +16,6 @@ from privbo.audits.empirical import audit_run
 from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate, Release, Setting
 from privbo.reports.report import report
 from privbo.runs.record import load
-from privbo.runs.spec import Spec
 from tests.conformance.cases import bumps, problem
 
 N_CLIENTS = 4
@@ -136,43 +135,11 @@ def test_pages_and_json_say_which_unit(tmp_path: Path) -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_the_unit_is_a_setting_in_toml() -> None:
-    content = {
-        "name": "rewards",
-        "rounds": 4,
-        "problem": {"factory": "tests.conformance.small:problem"},
-        "algorithm": {"type": "pf-pne", "horizon": 60, "c": 0.02},
-        "privacy": {"epsilon": 1.0, "unit": "reward"},
-    }
-    job = Spec.from_dict(content, trusted=True)
-    assert isinstance(job.privacy, pb.Privacy)
-    assert job.privacy.unit == "reward"
-    plan = pb.plan(job.problem, job.algorithm, privacy=job.privacy, rounds=4)
-    assert plan.releases > 1
-    assert compose([plan.event]).parts[0][1] == 1
-    with pytest.raises(pb.ConfigurationError, match=r"privacy\.unit"):
-        Spec.from_dict(content | {"privacy": {"epsilon": 1.0, "unit": "person"}}, trusted=True)
-
-
 @pytest.mark.parametrize("algorithm", [pb.DPFTSDE(n_features=12), pb.FederatedFLCB()], ids=str)
 def test_algorithms_that_reuse_rewards_are_refused(algorithm: Any) -> None:
     """Their vectors rest on every evaluation so far, so one reward enters all later releases."""
     with pytest.raises(pb.ConfigurationError, match="for one client only"):
         pb.plan(problem(), algorithm, privacy=pb.Privacy(epsilon=1.0, unit="reward"), rounds=4)
-
-
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        ({"sample_rate": 0.5}, "sample_rate"),
-        ({"sampling": "fixed-size"}, "sampling"),
-        ({"calibration": "paper"}, "calibration"),
-        ({"adaptive_clipping": pb.AdaptiveClipping(count_stddev=9.0)}, "adaptive_clipping"),
-    ],
-)
-def test_settings_that_say_nothing_about_one_reward_are_refused(settings: dict[str, Any], name: str) -> None:
-    with pytest.raises(pb.ConfigurationError, match=name):
-        pb.Privacy(epsilon=1.0, unit="reward", **settings)
 
 
 def test_a_clients_ledger_does_not_take_rewards(tmp_path: Path) -> None:

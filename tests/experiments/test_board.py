@@ -1,17 +1,14 @@
 """The leaderboard: its panels, its player, its ranks and its tables."""
 
-import dataclasses
 import json
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.baselines.dp_hype import DPHype
 from experiments.baselines.private_search import PrivateSearch
-from experiments.board import CLASSES, Mean, classed, common, ranks, standings, winner
+from experiments.board import Mean, common, ranks, standings, winner
 from experiments.board_page import again, epsilons, overall
 from experiments.outcome import Outcome, Task
 from experiments.played import Entry, Played, added, kept, played, read
@@ -42,19 +39,6 @@ def task(algorithm: Any, **options: Any) -> Task:
 
 
 # ---- panels
-
-
-def test_it_has_the_panels_of_worth_without_stress_and_its_cells_of_the_default() -> None:
-    ours, theirs = study("leaderboard", "paper"), study("worth", "paper")
-    plain = [panel for panel in theirs.panels if panel.purpose != "stress"]
-    assert [panel.title for panel in ours.panels] == [panel.title for panel in plain]
-    assert len(ours.panels) >= 20
-    for mine, other in zip(ours.panels, plain, strict=True):
-        assert (mine.seeds, mine.purpose, mine.arms[0].problem) == (other.seeds, other.purpose, other.arms[0].problem)
-        default = {arm.label.replace("default", "SharedPrior"): arm for arm in other.arms if arm.series == "default"}
-        for arm in mine.arms:
-            if arm.series == "SharedPrior" and (same := default.get(arm.label)) is not None:
-                assert dataclasses.replace(arm, label="", series="") == dataclasses.replace(same, label="", series="")
 
 
 @pytest.mark.parametrize(("scale", "levels"), [("paper", LEVELS), ("small", (1.0, 2.0))])
@@ -88,14 +72,6 @@ def test_the_default_is_judged_as_in_the_study_of_what_sharing_is_worth() -> Non
     ours, theirs = play(alone), share(alone)
     assert ours.curves["loss"][:4] == pytest.approx(theirs.curves["loss"][:4], abs=1e-6)
     assert "common" not in ours.figures
-
-
-def test_a_common_setting_is_judged_by_what_everybody_loses_with_it() -> None:
-    announced = play(task(DPHype(n_candidates=22)))
-    voted = play(task(pb.FedPNE(evaluations=22), final="common"))
-    assert announced.figures["common"] >= announced.figures["end"]  # an own best point is no worse than anybody's
-    assert 0.01 <= voted.figures["common"] <= 1.0
-    assert "common" not in play(task(pb.FedPNE(evaluations=22))).figures
 
 
 # ---- standings
@@ -160,29 +136,6 @@ def test_standings_have_ranks_of_those_who_played_everywhere() -> None:
     assert found["A"].won == ("one", "two")
     assert found["A"].seeds == (2, 2)
     assert found["alone, TS"].worse is None
-
-
-def test_what_is_kept_says_what_the_cells_said() -> None:
-    """Regret by seed of families and of what is kept of them; numbers have five digits."""
-    for one in (family("one"), family("two", "B 2")):
-        board = played(one)
-        for label in one.arms:
-            for measure in ("mean", "end"):
-                assert board.entries[label].values(measure) == pytest.approx(one.values(label, measure), rel=1e-4)
-    (again_,) = read(kept([board]))
-    assert again_ == board
-
-
-def test_intervals_are_students() -> None:
-    """Student's t with two degrees of freedom: 4.303 at 97.5 %; the standard error of 1, 2, 3 is 1 / root 3."""
-    assert Mean.of([1.0, 2.0, 3.0]).half_width == pytest.approx(4.3027 / math.sqrt(3), abs=1e-3)
-    assert f"{Mean.of([1.0]):.1f} {Mean(1.0, 0.25):.2f}" == "1.0 1.00 ± 0.25"
-
-
-def test_families_are_of_one_class_each() -> None:
-    few = on_board("few")  # two clients
-    assert list(classed([few, on_board("again")])) == [CLASSES[0].title]
-    assert [one.title for one in CLASSES if one.holds(few)][:1] == [CLASSES[0].title]
 
 
 def test_tables_name_what_is_best_and_what_wins_nowhere() -> None:

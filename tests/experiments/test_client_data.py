@@ -5,12 +5,9 @@ import gzip
 import numpy as np
 import pytest
 import torch
-from scipy.interpolate import RegularGridInterpolator
 from scipy.io import savemat
-from sklearn.metrics import roc_auc_score
 
-import privbo as pb
-from experiments.problems import activity, data, landmine, writers
+from experiments.problems import activity, landmine, writers
 
 RNG = np.random.default_rng(8)
 
@@ -32,11 +29,6 @@ def packed(halves):
             columns["is_val"].append(np.full(len(b), bool(side)))
             columns["split_order"].append(back)
     return {k: np.concatenate(v) for k, v in columns.items()}
-
-
-def test_auc_is_the_usual_one():
-    scores, positive = np.round(RNG.standard_normal(60), 1), RNG.random(60) < 0.2
-    assert landmine.rank_auc(scores, positive) == pytest.approx(roc_auc_score(positive, scores))
 
 
 def test_landmine_reads_both_formats_and_both_scores(tmp_path):
@@ -138,15 +130,6 @@ def test_writers_are_read_from_the_original_files(tmp_path):
     np.testing.assert_array_equal(read.label, np.arange(100) % 10)
 
 
-def test_networks_trained_together_are_those_trained_alone():
-    pixels, label = RNG.random((24, 28, 28)), np.arange(24) % 3
-    pixels[np.arange(24), :, 9 * (label + 1) - 5] = 1.0
-    grid = writers.GRID[[0, 300, 500]]
-    together = writers.accuracies(pixels, label, grid)
-    alone = np.concatenate([writers.accuracies(pixels, label, grid[i : i + 1]) for i in range(3)])
-    np.testing.assert_allclose(together, alone)
-
-
 def test_network_against_torch_layers():
     generator = torch.Generator().manual_seed(1)
     filters, bias = torch.randn(1, 25, 4, generator=generator), torch.randn(1, 4, generator=generator)
@@ -159,22 +142,3 @@ def test_network_against_torch_layers():
     expected = flat @ head[0, :-1] + head[0, -1]
     found = writers.network_scores(writers.patches_of(pixels), filters, bias, head)[0]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_interpolation_is_multilinear():
-    values = RNG.random((20, len(writers.GRID)))
-    points = writers.LOW + RNG.random((20, 3)) * (writers.HIGH - writers.LOW)
-    points[0], points[1] = writers.LOW, writers.HIGH
-    axes = (writers.RATES, writers.DECAYS, writers.PENALTIES)
-    for i in range(20):
-        usual = RegularGridInterpolator(axes, values[i].reshape(16, 4, 8))
-        assert writers.interpolate(values[i : i + 1], points[i : i + 1])[0] == pytest.approx(float(usual(points[i])[0]))
-    assert len(writers.GRID) >= 500
-
-
-def test_missing_data_is_refused_by_name(tmp_path, monkeypatch):
-    monkeypatch.setenv("PRIVBO_DATA", str(tmp_path))
-    activity.subjects.cache_clear()
-    with pytest.raises(pb.ConfigurationError, match="har_recomputed561"):
-        activity.subjects()
-    assert data.local("nothing") is None

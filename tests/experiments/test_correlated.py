@@ -56,7 +56,3 @@ def test_bands_help_where_every_client_takes_part_once_and_one_band_is_independe
     losses = [correlated.banded(workload, bands) for bands in (1, 2, 4)]
     assert losses[0] == pytest.approx(float(np.mean(np.sum(workload**2, axis=1))))
     assert losses[0] > 1.1 * losses[1] > 1.1 * losses[2]
-
-
-def test_a_row_shows_the_change() -> None:
-    assert str(correlated.Row(what="x", independent=2.0, correlated=2.5)) == "| x | 2.000 | 2.500 | +25.0 % |"

@@ -1,7 +1,6 @@
 """Federated Thompson sampling as first published, against the choice written out plainly."""
 
 import numpy as np
-import pytest
 import torch
 
 import privbo as pb
@@ -42,10 +41,3 @@ def test_no_vector_is_mixed_with_another_or_clipped():
         np.testing.assert_array_equal(ask.request.weights, np.eye(5))
         assert np.linalg.norm(answers, axis=1).max() < ask.request.clipping_norm / np.sqrt(5)
     assert len(list(ALGORITHM.server(where).plan())) == 2
-
-
-def test_it_runs_without_privacy_only():
-    problem = pb.Problem(space={"x": pb.Int(0, 99)}, objective=lambda client, p: -abs(p["x"] - 50) / 50, n_clients=4)
-    record = pb.run(problem, ALGORITHM, privacy=pb.NoPrivacy(), rounds=2, seed=1)
-    assert record.releases[0].values.shape == (4, 8)
-    assert record.plan.epsilon(1e-5)["tight"] == pytest.approx(np.inf)

@@ -52,31 +52,6 @@ def test_the_regression_is_that_of_every_client_alone():
         np.testing.assert_allclose(found.models.outputscale[n], 2.0 * max(share - 0.02, 0.05), rtol=1e-9)
 
 
-def test_who_resembles_the_others_trusts_them_and_who_does_not_goes_on_alone():
-    generator = np.random.default_rng(1)
-    heights = generator.normal(size=(2, 40))
-    observations, models = _client(np.stack([heights[0], generator.normal(size=40)]))
-    found = explain(observations, models, torch.as_tensor(heights), 0.0)
-    assert found.models.outputscale[0] == pytest.approx(2.0 * 0.05)
-    assert found.models.outputscale[1] > 2.0 * 0.75
-    assert abs(float(found.slope[1])) < 0.5 * float(found.slope[0])
-
-
-def test_noise_in_what_is_sent_lowers_the_slope_and_widens_the_draw():
-    heights = np.random.default_rng(2).normal(size=(1, 30))
-    observations, models = _client(heights)
-    clean, noisy = (explain(observations, models, torch.as_tensor(heights), s) for s in (0.0, 1.0))
-    assert noisy.slope < 0.6 * clean.slope
-    assert noisy.models.outputscale > clean.models.outputscale
-
-
-def test_constant_heights_explain_nothing():
-    observations, models = _client(np.random.default_rng(3).normal(size=(1, 6)))
-    found = explain(observations, models, torch.full((1, 6), 0.7, dtype=torch.float64), 0.1)
-    torch.testing.assert_close(found.slope, torch.zeros(1, dtype=torch.float64))
-    torch.testing.assert_close(found.observations.values, observations.values)
-
-
 @pytest.mark.parametrize("space", [PLANE, MIXED, FINITE], ids=["plane", "mixed", "finite"])
 @pytest.mark.parametrize(
     "own", [{}, {"draw": "exact"}, {"draw": "exact", "refit_every": 0}, {"draw": "features"}], ids=str
@@ -92,21 +67,6 @@ def test_an_informed_client_alone_behaves_as_in_the_cohort(space, own):
     for ask, answers in trace:
         np.testing.assert_allclose(alone.respond(ask.broadcast)[0], answers[2], atol=1e-6)
     np.testing.assert_allclose(alone.history().units[0], whole.history().units[2], atol=1e-6)
-
-
-def test_informed_clients_find_the_optimum_sooner_than_alone():
-    algorithm = Variant(
-        n_features=16,
-        n_init=3,
-        federated_step="informed",
-        exploration=Exploration(power=0.0),
-        own=OwnModel(n_features=64, n_candidates=128, fit_steps=10),
-    )
-    curves = []
-    for one in (algorithm, algorithm.local()):
-        _, cohort = play(one, setting(n_clients=24, rounds=5))
-        curves.append(np.maximum.accumulate(cohort.history().values, axis=1).mean(axis=0)[-5:].sum())
-    assert curves[0] > curves[1]
 
 
 def test_uniform_steps_share_nothing_and_keep_coins_and_start():

@@ -3,14 +3,11 @@
 import dataclasses
 
 import numpy as np
-import pytest
 import torch
 
 import privbo as pb
 from experiments.baselines.inducing import Inducing, projected
-from experiments.outcome import Task, world
-from experiments.plays.long_histories import alone
-from experiments.study import study
+from experiments.outcome import world
 from privbo.algorithms.thompson.fits import fit, start
 from privbo.algorithms.thompson.posterior import Observations, condition
 
@@ -53,28 +50,3 @@ def test_clients_with_inducing_points_go_on_beyond_them() -> None:
     np.testing.assert_array_equal(runs[0].units[:, :4], runs[1].units[:, :4])
     assert not np.allclose(runs[0].units, runs[1].units)
     assert np.isfinite(runs[0].values).all()
-
-
-def test_regret_is_counted_from_the_second_half_on() -> None:
-    task = Task(
-        problem=PROBLEM,
-        algorithm=pb.SharedPrior(own=OWN).local(),
-        privacy=pb.NoPrivacy(),
-        control=None,
-        rounds=10,
-        seed=1,
-        options={},
-    )
-    found = alone(task)
-    assert found.figures["later"] == pytest.approx(np.mean(found.curves["regret"][6:]), abs=1e-5)
-    assert found.figures["end"] == pytest.approx(found.curves["regret"][-1], abs=1e-5)
-    assert 0.0 < found.figures["asked"] < 1.0
-
-
-def test_every_rule_and_the_whole_history_are_compared() -> None:
-    panels = study("long-histories", "paper").panels
-    assert {arm.rounds for panel in panels for arm in panel.arms} == {500, 1000}
-    for panel in panels:
-        labels = {arm.label for arm in panel.arms}
-        assert {"thirds of 100", "newest 100", "best 100", "spread 100", "thirds of 200"} <= labels
-    assert {"all points", "100 inducing points"} <= {arm.label for panel in panels for arm in panel.arms}

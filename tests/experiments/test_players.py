@@ -53,11 +53,6 @@ def test_flat_baselines() -> None:
     assert 0 < elimination.flat(task(problem=longer, kind="fed1-ucb")).figures["global"] < 0.8 * random
 
 
-def test_dp_fts_de_on_the_same_clients() -> None:
-    given = dataclasses.replace(task({"type": "dp-fts-de"}), rounds=1)
-    assert 0 < elimination.thompson(given).figures["global"] < 300
-
-
 def test_a_lost_optimum_is_seen() -> None:
     """A cap of two keeps one node per phase: under heavy noise that is a lottery."""
     lottery = FED | {"cap": 2, "clip": 0.15, "centre": "client"}
@@ -73,12 +68,6 @@ def test_the_parallel_experiment_reports_its_bound() -> None:
     assert found.figures["above"] == 0
     assert found.figures["pulls"] <= 1600
     assert found.curves["loss"][-1] == found.figures["loss"] >= 0
-
-
-@pytest.mark.parametrize("name", ["garlend", "os", ""])
-def test_an_unknown_objective_is_refused_by_name_with_those_there_are(name: str) -> None:
-    with pytest.raises(pb.ConfigurationError, match=f"function={name!r}.*garland.*landmine"):
-        Clients(seed=0, function=name, n_clients=5)
 
 
 def test_numbers_told_are_those_of_the_broadcasts() -> None:
@@ -112,12 +101,6 @@ def test_some_clients_go_on_alone_after_all_of_them_shared() -> None:
         np.testing.assert_array_equal(ours.values, theirs.values)
 
 
-def test_only_shifted_functions_are_played_by_some_of_their_clients() -> None:
-    doses = {"type": "experiments.problems.clients:Clients", "function": "covid", "n_clients": 3}
-    with pytest.raises(pb.ConfigurationError, match="no shifted function"):
-        elimination.federated(task({"type": "pf-pne"}, problem=doses, sampled=2))
-
-
 # ---- F-LCB at the size of its bars
 
 
@@ -148,15 +131,6 @@ def test_smooth_suite() -> None:
     assert row["late"] < 0.02 * row["regret"]
     np.testing.assert_allclose([row[f"pulls {i}"] for i in (1, 2, 3)], [181, 14, 8], atol=3)
     assert row["violations"] == 0
-
-
-def test_the_value_played_is_that_of_one_arm_and_every_arm_keeps_its_own() -> None:
-    curves = f_lcb.suite(task(problem={"type": "experiments.problems.suites:smooth_arms"}, budget=103)).curves
-    each = np.array([curves[f"f{i}"] for i in (1, 2, 3)])
-    assert np.shape(curves["value"]) == (100,)
-    assert (each == np.array(curves["value"])).any(axis=0).all()
-    assert ((np.diff(each, axis=1) != 0).sum(axis=0) <= 1).all()  # a round changes one arm's value at most
-    assert each[0, -1] < each[1, -1] < each[2, -1]  # only the best is minimised
 
 
 @pytest.mark.parametrize("name", ["nonsmooth", "inexact"])

@@ -6,11 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.baselines.dp_fts_de import Variant
 from experiments.baselines.regular_features import regular_features
 from privbo.algorithms.thompson.features import FourierFeatures
-from privbo.protocol.errors import ConfigurationError
-from tests.thompson.conftest import setting
 from tests.thompson.test_features import _correlation, _draw, _largest_kernel_error
 
 
@@ -47,17 +44,7 @@ def test_regular_features_without_their_powers_are_caught():
     assert flat.digest != features.digest
 
 
-def test_regular_features_need_no_seed():
-    one, other = (Variant(features="regular").draw_features(setting(public_seed=seed)) for seed in (1, 2))
-    assert one.digest == other.digest
-
-
 @given(kernel=st.sampled_from(["se", "matern52", "matern32"]), half=st.integers(1, 20), n_embedded=st.integers(1, 4))
 def test_every_point_has_unit_norm(kernel, half, n_embedded):
     phi = regular_features(half, n_embedded, 0.1, kernel)(torch.rand(7, 3, n_embedded, dtype=torch.float64))
     np.testing.assert_allclose(torch.linalg.vector_norm(phi, dim=-1).numpy(), 1.0, rtol=1e-12)
-
-
-def test_a_lattice_in_many_dimensions_is_refused():
-    with pytest.raises(ConfigurationError, match="paired"):
-        regular_features(32, 20, 0.3, "se")

@@ -3,16 +3,13 @@
 import csv
 import json
 
-import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.across import places
 from experiments.claim import Claim
-from experiments.plays.f_lcb import values
 from experiments.result_pages import refresh
-from experiments.stored import panels_of, rows_of
-from experiments.study import Arm, Panel, study
+from experiments.stored import rows_of
+from experiments.study import Panel
 from experiments.summary import Measure
 from experiments.verdicts import digest, every, judge, numbers, sentence, shown, table
 
@@ -162,29 +159,6 @@ def test_published_verdicts_are_those_of_the_published_numbers(page):
     assert table(every(STORED / page)) in (STORED / f"{page}.md").read_text()
 
 
-def test_published_verdicts_are_of_what_was_measured():
-    from tests.experiments.test_study import STORED
-
-    assert {one.figure for one in every(STORED / "dp-fts-de")} >= {"2a", "3a", "3b", "4", "5", "12b"}
-    assert {one.figure for one in every(STORED / "elimination")} >= {"fed-pne"}
-    assert {one.figure for one in every(STORED / "f-lcb")} >= {"cauchy"}
-    assert not any(one.on == "writers" for one in every(STORED / "dp-fts-de"))
-    assert not study("dp-fts-de-3c", "paper").panels[-1].claims
-
-
-def test_pictures_of_every_arm_need_no_cell():
-    from matplotlib.figure import Figure
-
-    from tests.experiments.test_study import STORED
-
-    chosen = study("f-lcb-smooth", "paper")
-    ((panel, rows),) = panels_of(chosen, json.loads((STORED / "f-lcb/smooth.json").read_text()))
-    axes = Figure().subplots()
-    values(axes, panel, rows, chosen.pictures["values"])
-    assert [line.get_label() for line in axes.lines] == ["f1: 182 pulls", "f2: 13 pulls", "f3: 8 pulls"]
-    assert [line.get_xdata()[-1] for line in axes.lines] == [200.0] * 3
-
-
 def test_one_column_of_several_panels_stands_in_one_table(tmp_path):
     found = results(tmp_path / "results")
     page = tmp_path / "dp-fts-de.md"
@@ -208,44 +182,3 @@ def test_one_column_of_several_panels_stands_in_one_table(tmp_path):
     page.write_text("<!-- across dp-fts-de-12a: nothing -->\n<!-- end -->\n")
     with pytest.raises(pb.ConfigurationError, match="names no arm"):
         refresh(found, page)
-
-
-def test_places_stand_down_and_series_along():
-    arms = [
-        Arm(label=f"{s}, {x}", problem={"type": "none"}, series=s, x=float(x)) for s in ("a", "b") for x in (25, 50)
-    ]
-    rows = {arm.label: row([1.0, arm.x]) for arm in arms[:3]}
-    panel = Panel(title="p", arms=arms, seeds=2, columns={"last one": "{last:.1f}"})
-    assert places(panel, rows_of(panel, rows), "last one").splitlines() == [
-        "| | a | b |",
-        "|---|---|---|",
-        "| 25 | 13.0 | 13.0 |",
-        "| 50 | 25.5 | - |",
-    ]
-
-
-def test_a_page_says_which_code_made_what_it_shows(tmp_path):
-    found = results(tmp_path / "results")
-    path = found / "dp-fts-de-12a" / "summary.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"made": {"privbo 9, 2026-01-02, code abc": 15}}))
-    page = tmp_path / "dp-fts-de.md"
-    page.write_text("<!-- table dp-fts-de-12a -->\n<!-- end -->\n![d](dp-fts-de/2d.png)\n<!-- made -->\n<!-- end -->\n")
-    refresh(found, page)
-    assert "| not noted | 2d |\n| privbo 9, 2026-01-02, code abc | 12a |\n" in page.read_text()
-
-
-def test_the_deviation_of_a_kept_curve_follows_from_its_error():
-    panel = Panel(title="p", arms=[], seeds=4, columns={})
-    (kept,) = rows_of(panel, {"a": row([1.0, 2.0, 3.0, 4.0])}).values()
-    np.testing.assert_allclose(kept.curves["loss"], [[0.123456789, 0.1], [0.01, 0.01], [0.02, 0.02]])
-
-
-def test_a_page_may_repeat_a_table_of_another_folder(tmp_path):
-    first, again = tmp_path / "docs/dp-fts-de.md", tmp_path / "README.md"
-    first.parent.mkdir()
-    for page in (first, again):
-        page.write_text("<!-- table dp-fts-de-12a: synthetic, as written -->\n<!-- end -->\n")
-    refresh(results(tmp_path / "results"), first)
-    assert refresh(tmp_path / "gone", again, first.with_suffix("")) == ["dp-fts-de-12a"]
-    assert again.read_text() == first.read_text()
-    assert not again.with_suffix("").exists()

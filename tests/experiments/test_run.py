@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.cells import algorithm_of
-from experiments.outcome import Outcome, Paid, world
-from experiments.plays.tune import best_so_far
+from experiments.outcome import Outcome, Paid
 from experiments.run import Options, write
 from experiments.study import Arm, Panel, Picture, Study, study
-from experiments.summary import Measure, along, paired, printed, ratio, summarise
+from experiments.summary import paired, printed, ratio, summarise
 from experiments.table import table
-from privbo.protocol.messages import ClientHistory
 
 SMALL = {"n_regions": 2, "n_features": 8, "n_init": 2, "own": {"n_features": 16, "fit_steps": 2, "n_candidates": 64}}
 
@@ -128,16 +125,6 @@ def test_players_series_ratios_and_slopes_are_data(tmp_path: Path) -> None:
     assert all((tmp_path / f"out/{name}.png").stat().st_size > 2000 for name in pictures)
 
 
-def test_best_so_far_against_a_plain_loop() -> None:
-    losses = np.array([[0.5, 0.7, 0.4, np.nan], [0.9, 0.8, np.nan, 0.1]])
-    history = ClientHistory(
-        units=np.zeros((2, 4, 1)), values=-losses, rounds=np.array([-1, -1, 1, 2]), recommended=np.zeros((2, 1))
-    )
-    np.testing.assert_allclose(best_so_far(losses, history), [0.65, 0.6, 0.25])
-    regret = world({"type": "tests.experiments.worlds:known"}, 0).losses(history)
-    np.testing.assert_allclose(regret, 1 + losses)
-
-
 def outcomes(by_seed: dict[int, float]) -> dict[int, Outcome]:
     return {seed: Outcome(figures={"cumulative": value}) for seed, value in by_seed.items()}
 
@@ -149,14 +136,6 @@ def test_differences_and_ratios_are_paired() -> None:
     assert (found.ratio, found.low) == pytest.approx((0.5, 0.5))
     wide = ratio(outcomes({i: i + 1.0 for i in range(8)}), outcomes(dict.fromkeys(range(8), 4.0)), "cumulative")
     assert wide.low < wide.ratio < wide.high
-
-
-def test_measures_say_their_spread() -> None:
-    found = Measure((1.0, 3.0))
-    assert f"{found:.1f}" == "2.0"
-    assert f"{found:+.1f±}" == "+2.0 ± 1.0"
-    assert f"{found:.2f~}" == "2.00 ± 1.41"
-    np.testing.assert_allclose(along([[1.0, 2.0], [3.0]])[0], [2.0, 2.0])
 
 
 def rows_of(regions: dict[str, int], *, noise_by_regions: bool) -> dict:
@@ -216,15 +195,6 @@ def test_printed_prices_are_the_papers() -> None:
     assert round(printed(arm, plan) or 0, 2) == 15.17
     assert printed(dataclasses.replace(arm, privacy={}), plan) is None
     assert printed(arm, paid(0)) is None
-
-
-def test_algorithms_from_tables() -> None:
-    assert algorithm_of({"type": "dp-fts-de", "preset": "paper", "own": {"refit_every": 5}}) == dataclasses.replace(
-        pb.DPFTSDE.paper(), own=dataclasses.replace(pb.DPFTSDE.paper().own, refit_every=5)
-    )
-    assert algorithm_of({"type": "dp-fts-de", "local": True}) == pb.DPFTSDE().local()
-    with pytest.raises(pb.ConfigurationError, match=r"algorithm\.type='dp' is unknown"):
-        algorithm_of({"type": "dp"})
 
 
 def test_the_command_line_says_what_is_missing(

@@ -9,7 +9,7 @@ import pytest
 import privbo as pb
 from experiments import study as module
 from experiments.baselines.dp_fts_de import Variant
-from experiments.cells import algorithm_of, priced, privacy_of
+from experiments.cells import algorithm_of, privacy_of
 from experiments.study import study, titles
 from privbo.algorithms.thompson.settings import ThompsonSettings
 from privbo.protocol.messages import Setting
@@ -72,21 +72,6 @@ def test_published_numbers_are_of_the_arms_that_there_are(path: Path) -> None:
         assert set(rows) <= panels[title] or not panels[title]  # what is collected has labels of its own
 
 
-def test_functions_for_choosing_and_for_reporting_are_others() -> None:
-    *reported, chosen = study("thompson-ablation", "paper").panels
-    seeds = {seed for panel in reported for seed in range(panel.first_seed, panel.first_seed + panel.seeds)}
-    assert min(seeds) == 206
-    assert not seeds & set(range(chosen.first_seed, chosen.first_seed + chosen.seeds))
-
-
-def test_a_price_is_that_of_another_arm() -> None:
-    (panel, *_) = study("thompson-ablation", "small").panels
-    arms = {arm.label: arm for arm in panel.arms}
-    target = priced(arms["ours, price of z=1"], panel.arms)["epsilon"]
-    assert target == pytest.approx(2.51, abs=0.005)  # as in figure 4 at this scale
-    assert priced(arms["ours, epsilon 0.9"], panel.arms)["epsilon"] == 0.9
-
-
 def test_each_fills_in_values_and_texts(tmp_path: Path) -> None:
     (tmp_path / "one.toml").write_text("""
 [shared.low]
@@ -117,12 +102,6 @@ arms = [
     assert found.panels[0].columns == {"last": "{last:.2f}"}
     with pytest.raises(pb.ConfigurationError, match="'two' is unknown"):
         study("two", "small", tmp_path)
-
-
-def test_a_wrong_key_is_named(tmp_path: Path) -> None:
-    (tmp_path / "one.toml").write_text('[one]\ntitle = "One"\nseeds = 1\nlimit = 3\ncolumns = {}\narms = []\n')
-    with pytest.raises(pb.ConfigurationError, match=r"one\.panels\.0\.limit is unknown"):
-        study("one", "small", tmp_path)
 
 
 def algorithm(name: str, label: str, panel: int = 0) -> pb.DPFTSDE | Variant:

@@ -1,14 +1,12 @@
 """Families of surfaces: what is stated of them holds, and real ones are what scikit-learn says."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import privbo as pb
 from experiments.problems.drawn_surfaces import gaussian_process, shifted
-from experiments.problems.model_scores import METRICS, SCALINGS, load
+from experiments.problems.model_scores import METRICS, SCALINGS
 from experiments.problems.model_surfaces import TUNINGS, model, shards, surfaces
 from experiments.problems.surfaces import Surfaces
 from experiments.problems.systems import SYSTEMS, system
@@ -45,33 +43,12 @@ def test_no_point_is_better_than_the_best_and_regret_is_in_units_of_the_range(na
     assert np.all(better.max(axis=1) <= surface.best + 1e-3 * (surface.best - surface.low))
 
 
-def test_every_point_of_a_constant_surface_is_a_best_one() -> None:
-    flat = dataclasses.replace(DRAWN["GP 1-D"], values=lambda clients, units: np.zeros(len(clients)))
-    flat = dataclasses.replace(flat, best=np.zeros(7), low=np.zeros(7), probes=np.zeros((7, 16)))
-    np.testing.assert_array_equal(flat.losses(history(np.full((7, 3, 1), 0.5))), 0.0)
-
-
 def test_processes_have_the_variance_and_the_correlation_they_state() -> None:
     """Over 60 draws of 6 dimensions: one correlation has a standard deviation of about .1, the mean .013."""
     drawn = [gaussian_process(seed, 12, 6, 0.6) for seed in range(60)]
     assert np.mean([one.correlation() for one in drawn]) == pytest.approx(0.6, abs=0.065)
     assert np.mean([np.mean(one.probes**2) for one in drawn]) == pytest.approx(1.0, abs=0.1)
     assert gaussian_process(0, 5, 2, 1.0).correlation() == pytest.approx(1.0)
-
-
-def test_a_shift_moves_the_optimum_and_mirrors_at_the_edge() -> None:
-    surface = shifted(3, "branin", 50, shift=0.1)
-    assert np.median(surface.best) == pytest.approx(1.0, abs=1e-4)
-    assert np.all((surface.best > 0.95) & (surface.best <= 1.0))  # where the optimum left the cube, what is mirrored
-    assert 0.3 < surface.correlation() < shifted(3, "branin", 50, shift=0.02).correlation() < 1.0
-
-
-def test_clients_that_are_drawn_once_for_many_arms_forget_what_the_last_one_asked() -> None:
-    first, second = (gaussian_process(3, 4, 2, 0.5, noise=1.0) for _ in range(2))
-    at = np.full((4, 2), 0.25)
-    seen = [first.observe(np.arange(4), at) for _ in range(2)]
-    np.testing.assert_array_equal(second.observe(np.arange(4), at), seen[0])
-    assert np.all(seen[0] != seen[1])
 
 
 def test_observation_noise_is_the_stated_share_of_the_spread_and_repeats() -> None:
@@ -82,21 +59,6 @@ def test_observation_noise_is_the_stated_share_of_the_spread_and_repeats() -> No
     np.testing.assert_array_equal(seen, again.observe(clients, units))
     assert seen.std() / first.probes[0].std() == pytest.approx(0.5, rel=0.12)
     assert first.losses(history(units[None])).std() < 1e-12
-
-
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda: gaussian_process(0, 3, 1, 1.5), "correlation=1.5"),
-        (lambda: gaussian_process(0, 3, 1, 0.5, noise=-1.0), "noise=-1.0"),
-        (lambda: shifted(0, "nothing", 3), "nothing"),
-        (lambda: model(0, "nothing", 3), "nothing"),
-        (lambda: system(0, "nothing", 3), "service"),
-    ],
-)
-def test_faults_are_named(make: object, match: str) -> None:
-    with pytest.raises(pb.ConfigurationError, match=match):
-        make()  # type: ignore[operator]  # every entry is a function
 
 
 # ---- real ones
@@ -129,16 +91,6 @@ def test_nearest_neighbours_are_scikit_learns() -> None:
         likely = np.where(known, shares[np.arange(len(at)), np.minimum(at, len(fit.classes_) - 1)], 0.0)
         expected = np.log(np.maximum(likely, 5e-3)).mean()
         assert found[client, -1, 0, METRICS.index("cityblock"), 0] == pytest.approx(expected, abs=1e-9)
-
-
-def test_shards_are_unequal_and_disjoint_as_far_as_the_data_goes() -> None:
-    few = shards(TUNINGS["kernel-ridge"], 5, 0)
-    sizes = [len(half.y) + len(half.validation_y) for half in few]
-    assert sizes[0] == 20
-    assert sizes[-1] == 80
-    rows = np.concatenate([np.concatenate([half.x, half.validation_x]) for half in few])
-    assert len(np.unique(rows, axis=0)) == len(rows) == sum(sizes)
-    assert len(load("breast_cancer")[1]) == 569
 
 
 def test_a_surface_is_looked_up_where_its_level_stands_and_kept(tmp_path: Path) -> None:

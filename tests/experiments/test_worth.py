@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from experiments import peers_page
-from experiments.cells import algorithm_of
 from experiments.outcome import Outcome, Task
 from experiments.played import played, read
 from experiments.plays import peers
 from experiments.plays.worth import FIRST, FLOOR, judged, share, tree_parzen
 from experiments.run import Options, write
 from experiments.study import Arm, Panel, Study, study
-from experiments.worth import Family, Ratio, families, geometric
+from experiments.worth import Family, Ratio
 from experiments.worth_page import again, overall
 from privbo.protocol.messages import Algorithm
 
@@ -57,15 +55,6 @@ def test_what_counts_is_the_point_that_looked_best() -> None:
     assert np.all(np.diff(share(task(QUICK.local())).curves["loss"]) <= 0)
 
 
-def test_poisoned_clients_are_left_out_and_turn_the_mean_round() -> None:
-    whole, poisoned = share(task(QUICK)), share(task(QUICK, poisoned=0.2))
-    assert len(whole.curves["mean by client"]) == 5
-    assert len(poisoned.curves["mean by client"]) == 4
-    assert poisoned.paid is not None
-    assert whole.paid is not None
-    assert poisoned.paid.releases == whole.paid.releases == 4
-
-
 def test_optuna_alone_evaluates_as_often() -> None:
     pytest.importorskip("optuna")
     found = tree_parzen(task(None))
@@ -85,22 +74,6 @@ def test_another_tool_alone_evaluates_as_often_and_again_the_same(tool: str) -> 
         assert len(found.curves["end by client"]) == 1
         assert found.figures["step"] > 0
         assert peers.alone(asked).curves == found.curves
-
-
-def test_an_unknown_tool_is_named() -> None:
-    with pytest.raises(pb.ConfigurationError, match="optuna, botorch"):
-        peers.alone(task(None, tool="nobody", clients=1))
-
-
-def test_the_engine_is_held_against_a_tool_on_the_clients_that_both_tuned() -> None:
-    found = {
-        peers_page.OURS: {0: outcome(0.2, 0.4, 9.0), 1: outcome(0.3, 0.3, 9.0)},
-        "tool": {0: outcome(0.4, 0.4), 1: outcome(0.6, 0.6), 2: outcome(7.0)},
-    }
-    ratio = peers_page.ratio(found, "tool", "mean")
-    assert (ratio.value, ratio.seeds) == (pytest.approx(0.6), 4)
-    seen = peers_page.overall([(panel(), found)])
-    assert "| family | 4 | 0.60 (" in seen.text
 
 
 # ---- ratios
@@ -148,15 +121,6 @@ def test_a_ratio_is_paired_by_seed() -> None:
     assert f"{Ratio(0.5, math.inf, 1):.2f} {Ratio(0.5, 0.1, 2):.2f}" == "0.50 0.50 (0.10)"
 
 
-def test_upper_ends_grow_with_the_number_of_comparisons() -> None:
-    """Student's t with nine degrees of freedom: 1.833 at 95 %, 4.3 for a hundred at once (.99949)."""
-    one = Ratio(1.0, 0.02, 10)
-    assert one.upper(1) == pytest.approx(1 + 1.8331 * 0.02, abs=1e-5)
-    assert one.upper(100) == pytest.approx(1 + 4.77 * 0.02, abs=2e-3)
-    assert one.lower(100) == pytest.approx(2.0 - one.upper(100))
-    assert Ratio(1.0, math.inf, 1).upper(1) == math.inf
-
-
 def test_a_peer_on_a_few_clients_is_scaled_to_all_of_them() -> None:
     """TPE has half of the first arm's regret on its one client in seed 0, as much in seed 1; that arm's mean is .4."""
     assert FAMILY.values("alone, TPE", "mean") == pytest.approx({0: 0.2, 1: 0.4})
@@ -176,20 +140,6 @@ def test_clients_are_compared_one_by_one_with_our_own_arms() -> None:
     assert FAMILY.clients("alone, TPE") is None
 
 
-def test_geometric_means_of_families() -> None:
-    found = geometric([Ratio(0.5, 0.05, 3), Ratio(2.0, 0.2, 9)])
-    assert found.value == pytest.approx(1.0)
-    assert found.error == pytest.approx(math.sqrt(0.02) / 2)
-    assert found.seeds == 3
-
-
-def test_families_need_an_arm_alone_and_another() -> None:
-    alone = {label: FOUND[label] for label in ("alone, LogEI", "alone, TPE")}
-    shared = {"default, epsilon 2": FOUND["default, epsilon 2"]}
-    assert families([(panel(), alone), (panel(), shared)]) == []
-    assert len(families([(panel(), FOUND)])) == 1
-
-
 # ---- tables
 
 
@@ -204,33 +154,6 @@ def test_tables_over_all_families() -> None:
     assert found.pictures["figure"].startswith(b"\x89PNG")
     assert json.loads(json.dumps(found.summary))["first"]["entries"]["default, epsilon 2"]["seeds"] == [0, 1]
     assert again(found.summary) == found
-
-
-@pytest.mark.parametrize(("regret", "reached"), [(0.2, "yes"), (0.39, "no")])
-def test_bars_hold_the_families_they_speak_of(regret: float, reached: str) -> None:
-    many = {
-        "alone, LogEI": {seed: outcome(*[0.4] * 40) for seed in range(2)},
-        "default, epsilon 2": {seed: outcome(*[regret] * 40) for seed in range(2)},
-    }
-    three = panel("alike", correlation=0.6), panel("different", correlation=0.2), panel("made", "own", 0.6)
-    text = overall([(one, many) for one in three]).text
-    found = f"{regret / 0.4:.3f} (0.000)"
-    for name, families_ in (("reporting", 1), ("own", 1), ("**all without a choice**", 2)):
-        row = f"correlation >= 0.6 | {name} | {families_} | {found} / {found} | 0.75 / 0.85 | {reached} |"
-        assert row in text
-
-
-@pytest.mark.parametrize(("worse", "found"), [(0.48, 1), (0.41, 0), (0.3, 0)])
-def test_an_arm_that_is_worse_in_every_seed_is_found_worse(worse: float, found: int) -> None:
-    """Six seeds; regret alone moves by 10 % from seed to seed, and the arm's with it but for 5 %."""
-    heights = np.linspace(0.95, 1.05, 6)
-    arms = {
-        "alone, LogEI": {seed: outcome(*[0.4 * h] * 4) for seed, h in enumerate(heights)},
-        "default, epsilon 2": {seed: outcome(*[worse * h + 0.02 * (-1) ** seed] * 4) for seed, h in enumerate(heights)},
-    }
-    text = overall([(panel(), arms)]).text
-    assert f"where it is found worse: {found}." in text
-    assert f"not worse is not shown: {int(worse > 0.4)}." in text
 
 
 def test_a_study_shows_what_was_seen_over_all_panels(tmp_path: Path) -> None:
@@ -279,14 +202,3 @@ def test_the_study_has_the_families_and_levels_it_speaks_of() -> None:
     stress = [one for one in every if one.purpose == "stress"]
     assert {one.arms[0].problem.get("noise") for one in stress} == {None, 0.1, 0.5}
     assert {arm.options.get("poisoned") for one in stress for arm in one.arms} == {None, 0.01, 0.05, 0.2}
-
-
-@pytest.mark.parametrize("title", ["GP 2-D, .9, few", "Branin, shifted", "camel, shifted"])
-def test_an_arm_of_every_kind_of_drawn_family_runs(title: str) -> None:
-    """Two rounds at few clients through the run itself; models' surfaces are in ``test_surfaces``."""
-    chosen = next(one for one in study("worth", "paper").panels if one.title == title)
-    for arm in (chosen.arms[0], next(one for one in chosen.arms if one.label == "default, not private")):
-        given = dataclasses.replace(task(algorithm_of(arm.algorithm)), problem=arm.problem | {"n_clients": 6}, rounds=3)
-        found = share(given)
-        assert len(found.curves["loss"]) == 5
-        assert 0.01 <= found.figures["end"] <= found.figures["mean"] <= 1.0

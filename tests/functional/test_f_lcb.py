@@ -13,7 +13,7 @@ import privbo as pb
 from experiments.baselines.first_order import AcceleratedGradient
 from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.functions import Huber, Noisy, Quadratic
-from privbo.algorithms.functional.f_lcb import FLCB, Bounds, RateViolated, f_lcb, union_delta
+from privbo.algorithms.functional.f_lcb import Bounds, RateViolated, f_lcb
 from tests.functional.instances import DETERMINISTIC, STOCHASTIC, exact_value, minimum
 
 
@@ -74,16 +74,6 @@ def test_a_regret_bound_with_too_small_a_rate_is_caught() -> None:
     assert found.violations[0].seen < found.violations[0].bound
 
 
-def test_mixed_arms_of_different_dimensions() -> None:
-    arms = [quadratic_arm(0.0, n_dims=2), drawn_arms(DETERMINISTIC[0], 5, 1)[0], quadratic_arm(3.0, n_dims=7)]
-    arms[1] = dataclasses.replace(arms[1], oracle=dataclasses.replace(arms[1].oracle, offset=2.0))
-    found = f_lcb(arms, budget=400)
-    assert found.chosen == 0
-    assert found.pulls[0] == found.pulls.max()
-    assert found.pulls.sum() == 400
-    assert [state.point.shape[0] for _, state in sorted(found.states.items())][::2] == [2, 7]
-
-
 @pytest.mark.parametrize("draw", DETERMINISTIC, ids=lambda f: f.__name__)
 def test_identification_returns_an_arm_within_epsilon(draw) -> None:
     """100 instances; the selected arm's minimum is even within epsilon / 2 of the best."""
@@ -125,12 +115,6 @@ def test_an_arm_whose_rate_drops_steeply_is_not_taken_for_the_best() -> None:
     better = Table([1.0, 0.0], [1.0, 0.0])
     found = f_lcb([steep, better], budget=50, epsilon=1.0)
     assert (found.chosen, found.reason) == (1, "rate")
-
-
-def test_budget_runs_out_with_the_best_current_value() -> None:
-    found = f_lcb([Table([3.0], [1.0]), Table([2.0], [1.0]), Table([9.0], [8.5])], budget=7, epsilon=1e-3)
-    assert (found.chosen, found.reason) == (1, "budget")
-    assert found.pulls.sum() == 7
 
 
 def test_fewer_pulls_than_arms() -> None:
@@ -190,13 +174,6 @@ def test_other_errors_are_not_swallowed() -> None:
         f_lcb([Failing(KeyError("bug"), 1)], budget=5)
 
 
-def test_a_frozen_arm_loses_to_one_that_moves() -> None:
-    frozen = Table([0.5], [10.0 / k**2 for k in range(1, 500)])  # never improves, though its rate says it could
-    found = f_lcb([frozen, quadratic_arm(0.0)], budget=300)
-    assert found.chosen == 1
-    assert found.pulls[1] > 250
-
-
 def test_noisy_values_widen_the_bounds_and_never_win_by_luck() -> None:
     """Arm 0 is better by 0.5; values carry noise of 0.3. The best-so-far of arm 1's noisy values would
     often undercut arm 0; over 40 seeds the choice by current value and width must be right far more often
@@ -225,21 +202,6 @@ def test_bounds_ignore_rounding_but_not_faults() -> None:
         bounds.observe(0, 0.9, 0.0)
     bounds.observe(0, 0.8, 0.0)  # told once, recorded twice
     assert len(bounds.violations) == 2
-
-
-def test_pull_by_pull_is_the_same_as_at_once() -> None:
-    arms = [quadratic_arm(0.0), quadratic_arm(0.3, seed=1)]
-    search = FLCB(arms, budget=40)
-    order = []
-    while not search.over:
-        order.append(search.pull())
-    whole = f_lcb(arms, budget=40)
-    np.testing.assert_array_equal(order, whole.played)
-    assert search.pull() is None
-
-
-def test_union_delta() -> None:
-    assert union_delta(3, 100) == pytest.approx(1 / (3 * 100**2))
 
 
 @pytest.mark.parametrize("settings", [{"budget": 0}, {"epsilon": 0.0}, {"delta": 0.0}, {"delta": 2.0}])

@@ -104,12 +104,6 @@ def test_a_heuristic_says_that_it_is_one() -> None:
     assert "heuristic" in pb.FederatedFLCB(rates="printed").caveat
 
 
-def test_fewer_rounds_than_arms() -> None:
-    result = pb.run(problem(0, 50), algorithm(), privacy=pb.NoPrivacy(), rounds=2, seed=0)
-    assert len(result.releases) == 2
-    assert np.isfinite(result.clients.recommended).all()
-
-
 def test_local_clients_search_alone() -> None:
     result = pb.run(problem(1, 6), algorithm().local(), privacy=pb.NoPrivacy(), rounds=40, seed=0)
     assert result.releases == ()
@@ -164,19 +158,3 @@ def test_gradients_at_the_border_look_inwards() -> None:
 def test_spaces_without_arms_or_gradients_are_refused(method, space) -> None:
     with pytest.raises(pb.ConfigurationError, match="parameter"):
         method.arms(pb.Space(space))
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"gradient_bound": 0.0},
-        {"reward_range": (1.0, 1.0)},
-        {"start": 2.0},
-        {"difference": 0.5},
-        {"delta_b": 1.0},
-        {"tolerance": -1.0},
-    ],
-)
-def test_impossible_settings_are_refused(settings) -> None:
-    with pytest.raises(pb.ConfigurationError, match="="):
-        pb.FederatedFLCB(**settings)

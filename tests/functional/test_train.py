@@ -11,9 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-import accountant
 import privbo as pb
-from accountant.events import Gaussian, compose
 from accountant.ledger import Ledger
 from tests.functional.test_private_neural import N, split
 
@@ -159,20 +157,6 @@ def test_the_plan_says_noise_and_price_beforehand_and_prices_a_person_with_sever
     assert plan.loss_stddev == pytest.approx(plan.noise_multipliers[1] * plan.privacy.loss_bound / N)
     for words in ("add-or-remove-one", "zero-out", f"{plan.loss_stddev:.3g} (standard deviation)", "by chance"):
         assert words in repr(found)
-
-
-def test_one_network_says_both_as_several_do_and_composes_at_the_stated_delta() -> None:
-    plan = pb.plan_training({"linear": MODELS["linear"]}, split(), epsilon=5.0)
-    price = plan.epsilon()
-    assert price["both"] == plan.of_person(training=1, validation=1)
-    # Adding the two epsilons would be 10 at twice the delta; composed it is less, and at the delta that is named.
-    assert price["maximum"] < price["both"] < 0.8 * (price["training"] + price["validation"])
-    events = compose(
-        [plan.privacy.training_event(plan.noise_multipliers[0]), Gaussian(noise_multiplier=plan.noise_multipliers[1])]
-    )
-    assert price["both"] == pytest.approx(
-        accountant.epsilon_table(events, plan.privacy.delta, adjacency="zero-out")["tight"]
-    )
 
 
 def kept(model: nn.Module) -> Any:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.forest import Forest
-from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, pull_nodes
+from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, TreeCohort
 from privbo.algorithms.elimination.settings import PhasedSettings
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
@@ -115,7 +115,7 @@ class Kept:
         )
 
 
-class PersonalCohort:
+class PersonalCohort(TreeCohort):
     """Clients of PF-PNE; without a shared stage they are clients of PE alone.
 
     Args:
@@ -136,19 +136,13 @@ class PersonalCohort:
         clients: IntArray,
         evaluate: Evaluate,
     ) -> None:
+        super().__init__(algorithm, setting, clients=clients, evaluate=evaluate)
         n = len(clients)
-        self._space = setting.space
-        self._partition = algorithm.partition(setting)
-        self._clients = np.asarray(clients, dtype=np.int64)
-        self._evaluate = evaluate
-        self._sharing = algorithm.sharing
-        self._unit = setting.unit
-        self._confidence = confidence = algorithm.confidence(setting.n_clients)
         self._stage2 = stage2
         # Whether a client whose next pulls do not fit plays its best node, or else pulls on in order.
         self._commit = tail == "commit"
         self._table = PullTable.empty()
-        self._left = np.full(n, confidence.horizon, dtype=np.int64)
+        self._left = np.full(n, self._confidence.horizon, dtype=np.int64)
         self._best = np.zeros((n, 2), dtype=np.int64)
         self._kept: dict[int, Kept] = {}
         self._shared_rounds: dict[int, int] = {}
@@ -156,11 +150,6 @@ class PersonalCohort:
         self._depth = -1
         self._answered = -1
         self._forest: Forest | None = None
-
-    @property
-    def clients(self) -> IntArray:
-        """Global numbers of the clients."""
-        return self._clients
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
         """Play the shared phase and answer with centred means, or play a depth alone and send nothing."""
@@ -175,7 +164,7 @@ class PersonalCohort:
         if not shared:
             return np.zeros((len(self._clients), 0))
         own = self._own(int(broadcast.arrays["depth"]))
-        return self._sharing.vector(own.means, own.worked / own.pulls if self._unit == "reward" else None)
+        return self._answer(own.means, own.worked / own.pulls)
 
     def _play_shared(self, broadcast: Broadcast) -> None:
         depth = int(broadcast.arrays["depth"])
@@ -232,7 +221,7 @@ class PersonalCohort:
             path = forest.select()
             one = np.ones(len(self._clients), dtype=np.int64)
             points = forest.points[np.arange(len(one)), path[-1]]
-            means, _ = pull_nodes(self._evaluate, self._sharing.allowed, self._clients, points, one, self._unit)
+            means, _ = self._pull_points(self._clients, points, one)
             self._left -= one
             forest.receive(path, means)
         self._forest = forest
@@ -343,9 +332,7 @@ class PersonalCohort:
         asked = pulls > 0
         means, worked = np.full(len(owners), np.nan), np.zeros(len(owners), dtype=np.int64)
         points = self._space.snap(self._partition.centres(depth, nodes[asked]))
-        means[asked], worked[asked] = pull_nodes(
-            self._evaluate, self._sharing.allowed, self._clients[owners[asked]], points, pulls[asked], self._unit
-        )
+        means[asked], worked[asked] = self._pull_points(self._clients[owners[asked]], points, pulls[asked])
         self._left -= np.bincount(owners, weights=pulls, minlength=len(self._left)).astype(np.int64)
         self._table = self._table.add(
             owners=owners, depth=depth, nodes=nodes, pulls=pulls, worked=worked, means=means, round_=round_
@@ -354,8 +341,7 @@ class PersonalCohort:
 
     def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:  # noqa: ARG002 (the protocol's)
         """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""
-        n_clients = len(self._clients)
-        return self._table.judge(units, n_clients=n_clients, space=self._space, partition=self._partition)
+        return self._judged(self._table, units)
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Everything (private)."""
@@ -387,6 +373,4 @@ class PersonalCohort:
 
     def history(self) -> ClientHistory:
         """One evaluation per node and turn, the mean of its pulls (private); padded with NaN."""
-        return self._table.history(
-            n_clients=len(self._clients), space=self._space, partition=self._partition, confidence=self._confidence
-        )
+        return self._history(self._table)

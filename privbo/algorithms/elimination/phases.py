@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.algorithms.elimination.confidence import noise_half_width
-from privbo.algorithms.elimination.pulls import judge, pull_nodes, recommend
+from privbo.algorithms.elimination.pulls import TreeCohort, judge, recommend
 from privbo.algorithms.elimination.settings import SharingSettings, TreeSettings
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import (
@@ -243,7 +243,7 @@ class PhaseServer(Generic[A]):
         return np.asarray(stays)
 
     def _radius(self, phase: Phase) -> float:
-        """B after the pulls of all clients."""
+        """Half-width b after the pulls of all clients."""
         return float(self._confidence.radius(phase.equal_pulls * self._setting.n_clients))
 
     def _deficit(self, depth: int) -> float:
@@ -258,41 +258,16 @@ class PhaseServer(Generic[A]):
 _STATE = ("depths", "nodes", "pulls", "rounds", "means", "worked", "best")
 
 
-class PhaseCohort:
-    """Clients that all pull what the server announces and answer with centred mean rewards.
+class PhaseCohort(TreeCohort):
+    """Clients that all pull what the server announces and answer with centred mean rewards."""
 
-    Args:
-        algorithm: The tree, and how mean rewards leave a client.
-        setting: What both sides are told.
-        clients: Global numbers, ``(n,)``.
-        evaluate: The clients' objectives.
-    """
-
-    def __init__(
-        self,
-        algorithm: TreeSettings,
-        setting: Setting,
-        *,
-        clients: IntArray,
-        evaluate: Evaluate,
-    ) -> None:
-        self._space = setting.space
-        self._partition = algorithm.partition(setting)
-        self._clients = np.asarray(clients, dtype=np.int64)
-        self._evaluate = evaluate
-        self._sharing = algorithm.sharing
-        self._radius = algorithm.confidence(setting.n_clients).radius
-        self._unit = setting.unit
+    def __init__(self, algorithm: TreeSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+        super().__init__(algorithm, setting, clients=clients, evaluate=evaluate)
         empty = np.zeros(0, dtype=np.int64)
         self._depths, self._nodes, self._pulls, self._rounds = empty, empty, empty, empty
         self._means = np.zeros((len(self._clients), 0))
         self._worked = np.zeros((len(self._clients), 0), dtype=np.int64)
         self._best = np.array([0, 0], dtype=np.int64)
-
-    @property
-    def clients(self) -> IntArray:
-        """Global numbers of the clients."""
-        return self._clients
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
         """Pull, and answer with centred means ``(n, K)``."""
@@ -302,8 +277,7 @@ class PhaseCohort:
         means = self._means[:, here]
         if not means.size:
             return means
-        worked = self._worked[:, here] / self._pulls[here] if self._unit == "reward" else None
-        return self._sharing.vector(means, worked)
+        return self._answer(means, self._worked[:, here] / self._pulls[here])
 
     def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:  # noqa: ARG002 (the protocol's)
         """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""
@@ -318,14 +292,8 @@ class PhaseCohort:
         if k == 0:
             return
         points = self._partition.points(self._space, np.full(k, phase.depth), phase.nodes)
-        means, worked = pull_nodes(
-            self._evaluate,
-            self._sharing.allowed,
-            np.repeat(self._clients, k),
-            np.tile(points, (n, 1)),
-            np.tile(phase.pulls, n),
-            self._unit,
-        )
+        units = np.tile(points, (n, 1))
+        means, worked = self._pull_points(np.repeat(self._clients, k), units, np.tile(phase.pulls, n))
         self._means = np.concatenate([self._means, means.reshape(n, k)], axis=1)
         self._worked = np.concatenate([self._worked, worked.reshape(n, k)], axis=1)
         self._depths = np.append(self._depths, np.full(k, phase.depth))
@@ -360,7 +328,7 @@ class PhaseCohort:
                 np.tile(np.arange(k), n),
                 self._worked.reshape(-1),
                 self._means.reshape(-1),
-                self._radius,
+                self._confidence.radius,
                 points,
                 np.broadcast_to(common, (n, d)),
             ),

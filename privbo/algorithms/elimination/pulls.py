@@ -12,44 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from privbo.algorithms.elimination.confidence import Confidence
-from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.settings import RewardRange
-from privbo.protocol.messages import ClientHistory, Evaluate, FloatArray, IntArray, UnitName
-from privbo.protocol.space import Space
-
-
-def pull_nodes(
-    evaluate: Evaluate, allowed: RewardRange, clients: IntArray, units: FloatArray, counts: IntArray, unit: UnitName
-) -> tuple[FloatArray, IntArray]:
-    """Pull ``units[i]`` as ``clients[i]``, ``counts[i]`` times (private).
-
-    Returns:
-        Mean rewards of the pulls that worked, NaN where none did or none was asked for, and how many did; ``(n,)``.
-
-    Where one reward is the unit of privacy every pull is an evaluation, also in an environment that
-    answers many at once: what the mean of many hides, a failure or a reward that is not allowed, can't be bounded.
-    """
-    many = None if unit == "reward" else evaluate.pull
-    if many is not None:
-        means = _admitted(evaluate, allowed, clients, many(clients, units, counts))
-        return means, np.where(np.isnan(means), 0, counts)
-    totals, worked = np.zeros(len(clients)), np.zeros(len(clients), dtype=np.int64)
-    for turn in range(int(counts.max(initial=0))):
-        due = np.flatnonzero(counts > turn)
-        rewards = _admitted(evaluate, allowed, clients[due], evaluate(clients[due], units[due]))
-        good = np.isfinite(rewards)
-        totals[due[good]] += rewards[good]
-        worked[due[good]] += 1
-    with np.errstate(invalid="ignore"):
-        return np.asarray(totals / worked), worked
-
-
-def _admitted(evaluate: Evaluate, allowed: RewardRange, clients: IntArray, rewards: FloatArray) -> FloatArray:
-    """Rewards as the range lets them in; clients whose reward it changed are told."""
-    for client in np.unique(clients[allowed.excludes(rewards)]):
-        evaluate.note(int(client), allowed.words)
-    return allowed.admit(rewards)
+from privbo.algorithms.elimination.settings import TreeSettings
+from privbo.protocol.messages import ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
 
 def judge(
@@ -176,32 +140,7 @@ class PullTable:
         """The table of a snapshot."""
         return PullTable(**{name: np.array(arrays[f"table_{name}"]) for name in PullTable.__dataclass_fields__})
 
-    def history(self, *, n_clients: int, space: Space, partition: Partition, confidence: Confidence) -> ClientHistory:
-        """The table as the protocol's history: per round as many columns as its busiest client needs.
-
-        Args:
-            n_clients: Clients of the cohort.
-            space: The search space.
-            partition: The partition.
-            confidence: Of a client's own means, by which it recommends one of its points.
-        """
-        columns, rounds = self._columns(n_clients)
-        values = np.full((n_clients, len(rounds)), np.nan)
-        units = np.full((n_clients, len(rounds), space.n_dims), 0.5)
-        points = partition.points(space, self.depths, self.nodes)
-        values[self.owners, columns] = self.means
-        units[self.owners, columns] = points
-        root = partition.points(space, np.zeros(n_clients, dtype=np.int64), np.zeros(n_clients, dtype=np.int64))
-        turns = np.arange(len(points))
-        recommended = recommend(self.owners, turns, self.worked, self.means, confidence.radius, points, root)
-        return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
-
-    def judge(self, units: FloatArray, *, n_clients: int, space: Space, partition: Partition) -> FloatArray:
-        """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""
-        points = partition.points(space, self.depths, self.nodes)
-        return judge(self.owners, points, self.worked, self.means, units, n_clients)
-
-    def _columns(self, n_clients: int) -> tuple[IntArray, IntArray]:
+    def columns(self, n_clients: int) -> tuple[IntArray, IntArray]:
         """Column of every row, and the round of every column."""
         columns = np.zeros(len(self.owners), dtype=np.int64)
         rounds: list[IntArray] = []
@@ -244,3 +183,79 @@ class OwnPhase:
             means=rows.means.reshape(-1, k),
             worked=rows.worked.reshape(-1, k),
         )
+
+
+class TreeCohort:
+    """Clients over one tree: their numbers, how they pull and what they answer (private).
+
+    Args:
+        algorithm: The tree, and how mean rewards leave a client.
+        setting: What both sides are told.
+        clients: Global numbers, ``(n,)``.
+        evaluate: The clients' objectives.
+    """
+
+    def __init__(self, algorithm: TreeSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+        self._space, self._unit, self._evaluate = setting.space, setting.unit, evaluate
+        self._partition, self._sharing = algorithm.partition(setting), algorithm.sharing
+        self._confidence = algorithm.confidence(setting.n_clients)
+        self._clients = np.asarray(clients, dtype=np.int64)
+
+    @property
+    def clients(self) -> IntArray:
+        """Global numbers of the clients."""
+        return self._clients
+
+    def _pull_points(self, clients: IntArray, units: FloatArray, counts: IntArray) -> tuple[FloatArray, IntArray]:
+        """Pull ``units[i]`` as ``clients[i]``, ``counts[i]`` times.
+
+        Where one reward is the unit of privacy every pull is an evaluation, also in an environment that
+        answers many at once: what the mean of many hides, a failure or a reward that is not allowed, can't be bounded.
+
+        Returns:
+            Mean rewards of the pulls that worked, NaN where none did or none was asked for, and how many did; ``(n,)``.
+        """
+        many = None if self._unit == "reward" else self._evaluate.pull
+        if many is not None:
+            means = self._admitted(clients, many(clients, units, counts))
+            return means, np.where(np.isnan(means), 0, counts)
+        totals, worked = np.zeros(len(clients)), np.zeros(len(clients), dtype=np.int64)
+        for turn in range(int(counts.max(initial=0))):
+            due = np.flatnonzero(counts > turn)
+            rewards = self._admitted(clients[due], self._evaluate(clients[due], units[due]))
+            good = np.isfinite(rewards)
+            totals[due[good]] += rewards[good]
+            worked[due[good]] += 1
+        with np.errstate(invalid="ignore"):
+            return np.asarray(totals / worked), worked
+
+    def _admitted(self, clients: IntArray, rewards: FloatArray) -> FloatArray:
+        """Rewards as the range lets them in; clients whose reward it changed are told."""
+        allowed = self._sharing.allowed
+        for client in np.unique(clients[allowed.excludes(rewards)]):
+            self._evaluate.note(int(client), allowed.words)
+        return allowed.admit(rewards)
+
+    def _answer(self, means: FloatArray, worked: FloatArray) -> FloatArray:
+        """Vectors of mean rewards ``(n, K)``, ``worked`` being the share of the pulls that did."""
+        return self._sharing.vector(means, worked if self._unit == "reward" else None)
+
+    def _judged(self, table: PullTable, units: FloatArray) -> FloatArray:
+        """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""
+        points = self._partition.points(self._space, table.depths, table.nodes)
+        return judge(table.owners, points, table.worked, table.means, units, len(self._clients))
+
+    def _history(self, table: PullTable) -> ClientHistory:
+        """The table as the protocol's history: per round as many columns as its busiest client needs."""
+        n = len(self._clients)
+        columns, rounds = table.columns(n)
+        values = np.full((n, len(rounds)), np.nan)
+        units = np.full((n, len(rounds), self._space.n_dims), 0.5)
+        points = self._partition.points(self._space, table.depths, table.nodes)
+        values[table.owners, columns] = table.means
+        units[table.owners, columns] = points
+        root, turns = np.zeros(n, dtype=np.int64), np.arange(len(points))
+        otherwise = self._partition.points(self._space, root, root)
+        radius = self._confidence.radius
+        recommended = recommend(table.owners, turns, table.worked, table.means, radius, points, otherwise)
+        return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
