@@ -168,7 +168,7 @@ class PFPNEServer(PhaseServer[PFPNE]):
         self._kept = Kept(depth=phase.depth, nodes=phase.nodes[stays], means=means[stays], radii=radii)
         return stays
 
-    def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> None:  # noqa: ARG002
+    def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> None:  # noqa: ARG002  # the hook gives more
         """Start the clock of the silent rounds."""
         self._silent = AloneServer(self._silent_rounds(depth + 1), first_round=self._round, kept=self._kept)
 
