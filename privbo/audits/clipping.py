@@ -32,7 +32,7 @@ from privbo.door.clipping import BOUND_FACTORS
 from privbo.door.door import Door
 from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SecureNoise
-from privbo.plans.spending import Spending, spending
+from privbo.plans.cost import Spending, spending
 from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_lines

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from privbo.plans.prices import finite
+from privbo.plans.cost import finite
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat
 from privbo.reports.report import report

@@ -16,7 +16,7 @@ from accountant.verify.text import shown, shown_lines
 from privbo.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from privbo.plans.spending import Spending
+    from privbo.plans.cost import Spending
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a value: --set privacy.epsilon=2")]

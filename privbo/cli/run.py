@@ -19,10 +19,9 @@ from accountant.wording import multipliers_text, sampler_text
 from privbo.cli.options import say
 from privbo.cli.terminal import Shown, render
 from privbo.comparisons.verdict import SCORES, Verdict
-from privbo.plans.counting import SignalToNoise, signal_to_noise
-from privbo.plans.plan import Plan
+from privbo.plans.cost import PriceColumn, finite, price
+from privbo.plans.plan import Plan, SignalToNoise, signal_to_noise
 from privbo.plans.policy import Decision
-from privbo.plans.prices import PriceColumn, finite, price
 from privbo.plans.trust import trust_lines, trust_text
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import fresh_directory, save_arrays, write_json

@@ -13,10 +13,10 @@ from privbo.algorithms.thompson.scout import Scout, likeness
 from privbo.cli.options import agree
 from privbo.cli.run import carry_out
 from privbo.cli.terminal import Shown, render
+from privbo.plans.cost import Spending, spending
 from privbo.plans.gains import Gain, gains_near
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import Privacy
-from privbo.plans.spending import Spending, spending
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import fresh_directory
 from privbo.protocol.plain import fields_of, plain

@@ -21,11 +21,10 @@ from accountant.ledger.book import Book
 from accountant.wording import noise_multipliers
 from privbo.comparisons.cells import Cell, CellResult, digest
 from privbo.comparisons.setting import Kind
+from privbo.plans.cost import Agree, finite, spending
 from privbo.plans.plan import Plan
-from privbo.plans.prices import finite
 from privbo.plans.privacy import NoPrivacy, default_delta
 from privbo.plans.shared_ledger import SharedLedger
-from privbo.plans.spending import Agree, spending
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.protocol.settings import JsonObject

@@ -45,8 +45,8 @@ from privbo.comparisons.run_cell import (
 )
 from privbo.comparisons.setting import Setting, curve_of
 from privbo.comparisons.sweep_file import Panel, Planned, Sweep, read_sweep
+from privbo.plans.cost import Agree, agree_to_all
 from privbo.plans.shared_ledger import SharedLedger
-from privbo.plans.spending import Agree, agree_to_all
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import private_folder
 from privbo.protocol.settings import JsonObject

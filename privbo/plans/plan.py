@@ -7,6 +7,7 @@ arithmetic on public quantities.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,20 +18,155 @@ import numpy as np
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.errors import BudgetExceeded
-from accountant.events import Adjacency, Event, from_dict, of_one_run, to_dict
+from accountant.events import Adjacency, Event, from_dict, most_expensive, of_one_run, to_dict
 from accountant.ledger import Budget
 from accountant.tight.numerical import epsilon_table
 from accountant.wording import multipliers_text, upper_text
-from privbo.door.mechanism import Mechanism
-from privbo.plans.counting import counted, merged, over_noise, priced, whole_event
+from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, paper_delta, safe_delta
 from privbo.plans.trust import Exposure, exposures
-from privbo.plans.vote import FinalVote, final_vote
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.plain import in_two_lines
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.table import Table
+
+
+def counted(privacy: Privacy | NoPrivacy, requests: Iterable[Request]) -> Counter[tuple[Mechanism, int]]:
+    """Give mechanisms for a multiplier of 1 and how many numbers they release."""
+    found = Counter((privacy.mechanism(request, 1.0), request.dim * request.n_blocks) for request in requests)
+    counts = Counter[tuple[Mechanism, int]]()
+    for (mechanism, numbers), count in found.items():
+        counts[_over(mechanism, found.total()), numbers] += count
+    return counts
+
+
+def _over(mechanism: Mechanism, n_releases: int) -> Mechanism:
+    """The mechanism in a plan of so many releases, which matters where one draw serves them all."""
+    if isinstance(mechanism, PrivateSum) and mechanism.sample.is_allocation:
+        return dataclasses.replace(mechanism, n_releases=n_releases)
+    return mechanism
+
+
+def merged(asked: Counter[tuple[Mechanism, int]]) -> Counter[Mechanism]:
+    """Give mechanisms with their counts, whatever the number of numbers."""
+    counts: Counter[Mechanism] = Counter()
+    for (mechanism, _), count in asked.items():
+        counts[mechanism] += count
+    return counts
+
+
+def over_noise(asked: Counter[tuple[Mechanism, int]], z: float | None) -> float | None:
+    """Give the largest norms over the noise's expected norms, together: releases of one vector could be averaged."""
+    square = 0.0
+    for (mechanism, numbers), count in asked.items():
+        made = priced(mechanism, z)
+        if isinstance(made, PrivateSum):
+            square += count * (made.largest_norm() / made.noise_stddev()) ** 2 / numbers
+    return math.sqrt(square) if square else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SignalToNoise:
+    """The most that releases of one kind can say.
+
+    Attributes:
+        count: Number of releases in the plan.
+        largest_sum: Norm of what is released where every client answers alike, as loud as it may, without its noise.
+        noise: Norm that its noise has on average.
+    """
+
+    count: int
+    largest_sum: float
+    noise: float
+
+    @property
+    def text(self) -> str:
+        """The two norms side by side."""
+        what = "a release" if self.count == 1 else f"each of {self.count} releases"
+        beside = f"noise of expected norm {self.noise:.3g}"
+        return f"{what}: largest possible sum of norm {self.largest_sum:.3g} beside {beside}"
+
+
+def signal_to_noise(made: Iterable[tuple[Mechanism, Request]]) -> tuple[SignalToNoise, ...]:
+    """Say of every kind of release the most that it can say, in the plan's order; equal to three digits is one kind."""
+    kinds: dict[tuple[str, str], SignalToNoise] = {}
+    for mechanism, request in made:
+        if isinstance(mechanism, PrivateSum):
+            largest, numbers = mechanism.largest_norm(), request.dim * request.n_blocks
+            noise = mechanism.noise_stddev() * math.sqrt(numbers)
+            kind = (f"{largest:.3g}", f"{noise:.3g}")
+            count = kinds[kind].count + 1 if kind in kinds else 1
+            kinds[kind] = SignalToNoise(count=count, largest_sum=largest, noise=noise)
+    return tuple(kinds.values())
+
+
+def whole_event(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], z: float | None) -> Event:
+    """Give the event of all releases together, at a run's multiplier.
+
+    Raises:
+        ConfigurationError: If they have no price together.
+    """
+    each = [(priced(mechanism, z).event(), count) for mechanism, count in counts.items()]
+    if privacy.unit == "reward":
+        return most_expensive(event for event, _ in each)
+    whole = of_one_run(each)
+    if isinstance(privacy, Privacy) and privacy.sampling == "random-allocation" and len(whole.parts) > 1:
+        multipliers = ", ".join(sorted({f"{part.noise_multiplier:.4g}" for part, _ in whole.parts}))
+        raise ConfigurationError(
+            "sampling='random-allocation' has a price where all releases have one noise multiplier; this plan's differ "
+            f"({multipliers}); use sampling='poisson', or releases of equal noise"
+        )
+    return whole
+
+
+def priced(mechanism: Mechanism, z: float | None) -> Mechanism:
+    """Give a mechanism that was made for a multiplier of 1 at a run's multiplier."""
+    if isinstance(mechanism, PrivateSum) and z is not None:
+        # It was made for a run's multiplier of 1, so what it has is its scale.
+        return dataclasses.replace(mechanism, noise_multiplier=z * mechanism.noise_multiplier)
+    return mechanism
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalVote:
+    """The release at the end of a run that chooses a common setting: a vote over public candidates.
+
+    Attributes:
+        event: Its event.
+        candidates: Most candidates.
+        noise_stddev: Of the noise in every candidate's total, in ballots: one client's ballot has norm at most 1.
+    """
+
+    event: Event
+    candidates: int
+    noise_stddev: float
+
+    def epsilon(self, delta: float, adjacency: Adjacency) -> float:
+        """Give what the vote alone would cost."""
+        return min(epsilon_table(self.event, delta, adjacency=adjacency).values())
+
+    def text(self, n_clients: int, delta: float, adjacency: Adjacency) -> str:
+        """Say what the vote is and costs."""
+        return (
+            f"over at most {self.candidates} public candidates; alone it would cost epsilon "
+            f"{upper_text(self.epsilon(delta, adjacency))} at delta {upper_text(delta)}; noise of "
+            f"{self.noise_stddev:.3g} ballots in every total of {n_clients}"
+        )
+
+    def to_dict(self) -> JsonObject:
+        """Give the vote as JSON."""
+        return {"event": to_dict(self.event), "candidates": self.candidates, "noise_stddev": self.noise_stddev}
+
+    @staticmethod
+    def from_dict(content: Mapping[str, object]) -> FinalVote:
+        """Read the vote as ``to_dict`` wrote it."""
+        return FinalVote(
+            event=from_dict(cast("Mapping[str, object]", content["event"])),
+            candidates=int(cast("int", content["candidates"])),
+            noise_stddev=float(cast("float", content["noise_stddev"])),
+        )
+
 
 _AGREED = 9  # significant digits of a noise multiplier on which all guardians agree
 
@@ -242,7 +378,7 @@ def price_plan(
         event=whole_event(privacy, counts, z),
         releases=counts.total(),
         budget=_budget(privacy, delta),
-        final=None if final is None or vote is None else final_vote(final, priced(vote, z)),
+        final=None if final is None or vote is None else _final_vote(final, priced(vote, z)),
         largest_over_noise=over_noise(asked, _multiplier(privacy, merged(asked), delta) if z is None else z),
         mechanisms={priced(mechanism, z): count for mechanism, count in counts.items()},
     )
@@ -252,6 +388,11 @@ def price_plan(
             f"over the budget {privacy.budget:.6g}; plan fewer rounds, more noise or a larger budget"
         )
     return plan
+
+
+def _final_vote(request: Request, mechanism: Mechanism) -> FinalVote:
+    stddev = request.n_clients * mechanism.noise_stddev()
+    return FinalVote(event=mechanism.event(), candidates=request.dim, noise_stddev=stddev)
 
 
 def _budget(privacy: Privacy | NoPrivacy, delta: float) -> Budget | None:

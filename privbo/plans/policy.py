@@ -34,8 +34,7 @@ from accountant.ledger import Budget, LedgerPolicy
 from accountant.ledger.ledger import holds
 from accountant.verify.text import at_least
 from accountant.wording import event_text, upper_text
-from privbo.plans.against import Trust
-from privbo.plans.privacy import NoPrivacy, Privacy
+from privbo.plans.privacy import NoPrivacy, Privacy, Trust
 from privbo.protocol.errors import PolicyError
 from privbo.protocol.messages import UnitName
 from privbo.protocol.settings import Count, Positive, Sequence, settings

@@ -9,8 +9,7 @@ from typing import Literal
 from accountant.events import SLACK, Adjacency, Event, compose, of_noises, of_seen_samples
 from accountant.tight.numerical import epsilon_table
 from accountant.wording import upper_text
-from privbo.plans.against import Against, unknown_noises
-from privbo.plans.privacy import NoPrivacy, Privacy
+from privbo.plans.privacy import Against, NoPrivacy, Privacy, unknown_noises
 
 _WORDS: tuple[tuple[Against, str], ...] = (
     ("coalition", "the server with all guardians but one"),

@@ -20,7 +20,7 @@ from accountant.ledger import Budget
 from accountant.ledger.pricing import Total, total
 from accountant.tight import numerical
 from accountant.wording import accountant_text, event_text, multipliers_text, sampler_text, upper_text
-from privbo.plans import prices
+from privbo.plans import cost
 from privbo.plans.trust import Exposure, exposures, trust_text
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json
@@ -193,12 +193,12 @@ class Report:
     run: str
     created: str
     smallest_epsilon: float
-    epsilon_at: tuple[prices.PriceColumn, ...]
+    epsilon_at: tuple[cost.PriceColumn, ...]
     asked_delta: float
     epsilon_interval: numerical.Interval
-    guarantee: prices.Guarantee
-    attacker: prices.Attacker
-    delta_epsilon_curve: tuple[prices.CurvePoint, ...]
+    guarantee: cost.Guarantee
+    attacker: cost.Attacker
+    delta_epsilon_curve: tuple[cost.CurvePoint, ...]
     planned_event: Event
     dp_event: str
     planned_releases: int
@@ -220,7 +220,7 @@ class Report:
     total: Total
     ledger: LedgerCheck
     entries: tuple[ReleaseRow, ...]
-    cumulative_epsilon: tuple[prices.CumulativePrice, ...]
+    cumulative_epsilon: tuple[cost.CumulativePrice, ...]
     utility: Utility
     spec: Spec
     public_seed: int
@@ -229,7 +229,7 @@ class Report:
     exposures: tuple[Exposure, ...] = ()
 
     @property
-    def epsilon(self) -> prices.Epsilons:
+    def epsilon(self) -> cost.Epsilons:
         """Upper bounds on the plan's epsilon at the headline's delta, by accountant."""
         return self.epsilon_at[0].epsilon
 
@@ -337,8 +337,8 @@ def report(record: Record) -> Report:
     event, entries, policy = record.event, ledger.entries(record.run_id), ledger.policy
     points = cumulative_of(record)
     delta, adjacency, recovered = plan.safe_delta, plan.adjacency, record.is_added_to
-    curve = prices.curve(event, delta, adjacency, recovered=recovered)
-    columns = prices.price(event, delta=plan.delta, n_clients=plan.n_clients, adjacency=adjacency, recovered=recovered)
+    curve = cost.curve(event, delta, adjacency, recovered=recovered)
+    columns = cost.price(event, delta=plan.delta, n_clients=plan.n_clients, adjacency=adjacency, recovered=recovered)
     return Report(
         name=spec.name,
         run=record.run_id,
@@ -351,7 +351,7 @@ def report(record: Record) -> Report:
             if recovered
             else numerical.epsilon_interval(event, delta, adjacency=adjacency)
         ),
-        guarantee=prices.guarantee(
+        guarantee=cost.guarantee(
             entries,
             plan=event,
             delta=delta,
@@ -360,7 +360,7 @@ def report(record: Record) -> Report:
             combine=most_expensive if policy.disjoint else of_one_run,
             recovered=recovered,
         ),
-        attacker=prices.attacker(curve),
+        attacker=cost.attacker(curve),
         delta_epsilon_curve=curve,
         planned_event=event,
         dp_event=dp_event_expression(event, adjacency=adjacency),
@@ -404,7 +404,7 @@ def _trust(record: Record) -> str:
     return f"{words} (guardians: {', '.join(known['cards'])})"
 
 
-def charges_of(record: Record, points: Sequence[prices.CumulativePrice]) -> tuple[ReleaseRow, ...]:
+def charges_of(record: Record, points: Sequence[cost.CumulativePrice]) -> tuple[ReleaseRow, ...]:
     """Describe a run's charges, each with the epsilon of all charges up to it, by its cumulative price."""
     entries = record.ledger.entries(record.run_id)
     return tuple(
@@ -417,16 +417,16 @@ def charges_of(record: Record, points: Sequence[prices.CumulativePrice]) -> tupl
             digest=entry.digest,
             is_vote=entry.release_id == record.vote,
         )
-        for entry, after in zip(entries, prices.after_each(points, len(entries)), strict=True)
+        for entry, after in zip(entries, cost.after_each(points, len(entries)), strict=True)
     )
 
 
-def cumulative_of(record: Record) -> tuple[prices.CumulativePrice, ...]:
+def cumulative_of(record: Record) -> tuple[cost.CumulativePrice, ...]:
     """Price a run's charges so far, after some of the releases; the last is always among them."""
     ledger, plan = record.ledger, record.plan
     events = [entry.event for entry in ledger.entries(record.run_id)]
     combine = most_expensive if ledger.policy.disjoint else of_one_run
-    return prices.cumulative(events, plan.safe_delta, plan.adjacency, combine=combine)
+    return cost.cumulative(events, plan.safe_delta, plan.adjacency, combine=combine)
 
 
 def _utility(record: Record) -> Utility:
@@ -465,7 +465,7 @@ def total_text(total: Total) -> str:
     return f"epsilon {upper_text(total.epsilon)} at delta {upper_text(total.delta)} for {runs} ({total.rule})"
 
 
-def price_table(columns: Sequence[prices.PriceColumn]) -> Table:
+def price_table(columns: Sequence[cost.PriceColumn]) -> Table:
     """Tabulate epsilon by accountant at the run's delta and at the two deltas every table names."""
     tables = [column.epsilon for column in columns]
     return Table(
@@ -507,7 +507,7 @@ class LedgerView:
     planned_releases: int
     ledger: LedgerCheck
     entries: tuple[ReleaseRow, ...]
-    epsilon: prices.Epsilons
+    epsilon: cost.Epsilons
     delta: float
     total: Total
     exposures: tuple[Exposure, ...] = ()

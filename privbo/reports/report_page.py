@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from accountant.wording import interval_text, upper_text
-from privbo.plans.prices import Caught, CumulativePrice, CurvePoint, finite, worst_guess
+from privbo.plans.cost import Caught, CumulativePrice, CurvePoint, finite, worst_guess
 from privbo.protocol.files import flat
 from privbo.protocol.plain import plain
 from privbo.protocol.settings import JsonObject

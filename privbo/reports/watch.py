@@ -16,7 +16,7 @@ from markupsafe import Markup
 from accountant.errors import PrivacyError
 from accountant.ledger.pricing import Total, total
 from accountant.wording import upper_text
-from privbo.plans.prices import CumulativePrice
+from privbo.plans.cost import CumulativePrice
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines, require_contained
 from privbo.protocol.messages import ClientHistory

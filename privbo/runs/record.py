@@ -14,8 +14,8 @@ from accountant.events import Event, compose
 from accountant.ledger import Ledger
 from accountant.wording import upper_text
 from privbo.door.payload import decode_release
+from privbo.plans.cost import run_table
 from privbo.plans.plan import Plan
-from privbo.plans.prices import run_table
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Ask, ClientHistory, FloatArray, Release
 from privbo.protocol.plain import in_two_lines

@@ -19,7 +19,7 @@ from accountant.events import Event, Gaussian, RandomAllocationGaussian, parts
 from accountant.ledger import Ledger
 from accountant.ledger.book import Declaration, Reservation
 from accountant.ledger.chain import Position
-from privbo.plans.spending import Agree, agree_to_all, spending
+from privbo.plans.cost import Agree, agree_to_all, spending
 from privbo.protocol.errors import RunError
 from privbo.runs.evidence import Chains, Seen, declaration, gathered, plan_of, recovery_text
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger

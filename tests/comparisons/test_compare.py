@@ -32,7 +32,7 @@ from privbo.comparisons.run_cell import PrivateRun
 from privbo.comparisons.runs import compare
 from privbo.comparisons.setting import Setting, difference
 from privbo.comparisons.sweep import read_sweep, run_sweep
-from privbo.plans.spending import Spending
+from privbo.plans.cost import Spending
 from privbo.reports.comparison import figures, markdown, numbers, table
 from tests.reports.runs import small_run
 

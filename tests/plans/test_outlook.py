@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.plans.counting import signal_to_noise
-from privbo.plans.plan import price_plan
+from privbo.plans.plan import price_plan, signal_to_noise
 from privbo.protocol.messages import Request
 
 

@@ -17,7 +17,7 @@ from accountant.tight.numerical import epsilon_table
 from accountant.wording import upper_text
 from privbo.cli.look import report_run
 from privbo.cli.run import carry_out
-from privbo.plans import prices
+from privbo.plans import cost
 from privbo.reports.report import report
 from privbo.reports.report_page import document
 from privbo.runs.record import replay
@@ -100,7 +100,7 @@ def test_guaranteed_beside_as_if_non_adaptive(tmp_path: Path) -> None:
     assert found.guarantee.as_if_non_adaptive < found.guarantee.guaranteed
     entries = result.ledger.entries()
     shuffled = [dataclasses.replace(entry, plan_position=7) for entry in entries]
-    left = prices.guarantee(
+    left = cost.guarantee(
         shuffled,
         plan=result.plan.event,
         delta=1e-5,
@@ -116,7 +116,7 @@ def test_attacker_bounds_against_the_exact_trade_off() -> None:
     from scipy.special import ndtr, ndtri
 
     mu = 1.0
-    found = prices.attacker(prices.curve(Gaussian(noise_multiplier=1 / mu), 1e-5, ZERO_OUT))
+    found = cost.attacker(cost.curve(Gaussian(noise_multiplier=1 / mu), 1e-5, ZERO_OUT))
     assert found.right_guess == pytest.approx(float(ndtr(mu / 2)), rel=1e-9)
     for row in found.caught:
         exact = float(ndtr(ndtri(row.false_alarms) + mu))
@@ -125,9 +125,9 @@ def test_attacker_bounds_against_the_exact_trade_off() -> None:
 
 def test_cumulative_epsilon_never_understates() -> None:
     events = [PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.0 + 0.01 * i) for i in range(50)]
-    points = prices.cumulative(events, 1e-5, ZERO_OUT)
+    points = cost.cumulative(events, 1e-5, ZERO_OUT)
     assert len(points) <= 42
-    after = prices.after_each(points, len(events))
+    after = cost.after_each(points, len(events))
     assert len(after) == 50
     assert after == sorted(after)
     for count in (1, 2, 27, 49, 50):

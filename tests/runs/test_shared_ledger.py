@@ -12,7 +12,7 @@ import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.ledger.pricing import total
 from privbo.cli.main import app
-from privbo.plans.prices import guarantee
+from privbo.plans.cost import guarantee
 from privbo.reports.report import report
 from tests.conformance.cases import problem
 
