@@ -9,7 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from accountant.events import Adjacency, Event, PoissonSampledGaussian, Unit, repeat
+from accountant.events import (
+    Adjacency,
+    Composed,
+    Event,
+    PoissonSampledGaussian,
+    RandomAllocationGaussian,
+    TruncatedPoissonSampledGaussian,
+    Unit,
+    repeat,
+)
 from accountant.ledger import Budget, LedgerPolicy
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +40,21 @@ def poisson(q: float, z: float, count: int | None = None) -> Event:
     """A Poisson sample with Gaussian noise, or so many of them."""
     event = PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
     return event if count is None else repeat(event, count)
+
+
+def plan(q: float, z: float, count: int = 1) -> Composed:
+    """So many Poisson samples with Gaussian noise."""
+    return repeat(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), count)
+
+
+def truncated(n: int, q: float, size: int, z: float) -> TruncatedPoissonSampledGaussian:
+    """A Poisson sample of which at most ``size`` stay."""
+    return TruncatedPoissonSampledGaussian(n_clients=n, sample_rate=q, batch_size=size, noise_multiplier=z)
+
+
+def allocated(rounds: int, k: int, z: float) -> RandomAllocationGaussian:
+    """``k`` participations of so many rounds."""
+    return RandomAllocationGaussian(n_rounds=rounds, participations=k, noise_multiplier=z)
 
 
 def altered(path: Path, *statements: str) -> None:

@@ -13,18 +13,15 @@ import pytest
 
 from accountant import gaussian_dp
 from accountant.envelope import dominates, envelope, free_places
-from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose
+from accountant.events import Adjacency, Gaussian, compose
 from accountant.filters import Spent, fixed_order_filter, gaussian_filter
 from accountant.tight import numerical
 from tests.accountant.adversaries import Game, achieved, best_possible
+from tests.accountant.builders import poisson
 
 ZERO = Adjacency.ZERO_OUT
 N_ADVERSARIES, DEPTH = 10_000, 4
 EPSILONS = np.array([0.2, 0.5, 1.0, 1.5, 2.0, 3.0])
-
-
-def poisson(q: float, z: float) -> PoissonSampledGaussian:
-    return PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
 
 
 # Slots of which none dominates another, and a menu that fits some, all or none of them.

@@ -14,18 +14,14 @@ from accountant.events import (
     Adjacency,
     Gaussian,
     PoissonSampledGaussian,
-    RandomAllocationGaussian,
     compose,
     repeat,
 )
 from accountant.mechanisms.allocation import _added, _log_moments, allocation_divergence, allotted
 from accountant.tight import numerical
+from tests.accountant.builders import allocated
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
-
-
-def allocated(rounds, k, z):
-    return RandomAllocationGaussian(n_rounds=rounds, participations=k, noise_multiplier=z)
 
 
 def moment(rounds, k, z, order):

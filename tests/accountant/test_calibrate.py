@@ -9,19 +9,13 @@ from accountant.errors import AccountingError, CalibrationError
 from accountant.events import (
     Adjacency,
     Gaussian,
-    NonPrivate,
-    PoissonSampledGaussian,
     compose,
     parts,
-    repeat,
 )
+from tests.accountant.builders import plan as poisson
 
 ZERO = Adjacency.ZERO_OUT
 DELTA = 1e-5
-
-
-def poisson(q, z, count=1):
-    return repeat(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), count)
 
 
 @pytest.mark.parametrize("accountant", [numerical.epsilon, renyi.epsilon, moments.epsilon])
@@ -51,21 +45,6 @@ def test_sample_rate_and_rounds_and_delta():
     assert delta == pytest.approx(200**-1.1, rel=0.02)
     epsilon = calibrate.epsilon(1.0, sample_rate=0.25, rounds=40, delta=200**-1.1, adjacency=ZERO)
     assert epsilon == pytest.approx(7.054, rel=2e-3)
-
-
-def test_everything_affordable_is_rate_one():
-    assert calibrate.sample_rate(50.0, rounds=3, epsilon=4.0, delta=DELTA, adjacency=ZERO) == 1.0
-    assert calibrate.rounds(0.1, sample_rate=1.0, epsilon=0.1, delta=DELTA, adjacency=ZERO) == 0
-
-
-def test_impossible_targets():
-    with pytest.raises(CalibrationError, match="no noise multiplier"):
-        calibrate.noise_multiplier(lambda z: NonPrivate(), epsilon=1, delta=DELTA, adjacency=ZERO)
-    for epsilon in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(AccountingError):
-            calibrate.noise_multiplier(lambda z: poisson(1, z), epsilon=epsilon, delta=DELTA, adjacency=ZERO)
-    with pytest.raises(AccountingError, match="delta"):
-        calibrate.rounds(1.0, sample_rate=0.1, epsilon=1.0, delta=0.0, adjacency=ZERO)
 
 
 # --- an accountant of one line, whose answers are known ---------------------------------------

@@ -29,6 +29,7 @@ from accountant.events import (
     repeat,
 )
 from accountant.tight import numerical
+from tests.accountant.builders import poisson
 
 SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
 ADD = Adjacency.ADD_OR_REMOVE_ONE
@@ -60,10 +61,6 @@ ACCOUNTANTS = [
     Accountant("tight", numerical.epsilon, numerical.delta, True, 2e-3),
     Accountant("gaussian-dp", gaussian_dp.epsilon, gaussian_dp.delta, False, 1e-9),
 ]
-
-
-def poisson(q, z):
-    return PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
 
 
 def fixed(m, z, n=30):

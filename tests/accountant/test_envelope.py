@@ -31,6 +31,7 @@ from accountant.events import (
     repeat,
 )
 from accountant.tight import numerical
+from tests.accountant.builders import poisson
 from tests.accountant.oracles import fixed_size_profile
 
 ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
@@ -40,10 +41,6 @@ GAMMAS = np.exp(np.array([0.0, 0.05, 0.2, 0.5, 1.0, 2.0, 4.0]))
 
 def gaussian(z: float) -> Gaussian:
     return Gaussian(noise_multiplier=z)
-
-
-def poisson(q: float, z: float) -> PoissonSampledGaussian:
-    return PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
 
 
 def fixed(m: int, z: float) -> FixedSizeSampledGaussian:

@@ -24,20 +24,16 @@ from accountant.events import (
     Laplace,
     MixtureOfGaussians,
     NonPrivate,
-    PoissonSampledGaussian,
     RandomAllocationGaussian,
     ZeroConcentrated,
     compose,
     repeat,
 )
 from accountant.tight import numerical
+from tests.accountant.builders import plan as poisson
 from tests.accountant.oracles import neighboring_relation
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
-
-
-def poisson(q, z, count=1):
-    return repeat(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), count)
 
 
 def alone(event):

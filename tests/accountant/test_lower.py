@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import get_args
 
 import mpmath as mp
 import numpy as np
@@ -36,6 +35,7 @@ from accountant.events import (
 from accountant.tight import numerical
 from accountant.verify import events as read
 from accountant.verify.lower import ends, sums
+from tests.accountant.builders import plan as poisson
 from tests.reports.auditors import as_read
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
@@ -43,10 +43,6 @@ ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.
 
 def lower(event: Event, delta: float, adjacency: Adjacency = ZERO) -> float:
     return ends.lower_epsilon(as_read(compose([event])), delta, read.Adjacency(adjacency))
-
-
-def poisson(q: float, z: float, count: int = 1) -> Event:
-    return repeat(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), count)
 
 
 def allocated(rounds: int, k: int, z: float, count: int = 1) -> Event:
@@ -114,7 +110,7 @@ TOGETHER = compose(
 )
 
 
-@pytest.mark.parametrize("kind", get_args(Basic), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", Basic.kinds.values(), ids=lambda kind: kind.__name__)
 def test_every_kind_of_event_has_a_lower_end_near_the_upper_one(kind: type) -> None:
     """A kind that is added to the accountant is missing among the settings, and fails here."""
     for delta, event, share in NAMED[kind]:

@@ -15,12 +15,10 @@ import numpy as np
 import pytest
 
 from accountant import renyi
-from accountant.errors import AccountingError
 from accountant.events import (
     Adjacency,
     FixedSizeSampledGaussian,
     Gaussian,
-    Laplace,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
     repeat,
@@ -105,18 +103,6 @@ def test_fixed_size_reference_figures():
     event = repeat(FixedSizeSampledGaussian(n_clients=29, sample_size=10, noise_multiplier=1), 60)
     for delta, tight in [(0.0246, 13.83), (0.00294, 16.71), (1e-5, 22.66)]:
         assert renyi.epsilon(event, delta, adjacency=REPLACE) == pytest.approx(tight, abs=0.01)
-
-
-@pytest.mark.parametrize(("b", "order"), [(0.5, 2.0), (3.0, 1.3), (20.0, 5.0), (1000.0, 1.5)])
-def test_laplace_by_brute_force(b, order):
-    def density(mean):
-        return lambda x: -abs(x - mean) / b - mp.log(2 * b)
-
-    mp.mp.dps = 25
-    points = [-60 * b - 5, -b, 0, mp.mpf(1) / 2, 1, 1 + b, 60 * b + 5]
-    total = mp.quad(lambda x: mp.exp(order * density(0)(x) + (1 - order) * density(1)(x)), points, maxdegree=8)
-    truth = float(mp.log(total) / (order - 1))
-    assert one(Laplace(scale_multiplier=b), order) == pytest.approx(truth, rel=1e-8)
 
 
 @pytest.mark.parametrize(("q", "b", "order"), [(0.3, 0.5, 2.0), (0.01, 3.0, 1.3), (0.9, 0.1, 20.0), (1e-6, 0.3, 40.0)])
@@ -206,15 +192,6 @@ def test_the_total_variation_is_that_of_the_adjacency():
         assert renyi.delta(event, 0.0, adjacency=adjacency) == pytest.approx(bound, rel=1e-12)
     # 1 - bound is 2.1e-6 with zeroed clients, 2.5e-4 with replaced ones
     assert renyi.epsilon(event, 1 - 1e-4, adjacency=REPLACE) == 0.0 < renyi.epsilon(event, 1 - 1e-4, adjacency=ZERO)
-
-
-@pytest.mark.parametrize("wrong", [0.0, 1.0, -0.1, math.nan])
-def test_impossible_questions_are_refused(wrong):
-    event = Gaussian(noise_multiplier=2.0)
-    with pytest.raises(AccountingError, match="delta must"):
-        renyi.epsilon(event, wrong, adjacency=ZERO)
-    with pytest.raises(AccountingError, match="epsilon must"):
-        renyi.delta(event, min(wrong, -0.1), adjacency=ZERO)
 
 
 def test_a_curve_has_one_value_per_order_also_for_nothing_and_for_one_order():

@@ -22,14 +22,11 @@ from accountant.events import (
 from accountant.mechanisms.truncated import displacing, shares
 from accountant.tight import numerical
 from accountant.verify.lower.ends import least_rate
+from tests.accountant.builders import truncated
 from tests.reports.auditors import as_read
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 GAMMAS = (0.2, 0.6, 0.9, 1.0, 1.1, 1.5, 3.0, 8.0)
-
-
-def truncated(n, q, size, z):
-    return TruncatedPoissonSampledGaussian(n_clients=n, sample_rate=q, batch_size=size, noise_multiplier=z)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def names_in(path: Path) -> set[str]:
 
 def subjects() -> Iterator[object]:
     """Every event, everything in the door that has an event or a release of its own, and every filter."""
-    yield from (*typing.get_args(Basic), Composed)
+    yield from (*Basic.kinds.values(), Composed)
     for name in ("mechanism", "adaptive"):
         module = importlib.import_module(f"privbo.door.{name}")
         yield from (

@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -230,16 +230,16 @@ EXAMPLES: dict[type, Event] = {
 }
 
 
-@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
 def test_next_to_nothing_is_never_verified_for_any_kind_of_event(kind: type, tmp_path: Path) -> None:
     """A kind that is added to the accountant is missing among the examples, and fails here."""
-    assert set(get_args(Event)) == {*get_args(Basic), Composed}
+    assert EXAMPLES.keys() == {*Basic.kinds.values(), Composed}
     content = ledger_content(EXAMPLES[kind])
     assert outcome(content, tmp_path / "low.json") == "NOT VERIFIED"
     assert outcome(ledger_content(EXAMPLES[kind], quoted=None), tmp_path / "high.json") == "VERIFIED"
 
 
-@pytest.mark.parametrize("kind", get_args(Basic), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", Basic.kinds.values(), ids=lambda kind: kind.__name__)
 def test_the_auditors_own_decoding_knows_every_kind_of_event_by_the_same_fields(kind: type) -> None:
     made = EXAMPLES[kind]
     ((read, count),) = as_read(made).parts
