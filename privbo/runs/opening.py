@@ -209,7 +209,7 @@ def _made(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifest, 
 
 
 def _open_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
-    path, policy = ledger_path(home, manifest), _policy_of(manifest)
+    path, policy = ledger_path(home, manifest), _policy(manifest.plan, manifest.spec.ledger, manifest.run_id)
     if path is None:
         return Ledger.create(None, policy)
     if home is not None and not stands(path) and gathered(home, manifest.run_id)[0]:
@@ -223,7 +223,7 @@ def open_shared(shared: SharedLedger, plan: Plan) -> Ledger:
     Raises:
         RunError: If the file is a ledger of other people, or of other bounds.
     """
-    return _opened(place_of(shared.path), _policy(plan, shared, shared.population), plan.event, shared)
+    return _opened(place_of(shared.path), _policy(plan, shared), plan.event, shared)
 
 
 def make_shared(shared: SharedLedger, plan: Plan, owner: str) -> Ledger:
@@ -234,7 +234,7 @@ def make_shared(shared: SharedLedger, plan: Plan, owner: str) -> Ledger:
         BudgetExceeded: If it would not hold the plan; nothing was made.
         LedgerError: If it stands already, or the owner may not make it.
     """
-    place, policy = place_of(shared.path), _policy(plan, shared, shared.population)
+    place, policy = place_of(shared.path), _policy(plan, shared)
     if not isinstance(place, PostgresAddress):
         raise ConfigurationError(f"ledger.path={shared.path!r} is a file, which the first run makes; nothing was made")
     _require_room(policy, plan.event)
@@ -252,7 +252,7 @@ def considered_shared(shared: SharedLedger, plan: Plan) -> Ledger:
     """
     if stands(place_of(shared.path)):
         return open_shared(shared, plan)
-    return Ledger.create(None, _policy(plan, shared, shared.population))
+    return Ledger.create(None, _policy(plan, shared))
 
 
 def _opened(path: Place, policy: LedgerPolicy, first: Event, shared: SharedLedger | None) -> Ledger:
@@ -282,7 +282,7 @@ def require_own(ledger: Ledger, manifest: Manifest) -> None:
     Raises:
         RunError: Naming both policies.
     """
-    _require_policy(ledger, _policy_of(manifest), manifest.spec.ledger)
+    _require_policy(ledger, _policy(manifest.plan, manifest.spec.ledger, manifest.run_id), manifest.spec.ledger)
 
 
 def _require_policy(ledger: Ledger, policy: LedgerPolicy, shared: SharedLedger | None) -> None:
@@ -298,13 +298,9 @@ def ledger_path(home: RunDirectory | None, manifest: Manifest) -> Place | None:
     return place_of(shared.path) if shared is not None else home.ledger_path if home is not None else None
 
 
-def _policy_of(manifest: Manifest) -> LedgerPolicy:
-    shared = manifest.spec.ledger
-    return _policy(manifest.plan, shared, manifest.run_id if shared is None else shared.population)
-
-
-def _policy(plan: Plan, shared: SharedLedger | None, population: str) -> LedgerPolicy:
-    budget = plan.budget
+def _policy(plan: Plan, shared: SharedLedger | None, run: str = "") -> LedgerPolicy:
+    """What the ledger of a plan means: the run's own, or a population's."""
+    population, budget = run if shared is None else shared.population, plan.budget
     if shared is not None:
         budget = shared.budget(plan.event, n_clients=plan.n_clients, adjacency=plan.adjacency)
     return LedgerPolicy(

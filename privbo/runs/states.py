@@ -12,10 +12,10 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ Group: TypeAlias = tuple[int, int]
 Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 _MAGIC = b"privbo state 1\n\x00"
 _HEADER = struct.Struct("<QQI")
+_START = len(_MAGIC) + _HEADER.size
 _HOW = ("whole", "rows", "columns")
 
 
@@ -133,10 +134,7 @@ class States:
             RunError: If the file is damaged before its end.
         """
         headers = [header for header, *_ in self._frames()]
-        if not headers:
-            return None
-        last = headers[-1]
-        return Stamp(round=int(last["round"]), sequence=int(last["sequence"]), head=str(last["head"]))
+        return Stamp(**headers[-1]) if headers else None
 
     def append(self, change: Snapshot, stamp: Stamp) -> None:
         """Add what a round has changed, on the disk when this returns; rewrites a file that has doubled."""
@@ -163,35 +161,21 @@ class States:
             return
         end = 0
         with self.path.open("rb") as file:
-            while (frame := _next_frame(file)) is not None:
+            while (start := file.read(_START)).startswith(_MAGIC) and len(start) == _START:
+                n_header, n_body, check = _HEADER.unpack_from(start, len(_MAGIC))
+                header, body = file.read(n_header), file.read(n_body)
+                if not header or len(header) + len(body) != n_header + n_body or zlib.crc32(header + body) != check:
+                    break  # a crash has cut it off, or it is damaged
                 end = file.tell()
-                yield json.loads(frame[0]), frame[1], end
+                yield json.loads(header), body, end
             file.seek(end)
             if _MAGIC in file.read()[1:]:
                 raise RunError(f"{self.path} is damaged in the middle; restore it from a copy")
 
 
-def _next_frame(file: IO[bytes]) -> tuple[bytes, bytes] | None:
-    """Header and body of the next frame; None at the end, where a crash has cut it off, or where it is damaged."""
-    if (sizes := _sizes(file.read(len(_MAGIC) + _HEADER.size))) is None:
-        return None
-    header, body = file.read(sizes[0]), file.read(sizes[1])
-    whole = len(header) + len(body) == sizes[0] + sizes[1] > 0
-    return (header, body) if whole and zlib.crc32(header + body) == sizes[2] else None
-
-
 def _frame(change: Snapshot, stamp: Stamp) -> bytes:
-    header = json.dumps({"round": stamp.round, "sequence": stamp.sequence, "head": stamp.head}).encode()
-    body = array_bytes(change)
+    header, body = json.dumps(vars(stamp)).encode(), array_bytes(change)
     return _MAGIC + _HEADER.pack(len(header), len(body), zlib.crc32(header + body)) + header + body
-
-
-def _sizes(start: bytes) -> tuple[int, int, int] | None:
-    """Lengths and checksum in the start of a frame; None where there is no whole one."""
-    if len(start) < len(_MAGIC) + _HEADER.size or not start.startswith(_MAGIC):
-        return None
-    header, body, check = _HEADER.unpack_from(start, len(_MAGIC))
-    return header, body, check
 
 
 class EvaluationJournal:
@@ -228,21 +212,16 @@ class EvaluationJournal:
     def known(self, round_: int, first: int, last: int) -> Rows:
         """Give a round's evaluations of the clients from ``first`` to below ``last``."""
         with self._lock:
-            return self._where(
-                lambda rows: (rows["round"] == round_) & (rows["client"] >= first) & (rows["client"] < last)
-            )
-
-    def _where(self, wanted: Callable[[Rows], npt.NDArray[np.bool_]]) -> Rows:
-        """A copy of some rows: what is kept can't grow while an array looks at it."""
-        rows = np.frombuffer(self._kept, dtype=row_type(self._n_dims))
-        return np.asarray(rows[wanted(rows)])
+            rows = np.frombuffer(self._kept, dtype=row_type(self._n_dims))
+            return np.asarray(rows[(rows["round"] == round_) & (rows["client"] >= first) & (rows["client"] < last)])
 
     def round_is_kept(self, round_: int) -> None:
         """Forget evaluations up to a round: the clients' states hold them."""
         if self._ever:
             return
         with self._lock:
-            self._kept = bytearray(self._where(lambda rows: rows["round"] > round_).tobytes())
+            rows = np.frombuffer(self._kept, dtype=row_type(self._n_dims))
+            self._kept = bytearray(rows[rows["round"] > round_].tobytes())
             if self._file is not None and not self._kept:  # a run that is resumed asks earlier rounds again
                 os.ftruncate(self._file, 0)
 
