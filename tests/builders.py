@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,26 @@ def play(problem: pb.Problem | None = None, algorithm: Any = None, **settings: A
     plain = {"privacy": SIMULATED, "rounds": 3, "seed": 1}
     algorithm = algorithm or pb.DPFTSDE(n_features=8, n_regions=2)
     return pb.run(problem or toy_problem(7), algorithm, **plain | settings)
+
+
+class StoppedError(Exception):
+    """Ends a run, as its operator or a reader of releases does."""
+
+
+def stopping(at: int) -> Callable[[pb.Round], None]:
+    """A callback that ends a run after a round."""
+
+    def stop(event: pb.Round) -> None:
+        if event.index == at:
+            raise StoppedError
+
+    return stop
+
+
+def same_releases(found: pb.Record, expected: pb.Record) -> None:
+    """Require the same releases to the last bit."""
+    for ours, theirs in zip(found.releases, expected.releases, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
 
 
 def request(**changes) -> Request:

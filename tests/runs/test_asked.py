@@ -24,6 +24,7 @@ from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Setting
 from privbo.runs.clients import Each
 from privbo.runs.trials import TRIALS, Journal, PendingTrials, Trial
+from tests.builders import same_releases
 from tests.conformance.cases import ALIKE, CASES, ROUNDS, VOTES, Case, problem
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.reading import releases, sites
@@ -66,8 +67,7 @@ def require_same(found: pb.Record, expected: pb.Record) -> None:
     """The same points, values and releases, to the last bit; cohorts pad clients that ask less often than others."""
     for ours, theirs in zip(evaluations(found), evaluations(expected), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    for ours, theirs in zip(found.releases, expected.releases, strict=True):
-        np.testing.assert_array_equal(ours.values, theirs.values)
+    same_releases(found, expected)
 
 
 QUICKLY = {

@@ -13,6 +13,7 @@ from privbo.runs.in_process import InProcess, in_process
 from privbo.runs.loop import play
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.spec import Spec
+from tests.builders import StoppedError, same_releases, stopping
 from tests.conformance.cases import problem
 
 OWN = pb.OwnModel(n_features=16, fit_steps=2, n_candidates=32)
@@ -84,20 +85,12 @@ def test_absence_changes_neither_noise_nor_charge():
     np.testing.assert_array_equal(empty.releases[0].values, zeroed.releases[0].values)
 
 
-class StoppedError(Exception):
-    pass
-
-
 def test_a_run_with_absences_resumes_to_the_same_end(tmp_path):
     attendance = Attendance(dropout=0.3, late=0.5, seed=1)
     whole = run(attendance=attendance)
 
-    def stop(event):
-        if event.index == 1:
-            raise StoppedError
-
     with pytest.raises(StoppedError):
-        run(attendance=attendance, directory=tmp_path / "run", on_round=stop)
+        run(attendance=attendance, directory=tmp_path / "run", on_round=stopping(1))
     with pytest.raises(pb.RunError, match="attendance"):
         run(directory=tmp_path / "run", resume=True)
     resumed = run(attendance=attendance, directory=tmp_path / "run", resume=True)
@@ -110,8 +103,7 @@ def test_a_hidden_channel_saves_messages_and_changes_no_number(sampling, tmp_pat
     hidden = pb.Privacy(**(vars(privacy) | {"channel": "anonymous"}))
     all_send = run(privacy, directory=tmp_path / "open")
     some_send = run(hidden, directory=tmp_path / "hidden")
-    for a, b in zip(all_send.releases, some_send.releases, strict=True):
-        np.testing.assert_array_equal(a.values, b.values)
+    same_releases(all_send, some_send)
     assert all_send.epsilons() == some_send.epsilons()
     up = []
     for name in ("open", "hidden"):

@@ -19,11 +19,11 @@ from privbo.algorithms.thompson.servers import ThompsonServer
 from privbo.protocol.common import CANDIDATES, N_CANDIDATES, ballots, different, spread
 from privbo.protocol.messages import Algorithm, Cohort, Evaluate, FloatArray, IntArray, PlainEvaluate, Release, Setting
 from privbo.runs.best import COMMON
-from privbo.runs.history import Round
 from privbo.runs.loop import run_spec
 from privbo.runs.opening import plan_run
 from privbo.runs.spec import Spec
 from privbo.testing import bumps
+from tests.builders import StoppedError, stopping
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
@@ -125,20 +125,10 @@ def test_public_points_fill_any_space() -> None:
 def test_the_vote_survives_a_kill_before_and_after_it_and_leaves_one_output(tmp_path: Path) -> None:
     asked = spec(ALGORITHMS["shared prior"], privacy=pb.Privacy(epsilon=2.0))
 
-    class StoppedError(Exception):
-        pass
-
-    def stop_after(index: int):
-        def on_round(event: Round) -> None:
-            if event.index == index:
-                raise StoppedError
-
-        return on_round
-
     made = set()
     for index in (4, 5, 6):  # the last of the algorithm's rounds, the vote, the announcement
         with pytest.raises(StoppedError):
-            run_spec(asked, tmp_path / "run", resume=(tmp_path / "run").exists(), on_round=stop_after(index))
+            run_spec(asked, tmp_path / "run", resume=(tmp_path / "run").exists(), on_round=stopping(index))
         stored = pb.load(tmp_path / "run")
         made |= {row.digest for row in stored.ledger.entries()}
         stored.ledger.close()

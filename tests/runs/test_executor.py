@@ -30,6 +30,7 @@ from privbo.runs.opening import open_run, plan_run
 from privbo.runs.spec import Spec, read_spec
 from privbo.runs.worker import WorkerSetup, WorkerTask
 from privbo.runs.worker_pool import ServedWorker
+from tests.builders import same_releases
 from tests.conformance import cases
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
 from tests.executor_problem import Noting, problem
@@ -45,9 +46,7 @@ def play(objective: Noting, **settings) -> pb.Record:
 
 def require_same(found: pb.Record, expected: pb.Record) -> None:
     """Releases, points and values are equal to the last bit."""
-    assert len(found.releases) == len(expected.releases)
-    for one, other in zip(found.releases, expected.releases, strict=True):
-        np.testing.assert_array_equal(one.values, other.values)
+    same_releases(found, expected)
     mine, theirs = found.clients, expected.clients
     np.testing.assert_array_equal(mine.rounds, theirs.rounds)
     np.testing.assert_array_equal(mine.values, theirs.values)

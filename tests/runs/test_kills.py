@@ -21,14 +21,25 @@ import pytest
 
 from accountant.errors import LedgerError
 from accountant.ledger import Ledger
+from privbo.cli.look import report_run
 from privbo.cli.main import main
 from privbo.flower.apps import serve
 from privbo.protocol.files import read_lines
 from privbo.runs.manifest import RunDirectory
 from tests.deployment.federations import Federation, make
 from tests.deployment.grid import LoopGrid
-from tests.runs.test_crash import CONFIG
 
+CONFIG = """
+name = "crash"
+rounds = 12
+[problem]
+factory = "tests.crash_problem:problem"
+[algorithm]
+type = "dp-fts-de"
+n_features = 10
+[privacy]
+noise_multiplier = 2.0
+"""
 KILLS = int(os.environ.get("PRIVBO_KILLS", "20"))
 SITES_KILLS = max(4, KILLS // 3)
 
@@ -139,18 +150,25 @@ def played(folder: Path, kills: int, dice: random.Random) -> tuple[Outputs, int,
             done += stopped
             if not stopped:
                 break
+        broadcasts = [row["sequence"] for row in read_lines(home.history_path) if row["released"]]
         with Ledger.open(home.ledger_path) as ledger:
             assert ledger.verify().ok
             assert len(ledger.release_rows()) == len(ledger.entries()) == 12
+            assert broadcasts == [entry.sequence for entry in ledger.entries()]  # none is unpaid, none paid twice
+        found = report_run(home.path, write=False).report
+        assert found.releases == found.planned_releases == 12
+        assert found.ledger.verified
         finished += 1
     return outputs, done, finished
 
 
-@pytest.mark.slow
-def test_no_round_of_a_run_killed_at_any_moment_has_two_outputs(tmp_path: Path) -> None:
-    outputs, kills, finished = played(tmp_path, KILLS, random.Random(1))
+@pytest.mark.parametrize(
+    "wanted", [pytest.param(5, marks=pytest.mark.long), pytest.param(KILLS, marks=pytest.mark.slow)]
+)
+def test_no_round_of_a_run_killed_at_any_moment_has_two_outputs(wanted: int, tmp_path: Path) -> None:
+    outputs, kills, finished = played(tmp_path, wanted, random.Random(1))
     assert outputs.twice == []
-    assert kills == KILLS
+    assert kills == wanted
     print(f"{kills} kills in process, {finished} runs finished, {len(outputs.seen)} outputs, none twice")
 
 

@@ -23,6 +23,7 @@ from privbo.reports.report_page import document
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory, derive_seed
 from privbo.runs.spec import Spec
+from tests.builders import StoppedError, stopping
 from tests.conformance.cases import problem
 
 ROOT = Path(__file__).parents[2]
@@ -169,19 +170,12 @@ def test_a_run_in_memory_may_share_a_ledger_that_only_counts(tmp_path: Path) -> 
         result.ledger.close()
 
 
-class StoppedError(Exception):
-    pass
-
-
 def test_a_run_that_fits_its_budget_exactly_may_be_resumed(tmp_path: Path) -> None:
     """What is charged already counts once: the plan is not asked for again on top of it."""
 
-    def stop(_: object) -> None:
-        raise StoppedError
-
     privacy = pb.Privacy(epsilon=2.0, noise="simulation")
     with pytest.raises(StoppedError):
-        play(privacy=privacy, directory=tmp_path / "run", on_round=stop)
+        play(privacy=privacy, directory=tmp_path / "run", on_round=stopping(0))
     resumed = play(privacy=privacy, directory=tmp_path / "run", resume=True)
     assert len(resumed.ledger.entries()) == 2
     assert resumed.ledger.policy.budget == Budget(epsilon=2.0, delta=resumed.plan.delta)
@@ -206,12 +200,8 @@ def test_adaptive_clipping_moves_the_bound_within_the_same_price_and_resumes(tmp
     assert len(set(spread)) > 1
     assert len({release.noise_stddev for release in fixed.releases}) == 1
 
-    def stop(event: pb.Round) -> None:
-        if event.index == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        play(rounds=4, privacy=privacy, directory=tmp_path / "run", on_round=stop)
+    with pytest.raises(StoppedError):
+        play(rounds=4, privacy=privacy, directory=tmp_path / "run", on_round=stopping(2))
     resumed = play(rounds=4, privacy=privacy, directory=tmp_path / "run", resume=True)
     assert [release.noise_stddev for release in resumed.releases] == spread
 

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,6 +24,7 @@ from privbo.reports.report import report
 from privbo.runs.manifest import KeptAllocation, RunDirectory
 from privbo.runs.recovery import recover
 from privbo.runs.spec import read_spec
+from tests.builders import StoppedError, same_releases, stopping
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, N_CLIENTS, Case, problem
 
@@ -86,18 +87,6 @@ def test_a_run_has_every_client_in_exactly_k_releases_for_one_price(tmp_path: Pa
     assert not [path for path in public if b"allocation.npz" in path.read_bytes()]
 
 
-class EnoughError(Exception):
-    pass
-
-
-def stopping(at: int) -> Callable[[pb.Round], None]:
-    def stop(event: pb.Round) -> None:
-        if event.index == at:
-            raise EnoughError
-
-    return stop
-
-
 @pytest.mark.parametrize(
     "asked", [ALLOTTED, CUT | {"noise": "simulation"}, ALLOTTED | {"noise": "simulation"}], ids=str
 )
@@ -106,7 +95,7 @@ def test_a_run_that_is_ended_again_and_again_goes_on_with_the_same_allocation(
 ) -> None:
     home, tables, resume = tmp_path / "run", [], False
     for at in (0, 1, ROUNDS - 1):
-        with pytest.raises(EnoughError):
+        with pytest.raises(StoppedError):
             play(home, asked, on_round=stopping(at), resume=resume)
         resume = True
         if "participations" in asked:
@@ -117,14 +106,13 @@ def test_a_run_that_is_ended_again_and_again_goes_on_with_the_same_allocation(
     assert all(np.array_equal(table, tables[0]) for table in tables)
     if "noise" in asked:  # as if it had never been ended
         whole = play(tmp_path / "whole", asked)
-        for one, other in zip(made.releases, whole.releases, strict=True):
-            np.testing.assert_array_equal(one.values, other.values)
+        same_releases(made, whole)
 
 
 def test_a_run_whose_allocation_is_gone_or_anothers_is_refused(tmp_path: Path) -> None:
     home, other = tmp_path / "run", tmp_path / "other"
     for path in (home, other):
-        with pytest.raises(EnoughError):
+        with pytest.raises(StoppedError):
             play(path, ALLOTTED, on_round=stopping(0))
     path = home / "private" / "allocation.npz"
     sound = path.read_bytes()
@@ -232,7 +220,7 @@ def test_no_kill_gives_a_round_two_outputs_or_a_run_two_allocations(
 
 def test_a_run_whose_ledger_was_restored_pays_for_its_rounds_openly(tmp_path: Path) -> None:
     home = tmp_path / "run"
-    with pytest.raises(EnoughError):
+    with pytest.raises(StoppedError):
         play(home, ALLOTTED, on_round=stopping(1))
     names = [path for path in home.iterdir() if path.name.startswith("ledger.sqlite")]
     backup = {path: path.read_bytes() for path in names}

@@ -14,6 +14,7 @@ import privbo as pb
 from experiments.examples.zoom import Zoom
 from privbo.audits.clipping import publish_norms
 from privbo.protocol.messages import Broadcast, Cohort, FloatArray, Setting
+from tests.builders import StoppedError, stopping
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
 from tests.deployment.reading import releases, sites
@@ -146,19 +147,11 @@ def test_norms_of_separate_clients_can_be_published(tmp_path: Path) -> None:
     assert (found.round, len(record.ledger.entries())) == (1, before + 1)
 
 
-class StoppedError(Exception):
-    pass
-
-
 def test_a_run_of_separate_clients_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     _, expected = played(Fragile(fault="SystemExit", when=0))
 
-    def stop(event: pb.Round) -> None:
-        if event.index == 1:
-            raise StoppedError
-
     with pytest.raises(StoppedError):
-        played(Fragile(fault="SystemExit", when=0), directory=tmp_path / "run", on_round=stop)
+        played(Fragile(fault="SystemExit", when=0), directory=tmp_path / "run", on_round=stopping(1))
     record, numbers = played(Fragile(fault="SystemExit", when=0), directory=tmp_path / "run", resume=True)
     for ours, theirs in zip(numbers, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)

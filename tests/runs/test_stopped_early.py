@@ -22,20 +22,12 @@ from privbo.runs.loop import play
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.spec import Spec
+from tests.builders import StoppedError, stopping
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import problem
 
 RUNS, PLANNED, MADE, DELTA = 4, 4, 2, 1e-5
 PLANS, RELEASES = 2.155, 1.4652
-
-
-class SeenEnoughError(Exception):
-    """The operator, or whoever reads releases, ends a run."""
-
-
-def stop(event: pb.Round) -> None:
-    if event.index == MADE - 1:
-        raise SeenEnoughError
 
 
 def opened(shared: pb.SharedLedger, home: Path) -> Run:
@@ -54,8 +46,8 @@ def opened(shared: pb.SharedLedger, home: Path) -> Run:
 
 def stopped(run: Run) -> None:
     evaluate = problem().evaluator()
-    with pytest.raises(SeenEnoughError), run.record.ledger:
-        play(run, in_process(run, run.record.home, evaluate, None), stop)
+    with pytest.raises(StoppedError), run.record.ledger:
+        play(run, in_process(run, run.record.home, evaluate, None), stopping(MADE - 1))
 
 
 def one_after_another(shared: pb.SharedLedger, root: Path) -> None:

@@ -14,6 +14,7 @@ from privbo.protocol.messages import FloatArray
 from privbo.runs.clients import clients_of
 from privbo.runs.spec import Spec
 from privbo.testing.subject import noise_release
+from tests.builders import StoppedError, same_releases, stopping
 
 CLIENTS, ROUNDS = 5, 4
 ALGORITHMS = [pb.SharedPrior(n_features=12, least_signal=0.0), pb.DPFTSDE(n_features=12, n_init=2)]
@@ -98,19 +99,11 @@ def test_a_run_that_goes_on_does_not_take_them_in_twice(tmp_path: Path) -> None:
     problem = dataclasses.replace(PROBLEM, earlier=brought, enqueued=lambda client: [{"x": 0.5, "n": 2}] * 4)
     whole = played(problem, ALGORITHMS[1], control=None)
 
-    class StoppedError(Exception):
-        pass
-
-    def stop(event: pb.Round) -> None:
-        if event.index == 1:
-            raise StoppedError
-
     with pytest.raises(StoppedError):
-        played(problem, ALGORITHMS[1], control=None, directory=tmp_path / "run", on_round=stop)
+        played(problem, ALGORITHMS[1], control=None, directory=tmp_path / "run", on_round=stopping(1))
     again = played(problem, ALGORITHMS[1], control=None, directory=tmp_path / "run", resume=True)
     np.testing.assert_array_equal(again.clients.units, whole.clients.units)
-    for ours, theirs in zip(again.releases, whole.releases, strict=True):
-        np.testing.assert_array_equal(ours.values, theirs.values)
+    same_releases(again, whole)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["shared-prior", "dp-fts-de"])
@@ -139,8 +132,7 @@ def test_what_can_not_be_used_is_its_clients_failure_and_changes_nothing() -> No
     np.testing.assert_array_equal(found.clients.units, without.clients.units)
     assert set(found.failures) == set(range(CLIENTS))
     assert "the archive is empty" in found.failures[1]
-    for ours, theirs in zip(found.releases, without.releases, strict=True):
-        np.testing.assert_array_equal(ours.values, theirs.values)
+    same_releases(found, without)
 
 
 def test_clients_that_choose_no_points_take_none() -> None:
